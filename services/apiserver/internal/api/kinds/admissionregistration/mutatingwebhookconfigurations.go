@@ -25,7 +25,7 @@ func mutatingWebhookConfigurations(compile compiler) *registry.Kind {
 		})},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *admissionv1.MutatingWebhookConfiguration) {
 			hooks := mutatingHooks(c)
-			validateWebhooks(fld, hooks, tolerates(hooks, mutatingHooks(old)), compile)
+			validateWebhooks(fld, hooks, toleratedViolations(hooks, mutatingHooks(old)), compile)
 		})},
 		Presentation: registry.Presentation{Columns: webhookColumns(func(c *admissionv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) })},
 	}

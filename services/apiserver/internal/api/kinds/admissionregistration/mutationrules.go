@@ -19,18 +19,18 @@ func validateMutatingPolicy(fld validate.Field, p, old *alphav1.MutatingAdmissio
 	compile = compile.forObject()
 	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.RequireSet("failurePolicy", s.FailurePolicy != nil)
-	policyAndMatch(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)
+	validateFailureAndMatchPolicy(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)
 	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), validateParamKind)
 	spec.RequireSet("matchConstraints", s.MatchConstraints != nil)
 	validate.Optional(spec, "matchConstraints", policyform.Match(s.MatchConstraints), func(fld validate.Field, m *admissionv1.MatchResources) {
 		validateMatchResources(fld, m)
 		fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
-		mutableOperations(fld, m)
+		forbidDeleteOperation(fld, m)
 	})
 	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
 		validateMatchConditions(spec, policyform.Conditions(s.MatchConditions), sees, compile)
 	}
-	if engine := ready(spec, "mutations", compile); engine != nil {
+	if engine := compilerOrError(spec, "mutations", compile); engine != nil {
 		policy := engine.Policy()
 		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, sees, policy) })
 		spec.RequireSetWithDetail("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
@@ -44,9 +44,9 @@ func validateMutatingPolicy(fld validate.Field, p, old *alphav1.MutatingAdmissio
 	}
 }
 
-// mutableOperations validates the operations that a policy or a binding matches. Deletions cannot
-// be mutated.
-func mutableOperations(fld validate.Field, m *admissionv1.MatchResources) {
+// forbidDeleteOperation validates the operations that a policy or a binding matches. Deletions
+// cannot be mutated.
+func forbidDeleteOperation(fld validate.Field, m *admissionv1.MatchResources) {
 	for i := range m.ResourceRules {
 		for _, o := range m.ResourceRules[i].Operations {
 			validate.OneOf(fld.Child("resourceRules"), "operations", o,
@@ -70,7 +70,7 @@ func validateMutation(fld validate.Field, m *alphav1.Mutation, sees expressions.
 		} else if within := fld.Child(name); strings.TrimSpace(expression) == "" {
 			within.Required("expression", "")
 		} else {
-			invalidExpression(within, "expression", expression, policy.Check(sees, expression, expected))
+			reportInvalidExpression(within, "expression", expression, policy.Check(sees, expression, expected))
 		}
 		if otherGiven {
 			fld.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))
@@ -94,6 +94,6 @@ func validateMutatingBinding(fld validate.Field, b *alphav1.MutatingAdmissionPol
 	validate.Optional(spec, "paramRef", policyform.ParamRef(b.Spec.ParamRef), validateParamRef)
 	validate.Optional(spec, "matchResources", policyform.Match(b.Spec.MatchResources), func(fld validate.Field, m *admissionv1.MatchResources) {
 		validateMatchResources(fld, m)
-		mutableOperations(fld, m)
+		forbidDeleteOperation(fld, m)
 	})
 }

@@ -22,7 +22,7 @@ func validatePolicy(fld validate.Field, p, old *admissionv1.ValidatingAdmissionP
 	compile = compile.forObject()
 	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.RequireSet("failurePolicy", s.FailurePolicy != nil)
-	policyAndMatch(spec, s.FailurePolicy, nil)
+	validateFailureAndMatchPolicy(spec, s.FailurePolicy, nil)
 	validate.Optional(spec, "paramKind", s.ParamKind, validateParamKind)
 	spec.RequireSet("matchConstraints", s.MatchConstraints != nil)
 	validate.Optional(spec, "matchConstraints", s.MatchConstraints, func(fld validate.Field, m *admissionv1.MatchResources) {
@@ -32,7 +32,7 @@ func validatePolicy(fld validate.Field, p, old *admissionv1.ValidatingAdmissionP
 	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
 		validateMatchConditions(spec, s.MatchConditions, sees, compile)
 	}
-	engine := ready(spec, "validations", compile)
+	engine := compilerOrError(spec, "validations", compile)
 	if engine == nil {
 		return
 	}
@@ -84,7 +84,7 @@ func validateParamKind(fld validate.Field, k *admissionv1.ParamKind) {
 // validateMatchResources validates the match resources of a policy or binding.
 func validateMatchResources(fld validate.Field, m *admissionv1.MatchResources) {
 	fld.RequireSet("matchPolicy", m.MatchPolicy != nil)
-	policyAndMatch(fld, nil, m.MatchPolicy)
+	validateFailureAndMatchPolicy(fld, nil, m.MatchPolicy)
 	fld.RequireSet("namespaceSelector", m.NamespaceSelector != nil)
 	fld.CheckSelector("namespaceSelector", m.NamespaceSelector, false)
 	fld.RequireSet("objectSelector", m.ObjectSelector != nil)
@@ -106,8 +106,8 @@ func validateMatchResources(fld validate.Field, m *admissionv1.MatchResources) {
 
 var identifier = regexp.MustCompile("^[_a-zA-Z][_a-zA-Z0-9]*$")
 
-// reserved returns the words that cannot be names of variables.
-func reserved() []string {
+// reservedWords returns the words that cannot be names of variables.
+func reservedWords() []string {
 	return []string{"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
 		"let", "loop", "package", "namespace", "return", "var", "void", "while"}
 }
@@ -116,13 +116,13 @@ func validateVariable(fld validate.Field, v *admissionv1.Variable, sees expressi
 	switch {
 	case strings.TrimSpace(v.Name) == "":
 		fld.Required("name", "name is not specified")
-	case !identifier.MatchString(v.Name) || slices.Contains(reserved(), v.Name):
+	case !identifier.MatchString(v.Name) || slices.Contains(reservedWords(), v.Name):
 		fld.Invalid("name", v.Name, "name is not a valid CEL identifier")
 	}
 	if strings.TrimSpace(v.Expression) == "" {
 		fld.Required("expression", "expression is not specified")
 	} else {
-		invalidExpression(fld, "expression", v.Expression, policy.Declare(sees, v.Name, v.Expression))
+		reportInvalidExpression(fld, "expression", v.Expression, policy.Declare(sees, v.Name, v.Expression))
 	}
 }
 
@@ -130,14 +130,14 @@ func validateValidation(fld validate.Field, v *admissionv1.Validation, sees expr
 	if strings.TrimSpace(v.Expression) == "" {
 		fld.Required("expression", "expression is not specified")
 	} else {
-		invalidExpression(fld, "expression", v.Expression, policy.Check(sees, v.Expression, cel.BoolType))
+		reportInvalidExpression(fld, "expression", v.Expression, policy.Check(sees, v.Expression, cel.BoolType))
 	}
 	if v.MessageExpression != "" {
 		if strings.TrimSpace(v.MessageExpression) == "" {
 			fld.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
 		} else {
 			sees.Authorizer = false
-			invalidExpression(fld, "messageExpression", v.MessageExpression, policy.Check(sees, v.MessageExpression, cel.StringType))
+			reportInvalidExpression(fld, "messageExpression", v.MessageExpression, policy.Check(sees, v.MessageExpression, cel.StringType))
 		}
 	}
 	switch text := strings.TrimSpace(v.Message); {
@@ -177,7 +177,7 @@ func validateAuditAnnotations(spec validate.Field, p *admissionv1.ValidatingAdmi
 		case len(expression) > maxAnnotationExpression:
 			fld.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression))
 		default:
-			invalidExpression(fld, "valueExpression", a.ValueExpression, policy.Check(sees, expression, cel.StringType, cel.NullType))
+			reportInvalidExpression(fld, "valueExpression", a.ValueExpression, policy.Check(sees, expression, cel.StringType, cel.NullType))
 		}
 		validate.Unique(fld, "key", a.Key, keys)
 	})

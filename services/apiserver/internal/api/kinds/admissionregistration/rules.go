@@ -38,8 +38,8 @@ func validateOperations(fld validate.Field, r *admissionv1.RuleWithOperations) {
 	for i, o := range r.Operations {
 		validate.OneOf(fld.Index("operations", i), "", o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)
 	}
-	everyOrSome(fld, "apiGroups", r.APIGroups, "API groups")
-	everyOrSome(fld, "apiVersions", r.APIVersions, "API versions")
+	requireWildcardOrValues(fld, "apiGroups", r.APIGroups, "API groups")
+	requireWildcardOrValues(fld, "apiVersions", r.APIVersions, "API versions")
 	for i, v := range r.APIVersions {
 		fld.Index("apiVersions", i).RequireSet("", v != "")
 	}
@@ -47,7 +47,9 @@ func validateOperations(fld validate.Field, r *admissionv1.RuleWithOperations) {
 	validate.OptionalOneOf(fld, "scope", r.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)
 }
 
-func everyOrSome(fld validate.Field, name string, values []string, others string) {
+// requireWildcardOrValues requires values, or only the wildcard. others describes the values in
+// messages.
+func requireWildcardOrValues(fld validate.Field, name string, values []string, others string) {
 	fld.RequireSet(name, len(values) > 0)
 	if len(values) > 1 && slices.Contains(values, "*") {
 		fld.Invalid(name, values, fmt.Sprintf("if '*' is present, must not specify other %s", others))
@@ -102,8 +104,8 @@ func validateMatchConditions(fld validate.Field, conditions []admissionv1.MatchC
 	validate.Each(fld, "matchConditions", conditions, func(fld validate.Field, c *admissionv1.MatchCondition) {
 		if expression := strings.TrimSpace(c.Expression); expression == "" {
 			fld.Required("expression", "")
-		} else if engine := ready(fld, "expression", compile); engine != nil {
-			invalidExpression(fld, "expression", expression, engine.Check(sees, expression, cel.BoolType))
+		} else if engine := compilerOrError(fld, "expression", compile); engine != nil {
+			reportInvalidExpression(fld, "expression", expression, engine.Check(sees, expression, cel.BoolType))
 		}
 		fld.CheckRequiredText("name", c.Name, validate.QualifiedName)
 		if c.Name != "" {
@@ -112,7 +114,9 @@ func validateMatchConditions(fld validate.Field, conditions []admissionv1.MatchC
 	})
 }
 
-func ready(fld validate.Field, name string, compile compiler) *expressions.Compiler {
+// compilerOrError returns the compiler of expressions, or reports why it is missing and returns
+// nil.
+func compilerOrError(fld validate.Field, name string, compile compiler) *expressions.Compiler {
 	engine, err := compile()
 	if err != nil {
 		fld.Add(field.InternalError(fld.Child(name).FieldPath(), err))
@@ -121,13 +125,15 @@ func ready(fld validate.Field, name string, compile compiler) *expressions.Compi
 	return engine
 }
 
-func invalidExpression(fld validate.Field, name, expression string, err error) {
+// reportInvalidExpression reports the error of an expression, if there is one.
+func reportInvalidExpression(fld validate.Field, name, expression string, err error) {
 	if err != nil {
 		fld.Invalid(name, expression, err.Error())
 	}
 }
 
-func policyAndMatch(fld validate.Field, failure *admissionv1.FailurePolicyType, match *admissionv1.MatchPolicyType) {
+// validateFailureAndMatchPolicy validates both policies, which may be nil.
+func validateFailureAndMatchPolicy(fld validate.Field, failure *admissionv1.FailurePolicyType, match *admissionv1.MatchPolicyType) {
 	validate.OptionalOneOf(fld, "failurePolicy", failure, admissionv1.Fail, admissionv1.Ignore)
 	validate.OptionalOneOf(fld, "matchPolicy", match, admissionv1.Equivalent, admissionv1.Exact)
 }

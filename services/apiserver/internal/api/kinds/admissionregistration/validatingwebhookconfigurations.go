@@ -27,7 +27,7 @@ func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 		})},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *admissionv1.ValidatingWebhookConfiguration) {
 			hooks := validatingHooks(c)
-			validateWebhooks(fld, hooks, tolerates(hooks, validatingHooks(old)), compile)
+			validateWebhooks(fld, hooks, toleratedViolations(hooks, validatingHooks(old)), compile)
 		})},
 		Presentation: registry.Presentation{Columns: webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) })},
 	}

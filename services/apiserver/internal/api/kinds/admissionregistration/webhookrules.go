@@ -46,14 +46,16 @@ type tolerated struct {
 	conditions bool
 }
 
-func tolerates(hooks, old []hook) tolerated {
+// toleratedViolations returns the violations that an update may keep. old holds the stored
+// webhooks.
+func toleratedViolations(hooks, old []hook) tolerated {
 	t := tolerated{conditions: len(hooks) == len(old)}
 	names := validate.Set[string]{}
 	for i := range old {
 		h := &old[i]
 		t.conditions = t.conditions && validate.SemanticEqual(h.MatchConditions, hooks[i].MatchConditions)
-		t.sideEffects = t.sideEffects || h.SideEffects == nil || !noSideEffects(*h.SideEffects)
-		t.unknownVersions = t.unknownVersions || len(h.AdmissionReviewVersions) > 0 && !supportedVersion(h.AdmissionReviewVersions)
+		t.sideEffects = t.sideEffects || h.SideEffects == nil || !hasNoSideEffects(*h.SideEffects)
+		t.unknownVersions = t.unknownVersions || len(h.AdmissionReviewVersions) > 0 && !isSupportedVersion(h.AdmissionReviewVersions)
 		t.sameNames = !names.Add(h.Name) || t.sameNames
 		t.labelValues = t.labelValues || validate.HasInvalidLabelValue(h.NamespaceSelector) || validate.HasInvalidLabelValue(h.ObjectSelector)
 	}
@@ -76,7 +78,7 @@ func validateWebhook(fld validate.Field, h *hook, may tolerated, compile compile
 	const longest = 30
 	fld.Add(content.IsFullyQualifiedName(fld.Child("name").FieldPath(), h.Name)...)
 	validate.Each(fld, "rules", h.Rules, validateOperations)
-	policyAndMatch(fld, h.FailurePolicy, h.MatchPolicy)
+	validateFailureAndMatchPolicy(fld, h.FailurePolicy, h.MatchPolicy)
 	validateSideEffects(fld, h.SideEffects, may.sideEffects)
 	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > longest) {
 		fld.Invalid("timeoutSeconds", *t, "the timeout value must be between 1 and 30 seconds")
@@ -103,7 +105,8 @@ func validateClientConfig(fld validate.Field, c *admissionv1.WebhookClientConfig
 	}
 }
 
-func noSideEffects(s admissionv1.SideEffectClass) bool {
+// hasNoSideEffects reports whether a webhook can be called for a dry run.
+func hasNoSideEffects(s admissionv1.SideEffectClass) bool {
 	return s == admissionv1.SideEffectClassNone || s == admissionv1.SideEffectClassNoneOnDryRun
 }
 
@@ -125,7 +128,8 @@ func validateSideEffects(fld validate.Field, s *admissionv1.SideEffectClass, any
 // reviewVersions are the review versions that the server supports for webhooks.
 const reviewVersions = "v1, v1beta1"
 
-func supportedVersion(versions []string) bool {
+// isSupportedVersion reports whether the server supports any of the review versions.
+func isSupportedVersion(versions []string) bool {
 	for _, v := range versions {
 		if v == "v1" || v == "v1beta1" {
 			return true
@@ -148,7 +152,7 @@ func validateReviewVersions(fld validate.Field, versions []string, any bool) {
 		}
 		entry.CheckText("", v, validate.DNS1035Label)
 	}
-	if !any && !supportedVersion(versions) {
+	if !any && !isSupportedVersion(versions) {
 		fld.Invalid("admissionReviewVersions", versions, "must include at least one of "+reviewVersions)
 	}
 }

@@ -33,7 +33,7 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 			ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 			AllowUnqualifiedFinalizers: true,
 			ValidateObjectName: func(o registry.Object, name string, prefix bool) []string {
-				return definitionName(o.(*v1.CustomResourceDefinition), name, prefix)
+				return validateDefinitionName(o.(*v1.CustomResourceDefinition), name, prefix)
 			},
 		},
 		New:     declare.New[v1.CustomResourceDefinition],
@@ -51,7 +51,7 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 				d.Status = v1.CustomResourceDefinitionStatus{}
 				recordStorageVersion(d)
 			}),
-			Validate: declare.AdaptResult(check.create),
+			Validate: declare.AdaptResult(check.validateCreate),
 		},
 		Update: registry.Update{
 			Generation:             true,
@@ -62,7 +62,7 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 				d.Status.StoredVersions = slices.Clone(old.Status.StoredVersions)
 				recordStorageVersion(d)
 			}),
-			Validate: declare.AdaptUpdateResult(check.update),
+			Validate: declare.AdaptUpdateResult(check.validateUpdate),
 		},
 		Delete:       registry.Delete{MarkDeletion: func(o registry.Object, now metav1.Time) { definition.Terminate(o.(*v1.CustomResourceDefinition), now) }},
 		Subresources: []registry.Subresource{status()},

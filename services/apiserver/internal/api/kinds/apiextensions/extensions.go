@@ -7,18 +7,18 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// extensions validates the Kubernetes extensions that define how values are merged.
-func (r *schemaRules) extensions(fld validate.Field, s *v1.JSONSchemaProps) {
+// validateExtensions validates the Kubernetes extensions that define how values are merged.
+func (r *schemaRules) validateExtensions(fld validate.Field, s *v1.JSONSchemaProps) {
 	if s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields {
 		fld.Invalid("x-kubernetes-preserve-unknown-fields", false, "must be true or undefined")
 	}
 	if s.XMapType != nil {
-		typeMustBe(fld, s, "object", "must be object if x-kubernetes-map-type is specified")
+		requireType(fld, s, "object", "must be object if x-kubernetes-map-type is specified")
 		validate.OneOf(fld, "x-kubernetes-map-type", *s.XMapType, "atomic", "granular")
 	}
 	if s.XListType != nil {
-		typeMustBe(fld, s, "array", "must be array if x-kubernetes-list-type is specified")
-		if name := looseItems(s); s.Type == "array" && name != "" && !r.looseSets() {
+		requireType(fld, s, "array", "must be array if x-kubernetes-list-type is specified")
+		if name := nonAtomicItemsExtension(s); s.Type == "array" && name != "" && !r.looseSets() {
 			// The error has the list type for the map type too, as in Kubernetes.
 			fld.Child("items").Invalid(name, s.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
 		}
@@ -30,7 +30,8 @@ func (r *schemaRules) extensions(fld validate.Field, s *v1.JSONSchemaProps) {
 	}
 }
 
-func typeMustBe(fld validate.Field, s *v1.JSONSchemaProps, expected, detail string) {
+// requireType requires the type of a schema. detail is the text of the error.
+func requireType(fld validate.Field, s *v1.JSONSchemaProps, expected, detail string) {
 	switch s.Type {
 	case expected:
 	case "":
@@ -40,8 +41,9 @@ func typeMustBe(fld validate.Field, s *v1.JSONSchemaProps, expected, detail stri
 	}
 }
 
-// looseItems returns the name of the extension that makes the items of a set not atomic, or "".
-func looseItems(s *v1.JSONSchemaProps) string {
+// nonAtomicItemsExtension returns the name of the extension that makes the items of a set not
+// atomic, or "".
+func nonAtomicItemsExtension(s *v1.JSONSchemaProps) string {
 	if s.XListType == nil || *s.XListType != "set" || s.Items == nil || s.Items.Schema == nil {
 		return ""
 	}

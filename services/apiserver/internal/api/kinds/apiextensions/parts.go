@@ -63,9 +63,9 @@ func validateColumns(fld validate.Field, columns []v1.CustomResourceColumnDefini
 // maxSelectableFields is the maximum number of selectable fields.
 const maxSelectableFields = 8
 
-// selectableFields requires paths to scalar values that the schema defines. Without a schema, the
-// error is misplaced.
-func selectableFields(fld validate.Field, fields []v1.SelectableField, s *v1.JSONSchemaProps, misplaced string) {
+// validateSelectableFields requires paths to scalar values that the schema defines. Without a
+// schema, the error is misplaced.
+func validateSelectableFields(fld validate.Field, fields []v1.SelectableField, s *v1.JSONSchemaProps, misplaced string) {
 	if s == nil {
 		fld.Invalid("selectableFields", "", misplaced)
 		return

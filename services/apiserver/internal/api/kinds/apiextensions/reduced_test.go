@@ -22,9 +22,9 @@ func errorsOf(s *v1.JSONSchemaProps) (all []string) {
 	if structural.Unsupported(s) != nil { // with several unsupported fields, the reported one is random
 		all = append(all, "unsupported")
 	} else {
-		errs = r.shape(path, s)
+		errs = r.checkStructure(path, s)
 	}
-	keywords := validate.CheckAt(path, func(fld validate.Field) { r.keywords(fld, s, place{root: true}) })
+	keywords := validate.CheckAt(path, func(fld validate.Field) { r.validateKeywords(fld, s, place{root: true}) })
 	errs = append(append(errs, keywords...), r.cel.CheckSchema(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords})...)
 	for _, e := range errs {
 		all = append(all, e.Error())

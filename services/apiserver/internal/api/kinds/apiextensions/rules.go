@@ -17,11 +17,11 @@ type checker struct {
 	check func(rules.SchemaCheck) field.ErrorList
 }
 
-// ofOne returns a checker for one definition, whose versions usually have similar rules.
-func (c *checker) ofOne() *checker { return &checker{c.cel, c.cel.NewSchemaChecker()} }
+// forDefinition returns a checker for one definition, whose versions usually have similar rules.
+func (c *checker) forDefinition() *checker { return &checker{c.cel, c.cel.NewSchemaChecker()} }
 
-// definitionName validates the name of a definition: the resource and the group.
-func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []string {
+// validateDefinitionName validates the name of a definition: the resource and the group.
+func validateDefinitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []string {
 	errs := meta.DNSSubdomain(name, prefix)
 	if name != d.Spec.Names.Plural+"."+d.Spec.Group {
 		errs = append(errs, `must be spec.names.plural+"."+spec.group`)
@@ -29,11 +29,12 @@ func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []
 	return errs
 }
 
-func (c *checker) create(d *v1.CustomResourceDefinition) field.ErrorList {
+// validateCreate validates a new definition.
+func (c *checker) validateCreate(d *v1.CustomResourceDefinition) field.ErrorList {
 	return validate.Check(func(fld validate.Field) {
-		c.ofOne().spec(fld.Child("spec"), &d.Spec, tolerance{})
+		c.forDefinition().validateSpec(fld.Child("spec"), &d.Spec, tolerance{})
 		validateNames(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
-		storedVersions(fld.Child("status"), d)
+		validateStoredVersions(fld.Child("status"), d)
 		validateApproval(fld.Child("metadata"), d, nil)
 		if d.Spec.PreserveUnknownFields {
 			forbidPreserveUnknownFields(fld.Child("spec"))
@@ -41,11 +42,12 @@ func (c *checker) create(d *v1.CustomResourceDefinition) field.ErrorList {
 	})
 }
 
-func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
+// validateUpdate validates a change of a definition. Violations of the live one may stay.
+func (c *checker) validateUpdate(d, live *v1.CustomResourceDefinition) field.ErrorList {
 	return validate.Check(func(fld validate.Field) {
 		t := tolerance{live: live}
 		spec := fld.Child("spec")
-		c.ofOne().spec(spec, &d.Spec, t)
+		c.forDefinition().validateSpec(spec, &d.Spec, t)
 		if t.established() {
 			spec.CheckImmutable("scope", string(d.Spec.Scope), string(live.Spec.Scope))
 			spec.Child("names").CheckImmutable("kind", d.Spec.Names.Kind, live.Spec.Names.Kind)
@@ -53,7 +55,7 @@ func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
 		spec.CheckImmutable("group", d.Spec.Group, live.Spec.Group)
 		spec.Child("names").CheckImmutable("plural", d.Spec.Names.Plural, live.Spec.Names.Plural)
 		validateNames(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
-		storedVersions(fld.Child("status"), d)
+		validateStoredVersions(fld.Child("status"), d)
 		validateApproval(fld.Child("metadata"), d, live)
 		if d.Spec.PreserveUnknownFields && !live.Spec.PreserveUnknownFields {
 			forbidPreserveUnknownFields(spec)
@@ -67,12 +69,13 @@ func validateStatus(fld validate.Field, d, _ *v1.CustomResourceDefinition) {
 	validateNames(fld.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
 }
 
+// forbidPreserveUnknownFields rejects the field of the older version.
 func forbidPreserveUnknownFields(fld validate.Field) {
 	fld.Invalid("preserveUnknownFields", true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
 }
 
-// storedVersions requires that every stored version exists.
-func storedVersions(fld validate.Field, d *v1.CustomResourceDefinition) {
+// validateStoredVersions requires that every stored version exists.
+func validateStoredVersions(fld validate.Field, d *v1.CustomResourceDefinition) {
 	stored := d.Status.StoredVersions
 	if len(stored) == 0 {
 		fld.Invalid("storedVersions", stored, "must have at least one stored version")

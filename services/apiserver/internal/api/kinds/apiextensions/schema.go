@@ -34,7 +34,7 @@ func (r *schemaRules) check(fld validate.Field, v, whole *v1.CustomResourceValid
 	}
 	before := fld.ErrorCount()
 	if r.status {
-		rootFields(fld, s)
+		validateRootFields(fld, s)
 	}
 	if s.Nullable {
 		fld.Forbidden("openAPIV3Schema.nullable", "nullable cannot be true at the root")
@@ -46,11 +46,11 @@ func (r *schemaRules) check(fld validate.Field, v, whole *v1.CustomResourceValid
 	unsupported := structural.Unsupported(s)
 	normalized := r.structural && unsupported == nil
 	if normalized {
-		errs := r.shape(path, s)
+		errs := r.checkStructure(path, s)
 		fld.Add(errs...)
 		normalized = len(errs) == 0
 	}
-	keywords := validate.CheckAt(path, func(fld validate.Field) { r.keywords(fld, s, place{root: true}) })
+	keywords := validate.CheckAt(path, func(fld validate.Field) { r.validateKeywords(fld, s, place{root: true}) })
 	fld.Add(keywords...)
 	if normalized {
 		fld.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.unchanged(r.version, whole)})...)
@@ -60,9 +60,9 @@ func (r *schemaRules) check(fld validate.Field, v, whole *v1.CustomResourceValid
 	}
 }
 
-// shape returns the violations of the rules for structural schemas. If there are none, it returns the
-// errors of the default values.
-func (r *schemaRules) shape(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
+// checkStructure returns the violations of the rules for structural schemas. If there are none, it
+// returns the errors of the default values.
+func (r *schemaRules) checkStructure(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	if errs := structural.Check(path, s); len(errs) > 0 {
 		return errs
 	}
@@ -84,7 +84,9 @@ var allowedAtRoot = []string{
 	"MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties", "ExternalDocs", "Example", "XPreserveUnknownFields", "XValidations",
 }
 
-func rootFields(fld validate.Field, s *v1.JSONSchemaProps) {
+// validateRootFields limits the fields at the root of a schema, because the status is written on
+// its own.
+func validateRootFields(fld validate.Field, s *v1.JSONSchemaProps) {
 	v := reflect.ValueOf(*s)
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name
@@ -110,8 +112,8 @@ type place struct {
 	noDefault string
 }
 
-// properties validates the properties of a schema at p.
-func (r *schemaRules) properties(fld validate.Field, s *v1.JSONSchemaProps, p, within place) {
+// validateProperties validates the properties of a schema at p.
+func (r *schemaRules) validateProperties(fld validate.Field, s *v1.JSONSchemaProps, p, within place) {
 	if len(s.Properties) == 0 {
 		return
 	}
@@ -125,19 +127,19 @@ func (r *schemaRules) properties(fld validate.Field, s *v1.JSONSchemaProps, p, w
 			}
 		}
 		f = s.Properties[name]
-		r.keywords(fld.Key("properties", name), &f, of)
+		r.validateKeywords(fld.Key("properties", name), &f, of)
 	}
 }
 
 var types = []string{"array", "boolean", "integer", "number", "object", "string"}
 
-// keywords validates a schema and the schemas inside it.
-func (r *schemaRules) keywords(fld validate.Field, s *v1.JSONSchemaProps, p place) {
-	r.unsupported(fld, s, p)
+// validateKeywords validates a schema and the schemas inside it.
+func (r *schemaRules) validateKeywords(fld validate.Field, s *v1.JSONSchemaProps, p place) {
+	r.forbidUnsupported(fld, s, p)
 	within := place{meta: p.meta, noDefault: p.noDefault}
 	child := func(fld validate.Field, s *v1.JSONSchemaProps, p place) {
 		if s != nil {
-			r.keywords(fld, s, p)
+			r.validateKeywords(fld, s, p)
 		}
 	}
 	if a := s.AdditionalProperties; a != nil {
@@ -150,9 +152,9 @@ func (r *schemaRules) keywords(fld validate.Field, s *v1.JSONSchemaProps, p plac
 		}
 		child(fld.Child("additionalProperties"), a.Schema, of)
 	}
-	r.properties(fld, s, p, within)
+	r.validateProperties(fld, s, p, within)
 	child(fld.Child("not"), s.Not, within)
-	each := func(fld validate.Field, s *v1.JSONSchemaProps) { r.keywords(fld, s, within) }
+	each := func(fld validate.Field, s *v1.JSONSchemaProps) { r.validateKeywords(fld, s, within) }
 	validate.Each(fld, "allOf", s.AllOf, each)
 	validate.Each(fld, "oneOf", s.OneOf, each)
 	validate.Each(fld, "anyOf", s.AnyOf, each)
@@ -164,12 +166,12 @@ func (r *schemaRules) keywords(fld validate.Field, s *v1.JSONSchemaProps, p plac
 	for _, name := range slices.Sorted(maps.Keys(s.Dependencies)) {
 		child(fld.Key("dependencies", name), s.Dependencies[name].Schema, within)
 	}
-	r.extensions(fld, s)
+	r.validateExtensions(fld, s)
 	fld.Add(rules.CheckSyntax(fld.FieldPath(), s)...)
 }
 
-// unsupported validates single keywords.
-func (r *schemaRules) unsupported(fld validate.Field, s *v1.JSONSchemaProps, p place) {
+// forbidUnsupported validates single keywords.
+func (r *schemaRules) forbidUnsupported(fld validate.Field, s *v1.JSONSchemaProps, p place) {
 	if s.Type != "" && !slices.Contains(types, s.Type) && !r.anyType() {
 		validate.OneOf(fld, "type", s.Type, types...)
 	}

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// joined requires a text of a format and reports all its errors as one.
-func joined(fld validate.Field, name, value, before string, format validate.Format) {
+// requireFormat requires a text of a format and reports all its errors as one.
+func requireFormat(fld validate.Field, name, value, before string, format validate.Format) {
 	text := value
 	if before != "" {
 		text = strings.ToLower(value)
@@ -22,26 +22,27 @@ func joined(fld validate.Field, name, value, before string, format validate.Form
 	}
 }
 
-func (c *checker) spec(fld validate.Field, s *v1.CustomResourceDefinitionSpec, t tolerance) {
+// validateSpec validates the spec, except for what t tolerates.
+func (c *checker) validateSpec(fld validate.Field, s *v1.CustomResourceDefinitionSpec, t tolerance) {
 	v := viewOf(s)
 	switch {
 	case s.Group == "":
 		fld.Required("group", "")
 	case len(validate.DNSSubdomain(s.Group)) > 0:
-		joined(fld, "group", s.Group, "", validate.DNSSubdomain)
+		requireFormat(fld, "group", s.Group, "", validate.DNSSubdomain)
 	case !strings.Contains(s.Group, "."):
 		fld.Invalid("group", s.Group, "should be a domain with at least one dot")
 	}
 	validate.RequiredOneOf(fld, "scope", s.Scope, v1.ClusterScoped, v1.NamespaceScoped)
-	mustBeStructural := schemaPresence(fld, v, t)
-	c.versions(fld, v, t, mustBeStructural)
+	mustBeStructural := requireSchemas(fld, v, t)
+	c.validateVersions(fld, v, t, mustBeStructural)
 	names := fld.Child("names")
 	names.RequireSet("plural", s.Names.Plural != "")
 	names.RequireSet("singular", s.Names.Singular != "")
 	names.RequireSet("kind", s.Names.Kind != "")
 	names.RequireSet("listKind", s.Names.ListKind != "")
 	validateNames(names, &s.Names)
-	c.shared(fld, v, t, mustBeStructural)
+	c.validateSharedParts(fld, v, t, mustBeStructural)
 	if s.Conversion != nil {
 		if s.Conversion.Strategy != v1.NoneConverter && s.PreserveUnknownFields {
 			fld.Invalid("conversion.strategy", s.Conversion.Strategy, "must be None if spec.preserveUnknownFields is true")
@@ -50,8 +51,8 @@ func (c *checker) spec(fld validate.Field, s *v1.CustomResourceDefinitionSpec, t
 	}
 }
 
-// schemaPresence requires a schema in every version and reports whether schemas must be structural.
-func schemaPresence(fld validate.Field, v *view, t tolerance) (mustBeStructural bool) {
+// requireSchemas requires a schema in every version and reports whether schemas must be structural.
+func requireSchemas(fld validate.Field, v *view, t tolerance) (mustBeStructural bool) {
 	if schemaOf(v.schema) == nil {
 		missing := "schemas are required"
 		if t.schemaMayMiss() {
@@ -78,8 +79,8 @@ func hasExtensions(s *v1.JSONSchemaProps) bool {
 	return s.XEmbeddedResource || s.XPreserveUnknownFields != nil || s.XIntOrString || len(s.XListMapKeys) > 0 || s.XListType != nil || len(s.XValidations) > 0
 }
 
-// versions validates each version, and all versions together.
-func (c *checker) versions(fld validate.Field, v *view, t tolerance, mustBeStructural bool) {
+// validateVersions validates each version, and all versions together.
+func (c *checker) validateVersions(fld validate.Field, v *view, t tolerance, mustBeStructural bool) {
 	names := validate.Set[string]{}
 	twice := false
 	storage := 0
@@ -90,15 +91,15 @@ func (c *checker) versions(fld validate.Field, v *view, t tolerance, mustBeStruc
 			storage++
 		}
 		twice = !names.Add(version.Name) || twice
-		joined(fld, "name", version.Name, "", validate.DNS1035Label)
-		deprecationWarning(fld, version)
+		requireFormat(fld, "name", version.Name, "", validate.DNS1035Label)
+		validateDeprecationWarning(fld, version)
 		s := schemaRules{checker: c, tolerance: t, structural: mustBeStructural, status: v.hasStatus(version.Name), version: version.Name}
 		s.check(fld.Child("schema"), version.Schema, v.Versions[i].Schema)
 		validateSubresources(fld.Child("subresources"), version.Subresources)
 		validateColumns(fld, version.AdditionalPrinterColumns)
 		if len(version.SelectableFields) > 0 {
 			const misplaced = "selectableFields may only be set when version.schema.openAPIV3Schema is not included"
-			selectableFields(fld, version.SelectableFields, schemaOf(version.Schema), misplaced)
+			validateSelectableFields(fld, version.SelectableFields, schemaOf(version.Schema), misplaced)
 		}
 	}
 	all := v.versions
@@ -109,12 +110,12 @@ func (c *checker) versions(fld validate.Field, v *view, t tolerance, mustBeStruc
 		fld.Invalid("versions", all, "must have exactly one version marked as storage version")
 	}
 	if len(v.versions) > 0 && v.versions[0].Name != "" {
-		joined(fld, "version", v.versions[0].Name, "", validate.DNS1035Label)
+		requireFormat(fld, "version", v.versions[0].Name, "", validate.DNS1035Label)
 	}
 }
 
-// shared validates the parts that all versions share.
-func (c *checker) shared(fld validate.Field, v *view, t tolerance, mustBeStructural bool) {
+// validateSharedParts validates the parts that all versions share.
+func (c *checker) validateSharedParts(fld validate.Field, v *view, t tolerance, mustBeStructural bool) {
 	s := schemaRules{checker: c, tolerance: t, structural: mustBeStructural, status: slices.ContainsFunc(v.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
 		return hasStatus(v.Subresources)
 	})}
@@ -129,11 +130,12 @@ func (c *checker) shared(fld validate.Field, v *view, t tolerance, mustBeStructu
 		if of == nil && v.schema != nil {
 			of = &v1.JSONSchemaProps{}
 		}
-		selectableFields(fld, v.fields, of, "selectableFields may only be set when validations.schema is included")
+		validateSelectableFields(fld, v.fields, of, "selectableFields may only be set when validations.schema is included")
 	}
 }
 
-func deprecationWarning(fld validate.Field, v *v1.CustomResourceDefinitionVersion) {
+// validateDeprecationWarning requires a deprecated version for a warning, and limits its text.
+func validateDeprecationWarning(fld validate.Field, v *v1.CustomResourceDefinitionVersion) {
 	const name = "deprecationWarning"
 	warning := v.DeprecationWarning
 	switch {
@@ -161,7 +163,7 @@ func validateNames(fld validate.Field, n *v1.CustomResourceDefinitionNames) {
 	const mixed = "may have mixed case, but should otherwise match: "
 	optional := func(name, value, before string) {
 		if value != "" {
-			joined(fld, name, value, before, validate.DNS1035Label)
+			requireFormat(fld, name, value, before, validate.DNS1035Label)
 		}
 	}
 	optional("plural", n.Plural, "")
@@ -169,12 +171,12 @@ func validateNames(fld validate.Field, n *v1.CustomResourceDefinitionNames) {
 	optional("kind", n.Kind, mixed)
 	optional("listKind", n.ListKind, mixed)
 	for i, short := range n.ShortNames {
-		joined(fld.Index("shortNames", i), "", short, "", validate.DNS1035Label)
+		requireFormat(fld.Index("shortNames", i), "", short, "", validate.DNS1035Label)
 	}
 	if n.Kind != "" && n.Kind == n.ListKind {
 		fld.Invalid("listKind", n.ListKind, "kind and listKind may not be the same")
 	}
 	for i, category := range n.Categories {
-		joined(fld.Index("categories", i), "", category, "", validate.DNS1035Label)
+		requireFormat(fld.Index("categories", i), "", category, "", validate.DNS1035Label)
 	}
 }

@@ -51,7 +51,7 @@ func (t tolerance) nonStructural() bool {
 
 // looseSets reports whether the live definition has a set of objects or lists that are not atomic.
 func (t tolerance) looseSets() bool {
-	return t.liveSchema(func(s *v1.JSONSchemaProps) bool { return looseItems(s) != "" })
+	return t.liveSchema(func(s *v1.JSONSchemaProps) bool { return nonAtomicItemsExtension(s) != "" })
 }
 
 // looseKeys reports whether the live definition has a map whose keys may be absent or null.

@@ -24,19 +24,20 @@ type view struct {
 	fields       []v1.SelectableField
 }
 
+// viewOf returns the view of a definition.
 func viewOf(s *v1.CustomResourceDefinitionSpec) *view {
 	v := &view{CustomResourceDefinitionSpec: s, versions: slices.Clone(s.Versions)}
-	lift(v, &v.schema, func(v *v1.CustomResourceDefinitionVersion) **v1.CustomResourceValidation { return &v.Schema })
-	lift(v, &v.subresources, func(v *v1.CustomResourceDefinitionVersion) **v1.CustomResourceSubresources { return &v.Subresources })
-	lift(v, &v.columns, func(v *v1.CustomResourceDefinitionVersion) *[]v1.CustomResourceColumnDefinition {
+	moveSharedPart(v, &v.schema, func(v *v1.CustomResourceDefinitionVersion) **v1.CustomResourceValidation { return &v.Schema })
+	moveSharedPart(v, &v.subresources, func(v *v1.CustomResourceDefinitionVersion) **v1.CustomResourceSubresources { return &v.Subresources })
+	moveSharedPart(v, &v.columns, func(v *v1.CustomResourceDefinitionVersion) *[]v1.CustomResourceColumnDefinition {
 		return &v.AdditionalPrinterColumns
 	})
-	lift(v, &v.fields, func(v *v1.CustomResourceDefinitionVersion) *[]v1.SelectableField { return &v.SelectableFields })
+	moveSharedPart(v, &v.fields, func(v *v1.CustomResourceDefinitionVersion) *[]v1.SelectableField { return &v.SelectableFields })
 	return v
 }
 
-// lift moves a part that all versions share above them.
-func lift[T any](v *view, above *T, part func(*v1.CustomResourceDefinitionVersion) *T) {
+// moveSharedPart moves a part that all versions share above them.
+func moveSharedPart[T any](v *view, above *T, part func(*v1.CustomResourceDefinitionVersion) *T) {
 	if len(v.versions) == 0 {
 		return
 	}

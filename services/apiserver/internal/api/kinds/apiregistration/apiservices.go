@@ -52,8 +52,8 @@ func apiServices() *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Text("Service", "The reference to the service that hosts this API endpoint.", service),
-			columns.Text("Available", "Whether this service is available.", available),
+			columns.Text("Service", "The reference to the service that hosts this API endpoint.", serviceText),
+			columns.Text("Available", "Whether this service is available.", availableText),
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{
@@ -75,14 +75,16 @@ func LocalAvailable() v1.APIServiceCondition {
 	}
 }
 
-func service(a *v1.APIService) string {
+// serviceText returns the service of an API, or Local.
+func serviceText(a *v1.APIService) string {
 	if s := a.Spec.Service; s != nil {
 		return s.Namespace + "/" + s.Name
 	}
 	return "Local"
 }
 
-func available(a *v1.APIService) string {
+// availableText returns the state of the condition Available, with its reason if it is not true.
+func availableText(a *v1.APIService) string {
 	for _, c := range a.Status.Conditions {
 		if c.Type != v1.Available {
 			continue

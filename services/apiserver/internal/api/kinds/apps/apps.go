@@ -67,9 +67,9 @@ func validateSelector(fld validate.Field, s *metav1.LabelSelector, kind string) 
 	}
 }
 
-// selects requires that a selector matches the pods of a template. It reports whether the selector
-// is valid.
-func selects(fld validate.Field, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, invalid string) bool {
+// requireMatchingSelector requires that a selector matches the pods of a template. It reports
+// whether the selector is valid.
+func requireMatchingSelector(fld validate.Field, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, invalid string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		fld.Invalid("selector", *s, invalid)
@@ -85,13 +85,13 @@ func selects(fld validate.Field, s *metav1.LabelSelector, t *corev1.PodTemplateS
 // sets.
 func validateReplicaTemplate(fld validate.Field, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
 	validateSelector(fld, s, "deployment")
-	if selects(fld, s, t, "invalid label selector") {
+	if requireMatchingSelector(fld, s, t, "invalid label selector") {
 		rules.ReplicatedTemplate(fld.Child("template"), t, old, "ReplicaSet")
 	}
 }
 
-// amount returns a number, or a percentage without the percent sign.
-func amount(v *intstr.IntOrString) int {
+// scaledAmount returns a number, or a percentage without the percent sign.
+func scaledAmount(v *intstr.IntOrString) int {
 	if v == nil {
 		return 0
 	}
@@ -102,7 +102,8 @@ func amount(v *intstr.IntOrString) int {
 	return n
 }
 
-func optionalAmount(v *intstr.IntOrString) intstr.IntOrString {
+// amountOrZero returns a number or a percentage, or 0 for nil.
+func amountOrZero(v *intstr.IntOrString) intstr.IntOrString {
 	if v == nil {
 		return intstr.IntOrString{}
 	}

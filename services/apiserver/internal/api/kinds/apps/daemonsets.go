@@ -130,13 +130,13 @@ func validateDaemonSet(fld validate.Field, rules *podspec.Rules, s *appsv1.Daemo
 // validateDaemonSetRollingUpdate requires exactly one of maxUnavailable and maxSurge to be
 // non-zero.
 func validateDaemonSetRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateDaemonSet) {
-	unavailable := optionalAmount(r.MaxUnavailable)
-	surge := optionalAmount(r.MaxSurge)
+	unavailable := amountOrZero(r.MaxUnavailable)
+	surge := amountOrZero(r.MaxSurge)
 	fld.CheckNonNegativeIntOrPercent("maxUnavailable", unavailable)
 	fld.CheckNonNegativeIntOrPercent("maxSurge", surge)
 	fld.CheckAtMost100Percent("maxUnavailable", unavailable)
 	fld.CheckAtMost100Percent("maxSurge", surge)
-	switch missing, many := amount(r.MaxUnavailable) != 0, amount(r.MaxSurge) != 0; {
+	switch missing, many := scaledAmount(r.MaxUnavailable) != 0, scaledAmount(r.MaxSurge) != 0; {
 	case missing && many:
 		fld.Invalid("maxSurge", surge, "may not be set when maxUnavailable is non-zero")
 	case !missing && !many:
@@ -147,7 +147,7 @@ func validateDaemonSetRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateD
 // daemonSetStatus returns the status subresource. It keeps the template generation, which belongs
 // to the spec although an annotation holds it.
 func daemonSetStatus() registry.Subresource {
-	s := declare.ValidatedStatus("DaemonSet", checkDaemonSetStatus)
+	s := declare.ValidatedStatus("DaemonSet", validateDaemonSetStatus)
 	s.Prepare = declare.AdaptUpdate(func(d, old *appsv1.DaemonSet) {
 		d.Spec = old.Spec
 		setTemplateGeneration(d, templateGeneration(old))
@@ -155,7 +155,7 @@ func daemonSetStatus() registry.Subresource {
 	return s
 }
 
-func checkDaemonSetStatus(fld validate.Field, d, old *appsv1.DaemonSet) {
+func validateDaemonSetStatus(fld validate.Field, d, old *appsv1.DaemonSet) {
 	s, status := &d.Status, fld.Child("status")
 	status.CheckNonNegative("currentNumberScheduled", int64(s.CurrentNumberScheduled))
 	status.CheckNonNegative("numberMisscheduled", int64(s.NumberMisscheduled))

@@ -59,7 +59,7 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 				d.Spec = old.Spec
 				d.Labels = old.Labels
 				terminating.drop(&d.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
-			}, checkDeploymentStatus), "spec", "metadata.labels"),
+			}, validateDeploymentStatus), "spec", "metadata.labels"),
 		},
 	})
 }
@@ -118,16 +118,16 @@ func validateDeployment(fld validate.Field, rules *podspec.Rules, s *appsv1.Depl
 }
 
 func validateDeploymentRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateDeployment) {
-	unavailable := optionalAmount(r.MaxUnavailable)
+	unavailable := amountOrZero(r.MaxUnavailable)
 	fld.CheckNonNegativeIntOrPercent("maxUnavailable", unavailable)
-	fld.CheckNonNegativeIntOrPercent("maxSurge", optionalAmount(r.MaxSurge))
-	if amount(r.MaxUnavailable) == 0 && amount(r.MaxSurge) == 0 {
+	fld.CheckNonNegativeIntOrPercent("maxSurge", amountOrZero(r.MaxSurge))
+	if scaledAmount(r.MaxUnavailable) == 0 && scaledAmount(r.MaxSurge) == 0 {
 		fld.Invalid("maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
 	}
 	fld.CheckAtMost100Percent("maxUnavailable", unavailable)
 }
 
-func checkDeploymentStatus(fld validate.Field, d, old *appsv1.Deployment) {
+func validateDeploymentStatus(fld validate.Field, d, old *appsv1.Deployment) {
 	s, status := &d.Status, fld.Child("status")
 	status.CheckNonNegative("observedGeneration", s.ObservedGeneration)
 	status.CheckNonNegative("replicas", int64(s.Replicas))

@@ -54,7 +54,7 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 			declare.ValidatedView("status", "ReplicaSet", func(r, old *appsv1.ReplicaSet) {
 				r.Spec = old.Spec
 				terminating.drop(&r.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
-			}, checkReplicaSetStatus),
+			}, validateReplicaSetStatus),
 		},
 	})
 }
@@ -70,7 +70,7 @@ func validateReplicaSet(fld validate.Field, rules *podspec.Rules, s *appsv1.Repl
 	validateReplicaTemplate(fld, rules, s.Selector, &s.Template, old)
 }
 
-func checkReplicaSetStatus(fld validate.Field, r, _ *appsv1.ReplicaSet) {
+func validateReplicaSetStatus(fld validate.Field, r, _ *appsv1.ReplicaSet) {
 	s, status := &r.Status, fld.Child("status")
 	status.CheckNonNegative("replicas", int64(s.Replicas))
 	status.CheckNonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))

@@ -50,7 +50,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 			Prepare:    declare.AdaptUpdate(drop),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, old *appsv1.StatefulSet) {
 				validateStatefulSet(fld.Child("spec"), rules, &s.Spec, &old.Spec.Template)
-				statefulSetChanges(fld, &s.Spec, &old.Spec)
+				validateStatefulSetChanges(fld, &s.Spec, &old.Spec)
 			}),
 			Warnings: declare.AdaptUpdateResult(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s, "Spec") }),
 		},
@@ -60,7 +60,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 				func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },
 				func(s *appsv1.StatefulSet) (int32, *metav1.LabelSelector) { return s.Status.Replicas, s.Spec.Selector },
 			),
-			declare.ValidatedStatus("StatefulSet", checkStatefulSetStatus),
+			declare.ValidatedStatus("StatefulSet", validateStatefulSetStatus),
 		},
 	})
 }
@@ -152,7 +152,7 @@ func validateStatefulSet(fld validate.Field, rules *podspec.Rules, s *appsv1.Sta
 		fld.CheckOptionalText("serviceName", s.ServiceName, validate.DNSLabel)
 	}
 	validateSelector(fld, s.Selector, "statefulset")
-	if selects(fld, s.Selector, &s.Template, "") {
+	if requireMatchingSelector(fld, s.Selector, &s.Template, "") {
 		// Mounts of the template may refer to the set's claim templates.
 		rules.TemplateMeta(fld.Child("template"), &s.Template, old)
 	}
@@ -183,14 +183,14 @@ func validateStatefulSetRollingUpdate(fld validate.Field, r *appsv1.RollingUpdat
 		return
 	}
 	fld.CheckNonNegativeIntOrPercent("maxUnavailable", *r.MaxUnavailable)
-	if amount(r.MaxUnavailable) == 0 {
+	if scaledAmount(r.MaxUnavailable) == 0 {
 		fld.Invalid("maxUnavailable", *r.MaxUnavailable, "cannot be 0")
 	}
 	fld.CheckAtMost100Percent("maxUnavailable", *r.MaxUnavailable)
 }
 
-// statefulSetChanges rejects changes of fields that existing pods and claims depend on.
-func statefulSetChanges(fld validate.Field, s, old *appsv1.StatefulSetSpec) {
+// validateStatefulSetChanges rejects changes of fields that existing pods and claims depend on.
+func validateStatefulSetChanges(fld validate.Field, s, old *appsv1.StatefulSetSpec) {
 	rest := s.DeepCopy()
 	rest.Replicas = old.Replicas
 	rest.Template = old.Template
@@ -203,7 +203,7 @@ func statefulSetChanges(fld validate.Field, s, old *appsv1.StatefulSetSpec) {
 		" 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
 }
 
-func checkStatefulSetStatus(fld validate.Field, set, old *appsv1.StatefulSet) {
+func validateStatefulSetStatus(fld validate.Field, set, old *appsv1.StatefulSet) {
 	s, status := &set.Status, fld.Child("status")
 	status.CheckNonNegative("replicas", int64(s.Replicas))
 	status.CheckNonNegative("readyReplicas", int64(s.ReadyReplicas))

@@ -27,8 +27,8 @@ const (
 // defaultCPUUtilization, in percent, is the target if v1 has no metric.
 const defaultCPUUtilization = 80
 
-// withoutOurs returns a copy of annotations without those of conversions.
-func withoutOurs(annotations map[string]string) map[string]string {
+// withoutConversionAnnotations returns a copy of annotations without those of conversions.
+func withoutConversionAnnotations(annotations map[string]string) map[string]string {
 	out := maps.Clone(annotations)
 	for _, key := range []string{metricsAnnotation, behaviorAnnotation, currentMetricsAnnotation, conditionsAnnotation, scaleDownToleranceAnnotation, scaleUpToleranceAnnotation} {
 		delete(out, key)
@@ -73,22 +73,24 @@ func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPo
 		// CPU statuses are also kept in the annotation: they have more than the percentage.
 		current = append(current, statusToV1(m))
 	}
-	out.Annotations = withoutOurs(h.Annotations)
-	err := annotate(out, metricsAnnotation, len(others) > 0, others)
+	out.Annotations = withoutConversionAnnotations(h.Annotations)
+	err := setAnnotation(out, metricsAnnotation, len(others) > 0, others)
 	if err == nil {
-		err = annotate(out, currentMetricsAnnotation, len(current) > 0, current)
+		err = setAnnotation(out, currentMetricsAnnotation, len(current) > 0, current)
 	}
 	if err == nil && h.Spec.Behavior != nil {
-		err = annotate(out, behaviorAnnotation, true, behaviorToAnnotation(h.Spec.Behavior))
+		err = setAnnotation(out, behaviorAnnotation, true, behaviorToAnnotation(h.Spec.Behavior))
 	}
 	if err == nil {
-		err = annotate(out, conditionsAnnotation, len(h.Status.Conditions) > 0, h.Status.Conditions)
+		err = setAnnotation(out, conditionsAnnotation, len(h.Status.Conditions) > 0, h.Status.Conditions)
 	}
 	return out, err
 }
 
-func annotate(h *autoscalingv1.HorizontalPodAutoscaler, key string, is bool, value any) error {
-	if !is {
+// setAnnotation sets a conversion annotation to the JSON of a value, unless the value is not
+// present.
+func setAnnotation(h *autoscalingv1.HorizontalPodAutoscaler, key string, present bool, value any) error {
+	if !present {
 		return nil
 	}
 	data, err := json.Marshal(value)
@@ -121,19 +123,19 @@ func toV2(h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPod
 			CurrentMetrics:     currentMetricsToV2(h),
 		},
 	}
-	out.Annotations = withoutOurs(h.Annotations)
-	if b, ok := annotation[behavior](h, behaviorAnnotation); ok {
+	out.Annotations = withoutConversionAnnotations(h.Annotations)
+	if b, ok := decodeAnnotation[behavior](h, behaviorAnnotation); ok {
 		out.Spec.Behavior = behaviorFromAnnotation(&b)
 	}
-	if conditions, ok := annotation[[]autoscalingv2.HorizontalPodAutoscalerCondition](h, conditionsAnnotation); ok {
+	if conditions, ok := decodeAnnotation[[]autoscalingv2.HorizontalPodAutoscalerCondition](h, conditionsAnnotation); ok {
 		out.Status.Conditions = conditions
 	}
 	return out
 }
 
-// annotation decodes a conversion annotation. It returns false if it is absent or invalid. A
+// decodeAnnotation decodes a conversion annotation. It returns false if it is absent or invalid. A
 // quantity that is too expensive to parse counts as invalid.
-func annotation[T any](h *autoscalingv1.HorizontalPodAutoscaler, key string) (T, bool) {
+func decodeAnnotation[T any](h *autoscalingv1.HorizontalPodAutoscaler, key string) (T, bool) {
 	var out T
 	text, ok := h.Annotations[key]
 	if !ok || bounded.CheckJSON([]byte(text)) != nil || json.Unmarshal([]byte(text), &out) != nil {
@@ -146,7 +148,7 @@ func annotation[T any](h *autoscalingv1.HorizontalPodAutoscaler, key string) (T,
 // metricsToV2 returns the metrics, those of the annotation first. There is always at least one.
 func metricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.MetricSpec {
 	var out []autoscalingv2.MetricSpec
-	others, _ := annotation[[]autoscalingv1.MetricSpec](h, metricsAnnotation)
+	others, _ := decodeAnnotation[[]autoscalingv1.MetricSpec](h, metricsAnnotation)
 	for i := range others {
 		out = append(out, specToV2(&others[i]))
 	}
@@ -161,7 +163,7 @@ func metricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.Metri
 }
 
 func currentMetricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.MetricStatus {
-	if current, ok := annotation[[]autoscalingv1.MetricStatus](h, currentMetricsAnnotation); ok {
+	if current, ok := decodeAnnotation[[]autoscalingv1.MetricStatus](h, currentMetricsAnnotation); ok {
 		out := make([]autoscalingv2.MetricStatus, len(current))
 		for i := range current {
 			out[i] = statusToV2(&current[i])

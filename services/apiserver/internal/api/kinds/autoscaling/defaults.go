@@ -19,7 +19,7 @@ func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
 	if b := h.Spec.Behavior; b != nil {
 		defaultBehavior(b)
 	}
-	h.Annotations = withoutOurs(h.Annotations)
+	h.Annotations = withoutConversionAnnotations(h.Annotations)
 }
 
 func defaultBehavior(b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
@@ -27,9 +27,9 @@ func defaultBehavior(b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
 	defaultScaleDown(&b.ScaleDown)
 }
 
-// defaultAutoscalerV1 sets the defaults, and the annotations of conversions as a conversion to v2 and
-// back sets them: invalid ones are dropped, and those for the status are added. Admission and field
-// ownership then see the annotations that are served later, as in Kubernetes.
+// defaultAutoscalerV1 sets the defaults, and the annotations of conversions as a conversion to v2
+// and back sets them: invalid ones are dropped, and those for the status are added. Admission and
+// field ownership then see the annotations that are served later, as in Kubernetes.
 func defaultAutoscalerV1(h *autoscalingv1.HorizontalPodAutoscaler) {
 	declare.SetDefaultPtr(&h.Spec.MinReplicas, 1)
 	converted, err := toV1(toV2(h))

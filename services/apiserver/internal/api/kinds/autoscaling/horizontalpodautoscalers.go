@@ -173,7 +173,7 @@ func targetsText(specs []autoscalingv2.MetricSpec, statuses []autoscalingv2.Metr
 }
 
 func targetText(m *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) string {
-	now := currentOf(m.Type, status)
+	now := measuredValueOf(m.Type, status)
 	switch {
 	case m.Type == autoscalingv2.ExternalMetricSourceType && m.External != nil:
 		return valueText(&m.External.Target, now)
@@ -190,8 +190,8 @@ func targetText(m *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus)
 	}
 }
 
-// currentOf returns the measured value of a metric of the type. It is empty without a status.
-func currentOf(typ autoscalingv2.MetricSourceType, s *autoscalingv2.MetricStatus) autoscalingv2.MetricValueStatus {
+// measuredValueOf returns the measured value of a metric of the type. It is empty without a status.
+func measuredValueOf(typ autoscalingv2.MetricSourceType, s *autoscalingv2.MetricStatus) autoscalingv2.MetricValueStatus {
 	switch {
 	case s == nil:
 	case typ == autoscalingv2.ExternalMetricSourceType && s.External != nil:

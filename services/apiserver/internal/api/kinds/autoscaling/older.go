@@ -74,7 +74,7 @@ func FromV2beta2(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.Horiz
 		declare.SetDefaultPtr(&h.Spec.Behavior.ScaleUp, autoscalingv2.HPAScalingRules{})
 		h.Spec.Behavior.ScaleUp.Tolerance = up
 	}
-	h.Annotations = withoutOurs(h.Annotations)
+	h.Annotations = withoutConversionAnnotations(h.Annotations)
 	return h, nil
 }
 

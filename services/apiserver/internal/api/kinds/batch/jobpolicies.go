@@ -76,7 +76,7 @@ func validateExitCodes(fld validate.Field, codes *batchv1.PodFailurePolicyOnExit
 // validateSuccessPolicy validates the conditions for the success of a job before all its indexes
 // have succeeded.
 func validateSuccessPolicy(fld validate.Field, s *batchv1.JobSpec) {
-	if !indexed(s) {
+	if !isIndexed(s) {
 		fld.Invalid("successPolicy", *s.SuccessPolicy, "requires indexed completion mode")
 		return
 	}
@@ -95,7 +95,7 @@ func validateSuccessPolicy(fld validate.Field, s *batchv1.JobSpec) {
 		var named int32
 		if r.SucceededIndexes != nil {
 			fld.CheckMaxBytes("succeededIndexes", *r.SucceededIndexes, longestIndexesSet)
-			named = indexesRules(fld, "succeededIndexes", *r.SucceededIndexes, *s.Completions)
+			named = validateIndexes(fld, "succeededIndexes", *r.SucceededIndexes, *s.Completions)
 		}
 		validate.OptionalNonNegative(fld, "succeededCount", r.SucceededCount)
 		if n := r.SucceededCount; n != nil && *n > *s.Completions {
@@ -107,9 +107,9 @@ func validateSuccessPolicy(fld validate.Field, s *batchv1.JobSpec) {
 	})
 }
 
-// indexesRules requires a list of indexes and ranges in ascending order, such as "1,3-5", below the
-// number of completions. It returns the number of indexes, or zero after an error.
-func indexesRules(fld validate.Field, name, text string, completions int32) int32 {
+// validateIndexes requires a list of indexes and ranges in ascending order, such as "1,3-5", below
+// the number of completions. It returns the number of indexes, or zero after an error.
+func validateIndexes(fld validate.Field, name, text string, completions int32) int32 {
 	var total int32
 	err := eachInterval(text, completions, func(first, last int32) error {
 		total += last - first + 1
@@ -129,7 +129,7 @@ func eachInterval(text string, completions int32, visit func(first, last int32) 
 	}
 	before := int32(-1)
 	for part := range strings.SplitSeq(text, ",") {
-		first, last, err := interval(part, completions)
+		first, last, err := parseInterval(part, completions)
 		if err != nil {
 			return err
 		}
@@ -144,23 +144,25 @@ func eachInterval(text string, completions int32, visit func(first, last int32) 
 	return nil
 }
 
-func interval(part string, completions int32) (first, last int32, err error) {
+// parseInterval parses an index, or the first and the last index of a range.
+func parseInterval(part string, completions int32) (first, last int32, err error) {
 	from, to, ranged := strings.Cut(part, "-")
 	if strings.Contains(to, "-") {
 		return 0, 0, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", part)
 	}
-	first, err = index(from, completions)
+	first, err = parseIndex(from, completions)
 	if err != nil || !ranged {
 		return first, first, err
 	}
-	last, err = index(to, completions)
+	last, err = parseIndex(to, completions)
 	if err == nil && first >= last {
 		err = fmt.Errorf("non-increasing order, previous: %d, current: %d", first, last)
 	}
 	return first, last, err
 }
 
-func index(text string, completions int32) (int32, error) {
+// parseIndex parses an index, which must be less than the number of completions.
+func parseIndex(text string, completions int32) (int32, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		return 0, fmt.Errorf("cannot convert string to integer for index: %q", text)
@@ -171,17 +173,17 @@ func index(text string, completions int32) (int32, error) {
 	return int32(max(n, -1)), nil //nolint:gosec // below completions
 }
 
-// overlap returns the first index that two lists of indexes share.
-func overlap(a, b string, completions int32) (int32, bool) {
+// firstSharedIndex returns the first index that two lists of indexes share.
+func firstSharedIndex(a, b string, completions int32) (int32, bool) {
 	type span struct{ first, last int32 }
 	var spans []span
 	for part := range strings.SplitSeq(a, ",") {
-		if first, last, err := interval(part, completions); err == nil {
+		if first, last, err := parseInterval(part, completions); err == nil {
 			spans = append(spans, span{first, last})
 		}
 	}
 	for part := range strings.SplitSeq(b, ",") {
-		first, last, err := interval(part, completions)
+		first, last, err := parseInterval(part, completions)
 		if err != nil {
 			continue
 		}

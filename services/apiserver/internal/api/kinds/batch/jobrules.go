@@ -32,7 +32,7 @@ func validateJob(fld validate.Field, rules *podspec.Rules, j, old *batchv1.Job) 
 	}
 	validateGeneratedSelector(fld, j, template)
 	validateJobSpec(fld.Child("spec"), rules, &j.Spec, template)
-	if s := &j.Spec; indexed(s) && s.Completions != nil && *s.Completions > 0 {
+	if s := &j.Spec; isIndexed(s) && s.Completions != nil && *s.Completions > 0 {
 		if host := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1); len(validate.DNSLabel(host)) > 0 {
 			fld.Child("metadata").Invalid("name", j.Name, "will not able to create pod with invalid DNS label: "+host)
 		}
@@ -114,14 +114,15 @@ func validateJobParts(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSp
 	validateRestartPolicy(fld.Child("template", "spec"), s)
 }
 
-func indexed(s *batchv1.JobSpec) bool {
+// isIndexed reports whether the pods of a job have indexes.
+func isIndexed(s *batchv1.JobSpec) bool {
 	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
 }
 
 // validateIndexing limits indexed jobs, and rejects their fields in other jobs.
 func validateIndexing(fld validate.Field, s *batchv1.JobSpec) {
 	exceeds := func(n *int32, maximum int32) bool { return n != nil && *n > maximum }
-	if !indexed(s) {
+	if !isIndexed(s) {
 		if s.CompletionMode != nil && *s.CompletionMode != batchv1.NonIndexedCompletion {
 			return
 		}
@@ -175,12 +176,12 @@ func validateRestartPolicy(fld validate.Field, s *batchv1.JobSpec) {
 	}
 }
 
-// jobChanges rejects changes of fields that existing pods depend on. A suspended job that has not
-// started may change its scheduling directives (KEP-2926).
-func jobChanges(fld validate.Field, j, old *batchv1.Job) {
+// validateJobChanges rejects changes of fields that existing pods depend on. A suspended job that
+// has not started may change its scheduling directives (KEP-2926).
+func validateJobChanges(fld validate.Field, j, old *batchv1.Job) {
 	s, was := &j.Spec, &old.Spec
 	switch {
-	case !indexed(s):
+	case !isIndexed(s):
 		fld.CheckImmutable("completions", s.Completions, was.Completions)
 	case s.Completions != nil && !validate.SemanticEqual(s.Completions, was.Completions) && !validate.SemanticEqual(s.Completions, s.Parallelism):
 		fld.Invalid("completions", s.Completions, "can only be modified in tandem with spec.parallelism")
@@ -220,7 +221,7 @@ func moveScheduling(to, from *corev1.PodTemplateSpec) {
 
 // jobWarnings returns the warnings of jobs and their templates at a path.
 func jobWarnings(path string, s *batchv1.JobSpec) []string {
-	if indexed(s) && s.Completions != nil && *s.Completions > manyCompletions && s.Parallelism != nil && *s.Parallelism > parallelWarnedOf {
+	if isIndexed(s) && s.Completions != nil && *s.Completions > manyCompletions && s.Parallelism != nil && *s.Parallelism > parallelWarnedOf {
 		return []string{path + ": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, " +
 			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail"}
 	}

@@ -44,7 +44,7 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 				spec := fld.Child("spec")
 				validateJob(fld, rules, j, old)
 				validateJobSpec(spec, rules, &j.Spec, &old.Spec.Template)
-				jobChanges(spec, j, old)
+				validateJobChanges(spec, j, old)
 			}),
 		},
 		Delete: registry.Delete{
@@ -67,7 +67,7 @@ func jobColumns() []registry.Column {
 	return []registry.Column{
 		columns.Name(),
 		columns.Text("Status", "Status of the job.", jobStatus),
-		columns.Text("Completions", columns.Doc(batchv1.JobStatus{}, "succeeded"), completions),
+		columns.Text("Completions", columns.Doc(batchv1.JobStatus{}, "succeeded"), completionsText),
 		columns.New("Duration", columns.String, "", "Time required to complete the job.", 0, func(j *batchv1.Job) any { return jobDuration(j) }),
 		columns.Age(),
 		columns.WideText("Containers", containersDesc, func(j *batchv1.Job) string { return columns.ContainerNames(containers(j)) }),
@@ -96,9 +96,9 @@ func jobStatus(j *batchv1.Job) string {
 	}
 }
 
-// completions returns the succeeded and wanted numbers of pods. A job without a number of
+// completionsText returns the succeeded and wanted numbers of pods. A job without a number of
 // completions needs one success, whatever its parallelism.
-func completions(j *batchv1.Job) string {
+func completionsText(j *batchv1.Job) string {
 	switch {
 	case j.Spec.Completions != nil:
 		return fmt.Sprintf("%d/%d", j.Status.Succeeded, *j.Spec.Completions)

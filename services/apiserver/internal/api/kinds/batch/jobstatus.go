@@ -20,7 +20,7 @@ func phaseOf(s *batchv1.JobStatus) jobPhase {
 	return jobPhase{is(batchv1.JobSuccessCriteriaMet), is(batchv1.JobComplete), is(batchv1.JobFailureTarget), is(batchv1.JobFailed)}
 }
 
-func (p jobPhase) finished() bool { return p.complete || p.failed }
+func (p jobPhase) isFinished() bool { return p.complete || p.failed }
 
 func isJob(s *batchv1.JobStatus, t batchv1.JobConditionType) bool {
 	return hasCondition(s, t, corev1.ConditionTrue)
@@ -35,15 +35,15 @@ func hasCondition(s *batchv1.JobStatus, t batchv1.JobConditionType, is corev1.Co
 	return false
 }
 
-// resumes reports whether a change of the status resumes a suspended job. The controller sets a new
-// start time then.
-func resumes(s, was *batchv1.JobStatus) bool {
+// isResumed reports whether a change of the status resumes a suspended job. The controller sets a
+// new start time then.
+func isResumed(s, was *batchv1.JobStatus) bool {
 	return isJob(was, batchv1.JobSuspended) && hasCondition(s, batchv1.JobSuspended, corev1.ConditionFalse)
 }
 
-// neverStarts reports whether a job is complete without a start: it is suspended and wants no
-// completions.
-func neverStarts(spec *batchv1.JobSpec) bool {
+// isCompleteWithoutStart reports whether a job is complete without a start: it is suspended and
+// wants no completions.
+func isCompleteWithoutStart(spec *batchv1.JobSpec) bool {
 	return spec.Suspend != nil && *spec.Suspend && spec.Completions != nil && *spec.Completions == 0
 }
 
@@ -56,7 +56,7 @@ func validateJobStatus(fld validate.Field, j, old *batchv1.Job) {
 	validateEndOfJob(fld, j, was)
 	validateIndexStatus(fld, j, was)
 	now, before := phaseOf(s), phaseOf(was)
-	if n := s.Terminating; n != nil && *n > 0 && now.finished() && (before.finished() != now.finished() || !ptr.Equal(n, was.Terminating)) {
+	if n := s.Terminating; n != nil && *n > 0 && now.isFinished() && (before.isFinished() != now.isFinished() || !ptr.Equal(n, was.Terminating)) {
 		fld.Invalid("terminating", *n, "terminating>0 is invalid for finished job")
 	}
 	if n := s.Ready; n != nil && *n > s.Active && (!ptr.Equal(n, was.Ready) || s.Active != was.Active) {
@@ -71,7 +71,7 @@ func validateJobStatus(fld validate.Field, j, old *batchv1.Job) {
 	if j.Spec.SuccessPolicy != nil && !now.succeeds && now.complete {
 		fld.InvalidOmitValue("conditions", "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 	}
-	jobStatusChanges(fld, j, old)
+	validateJobStatusChanges(fld, j, old)
 }
 
 func validateCounts(fld validate.Field, s *batchv1.JobStatus) {
@@ -99,7 +99,7 @@ func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus
 	s := &j.Status
 	now, before := phaseOf(s), phaseOf(was)
 	changed := struct{ complete, failed, finished, start, completion bool }{
-		now.complete != before.complete, now.failed != before.failed, now.finished() != before.finished(),
+		now.complete != before.complete, now.failed != before.failed, now.isFinished() != before.isFinished(),
 		!s.StartTime.Equal(was.StartTime), !s.CompletionTime.Equal(was.CompletionTime),
 	}
 	if now.complete && now.failed && (changed.complete || changed.failed) {
@@ -125,13 +125,13 @@ func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus
 	if now.complete && !now.succeeds && (changed.complete || now.succeeds != before.succeeds) {
 		fld.InvalidOmitValue("conditions", "cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 	}
-	if !now.finished() {
+	if !now.isFinished() {
 		return
 	}
 	if s.Active > 0 && (changed.finished || s.Active != was.Active) {
 		fld.Invalid("active", s.Active, "active>0 is invalid for finished job")
 	}
-	if s.StartTime == nil && (changed.finished || changed.start) && !neverStarts(&j.Spec) {
+	if s.StartTime == nil && (changed.finished || changed.start) && !isCompleteWithoutStart(&j.Spec) {
 		fld.Required("startTime", "startTime is required for finished job")
 	}
 	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 && (changed.finished || !validate.SemanticEqual(u, was.UncountedTerminatedPods)) {
@@ -145,26 +145,26 @@ func validateIndexStatus(fld validate.Field, j *batchv1.Job, was *batchv1.JobSta
 	completed := s.CompletedIndexes != was.CompletedIndexes
 	failed := !ptr.Equal(s.FailedIndexes, was.FailedIndexes)
 	if completed && spec.Completions != nil {
-		indexesRules(fld, "completedIndexes", s.CompletedIndexes, *spec.Completions)
+		validateIndexes(fld, "completedIndexes", s.CompletedIndexes, *spec.Completions)
 	}
 	if failed && s.FailedIndexes != nil && spec.Completions != nil && spec.BackoffLimitPerIndex != nil {
-		indexesRules(fld, "failedIndexes", *s.FailedIndexes, *spec.Completions)
+		validateIndexes(fld, "failedIndexes", *s.FailedIndexes, *spec.Completions)
 	}
-	if completed && s.CompletedIndexes != "" && !indexed(spec) {
+	if completed && s.CompletedIndexes != "" && !isIndexed(spec) {
 		fld.Invalid("completedIndexes", s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
 	}
 	if failed && s.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
 		fld.Invalid("failedIndexes", *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
 	}
 	if (completed || failed) && s.FailedIndexes != nil && spec.Completions != nil {
-		if i, both := overlap(s.CompletedIndexes, *s.FailedIndexes, *spec.Completions); both {
+		if i, both := firstSharedIndex(s.CompletedIndexes, *s.FailedIndexes, *spec.Completions); both {
 			fld.Invalid("failedIndexes", *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", i))
 		}
 	}
 }
 
-// jobStatusChanges rejects changes that revert a terminal state.
-func jobStatusChanges(fld validate.Field, j, old *batchv1.Job) {
+// validateJobStatusChanges rejects changes that revert a terminal state.
+func validateJobStatusChanges(fld validate.Field, j, old *batchv1.Job) {
 	s, was := &j.Status, &old.Status
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
 		if isJob(was, t) && !isJob(s, t) {
@@ -175,13 +175,13 @@ func jobStatusChanges(fld validate.Field, j, old *batchv1.Job) {
 		fld.Invalid("failed", s.Failed, "cannot decrease the failed counter")
 	}
 	// A job that is scaled down may have fewer.
-	if s.Succeeded < was.Succeeded && !(indexed(&j.Spec) && ptr.Equal(j.Spec.Completions, j.Spec.Parallelism)) {
+	if s.Succeeded < was.Succeeded && !(isIndexed(&j.Spec) && ptr.Equal(j.Spec.Completions, j.Spec.Parallelism)) {
 		fld.Invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
 	}
 	if s.CompletionTime != nil && was.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) {
 		fld.Invalid("completionTime", s.CompletionTime, "completionTime cannot be mutated")
 	}
-	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && (j.Spec.Suspend == nil || !*j.Spec.Suspend) && !resumes(s, was) {
+	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && (j.Spec.Suspend == nil || !*j.Spec.Suspend) && !isResumed(s, was) {
 		fld.Required("startTime", "startTime cannot be removed for unsuspended job")
 	}
 	now, before := phaseOf(s), phaseOf(was)

@@ -39,38 +39,38 @@ type member struct {
 	kinds func() []*registry.Kind
 }
 
-// with binds settings to a group whose kinds depend on them.
-func with(s registry.Settings, kinds func(registry.Settings) []*registry.Kind) func() []*registry.Kind {
+// withSettings binds settings to a group whose kinds depend on them.
+func withSettings(s registry.Settings, kinds func(registry.Settings) []*registry.Kind) func() []*registry.Kind {
 	return func() []*registry.Kind { return kinds(s) }
 }
 
-// members returns the groups in discovery order. The group of API services precedes every other
-// named group, regardless of the priorities of API services.
-func members(s registry.Settings) []member {
+// groupMembers returns the groups in discovery order. The group of API services precedes every
+// other named group, regardless of the priorities of API services.
+func groupMembers(s registry.Settings) []member {
 	of := func(name string, priority int, kinds func() []*registry.Kind, versions ...string) member {
 		return member{registry.Group{Name: name, Priority: priority, Versions: versions}, kinds}
 	}
 	return []member{
 		of("apiregistration.k8s.io", 20000, apiregistration.Kinds, "v1"),
-		of("", 18000, with(s, core.Kinds), "v1"),
-		of("apps", 17800, with(s, apps.Kinds), "v1"),
+		of("", 18000, withSettings(s, core.Kinds), "v1"),
+		of("apps", 17800, withSettings(s, apps.Kinds), "v1"),
 		of("events.k8s.io", 17750, events.Kinds, "v1"),
 		of("authentication.k8s.io", 17700, authentication.Kinds, "v1", "v1beta1"),
 		of("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
-		of("autoscaling", 17500, with(s, autoscaling.Kinds), "v2", "v1"),
-		of("batch", 17400, with(s, batch.Kinds), "v1"),
+		of("autoscaling", 17500, withSettings(s, autoscaling.Kinds), "v2", "v1"),
+		of("batch", 17400, withSettings(s, batch.Kinds), "v1"),
 		of("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1", "v1alpha1"),
 		of("networking.k8s.io", 17200, networking.Kinds, "v1", "v1beta1"),
 		of("policy", 17100, policygroup.Kinds, "v1"),
 		of("rbac.authorization.k8s.io", 17000, rbacgroup.Kinds, "v1"),
-		of("storage.k8s.io", 16800, with(s, storagegroup.Kinds), "v1", "v1beta1", "v1alpha1"),
+		of("storage.k8s.io", 16800, withSettings(s, storagegroup.Kinds), "v1", "v1beta1", "v1alpha1"),
 		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1", "v1alpha1"),
-		of("apiextensions.k8s.io", 16700, with(s, apiextensions.Kinds), "v1"),
+		of("apiextensions.k8s.io", 16700, withSettings(s, apiextensions.Kinds), "v1"),
 		of("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
-		of("coordination.k8s.io", 16500, with(s, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
+		of("coordination.k8s.io", 16500, withSettings(s, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
 		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
-		of("discovery.k8s.io", 16200, with(s, discoverygroup.Kinds), "v1"),
-		of("resource.k8s.io", 16200, with(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
+		of("discovery.k8s.io", 16200, withSettings(s, discoverygroup.Kinds), "v1"),
+		of("resource.k8s.io", 16200, withSettings(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
 		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrolgroup.Kinds, "v1", "v1beta3"),
 		of("internal.apiserver.k8s.io", 16000, apiserverinternal.Kinds, "v1alpha1"),
 		of("storagemigration.k8s.io", 15800, storagemigration.Kinds, "v1alpha1"),
@@ -93,7 +93,7 @@ func Catalog() (*registry.Catalog, error) {
 // Everything returns the catalog of all built-in kinds, including those that are off by default.
 // Groups are in discovery order. Kinds are in the order of their groups, with the core group first.
 func Everything(s registry.Settings) (*registry.Catalog, error) {
-	all := members(s)
+	all := groupMembers(s)
 	groups := make([]registry.Group, len(all))
 	for i, m := range all {
 		groups[i] = m.Group
@@ -105,10 +105,10 @@ func Everything(s registry.Settings) (*registry.Catalog, error) {
 			kinds = append(kinds, m.kinds()...)
 		}
 	}
-	deprecate(kinds)
+	setDeprecations(kinds)
 	if s.Enabled(features.StrictIPCIDRValidation) {
 		for _, k := range kinds {
-			strictly(k)
+			requireCanonicalValues(k)
 		}
 	}
 	if s.StoreJSON {
@@ -140,7 +140,7 @@ func VersionPriority(gv schema.GroupVersion) int {
 	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}:
 		return 21
 	default:
-		if offByDefault(gv) {
+		if isOffByDefault(gv) {
 			return 9
 		}
 		return 15

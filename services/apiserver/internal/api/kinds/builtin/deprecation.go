@@ -9,10 +9,10 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// deprecate sets the deprecation warning and the removal of each kind from the
+// setDeprecations sets the deprecation warning and the removal of each kind from the
 // lifecycle of its type. The version of the server decides, not the emulated
 // version, as in Kubernetes.
-func deprecate(kinds []*registry.Kind) {
+func setDeprecations(kinds []*registry.Kind) {
 	types := Documented()
 	for _, k := range kinds {
 		obj, err := types.New(k.GroupVersion().WithKind(k.Kind))

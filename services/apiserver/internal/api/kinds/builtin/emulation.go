@@ -58,9 +58,9 @@ func (e Emulation) serves(types *runtime.Scheme, k *registry.Kind, config Runtim
 	if introduced <= e.Minor {
 		return config.Serves(k), nil
 	}
-	ofVersion, ofResource := config.named(k)
+	ofVersion, ofResource := config.isNamed(k)
 	switch {
-	case e.Forward && servedInOlder && !levels["api/alpha"].MatchString(k.Version) && !config.denied(k):
+	case e.Forward && servedInOlder && !levels["api/alpha"].MatchString(k.Version) && !config.isDenied(k):
 		return true, nil
 	case e.Named && (ofVersion || ofResource):
 		return config.Serves(k), nil
@@ -91,10 +91,10 @@ func lifecycle(types *runtime.Scheme, k *registry.Kind) (introduced, removed int
 	return introduced, removed
 }
 
-// named reports whether the configuration explicitly enables the kind's version, or its resource.
-func (c RuntimeConfig) named(k *registry.Kind) (ofVersion, ofResource bool) {
+// isNamed reports whether the configuration explicitly enables the kind's version, or its resource.
+func (c RuntimeConfig) isNamed(k *registry.Kind) (ofVersion, ofResource bool) {
 	for key := range c {
-		on, _ := c.on(key)
+		on, _ := c.lookup(key)
 		switch groupKey(key) {
 		case k.Group + "/" + k.Version:
 			ofVersion = on
@@ -105,11 +105,11 @@ func (c RuntimeConfig) named(k *registry.Kind) (ofVersion, ofResource bool) {
 	return ofVersion, ofResource
 }
 
-// denied reports whether the configuration explicitly disables the kind.
-func (c RuntimeConfig) denied(k *registry.Kind) bool {
+// isDenied reports whether the configuration explicitly disables the kind.
+func (c RuntimeConfig) isDenied(k *registry.Kind) bool {
 	for key := range c {
 		if at := groupKey(key); at == k.Group+"/"+k.Version || at == k.Group+"/"+k.Version+"/"+k.Resource {
-			if on, _ := c.on(key); !on {
+			if on, _ := c.lookup(key); !on {
 				return true
 			}
 		}

@@ -63,8 +63,8 @@ func (c *RuntimeConfig) Set(text string) error {
 // Type returns the name of the type in the help of flags.
 func (c *RuntimeConfig) Type() string { return "mapStringString" }
 
-// on returns the value of a key.
-func (c RuntimeConfig) on(key string) (on, specified bool) {
+// lookup returns the value of a key.
+func (c RuntimeConfig) lookup(key string) (on, specified bool) {
 	value, specified := c[key]
 	if value == "" {
 		return true, specified
@@ -79,7 +79,7 @@ func (c RuntimeConfig) Validate(catalog *registry.Catalog) (errs []error) {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("--runtime-config: "+format, args...))
 	}
-	if on, specified := c.on(allVersions); specified && !on && len(c) == 1 {
+	if on, specified := c.lookup(allVersions); specified && !on && len(c) == 1 {
 		bad("invalid key with only %s=false", allVersions)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c)) {
@@ -98,7 +98,7 @@ func (c RuntimeConfig) Validate(catalog *registry.Catalog) (errs []error) {
 		}
 		gv := schema.GroupVersion{Group: parts[0], Version: parts[1]}
 		switch {
-		case !knownGroup(catalog, gv.Group):
+		case !isKnownGroup(catalog, gv.Group):
 			bad("unknown api groups %s", parts[0])
 		case !catalog.Serves(gv) && !slices.Contains(unservedVersions()[gv.Group], gv.Version):
 			bad("group version %s that has not been registered", gv)
@@ -134,7 +134,8 @@ func unservedVersions() map[string][]string {
 	}
 }
 
-func knownGroup(catalog *registry.Catalog, name string) bool {
+// isKnownGroup reports whether a catalog has a group.
+func isKnownGroup(catalog *registry.Catalog, name string) bool {
 	return unservedVersions()[name] != nil || slices.ContainsFunc(catalog.Groups(), func(g registry.Group) bool { return g.Name == name })
 }
 
@@ -151,18 +152,18 @@ func groupKey(key string) string {
 
 // Serves reports whether a resource is enabled.
 func (c RuntimeConfig) Serves(k *registry.Kind) bool {
-	on := !offByDefault(k.GroupVersion())
-	if v, specified := c.on(allVersions); specified {
+	on := !isOffByDefault(k.GroupVersion())
+	if v, specified := c.lookup(allVersions); specified {
 		on = v
 	}
 	for key, level := range levels {
-		if v, specified := c.on(key); specified && level.MatchString(k.Version) {
+		if v, specified := c.lookup(key); specified && level.MatchString(k.Version) {
 			on = v
 		}
 	}
 	version, resource := -1, -1 // values of the narrower keys: -1 none, 0 off, 1 on
 	for key := range c {
-		v, _ := c.on(key)
+		v, _ := c.lookup(key)
 		said := 0
 		if v {
 			said = 1
@@ -183,6 +184,6 @@ func (c RuntimeConfig) Serves(k *registry.Kind) bool {
 	return on
 }
 
-// offByDefault reports whether a version is below stable. All such versions were introduced after
+// isOffByDefault reports whether a version is below stable. All such versions were introduced after
 // the release since which they are off by default (KEP-3136).
-func offByDefault(gv schema.GroupVersion) bool { return !levels["api/ga"].MatchString(gv.Version) }
+func isOffByDefault(gv schema.GroupVersion) bool { return !levels["api/ga"].MatchString(gv.Version) }

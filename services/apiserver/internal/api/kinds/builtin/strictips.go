@@ -14,15 +14,15 @@ import (
 // StrictIPCIDRValidation rejects such values if they are new (KEP-4858).
 var (
 	oddAddresses = map[string][]string{
-		"/pods":                           append(inPods("spec"), "status.podIPs[].ip", "status.hostIPs[].ip"),
-		"/podtemplates":                   inPods("template.spec"),
-		"/replicationcontrollers":         inPods("spec.template.spec"),
-		"apps/daemonsets":                 inPods("spec.template.spec"),
-		"apps/deployments":                inPods("spec.template.spec"),
-		"apps/replicasets":                inPods("spec.template.spec"),
-		"apps/statefulsets":               inPods("spec.template.spec"),
-		"batch/jobs":                      inPods("spec.template.spec"),
-		"batch/cronjobs":                  inPods("spec.jobTemplate.spec.template.spec"),
+		"/pods":                           append(podPaths("spec"), "status.podIPs[].ip", "status.hostIPs[].ip"),
+		"/podtemplates":                   podPaths("template.spec"),
+		"/replicationcontrollers":         podPaths("spec.template.spec"),
+		"apps/daemonsets":                 podPaths("spec.template.spec"),
+		"apps/deployments":                podPaths("spec.template.spec"),
+		"apps/replicasets":                podPaths("spec.template.spec"),
+		"apps/statefulsets":               podPaths("spec.template.spec"),
+		"batch/jobs":                      podPaths("spec.template.spec"),
+		"batch/cronjobs":                  podPaths("spec.jobTemplate.spec.template.spec"),
 		"/services":                       {"spec.clusterIPs[]", "spec.externalIPs[]", "status.loadBalancer.ingress[].ip"},
 		"/endpoints":                      {"subsets[].addresses[].ip", "subsets[].notReadyAddresses[].ip"},
 		"discovery.k8s.io/endpointslices": {"endpoints[].addresses[]"},
@@ -38,12 +38,13 @@ var (
 	}
 )
 
-func inPods(spec string) []string {
+// podPaths returns the paths of the addresses in a pod spec.
+func podPaths(spec string) []string {
 	return []string{spec + ".hostAliases[].ip", spec + ".dnsConfig.nameservers[]"}
 }
 
-// strictly makes a kind reject non-canonical values.
-func strictly(k *registry.Kind) {
+// requireCanonicalValues makes a kind reject non-canonical values.
+func requireCanonicalValues(k *registry.Kind) {
 	name := k.Group + "/" + k.Resource
 	if oddAddresses[name] == nil && oddRanges[name] == nil {
 		return

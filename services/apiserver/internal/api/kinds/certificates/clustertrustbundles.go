@@ -78,7 +78,7 @@ func validateTrustAnchors(fld validate.Field, bundle string) {
 	indices := map[string][]int{}
 	var order []string
 	for block, rest := pem.Decode([]byte(bundle)); block != nil; block, rest = pem.Decode(rest) {
-		if problem := anchorProblem(block); problem != "" {
+		if problem := whyNotTrustAnchor(block); problem != "" {
 			fld.Invalid("", omitted, fmt.Sprintf("entry %d %s", n, problem))
 		} else {
 			key := string(block.Bytes)
@@ -102,8 +102,8 @@ func validateTrustAnchors(fld validate.Field, bundle string) {
 	}
 }
 
-// anchorProblem returns why a block is not a CA certificate.
-func anchorProblem(b *pem.Block) string {
+// whyNotTrustAnchor returns why a block is not a CA certificate.
+func whyNotTrustAnchor(b *pem.Block) string {
 	if b.Type != "CERTIFICATE" {
 		return "has bad block type: " + b.Type
 	}

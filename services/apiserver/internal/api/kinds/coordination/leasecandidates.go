@@ -48,9 +48,9 @@ func leaseCandidates() *registry.Kind {
 func validateLeaseCandidate(fld validate.Field, c *coordinationv1beta1.LeaseCandidate) {
 	s, spec := &c.Spec, fld.Child("spec")
 	spec.RequireSet("leaseName", s.LeaseName != "")
-	emulated := versionRules(spec, "emulationVersion", s.EmulationVersion)
+	emulated := parseVersion(spec, "emulationVersion", s.EmulationVersion)
 	spec.RequireSet("binaryVersion", s.BinaryVersion != "")
-	binary := versionRules(spec, "binaryVersion", s.BinaryVersion)
+	binary := parseVersion(spec, "binaryVersion", s.BinaryVersion)
 	if s.BinaryVersion != "" && s.EmulationVersion != "" && binary.LessThan(emulated) {
 		spec.Invalid("binaryVersion", s.BinaryVersion, "must be greater than or equal to `emulationVersion`")
 	}
@@ -64,9 +64,9 @@ func validateLeaseCandidate(fld validate.Field, c *coordinationv1beta1.LeaseCand
 	validateStrategy(spec.Child("strategy"), s.Strategy)
 }
 
-// versionRules requires an empty or a semantic version, and returns it. An invalid one counts as
+// parseVersion requires an empty or a semantic version, and returns it. An invalid one counts as
 // the oldest of all.
-func versionRules(fld validate.Field, name, text string) *apiversion.Version {
+func parseVersion(fld validate.Field, name, text string) *apiversion.Version {
 	if text == "" {
 		return noVersion()
 	}

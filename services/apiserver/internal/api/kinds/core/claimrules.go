@@ -25,7 +25,7 @@ func (g claimGates) drop(s, old *corev1.PersistentVolumeClaimSpec) {
 	}
 	// A client that sends dataSourceRef gets an error for another kind of source.
 	inUse := old != nil && (old.DataSource != nil || old.DataSourceRef != nil)
-	if s.DataSource != nil && !claimOrSnapshot(s.DataSource) && s.DataSourceRef == nil && !inUse {
+	if s.DataSource != nil && !isClaimOrSnapshot(s.DataSource) && s.DataSourceRef == nil && !inUse {
 		s.DataSource = nil
 	}
 }
@@ -43,7 +43,8 @@ func (g claimGates) dropStatus(s, old *corev1.PersistentVolumeClaimStatus) {
 	}
 }
 
-func claimOrSnapshot(r *corev1.TypedLocalObjectReference) bool {
+// isClaimOrSnapshot reports whether a data source is a claim or a snapshot.
+func isClaimOrSnapshot(r *corev1.TypedLocalObjectReference) bool {
 	group := ""
 	if r.APIGroup != nil {
 		group = *r.APIGroup
@@ -51,16 +52,17 @@ func claimOrSnapshot(r *corev1.TypedLocalObjectReference) bool {
 	return group == "" && r.Kind == "PersistentVolumeClaim" || group == "snapshot.storage.k8s.io" && r.Kind == "VolumeSnapshot"
 }
 
-// claimChanges rejects changes of a claim's spec, with exceptions. The volume and a missing class
-// can be set once. A bound claim may request more, or less as long as the capacity is not provided.
-func claimChanges(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
+// validateClaimChanges rejects changes of a claim's spec, with exceptions. The volume and a missing
+// class can be set once. A bound claim may request more, or less as long as the capacity is not
+// provided.
+func validateClaimChanges(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
 	now, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
 	if was.VolumeName == "" {
 		was.VolumeName = now.VolumeName
 	}
 	const annotation = corev1.BetaStorageClassAnnotation
 	annotated, hadAnnotation := old.Annotations[annotation]
-	if hadAnnotation && was.StorageClassName == nil && now.StorageClassName != nil && *now.StorageClassName == annotated && keepsOrDrops(c, annotated) {
+	if hadAnnotation && was.StorageClassName == nil && now.StorageClassName != nil && *now.StorageClassName == annotated && keepsOrDropsClass(c, annotated) {
 		now.StorageClassName = nil
 	} else {
 		if class := c.Annotations[annotation]; class != annotated {
@@ -88,8 +90,8 @@ func claimChanges(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
 	fld.CheckImmutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)
 }
 
-// keepsOrDrops reports whether the class annotation of a claim is unchanged or removed.
-func keepsOrDrops(c *corev1.PersistentVolumeClaim, class string) bool {
+// keepsOrDropsClass reports whether the class annotation of a claim is unchanged or removed.
+func keepsOrDropsClass(c *corev1.PersistentVolumeClaim, class string) bool {
 	now, has := c.Annotations[corev1.BetaStorageClassAnnotation]
 	return !has || now == class
 }
@@ -107,23 +109,23 @@ func validateClaimStatus(fld validate.Field, c, _ *corev1.PersistentVolumeClaim)
 		fld.CheckBasicQuantity("", q)
 	})
 	validate.EachKey(status, "", c.Status.AllocatedResourceStatuses, func(_ validate.Field, name corev1.ResourceName, state corev1.ClaimResourceStatus) {
-		claimResource(status, "allocatedResourceStatus", name)
+		validateClaimResource(status, "allocatedResourceStatus", name)
 		if !slices.Contains(resizeStates, state) {
 			status.Add(field.NotSupported(status.Child("allocatedResourceStatus").FieldPath(), name, resizeStates))
 		}
 	})
 	validate.EachQuantity(status, "allocatedResources", c.Status.AllocatedResources, func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
 		before := fld.ErrorCount()
-		claimResource(status, "allocatedResources", name)
+		validateClaimResource(status, "allocatedResources", name)
 		if fld.ErrorCount() == before {
 			fld.CheckBasicQuantity("", q)
 		}
 	})
 }
 
-// claimResource requires a resource that claims can request: storage, or one that is not native to
-// Kubernetes.
-func claimResource(fld validate.Field, path string, name corev1.ResourceName) {
+// validateClaimResource requires a resource that claims can request: storage, or one that is not
+// native to Kubernetes.
+func validateClaimResource(fld validate.Field, path string, name corev1.ResourceName) {
 	before := fld.ErrorCount()
 	fld.CheckText(path, string(name), validate.QualifiedName)
 	if fld.ErrorCount() == before && name != corev1.ResourceStorage && podspec.Native(name) {

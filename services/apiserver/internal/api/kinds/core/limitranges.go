@@ -44,14 +44,14 @@ func defaultLimitRange(l *corev1.LimitRange) {
 		if item.Type != corev1.LimitTypeContainer {
 			continue
 		}
-		item.Default = complete(item.Default, item.Max)
-		item.DefaultRequest = complete(item.DefaultRequest, item.Default)
-		item.DefaultRequest = complete(item.DefaultRequest, item.Min)
+		item.Default = withMissingResources(item.Default, item.Max)
+		item.DefaultRequest = withMissingResources(item.DefaultRequest, item.Default)
+		item.DefaultRequest = withMissingResources(item.DefaultRequest, item.Min)
 	}
 }
 
-// complete adds to a list the resources that only the other one has.
-func complete(list, other corev1.ResourceList) corev1.ResourceList {
+// withMissingResources adds to a list the resources that only the other one has.
+func withMissingResources(list, other corev1.ResourceList) corev1.ResourceList {
 	if list == nil {
 		list = corev1.ResourceList{}
 	}

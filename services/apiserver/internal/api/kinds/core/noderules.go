@@ -15,7 +15,7 @@ const taintsAnnotation = "scheduler.alpha.kubernetes.io/taints"
 
 // validateNode validates any node.
 func validateNode(fld validate.Field, n *corev1.Node) {
-	nodeAnnotations(fld, n)
+	validateNodeAnnotations(fld, n)
 	validateTaints(fld.Child("metadata"), "taints", n.Spec.Taints)
 	nodeResources(fld, n)
 	spec := fld.Child("spec")
@@ -25,7 +25,7 @@ func validateNode(fld validate.Field, n *corev1.Node) {
 	}
 }
 
-func nodeAnnotations(fld validate.Field, n *corev1.Node) {
+func validateNodeAnnotations(fld validate.Field, n *corev1.Node) {
 	path := fld.Child("metadata", "annotations")
 	if text := n.Annotations[taintsAnnotation]; text != "" {
 		var taints []corev1.Taint
@@ -83,9 +83,9 @@ func nodeResources(fld validate.Field, n *corev1.Node) {
 	}
 }
 
-// nodeChanges rejects changes of assigned values. It also runs when the status changes.
-func nodeChanges(fld validate.Field, n, old *corev1.Node) {
-	nodeAnnotations(fld, n)
+// validateNodeChanges rejects changes of assigned values. It also runs when the status changes.
+func validateNodeChanges(fld validate.Field, n, old *corev1.Node) {
+	validateNodeAnnotations(fld, n)
 	nodeResources(fld, n)
 	addresses := validate.Set[corev1.NodeAddress]{}
 	validate.Each(fld.Child("status"), "addresses", n.Status.Addresses, func(fld validate.Field, a *corev1.NodeAddress) {
@@ -94,7 +94,7 @@ func nodeChanges(fld validate.Field, n, old *corev1.Node) {
 		}
 	})
 	spec := fld.Child("spec")
-	rangeChanges(spec, n.Spec.PodCIDRs, old.Spec.PodCIDRs)
+	validatePodCIDRChanges(spec, n.Spec.PodCIDRs, old.Spec.PodCIDRs)
 	spec.ForbidSet("providerID", old.Spec.ProviderID != "" && old.Spec.ProviderID != n.Spec.ProviderID,
 		`node updates may not change providerID except from "" to valid`)
 	validate.Optional(spec, "configSource", n.Spec.ConfigSource, func(fld validate.Field, s *corev1.NodeConfigSource) {
@@ -110,7 +110,8 @@ func nodeChanges(fld validate.Field, n, old *corev1.Node) {
 	spec.ForbidSet("externalID", n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID, "may not be updated")
 }
 
-func rangeChanges(fld validate.Field, now, before []string) {
+// validatePodCIDRChanges allows setting the ranges of a node once.
+func validatePodCIDRChanges(fld validate.Field, now, before []string) {
 	const detail = `node updates may not change podCIDR except from "" to valid`
 	switch {
 	case len(before) == 0:

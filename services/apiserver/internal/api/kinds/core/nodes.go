@@ -53,7 +53,7 @@ func nodes() *registry.Kind {
 			}),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, n, old *corev1.Node) {
 				validateNode(fld, n)
-				nodeChanges(fld, n, old)
+				validateNodeChanges(fld, n, old)
 			}),
 		},
 		Presentation: registry.Presentation{
@@ -71,7 +71,7 @@ func nodes() *registry.Kind {
 				if old.Status.Config == nil {
 					n.Status.Config = nil
 				}
-			}, nodeChanges),
+			}, validateNodeChanges),
 		},
 	}
 }

@@ -50,8 +50,8 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 			}),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
 				fld.RecordTwice(func() { podspec.ValidateClaimSpec(fld.Child("spec"), &c.Spec, &old.Spec) })
-				claimChanges(fld, c, old)
-				attributesClassChanges(fld.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
+				validateClaimChanges(fld, c, old)
+				validateAttributesClassChange(fld.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -117,9 +117,9 @@ func claimColumns() []registry.Column {
 			return storageClass(c, class)
 		}),
 		columns.Text("VolumeAttributesClass", "VolumeAttributesClass of the pvc", func(c *corev1.PersistentVolumeClaim) string {
-			return orUnset(c.Spec.VolumeAttributesClassName)
+			return textOrUnset(c.Spec.VolumeAttributesClassName)
 		}),
 		columns.Age(),
-		columns.WideText("VolumeMode", spec("volumeMode"), func(c *corev1.PersistentVolumeClaim) string { return orUnset(c.Spec.VolumeMode) }),
+		columns.WideText("VolumeMode", spec("volumeMode"), func(c *corev1.PersistentVolumeClaim) string { return textOrUnset(c.Spec.VolumeMode) }),
 	}
 }

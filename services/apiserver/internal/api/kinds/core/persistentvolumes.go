@@ -56,8 +56,8 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, v, old *corev1.PersistentVolume) {
 				validateVolume(fld, v)
 				volume.Rules(fld.Child("spec"), v.Name, &v.Spec)
-				volumeChanges(fld, v, old)
-				attributesClassChanges(fld.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
+				validateVolumeChanges(fld, v, old)
+				validateAttributesClassChange(fld.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -88,9 +88,9 @@ func validateVolume(fld validate.Field, v *corev1.PersistentVolume) {
 	}
 }
 
-// volumeChanges rejects changes of a volume's source and identity. Some unset fields can be set
-// once.
-func volumeChanges(fld validate.Field, v, old *corev1.PersistentVolume) {
+// validateVolumeChanges rejects changes of a volume's source and identity. Some unset fields can be
+// set once.
+func validateVolumeChanges(fld validate.Field, v, old *corev1.PersistentVolume) {
 	now := v.Spec.PersistentVolumeSource
 	if csi, was := now.CSI, old.Spec.CSI; csi != nil && was != nil && was.ControllerExpandSecretRef == nil && csi.ControllerExpandSecretRef != nil {
 		now.CSI = csi.DeepCopy()
@@ -101,7 +101,7 @@ func volumeChanges(fld validate.Field, v, old *corev1.PersistentVolume) {
 	}
 	fld.CheckImmutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
 	affinity, was := v.Spec.NodeAffinity, old.Spec.NodeAffinity
-	if was != nil && !validate.SemanticEqual(affinity, upgraded(was, affinity)) {
+	if was != nil && !validate.SemanticEqual(affinity, withCurrentLabelNames(was, affinity)) {
 		fld.Invalid("nodeAffinity", affinity, "field is immutable, except for updating from beta label to GA")
 	}
 }
@@ -115,10 +115,10 @@ var currentLabels = map[string]string{
 	"beta.kubernetes.io/arch":           corev1.LabelArchStable,
 }
 
-// upgraded returns the old affinity with the beta names of node labels replaced where now has their
-// current names. As in Kubernetes, an empty name in now replaces any other name, so that only the
-// validation of now reports it.
-func upgraded(old, now *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
+// withCurrentLabelNames returns the old affinity with the beta names of node labels replaced where
+// now has their current names. As in Kubernetes, an empty name in now replaces any other name, so
+// that only the validation of now reports it.
+func withCurrentLabelNames(old, now *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
 	if old.Required == nil || now == nil || now.Required == nil {
 		return old
 	}
@@ -138,8 +138,9 @@ func upgraded(old, now *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
 	return old
 }
 
-// attributesClassChanges allows changing the class of a volume or claim, but not removing it.
-func attributesClassChanges(fld validate.Field, now, before *string, enabled bool) {
+// validateAttributesClassChange allows changing the class of a volume or claim, but not removing
+// it.
+func validateAttributesClassChange(fld validate.Field, now, before *string, enabled bool) {
 	const name = "volumeAttributesClassName"
 	switch {
 	case ptr.Equal(now, before):
@@ -212,11 +213,11 @@ func volumeColumns() []registry.Column {
 			return storageClass(v, v.Spec.StorageClassName)
 		}),
 		columns.Text("VolumeAttributesClass", "VolumeAttributesClass of the pv", func(v *corev1.PersistentVolume) string {
-			return orUnset(v.Spec.VolumeAttributesClassName)
+			return textOrUnset(v.Spec.VolumeAttributesClassName)
 		}),
 		columns.Text("Reason", stat("reason"), func(v *corev1.PersistentVolume) string { return v.Status.Reason }),
 		columns.Age(),
-		columns.WideText("VolumeMode", spec("volumeMode"), func(v *corev1.PersistentVolume) string { return orUnset(v.Spec.VolumeMode) }),
+		columns.WideText("VolumeMode", spec("volumeMode"), func(v *corev1.PersistentVolume) string { return textOrUnset(v.Spec.VolumeMode) }),
 	}
 }
 
@@ -263,7 +264,7 @@ func phaseOrTerminating(o metav1.Object, phase string) string {
 	return phase
 }
 
-func orUnset[S ~string](s *S) string {
+func textOrUnset[S ~string](s *S) string {
 	if s == nil {
 		return columns.Unset
 	}

@@ -65,17 +65,17 @@ func podReads() []string {
 func reusePod(p *corev1.Pod) {
 	*p = corev1.Pod{
 		Spec: corev1.PodSpec{
-			Containers: emptied(p.Spec.Containers), InitContainers: emptied(p.Spec.InitContainers), ReadinessGates: emptied(p.Spec.ReadinessGates),
+			Containers: emptyKeepingMemory(p.Spec.Containers), InitContainers: emptyKeepingMemory(p.Spec.InitContainers), ReadinessGates: emptyKeepingMemory(p.Spec.ReadinessGates),
 		},
 		Status: corev1.PodStatus{
-			Conditions: emptied(p.Status.Conditions), PodIPs: emptied(p.Status.PodIPs),
-			ContainerStatuses: emptied(p.Status.ContainerStatuses), InitContainerStatuses: emptied(p.Status.InitContainerStatuses),
+			Conditions: emptyKeepingMemory(p.Status.Conditions), PodIPs: emptyKeepingMemory(p.Status.PodIPs),
+			ContainerStatuses: emptyKeepingMemory(p.Status.ContainerStatuses), InitContainerStatuses: emptyKeepingMemory(p.Status.InitContainerStatuses),
 		},
 	}
 }
 
-// emptied returns an empty list that keeps the memory of s unless it is large.
-func emptied[T any](s []T) []T {
+// emptyKeepingMemory returns an empty list that keeps the memory of s unless it is large.
+func emptyKeepingMemory[T any](s []T) []T {
 	const maximum = 32
 	if cap(s) > maximum {
 		return nil

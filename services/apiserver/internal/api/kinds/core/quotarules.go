@@ -13,7 +13,7 @@ import (
 
 func validateQuota(fld validate.Field, q *corev1.ResourceQuota) {
 	spec := fld.Child("spec")
-	quotaAmounts(spec, "hard", q.Spec.Hard)
+	validateQuotaAmounts(spec, "hard", q.Spec.Hard)
 	validateScopes(spec, &q.Spec)
 	if s := q.Spec.ScopeSelector; s != nil {
 		validateScopeSelector(spec.Child("scopeSelector", "matchExpressions"), &q.Spec)
@@ -22,19 +22,20 @@ func validateQuota(fld validate.Field, q *corev1.ResourceQuota) {
 
 func validateQuotaStatus(fld validate.Field, q, _ *corev1.ResourceQuota) {
 	status := fld.Child("status")
-	quotaAmounts(status, "hard", q.Status.Hard)
-	quotaAmounts(status, "used", q.Status.Used)
+	validateQuotaAmounts(status, "hard", q.Status.Hard)
+	validateQuotaAmounts(status, "used", q.Status.Used)
 }
 
-// quotaChanges rejects changes of the scopes.
-func quotaChanges(fld validate.Field, q, old *corev1.ResourceQuota) {
+// validateQuotaChanges rejects changes of the scopes.
+func validateQuotaChanges(fld validate.Field, q, old *corev1.ResourceQuota) {
 	scope := func(s *corev1.ResourceQuotaScope) corev1.ResourceQuotaScope { return *s }
 	if !maps.Equal(validate.KeySet(q.Spec.Scopes, scope), validate.KeySet(old.Spec.Scopes, scope)) {
 		fld.Child("spec").Invalid("scopes", q.Spec.Scopes, "field is immutable")
 	}
 }
 
-func quotaAmounts(fld validate.Field, name string, amounts corev1.ResourceList) {
+// validateQuotaAmounts validates the names and amounts of resources.
+func validateQuotaAmounts(fld validate.Field, name string, amounts corev1.ResourceList) {
 	validate.EachQuantity(fld, name, amounts, func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
 		podspec.ResourceName(fld, name)
 		if !strings.Contains(string(name), "/") && !quotaResource(name) {
@@ -55,11 +56,11 @@ func validateScopes(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
 	for _, scope := range s.Scopes {
 		seen.Add(scope)
-		if !knownScope(scope) {
+		if !isKnownScope(scope) {
 			fld.Invalid("scopes", s.Scopes, unsupportedScope)
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
-			if quotaResource(name) && !counts(scope, name) {
+			if quotaResource(name) && !affectsResource(scope, name) {
 				fld.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
 			}
 		}
@@ -83,11 +84,11 @@ func validateScopeSelector(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	for i := range s.ScopeSelector.MatchExpressions {
 		r := &s.ScopeSelector.MatchExpressions[i]
 		seen.Add(r.ScopeName)
-		if !knownScope(r.ScopeName) {
+		if !isKnownScope(r.ScopeName) {
 			fld.Invalid("scopeName", r.ScopeName, unsupportedScope)
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
-			if quotaResource(name) && !counts(r.ScopeName, name) {
+			if quotaResource(name) && !affectsResource(r.ScopeName, name) {
 				fld.Invalid("", *s.ScopeSelector, "unsupported scope applied to resource")
 			}
 		}
@@ -119,7 +120,8 @@ func validateScopeRequirement(fld validate.Field, r *corev1.ScopedResourceSelect
 	}
 }
 
-func knownScope(s corev1.ResourceQuotaScope) bool {
+// isKnownScope reports whether a scope is one of Kubernetes.
+func isKnownScope(s corev1.ResourceQuotaScope) bool {
 	switch s {
 	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort,
 		corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
@@ -129,8 +131,8 @@ func knownScope(s corev1.ResourceQuotaScope) bool {
 	return false
 }
 
-// counts reports whether a scope affects the usage of a resource.
-func counts(s corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
+// affectsResource reports whether a scope affects the usage of a resource.
+func affectsResource(s corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	switch s {
 	case corev1.ResourceQuotaScopeBestEffort:
 		return name == corev1.ResourcePods

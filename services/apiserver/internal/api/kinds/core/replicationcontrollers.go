@@ -68,7 +68,7 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 				},
 			},
 			declare.ValidatedView("status", "ReplicationController",
-				func(rc, old *corev1.ReplicationController) { rc.Spec = old.Spec }, checkControllerStatus),
+				func(rc, old *corev1.ReplicationController) { rc.Spec = old.Spec }, validateControllerStatus),
 		},
 	})
 }
@@ -115,7 +115,7 @@ func declaredControllerRules(rc *corev1.ReplicationController) field.ErrorList {
 	})
 }
 
-func checkControllerStatus(fld validate.Field, rc, _ *corev1.ReplicationController) {
+func validateControllerStatus(fld validate.Field, rc, _ *corev1.ReplicationController) {
 	s, status := &rc.Status, fld.Child("status")
 	status.CheckNonNegative("replicas", int64(s.Replicas))
 	status.CheckNonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))

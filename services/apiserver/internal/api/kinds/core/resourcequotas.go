@@ -34,7 +34,7 @@ func resourceQuotas() *registry.Kind {
 		Update: registry.Update{
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, q, old *corev1.ResourceQuota) {
 				validateQuota(fld, q)
-				quotaChanges(fld, q, old)
+				validateQuotaChanges(fld, q, old)
 			}),
 			Warnings: declare.AdaptUpdateResult(func(_, _ *corev1.ResourceQuota) []string { return nil }),
 		},

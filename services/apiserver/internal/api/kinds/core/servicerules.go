@@ -22,7 +22,8 @@ const (
 	forLoadBalancers        = "may only be used when `type` is 'LoadBalancer'"
 )
 
-func headless(s *corev1.ServiceSpec) bool {
+// isHeadless reports whether a service has no virtual address.
+func isHeadless(s *corev1.ServiceSpec) bool {
 	return len(s.ClusterIPs) == 1 && s.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
@@ -35,7 +36,7 @@ func validateService(fld validate.Field, s, old *corev1.Service, distributions [
 			"must match annotations["+topologyHintsAnnotation+"] when both are specified")
 	}
 	spec, in := &s.Spec, fld.Child("spec")
-	if len(spec.Ports) == 0 && !headless(spec) && spec.Type != corev1.ServiceTypeExternalName {
+	if len(spec.Ports) == 0 && !isHeadless(spec) && spec.Type != corev1.ServiceTypeExternalName {
 		in.Required("ports", "")
 	}
 	validateServiceType(in, spec)
@@ -66,7 +67,7 @@ func validateService(fld validate.Field, s, old *corev1.Service, distributions [
 func validateServiceType(fld validate.Field, s *corev1.ServiceSpec) {
 	switch s.Type {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
-		if headless(s) {
+		if isHeadless(s) {
 			fld.Index("clusterIPs", 0).Invalid("", s.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", s.Type))
 		}
 	case corev1.ServiceTypeExternalName:
@@ -184,7 +185,7 @@ func validateLoadBalancerClass(fld validate.Field, s *corev1.ServiceSpec) {
 // validateTrafficPolicies validates traffic policies. A missing health check port is allocated
 // later.
 func validateTrafficPolicies(fld validate.Field, s *corev1.ServiceSpec, distributions []string) {
-	if reachableOutside(s) {
+	if isReachableFromOutside(s) {
 		validate.RequiredOneOf(fld, "externalTrafficPolicy", s.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	} else if s.ExternalTrafficPolicy != "" {
@@ -203,14 +204,15 @@ func validateTrafficPolicies(fld validate.Field, s *corev1.ServiceSpec, distribu
 	validate.OptionalOneOf(fld, "trafficDistribution", s.TrafficDistribution, distributions...)
 }
 
-// serviceChanges rejects changes of allocated values, unless the new type does not use them.
-func serviceChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
+// validateServiceChanges rejects changes of allocated values, unless the new type does not use
+// them.
+func validateServiceChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	if hasClusterIP(s) && hasClusterIP(old) {
-		if !headless(s) || !headless(old) {
-			addressChanges(fld, s, old)
+		if !isHeadless(s) || !isHeadless(old) {
+			validateAddressChanges(fld, s, old)
 		}
-		if !headless(s) && !headless(old) {
-			familyChanges(fld, s, old)
+		if !isHeadless(s) && !isHeadless(old) {
+			validateFamilyChanges(fld, s, old)
 		}
 	}
 	balanced := s.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer
@@ -226,8 +228,8 @@ func serviceChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 
 const setOnce = "may not change once set"
 
-// addressChanges allows adding and removing a second address.
-func addressChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
+// validateAddressChanges allows adding and removing a second address.
+func validateAddressChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	now, before := s.ClusterIPs, old.ClusterIPs
 	first := fld.Index("clusterIPs", 0)
 	if len(now) == len(before) {
@@ -243,17 +245,18 @@ func addressChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	} else if len(before) > 0 && now[0] != before[0] {
 		first.Invalid("", now, setOnce)
 	}
-	if len(before) > len(now) && len(now) == 1 && !singleStack(s) {
+	if len(before) > len(now) && len(now) == 1 && !isSingleStack(s) {
 		fld.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP")
 	}
 }
 
-func singleStack(s *corev1.ServiceSpec) bool {
+// isSingleStack reports whether a service has one IP family.
+func isSingleStack(s *corev1.ServiceSpec) bool {
 	return s.IPFamilyPolicy != nil && *s.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
 }
 
-// familyChanges allows adding and removing a second family.
-func familyChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
+// validateFamilyChanges allows adding and removing a second family.
+func validateFamilyChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	now, before := s.IPFamilies, old.IPFamilies
 	first := fld.Index("ipFamilies", 0)
 	if len(now) == len(before) {
@@ -270,7 +273,7 @@ func familyChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	if len(now) > 0 && len(before) > 0 && now[0] != before[0] {
 		first.Invalid("", s.ClusterIPs, setOnce)
 	}
-	if len(now) < len(before) && len(now) == 1 && !singleStack(s) {
+	if len(now) < len(before) && len(now) == 1 && !isSingleStack(s) {
 		fld.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily")
 	}
 }

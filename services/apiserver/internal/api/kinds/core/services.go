@@ -47,7 +47,7 @@ func services(settings registry.Settings) *registry.Kind {
 			AllowCreateOnUpdate: true,
 			Prepare:             declare.AdaptUpdate(dropOfOtherType),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, old *corev1.Service) {
-				serviceChanges(fld.Child("spec"), &s.Spec, &old.Spec)
+				validateServiceChanges(fld.Child("spec"), &s.Spec, &old.Spec)
 				validateService(fld, s, old, distributions)
 			}),
 		},

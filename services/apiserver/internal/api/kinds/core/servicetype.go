@@ -36,7 +36,7 @@ func dropOfOtherType(s, old *corev1.Service) {
 	if spec.Type != corev1.ServiceTypeLoadBalancer {
 		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
-	if reachableOutside(was) && !reachableOutside(spec) && spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
+	if isReachableFromOutside(was) && !isReachableFromOutside(spec) && spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
 		spec.ExternalTrafficPolicy = ""
 	}
 }
@@ -58,8 +58,8 @@ func hasHealthCheckPort(s *corev1.ServiceSpec) bool {
 	return s.Type == corev1.ServiceTypeLoadBalancer && s.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// reachableOutside reports whether a service accepts traffic from outside the cluster.
-func reachableOutside(s *corev1.ServiceSpec) bool {
+// isReachableFromOutside reports whether a service accepts traffic from outside the cluster.
+func isReachableFromOutside(s *corev1.ServiceSpec) bool {
 	return hasNodePort(s) || s.Type == corev1.ServiceTypeClusterIP && len(s.ExternalIPs) > 0
 }
 

@@ -112,7 +112,7 @@ func portsText(s *discoveryv1.EndpointSlice) string {
 			ports[i] = "*"
 		}
 	}
-	return firstOrUnset(ports)
+	return firstTextOrUnset(ports)
 }
 
 func endpointsText(s *discoveryv1.EndpointSlice) string {
@@ -120,10 +120,10 @@ func endpointsText(s *discoveryv1.EndpointSlice) string {
 	for _, e := range s.Endpoints {
 		all = append(all, e.Addresses...)
 	}
-	return firstOrUnset(all)
+	return firstTextOrUnset(all)
 }
 
-func firstOrUnset(texts []string) string {
+func firstTextOrUnset(texts []string) string {
 	if len(texts) == 0 {
 		return columns.Unset
 	}

@@ -44,7 +44,7 @@ func validatePriorityLevel(fld validate.Field, l *flowcontrolv1.PriorityLevelCon
 // validateMandatoryLevel rejects changes of mandatory levels. The administrator may change the
 // shares of the exempt one.
 func validateMandatoryLevel(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
-	fixed := mandatoryLevel(l.Name)
+	fixed := mandatoryLevelSpec(l.Name)
 	if fixed == nil {
 		return
 	}

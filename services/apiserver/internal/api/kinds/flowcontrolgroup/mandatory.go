@@ -38,9 +38,9 @@ func mandatorySchema(name string) *flowcontrolv1.FlowSchemaSpec {
 	return nil
 }
 
-// mandatoryLevel returns the spec of the mandatory priority level with a name, or nil for any other
-// name.
-func mandatoryLevel(name string) *flowcontrolv1.PriorityLevelConfigurationSpec {
+// mandatoryLevelSpec returns the spec of the mandatory priority level with a name, or nil for any
+// other name.
+func mandatoryLevelSpec(name string) *flowcontrolv1.PriorityLevelConfigurationSpec {
 	switch name {
 	case flowcontrolv1.PriorityLevelConfigurationNameExempt:
 		return &flowcontrolv1.PriorityLevelConfigurationSpec{

@@ -115,12 +115,12 @@ func validateServiceAccount(fld validate.Field, s *flowcontrolv1.ServiceAccountS
 
 func validateResourceRule(fld validate.Field, r *flowcontrolv1.ResourcePolicyRule) {
 	validateVerbs(fld, r.Verbs)
-	everyOrSome(fld, "apiGroups", r.APIGroups, "resource rules must supply at least one api group", "api groups")
-	everyOrSome(fld, "resources", r.Resources, "resource rules must supply at least one resource", "resources")
+	requireWildcardOrValues(fld, "apiGroups", r.APIGroups, "resource rules must supply at least one api group", "api groups")
+	requireWildcardOrValues(fld, "resources", r.Resources, "resource rules must supply at least one resource", "resources")
 	if len(r.Namespaces) == 0 && r.ClusterScope {
 		return
 	}
-	if everyOrSome(fld, "namespaces", r.Namespaces, "resource rules that are not cluster scoped must supply at least one namespace", "namespaces") {
+	if requireWildcardOrValues(fld, "namespaces", r.Namespaces, "resource rules that are not cluster scoped must supply at least one namespace", "namespaces") {
 		return
 	}
 	for i, ns := range r.Namespaces {
@@ -132,11 +132,11 @@ func validateResourceRule(fld validate.Field, r *flowcontrolv1.ResourcePolicyRul
 
 func validateNonResourceRule(fld validate.Field, r *flowcontrolv1.NonResourcePolicyRule) {
 	validateVerbs(fld, r.Verbs)
-	if everyOrSome(fld, "nonResourceURLs", r.NonResourceURLs, "nonResourceURLs must contain at least one value", "non-resource URLs") {
+	if requireWildcardOrValues(fld, "nonResourceURLs", r.NonResourceURLs, "nonResourceURLs must contain at least one value", "non-resource URLs") {
 		return
 	}
 	for i, url := range r.NonResourceURLs {
-		if wrong := wrongPath(url); wrong != "" {
+		if wrong := whyInvalidPath(url); wrong != "" {
 			fld.Index("nonResourceURLs", i).Invalid("", url, wrong)
 		}
 	}
@@ -144,7 +144,7 @@ func validateNonResourceRule(fld validate.Field, r *flowcontrolv1.NonResourcePol
 
 func validateVerbs(fld validate.Field, verbs []string) {
 	known := []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
-	if everyOrSome(fld, "verbs", verbs, "verbs must contain at least one value", "verbs") {
+	if requireWildcardOrValues(fld, "verbs", verbs, "verbs must contain at least one value", "verbs") {
 		return
 	}
 	if slices.ContainsFunc(verbs, func(v string) bool { return !slices.Contains(known, v) }) {
@@ -152,9 +152,9 @@ func validateVerbs(fld validate.Field, verbs []string) {
 	}
 }
 
-// everyOrSome requires values, or only the wildcard. It reports whether the wildcard or no value is
-// present.
-func everyOrSome(fld validate.Field, name string, values []string, required, others string) bool {
+// requireWildcardOrValues requires values, or only the wildcard. It reports whether the wildcard or
+// no value is present.
+func requireWildcardOrValues(fld validate.Field, name string, values []string, required, others string) bool {
 	every := slices.Contains(values, flowcontrolv1.ResourceAll)
 	fld.RequireSetWithDetail(name, len(values) > 0, required)
 	if every && len(values) > 1 {
@@ -163,8 +163,8 @@ func everyOrSome(fld validate.Field, name string, values []string, required, oth
 	return every || len(values) == 0
 }
 
-// wrongPath returns the error of a non-resource path, or "".
-func wrongPath(path string) string {
+// whyInvalidPath returns the error of a non-resource path, or "".
+func whyInvalidPath(path string) string {
 	stars := strings.Count(path, "*")
 	switch {
 	case path == "":

@@ -19,14 +19,14 @@ const notAddress = "must be a DNS name, not an IP address"
 // from before a rule existed may stay.
 func validateIngress(fld validate.Field, i, old *networkingv1.Ingress) {
 	s, spec := &i.Spec, fld.Child("spec")
-	retained := keptOf(old)
+	retained := violationsOf(old)
 	if len(s.Rules) == 0 && s.DefaultBackend == nil {
 		fld.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
 	}
 	validate.Optional(spec, "defaultBackend", s.DefaultBackend, validateBackend)
 	validate.Each(spec, "rules", s.Rules, func(fld validate.Field, r *networkingv1.IngressRule) { validateHost(fld, r, retained.wildcard) })
 	validate.Each(spec, "tls", s.TLS, func(fld validate.Field, t *networkingv1.IngressTLS) {
-		validate.Each(fld, "hosts", t.Hosts, func(fld validate.Field, host *string) { fld.CheckText("", *host, hostFormat(*host)) })
+		validate.Each(fld, "hosts", t.Hosts, func(fld validate.Field, host *string) { fld.CheckText("", *host, formatOfHost(*host)) })
 		if !retained.secret {
 			fld.CheckOptionalText("secretName", t.SecretName, validate.DNSSubdomain)
 		}
@@ -42,7 +42,8 @@ func validateIngress(fld validate.Field, i, old *networkingv1.Ingress) {
 // priorViolations holds the violations of a stored ingress.
 type priorViolations struct{ secret, wildcard bool }
 
-func keptOf(old *networkingv1.Ingress) (k priorViolations) {
+// violationsOf returns the violations of an ingress, which may be nil.
+func violationsOf(old *networkingv1.Ingress) (k priorViolations) {
 	if old == nil {
 		return k
 	}
@@ -60,7 +61,8 @@ func keptOf(old *networkingv1.Ingress) (k priorViolations) {
 	return k
 }
 
-func hostFormat(host string) validate.Format {
+// formatOfHost returns the format that a host must have.
+func formatOfHost(host string) validate.Format {
 	if strings.Contains(host, "*") {
 		return validation.IsWildcardDNS1123Subdomain
 	}
@@ -72,7 +74,7 @@ func validateHost(fld validate.Field, r *networkingv1.IngressRule, anyOfWildcard
 		if netutils.ParseIPSloppy(r.Host) != nil {
 			fld.Invalid("host", r.Host, notAddress)
 		}
-		fld.CheckText("host", r.Host, hostFormat(r.Host))
+		fld.CheckText("host", r.Host, formatOfHost(r.Host))
 	}
 	if !anyOfWildcard || !strings.Contains(r.Host, "*") {
 		validatePaths(fld, r)

@@ -18,11 +18,11 @@ func ipAddresses() *registry.Kind {
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "ipaddresses", Singular: "ipaddress", Kind: "IPAddress",
 			ShortNames:   []string{"ip"},
-			ValidateName: addressName,
+			ValidateName: validateAddressName,
 		},
 		New:     declare.New[networkingv1.IPAddress],
 		NewList: declare.New[networkingv1.IPAddressList],
-		Stored:  storedAsBeta("ipaddresses"),
+		Stored:  betaStorageForm("ipaddresses"),
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, a *networkingv1.IPAddress) {
 			validateParent(fld.Child("spec"), a.Spec.ParentRef)
 		})},
@@ -37,8 +37,8 @@ func ipAddresses() *registry.Kind {
 	}
 }
 
-// addressName requires a canonical address. The name cannot be generated.
-func addressName(name string, _ bool) []string {
+// validateAddressName requires a canonical address. The name cannot be generated.
+func validateAddressName(name string, _ bool) []string {
 	var out []string
 	for _, err := range validation.IsValidIP(nil, name) {
 		out = append(out, err.Detail)

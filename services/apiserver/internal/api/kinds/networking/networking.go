@@ -29,9 +29,9 @@ func Kinds() []*registry.Kind {
 	}
 }
 
-// storedAsBeta returns the stored form of kinds that became stable in this release. An older server
-// must be able to read them, so they are still stored as their beta version, whose encoding is the
-// same.
-func storedAsBeta(prefix string) registry.StorageForm {
+// betaStorageForm returns the stored form of kinds that became stable in this release. An older
+// server must be able to read them, so they are still stored as their beta version, whose encoding
+// is the same.
+func betaStorageForm(prefix string) registry.StorageForm {
 	return registry.StorageForm{Prefix: prefix, Version: networkingv1beta1.SchemeGroupVersion}
 }

@@ -23,10 +23,10 @@ func serviceCIDRs() *registry.Kind {
 		Parts: declare.SpecStatusAccessors(func(s *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
 			return &s.Spec, &s.Status
 		}),
-		Stored: storedAsBeta("servicecidrs"),
+		Stored: betaStorageForm("servicecidrs"),
 		Create: registry.Create{KeepStatus: true, Validate: declare.AdaptValidation(validateServiceCIDR)},
 		// As in Kubernetes, a manager that sends status or spec owns it, even if it is reset.
-		Update: registry.Update{ResetFields: []string{}, Validate: declare.AdaptUpdateValidation(rangeChanges)},
+		Update: registry.Update{ResetFields: []string{}, Validate: declare.AdaptUpdateValidation(validateRangeChanges)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("CIDRs", columns.Doc(networkingv1.ServiceCIDRSpec{}, "cidrs"), func(c *networkingv1.ServiceCIDR) string {
@@ -64,8 +64,8 @@ func validateServiceCIDR(fld validate.Field, c *networkingv1.ServiceCIDR) {
 	}
 }
 
-// rangeChanges allows adding and removing a second family. The first range is immutable.
-func rangeChanges(fld validate.Field, c, old *networkingv1.ServiceCIDR) {
+// validateRangeChanges allows adding and removing a second family. The first range is immutable.
+func validateRangeChanges(fld validate.Field, c, old *networkingv1.ServiceCIDR) {
 	spec := fld.Child("spec")
 	now := c.Spec.CIDRs
 	was := old.Spec.CIDRs

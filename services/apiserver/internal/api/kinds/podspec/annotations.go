@@ -20,8 +20,8 @@ const (
 	tolerationsAnnotation  = "scheduler.alpha.kubernetes.io/tolerations"
 )
 
-// annotations validates the annotations with a meaning.
-func (c *check) annotations(fld validate.Field, annotations map[string]string) {
+// validateAnnotations validates the annotations with a meaning.
+func (c *check) validateAnnotations(fld validate.Field, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
 	}
@@ -67,7 +67,7 @@ func validateSeccompName(fld validate.Field, key, profile string) {
 	case profile == corev1.SeccompProfileRuntimeDefault, profile == corev1.DeprecatedSeccompProfileDockerDefault,
 		profile == corev1.SeccompProfileNameUnconfined:
 	case strings.HasPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix):
-		descendingPath(fld, key, strings.TrimPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix))
+		validateDescendingPath(fld, key, strings.TrimPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix))
 	default:
 		fld.Invalid(key, profile, "must be a valid seccomp profile")
 	}
@@ -86,8 +86,8 @@ func (c *check) validateAppArmorName(fld validate.Field, container, profile stri
 	}
 }
 
-// profilesAgree requires annotations that agree with the fields that replaced them.
-func (c *check) profilesAgree(fld validate.Field, annotations map[string]string) {
+// validateProfiles requires annotations that agree with the fields that replaced them.
+func (c *check) validateProfiles(fld validate.Field, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
 	}
@@ -111,7 +111,7 @@ func (c *check) profilesAgree(fld validate.Field, annotations map[string]string)
 		if profile := appArmorOf(s, ctr); ok && profile != nil {
 			path := fld.Index(list, i).Child("securityContext", "appArmorProfile")
 			name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix)
-			agree(path, "apparmor", string(profile.Type), profile.LocalhostProfile, map[string]bool{
+			validateProfileAnnotation(path, "apparmor", string(profile.Type), profile.LocalhostProfile, map[string]bool{
 				string(corev1.AppArmorProfileTypeUnconfined):     value == corev1.DeprecatedAppArmorBetaProfileNameUnconfined,
 				string(corev1.AppArmorProfileTypeRuntimeDefault): value == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault,
 				string(corev1.AppArmorProfileTypeLocalhost):      local,
@@ -133,16 +133,16 @@ func appArmorOf(s *corev1.PodSpec, ctr *corev1.Container) *corev1.AppArmorProfil
 
 func seccompAgrees(fld validate.Field, value string, p *corev1.SeccompProfile) {
 	name, local := strings.CutPrefix(value, corev1.SeccompLocalhostProfileNamePrefix)
-	agree(fld, "seccomp", string(p.Type), p.LocalhostProfile, map[string]bool{
+	validateProfileAnnotation(fld, "seccomp", string(p.Type), p.LocalhostProfile, map[string]bool{
 		string(corev1.SeccompProfileTypeUnconfined):     value == corev1.SeccompProfileNameUnconfined,
 		string(corev1.SeccompProfileTypeRuntimeDefault): value == corev1.SeccompProfileRuntimeDefault || value == corev1.DeprecatedSeccompProfileDockerDefault,
 		string(corev1.SeccompProfileTypeLocalhost):      local,
 	}, name)
 }
 
-// agree compares the type of a profile, and the name of a local one, with an annotation. fits
-// holds, for each type, whether the annotation has it.
-func agree(fld validate.Field, description, typ string, profile *string, fits map[string]bool, name string) {
+// validateProfileAnnotation compares the type of a profile, and the name of a local one, with an
+// annotation. fits holds, for each type, whether the annotation has it.
+func validateProfileAnnotation(fld validate.Field, description, typ string, profile *string, fits map[string]bool, name string) {
 	switch same, known := fits[typ]; {
 	case !known:
 	case !same:
@@ -155,7 +155,7 @@ func agree(fld validate.Field, description, typ string, profile *string, fits ma
 // SyncAppArmor copies the AppArmor profiles of a new pod between annotations and fields, so that
 // servers and nodes of other versions find them (KEP-24, "Version skew strategy").
 func SyncAppArmor(p *corev1.Pod) {
-	eachAppArmor(p, func(ctr *corev1.Container, whole *corev1.AppArmorProfile) {
+	visitAppArmorProfiles(p, func(ctr *corev1.Container, whole *corev1.AppArmorProfile) {
 		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + ctr.Name
 		var own *corev1.AppArmorProfile
 		if ctr.SecurityContext != nil {
@@ -184,22 +184,22 @@ func SyncAppArmor(p *corev1.Pod) {
 // pods before SyncAppArmor.
 func AppArmorWarnings(p *corev1.Pod) []string {
 	w := &warner{spec: &p.Spec, meta: &p.ObjectMeta}
-	eachAppArmor(p, func(ctr *corev1.Container, whole *corev1.AppArmorProfile) {
+	visitAppArmorProfiles(p, func(ctr *corev1.Container, whole *corev1.AppArmorProfile) {
 		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + ctr.Name
 		value, ok := p.Annotations[key]
 		if !ok || ctr.SecurityContext != nil && ctr.SecurityContext.AppArmorProfile != nil {
 			return
 		}
 		if profile := annotatedProfile(value); profile == nil || !validate.SemanticEqual(profile, whole) {
-			w.appArmor(key)
+			w.addAppArmorWarning(key)
 		}
 	})
 	return w.texts
 }
 
-// eachAppArmor visits the containers of a pod that may have an AppArmor profile, with the
+// visitAppArmorProfiles visits the containers of a pod that may have an AppArmor profile, with the
 // profile of the pod.
-func eachAppArmor(p *corev1.Pod, visit func(ctr *corev1.Container, whole *corev1.AppArmorProfile)) {
+func visitAppArmorProfiles(p *corev1.Pod, visit func(ctr *corev1.Container, whole *corev1.AppArmorProfile)) {
 	if p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows {
 		return
 	}

@@ -186,7 +186,7 @@ func trimmedImage(fld validate.Field, ctr *corev1.Container) {
 
 const manySources = "may not have more than one field specified at a time"
 
-func (c *check) envName() validate.Format {
+func (c *check) envNameFormat() validate.Format {
 	if c.anyEnvName || c.kept.envName {
 		return content.IsRelaxedEnvVarName
 	}
@@ -202,13 +202,13 @@ func hasRelaxedEnvName(ctr *corev1.Container) bool {
 
 func (c *check) validateEnv(fld validate.Field, ctr *corev1.Container) {
 	validate.Each(fld, "env", ctr.Env, func(fld validate.Field, e *corev1.EnvVar) {
-		fld.CheckRequiredText("name", e.Name, c.envName())
+		fld.CheckRequiredText("name", e.Name, c.envNameFormat())
 		if e.ValueFrom != nil {
 			validateValueFrom(fld, e)
 		}
 	})
 	validate.Each(fld, "envFrom", ctr.EnvFrom, func(path validate.Field, e *corev1.EnvFromSource) {
-		path.CheckOptionalText("prefix", e.Prefix, c.envName())
+		path.CheckOptionalText("prefix", e.Prefix, c.envNameFormat())
 		u := path.Union("")
 		validate.Member(u, "configMapRef", e.ConfigMapRef, func(fld validate.Field, s *corev1.ConfigMapEnvSource) {
 			fld.CheckRequiredText("name", s.Name, validate.NamePrefix)
@@ -284,7 +284,7 @@ func validateFieldRef(fld validate.Field, r *corev1.ObjectFieldSelector, fields 
 	unknown := func(reason, description string) {
 		fld.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: "+reason+": "+description)
 	}
-	path, key, keyed := subscript(r.FieldPath)
+	path, key, keyed := splitSubscript(r.FieldPath)
 	if path == "spec.host" && !keyed {
 		path = "spec.nodeName"
 	}
@@ -304,8 +304,8 @@ func validateFieldRef(fld validate.Field, r *corev1.ObjectFieldSelector, fields 
 	}
 }
 
-// subscript splits metadata.labels['key'].
-func subscript(path string) (base, key string, ok bool) {
+// splitSubscript splits metadata.labels['key'].
+func splitSubscript(path string) (base, key string, ok bool) {
 	if inner, closed := strings.CutSuffix(path, "']"); closed {
 		base, key, ok = strings.Cut(inner, "['")
 		if ok && base != "" {

@@ -33,13 +33,13 @@ func (c *check) validateMounts(fld validate.Field, ctr *corev1.Container) {
 			fld.Invalid("mountPath", m.MountPath, "must not already exist as a path in volumeDevices")
 		}
 		if m.SubPath != "" {
-			descendingPath(list, "subPath", m.SubPath)
+			validateDescendingPath(list, "subPath", m.SubPath)
 		}
 		if m.SubPathExpr != "" {
 			if m.SubPath != "" {
 				fld.Invalid("subPathExpr", m.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
 			}
-			descendingPath(list, "subPathExpr", m.SubPathExpr)
+			validateDescendingPath(list, "subPathExpr", m.SubPathExpr)
 		}
 		validatePropagation(list, ctr, m)
 	})
@@ -111,8 +111,8 @@ func WithoutBackstep(fld validate.Field, name, path string) {
 	}
 }
 
-// descendingPath requires a relative path without "..".
-func descendingPath(fld validate.Field, name, path string) {
+// validateDescendingPath requires a relative path without "..".
+func validateDescendingPath(fld validate.Field, name, path string) {
 	if strings.HasPrefix(path, "/") {
 		fld.Invalid(name, path, "must be a relative path")
 	}
@@ -122,7 +122,7 @@ func descendingPath(fld validate.Field, name, path string) {
 // filePath requires the path of a file in a volume. Names that start with two dots are reserved for
 // the kubelet.
 func filePath(fld validate.Field, name, path string) {
-	descendingPath(fld, name, path)
+	validateDescendingPath(fld, name, path)
 	if strings.HasPrefix(path, "..") && !strings.HasPrefix(path, "../") {
 		fld.Invalid(name, path, "must not start with '..'")
 	}

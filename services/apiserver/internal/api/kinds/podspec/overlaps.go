@@ -20,37 +20,38 @@ func (f file) String() string {
 	return fmt.Sprintf("%q (%s)", f.path, f.source)
 }
 
-// overlaps adds warnings for files of a volume that coincide or whose path is a parent of another
-// one.
-func (w *warner) overlaps() {
+// addVolumeOverlapWarnings adds warnings for files of a volume that coincide or whose path is a
+// parent of another one.
+func (w *warner) addVolumeOverlapWarnings() {
 	for i := range w.spec.Volumes {
 		v := &w.spec.Volumes[i]
 		if c := v.ConfigMap; c != nil {
-			w.overlapping(fmt.Sprintf("volume %q (ConfigMap %q)", v.Name, c.Name), filesOf(nil, c.Items, ""))
+			w.addOverlapWarnings(fmt.Sprintf("volume %q (ConfigMap %q)", v.Name, c.Name), appendFiles(nil, c.Items, ""))
 		}
 		if s := v.Secret; s != nil {
-			w.overlapping(fmt.Sprintf("volume %q (Secret %q)", v.Name, s.SecretName), filesOf(nil, s.Items, ""))
+			w.addOverlapWarnings(fmt.Sprintf("volume %q (Secret %q)", v.Name, s.SecretName), appendFiles(nil, s.Items, ""))
 		}
 		if d := v.DownwardAPI; d != nil {
-			w.overlapping(fmt.Sprintf("volume %q (DownwardAPI)", v.Name), fieldFilesOf(nil, d.Items, ""))
+			w.addOverlapWarnings(fmt.Sprintf("volume %q (DownwardAPI)", v.Name), appendFieldFiles(nil, d.Items, ""))
 		}
 		if p := v.Projected; p != nil {
-			w.overlapping(fmt.Sprintf("volume %q (Projected)", v.Name), w.projected(v.Name, p.Sources))
+			w.addOverlapWarnings(fmt.Sprintf("volume %q (Projected)", v.Name), w.projectedFiles(v.Name, p.Sources))
 		}
 	}
 }
 
-func (w *warner) projected(volume string, sources []corev1.VolumeProjection) (files []file) {
+// projectedFiles returns the files of a projected volume, and adds a warning for an empty source.
+func (w *warner) projectedFiles(volume string, sources []corev1.VolumeProjection) (files []file) {
 	for i := range sources {
 		switch s := &sources[i]; {
 		case *s == (corev1.VolumeProjection{}):
 			w.warnf("volume %q (Projected) has no sources provided", volume)
 		case s.ConfigMap != nil:
-			files = filesOf(files, s.ConfigMap.Items, fmt.Sprintf("ConfigMap %q", s.ConfigMap.Name))
+			files = appendFiles(files, s.ConfigMap.Items, fmt.Sprintf("ConfigMap %q", s.ConfigMap.Name))
 		case s.Secret != nil:
-			files = filesOf(files, s.Secret.Items, fmt.Sprintf("Secret %q", s.Secret.Name))
+			files = appendFiles(files, s.Secret.Items, fmt.Sprintf("Secret %q", s.Secret.Name))
 		case s.DownwardAPI != nil:
-			files = fieldFilesOf(files, s.DownwardAPI.Items, "DownwardAPI")
+			files = appendFieldFiles(files, s.DownwardAPI.Items, "DownwardAPI")
 		case s.ServiceAccountToken != nil:
 			files = append(files, file{s.ServiceAccountToken.Path, "ServiceAccountToken"})
 		case s.ClusterTrustBundle != nil:
@@ -66,22 +67,24 @@ func (w *warner) projected(volume string, sources []corev1.VolumeProjection) (fi
 	return files
 }
 
-func filesOf(files []file, items []corev1.KeyToPath, source string) []file {
+// appendFiles appends the files of a config map or secret.
+func appendFiles(files []file, items []corev1.KeyToPath, source string) []file {
 	for i := range items {
 		files = append(files, file{items[i].Path, source})
 	}
 	return files
 }
 
-func fieldFilesOf(files []file, items []corev1.DownwardAPIVolumeFile, source string) []file {
+// appendFieldFiles appends the files of the downward API.
+func appendFieldFiles(files []file, items []corev1.DownwardAPIVolumeFile, source string) []file {
 	for i := range items {
 		files = append(files, file{items[i].Path, source})
 	}
 	return files
 }
 
-// overlapping adds a warning for each file that overlaps with earlier ones.
-func (w *warner) overlapping(volume string, files []file) {
+// addOverlapWarnings adds a warning for each file that overlaps with earlier ones.
+func (w *warner) addOverlapWarnings(volume string, files []file) {
 	if len(files) < 2 {
 		return
 	}
@@ -93,7 +96,7 @@ func (w *warner) overlapping(volume string, files []file) {
 		for _, j := range t.before(i) {
 			w.warnf("%s: overlapping paths: %s with %s", volume, files[i], files[j])
 		}
-		if w.full() {
+		if w.isFull() {
 			return
 		}
 	}
@@ -106,6 +109,7 @@ type sortedFiles struct {
 	above, end   []int // by position: the position of the next folder around it, or -1; the end of its own files
 }
 
+// sortFiles sorts files by path and finds, for each, the files below it.
 func sortFiles(files []file) *sortedFiles {
 	keys, n := make([]string, len(files)), len(files)
 	t := &sortedFiles{order: make([]int, n), place: make([]int, n), above: make([]int, n), end: make([]int, n)}
@@ -114,12 +118,12 @@ func sortFiles(files []file) *sortedFiles {
 	}
 	slices.SortStableFunc(t.order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
 	around := -1
-	for fldPath, i := range t.order {
-		t.place[i] = fldPath
+	for position, i := range t.order {
+		t.place[i] = position
 		for around >= 0 && !strings.HasPrefix(keys[i], keys[t.order[around]]) {
-			t.end[around], around = fldPath, t.above[around]
+			t.end[around], around = position, t.above[around]
 		}
-		t.above[fldPath], around = around, fldPath
+		t.above[position], around = around, position
 	}
 	for ; around >= 0; around = t.above[around] {
 		t.end[around] = n
@@ -134,11 +138,11 @@ func (t *sortedFiles) before(i int) (others []int) {
 			others = append(others, j)
 		}
 	}
-	fldPath := t.place[i]
-	for up := t.above[fldPath]; up >= 0; up = t.above[up] {
+	position := t.place[i]
+	for up := t.above[position]; up >= 0; up = t.above[up] {
 		add(t.order[up])
 	}
-	for in := fldPath + 1; in < t.end[fldPath]; in++ {
+	for in := position + 1; in < t.end[position]; in++ {
 		add(t.order[in])
 	}
 	slices.Sort(others)
@@ -168,8 +172,9 @@ type definedPorts struct {
 	same, sameHost, sameIP map[portKey][]int
 }
 
+// add records a port under all keys by which a later port may conflict with it.
 func (d *definedPorts) add(p definedPort) {
-	k, n := keyOf(p.port), len(d.all)
+	k, n := portKeyOf(p.port), len(d.all)
 	d.all = append(d.all, p)
 	d.sameIP[k] = append(d.sameIP[k], n)
 	k.ip = ""
@@ -178,13 +183,14 @@ func (d *definedPorts) add(p definedPort) {
 	d.same[k] = append(d.same[k], n)
 }
 
-func keyOf(p *corev1.ContainerPort) portKey {
+// portKeyOf returns the fields of a port that conflicts depend on.
+func portKeyOf(p *corev1.ContainerPort) portKey {
 	return portKey{p.ContainerPort, p.Protocol, p.HostPort, p.HostIP}
 }
 
-// clashes returns the earlier definitions that a port conflicts with.
-func (d *definedPorts) clashes(p *corev1.ContainerPort) []int {
-	k := keyOf(p)
+// conflictsWith returns the earlier definitions that a port conflicts with.
+func (d *definedPorts) conflictsWith(p *corev1.ContainerPort) []int {
+	k := portKeyOf(p)
 	if p.HostPort == 0 {
 		k.ip = ""
 		return d.same[k]
@@ -204,15 +210,15 @@ func (d *definedPorts) clashes(p *corev1.ContainerPort) []int {
 	return found
 }
 
-// ports adds warnings for ports that are defined twice.
-func (w *warner) ports() {
+// addPortWarnings adds warnings for ports that are defined twice.
+func (w *warner) addPortWarnings() {
 	d := definedPorts{same: map[portKey][]int{}, sameHost: map[portKey][]int{}, sameIP: map[portKey][]int{}}
 	eachContainer(w.spec, func(list string, i int, c *corev1.Container) {
 		for j := range c.Ports {
-			if w.full() {
+			if w.isFull() {
 				return
 			}
-			p, path := &c.Ports[j], w.at(list).Index(i).Child("ports").Index(j)
+			p, path := &c.Ports[j], w.specPath(list).Index(i).Child("ports").Index(j)
 			if p.HostIP != "" && p.HostPort == 0 {
 				w.warnf("%s: hostIP set without hostPort: %+v", path, struct {
 					Name                    string
@@ -221,7 +227,7 @@ func (w *warner) ports() {
 					HostIP                  string
 				}{p.Name, p.HostPort, p.ContainerPort, p.Protocol, p.HostIP})
 			}
-			for _, n := range d.clashes(p) {
+			for _, n := range d.conflictsWith(p) {
 				other := d.all[n]
 				switch o := other.port; {
 				case p.HostIP == o.HostIP && p.HostPort == o.HostPort:

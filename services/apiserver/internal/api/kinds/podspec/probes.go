@@ -35,7 +35,7 @@ func (c *check) validateLifecycle(fld validate.Field, ctr *corev1.Container) {
 
 func validateProbe(fld validate.Field, p *corev1.Probe) {
 	h := &p.ProbeHandler
-	u := handlerRules(fld, h.Exec, h.HTTPGet, h.TCPSocket)
+	u := validateHandler(fld, h.Exec, h.HTTPGet, h.TCPSocket)
 	validate.Member(u, "grpc", h.GRPC, func(fld validate.Field, g *corev1.GRPCAction) {
 		fld.CheckPortOrName("port", intstr.FromInt32(g.Port))
 	})
@@ -53,13 +53,13 @@ func validateProbe(fld validate.Field, p *corev1.Probe) {
 const noHandler = "must specify a handler type"
 
 func (c *check) validateLifecycleHandler(fld validate.Field, h *corev1.LifecycleHandler) {
-	u := handlerRules(fld, h.Exec, h.HTTPGet, h.TCPSocket)
+	u := validateHandler(fld, h.Exec, h.HTTPGet, h.TCPSocket)
 	validate.Member(u, "sleep", h.Sleep, c.validateSleep)
 	u.RequireMember(noHandler)
 }
 
-// handlerRules validates the handlers that hooks and probes share.
-func handlerRules(fld validate.Field, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) *validate.Union {
+// validateHandler validates the handlers that hooks and probes share.
+func validateHandler(fld validate.Field, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) *validate.Union {
 	u := fld.Union("may not specify more than 1 handler type")
 	validate.Member(u, "exec", exec, func(fld validate.Field, a *corev1.ExecAction) { fld.RequireSet("command", len(a.Command) > 0) })
 	validate.Member(u, "httpGet", get, func(fld validate.Field, a *corev1.HTTPGetAction) {

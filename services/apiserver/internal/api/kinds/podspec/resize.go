@@ -26,29 +26,29 @@ func (r *Rules) Resize(fld validate.Field, p, old *corev1.Pod) {
 		reject("windows pods cannot be resized")
 		return
 	}
-	r.updateCheck(p, old).wholePod(fld, p)
-	if classOf(old) != podqos.Class(&p.Spec) {
+	r.updateCheck(p, old).validateWholePod(fld, p)
+	if qosClassOf(old) != podqos.Class(&p.Spec) {
 		fld.Invalid("spec", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
 	}
-	fld.ForbidSet("spec", !nodeResizes(old), "Pod running on node without support for resize")
+	fld.ForbidSet("spec", !nodeSupportsResize(old), "Pod running on node without support for resize")
 	validateResize(fld, p, old)
 }
 
 func validateResize(fld validate.Field, p, old *corev1.Pod) {
 	spec := fld.Child("spec")
 	before := fld.ErrorCount()
-	sameContainers(spec, "containers", p.Spec.Containers, old.Spec.Containers)
-	sameContainers(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers)
+	requireSameContainers(spec, "containers", p.Spec.Containers, old.Spec.Containers)
+	requireSameContainers(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers)
 	if fld.ErrorCount() > before {
 		return
 	}
 	for i := range old.Spec.InitContainers {
 		if ctr := &old.Spec.InitContainers[i]; isSidecar(ctr) {
-			resourceChanges(spec.Index("initContainers", i).Child("resources"), &p.Spec.InitContainers[i], ctr)
+			validateResourceChanges(spec.Index("initContainers", i).Child("resources"), &p.Spec.InitContainers[i], ctr)
 		}
 	}
 	for i := range old.Spec.Containers {
-		resourceChanges(spec.Index("containers", i).Child("resources"), &p.Spec.Containers[i], &old.Spec.Containers[i])
+		validateResourceChanges(spec.Index("containers", i).Child("resources"), &p.Spec.Containers[i], &old.Spec.Containers[i])
 	}
 	rest := p.Spec.DeepCopy()
 	for i := range rest.Containers {
@@ -67,8 +67,8 @@ func validateResize(fld validate.Field, p, old *corev1.Pod) {
 	fld.ForbidSet("spec", fld.ErrorCount() == 0 && !validate.SemanticEqual(rest, &old.Spec), "only cpu and memory resources are mutable")
 }
 
-// sameContainers requires the same containers in the same order.
-func sameContainers(spec validate.Field, name string, now, was []corev1.Container) {
+// requireSameContainers requires the same containers in the same order.
+func requireSameContainers(spec validate.Field, name string, now, was []corev1.Container) {
 	if len(now) != len(was) {
 		spec.Forbidden(name, name+" may not be added or removed on resize")
 		return
@@ -82,17 +82,17 @@ func hasPodResources(p *corev1.Pod) bool {
 	return p.Spec.Resources != nil && len(p.Spec.Resources.Requests)+len(p.Spec.Resources.Limits) > 0
 }
 
-// classOf returns the QoS class that was assigned to a pod.
-func classOf(p *corev1.Pod) corev1.PodQOSClass {
+// qosClassOf returns the QoS class that was assigned to a pod.
+func qosClassOf(p *corev1.Pod) corev1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
 	}
 	return podqos.Class(&p.Spec)
 }
 
-// nodeResizes reports whether the pod's node supports resizing: such a node reports the resources
-// of running containers.
-func nodeResizes(p *corev1.Pod) bool {
+// nodeSupportsResize reports whether the pod's node supports resizing: such a node reports the
+// resources of running containers.
+func nodeSupportsResize(p *corev1.Pod) bool {
 	for i := range p.Status.ContainerStatuses {
 		if s := &p.Status.ContainerStatuses[i]; s.State.Running != nil {
 			return s.Resources != nil
@@ -101,9 +101,11 @@ func nodeResizes(p *corev1.Pod) bool {
 	return true
 }
 
-func resourceChanges(fld validate.Field, ctr, was *corev1.Container) {
-	fld.ForbidSet("requests", removesAny(ctr.Resources.Requests, was.Resources.Requests), "resource requests cannot be removed")
-	fld.ForbidSet("limits", removesAny(ctr.Resources.Limits, was.Resources.Limits), "resource limits cannot be removed")
+// validateResourceChanges rejects changes of the resources of a container that cannot be applied in
+// place.
+func validateResourceChanges(fld validate.Field, ctr, was *corev1.Container) {
+	fld.ForbidSet("requests", removesResource(ctr.Resources.Requests, was.Resources.Requests), "resource requests cannot be removed")
+	fld.ForbidSet("limits", removesResource(ctr.Resources.Limits, was.Resources.Limits), "resource limits cannot be removed")
 	for _, p := range ctr.ResizePolicy {
 		if p.ResourceName == corev1.ResourceMemory && p.RestartPolicy == corev1.RestartContainer {
 			return
@@ -116,7 +118,8 @@ func resourceChanges(fld validate.Field, ctr, was *corev1.Container) {
 	memory.ForbidSet("", limited && !had, "memory limits cannot be added unless resizePolicy is RestartContainer")
 }
 
-func removesAny(now, before corev1.ResourceList) bool {
+// removesResource reports whether a resource has been removed from a list.
+func removesResource(now, before corev1.ResourceList) bool {
 	for name := range before {
 		if _, ok := now[name]; !ok {
 			return true
@@ -161,8 +164,8 @@ func (r *Rules) Drop(s, old *corev1.PodSpec) {
 	if !r.imageVolumes && (old == nil || !slices.ContainsFunc(old.Volumes, isImage)) {
 		dropImages(s)
 	}
-	if !r.trustBundles && (old == nil || !anySource(old, hasTrustBundle)) {
-		anySource(s, func(p *corev1.VolumeProjection) bool { p.ClusterTrustBundle = nil; return false })
+	if !r.trustBundles && (old == nil || !hasProjectedSource(old, hasTrustBundle)) {
+		hasProjectedSource(s, func(p *corev1.VolumeProjection) bool { p.ClusterTrustBundle = nil; return false })
 	}
 	if !r.stopSignals && (old == nil || !anyLifecycle(old, hasStopSignal)) {
 		eachContainer(s, func(_ string, _ int, c *corev1.Container) {
@@ -242,8 +245,8 @@ func dropImages(s *corev1.PodSpec) {
 	})
 }
 
-// anySource reports whether ask returns true for any source of projected volumes.
-func anySource(s *corev1.PodSpec, ask func(*corev1.VolumeProjection) bool) bool {
+// hasProjectedSource reports whether ask returns true for any source of projected volumes.
+func hasProjectedSource(s *corev1.PodSpec, ask func(*corev1.VolumeProjection) bool) bool {
 	for i := range s.Volumes {
 		if p := s.Volumes[i].Projected; p != nil {
 			for j := range p.Sources {

@@ -37,7 +37,7 @@ func ContainerResourceName(fld validate.Field, name corev1.ResourceName) {
 func CheckContainerResource(fld validate.Field, name corev1.ResourceName) {
 	switch {
 	case !strings.Contains(string(name), "/"):
-		if !containerResource(name) {
+		if !isContainerResource(name) {
 			fld.Invalid("", name, "must be a standard resource for containers")
 		}
 	case !Native(name) && !Extended(name):
@@ -56,7 +56,7 @@ func podResourceName(fld validate.Field, name corev1.ResourceName) {
 // ResourceQuantity requires a valid quantity of a resource. Countable resources have no fractions.
 func ResourceQuantity(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 	fld.CheckNonNegativeQuantity("", q)
-	if counted(name) || Extended(name) {
+	if isCountedResource(name) || Extended(name) {
 		fld.CheckIntegerQuantity("", q)
 	}
 }
@@ -69,10 +69,11 @@ func StandardResource(name corev1.ResourceName) bool {
 		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage:
 		return true
 	}
-	return counted(name) || hugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
+	return isCountedResource(name) || isHugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
 }
 
-func counted(name corev1.ResourceName) bool {
+// isCountedResource reports whether a name is that of a resource that quotas count.
+func isCountedResource(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
 		corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
@@ -82,11 +83,13 @@ func counted(name corev1.ResourceName) bool {
 	return false
 }
 
-func containerResource(name corev1.ResourceName) bool {
-	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || hugePages(name)
+// isContainerResource reports whether containers can request a resource.
+func isContainerResource(name corev1.ResourceName) bool {
+	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || isHugePages(name)
 }
 
-func hugePages(name corev1.ResourceName) bool {
+// isHugePages reports whether a resource is huge pages of some size.
+func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
@@ -102,7 +105,7 @@ func Extended(name corev1.ResourceName) bool {
 }
 
 // Overcommits reports whether the limit of a resource may exceed its request.
-func Overcommits(name corev1.ResourceName) bool { return Native(name) && !hugePages(name) }
+func Overcommits(name corev1.ResourceName) bool { return Native(name) && !isHugePages(name) }
 
 // validateResources validates requests and limits. nameRule validates their names.
 func (c *check) validateResources(fld validate.Field, r *corev1.ResourceRequirements, nameRule func(validate.Field, corev1.ResourceName)) {
@@ -113,7 +116,7 @@ func (c *check) validateResources(fld validate.Field, r *corev1.ResourceRequirem
 	}
 	pages := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		compute = compute || name == corev1.ResourceCPU || name == corev1.ResourceMemory
-		if !hugePages(name) {
+		if !isHugePages(name) {
 			return
 		}
 		huge = true
@@ -154,10 +157,11 @@ func wholePages(name corev1.ResourceName, q resource.Quantity) bool {
 	return err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0
 }
 
+// hasOddHugePages reports whether a container requests part of a huge page.
 func hasOddHugePages(r *corev1.ResourceRequirements) bool {
 	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
 		for name, q := range list {
-			if hugePages(name) && !wholePages(name, q) {
+			if isHugePages(name) && !wholePages(name, q) {
 				return true
 			}
 		}
@@ -245,6 +249,7 @@ func aggregateRequests(s *corev1.PodSpec) corev1.ResourceList {
 	return sum
 }
 
+// addTo adds the amounts of a list to a sum.
 func addTo(sum, list corev1.ResourceList) {
 	for name, q := range list {
 		total := sum[name]
@@ -253,6 +258,7 @@ func addTo(sum, list corev1.ResourceList) {
 	}
 }
 
+// setMax raises amounts to those of a list.
 func setMax(to, list corev1.ResourceList) {
 	for name, q := range list {
 		if now, ok := to[name]; !ok || q.Cmp(now) > 0 {

@@ -111,10 +111,10 @@ func (r *Rules) Template(fld validate.Field, t, old *corev1.PodTemplateSpec) {
 	c := r.templateCheck(t, old)
 	fld.CheckLabels("labels", t.Labels)
 	fld.CheckAnnotations("annotations", t.Annotations)
-	c.annotations(fld.Child("annotations"), t.Annotations)
+	c.validateAnnotations(fld.Child("annotations"), t.Annotations)
 	spec := fld.Child("spec")
-	c.spec(spec, &t.ObjectMeta)
-	c.profilesAgree(spec, t.Annotations)
+	c.validateSpec(spec, &t.ObjectMeta)
+	c.validateProfiles(spec, t.Annotations)
 	spec.ForbidSet("ephemeralContainers", len(t.Spec.EphemeralContainers) > 0, "ephemeral containers not allowed in pod template")
 }
 
@@ -122,7 +122,7 @@ func (r *Rules) Template(fld validate.Field, t, old *corev1.PodTemplateSpec) {
 func (r *Rules) TemplateMeta(fld validate.Field, t, old *corev1.PodTemplateSpec) {
 	fld.CheckLabels("labels", t.Labels)
 	fld.CheckAnnotations("annotations", t.Annotations)
-	r.templateCheck(t, old).annotations(fld.Child("annotations"), t.Annotations)
+	r.templateCheck(t, old).validateAnnotations(fld.Child("annotations"), t.Annotations)
 }
 
 func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
@@ -146,9 +146,9 @@ func (r *Rules) ReplicatedTemplate(fld validate.Field, t, old *corev1.PodTemplat
 // Resizes reports whether the resources of a pod's containers can change in place.
 func (r *Rules) Resizes() bool { return r.inPlaceResize }
 
-// spec validates the fields that pods and templates share. m is the metadata of the pod or
+// validateSpec validates the fields that pods and templates share. m is the metadata of the pod or
 // template.
-func (c *check) spec(fld validate.Field, m *metav1.ObjectMeta) {
+func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 	s := c.whole
 	fld.RequireSet("terminationGracePeriodSeconds", s.TerminationGracePeriodSeconds != nil)
 	c.validateVolumes(fld, m)

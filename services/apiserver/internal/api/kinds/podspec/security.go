@@ -135,7 +135,7 @@ func validateSeccomp(fld validate.Field, p *corev1.SeccompProfile) {
 	case p.LocalhostProfile == nil:
 		fld.Required("localhostProfile", "must be set when seccomp type is Localhost")
 	default:
-		descendingPath(fld, "localhostProfile", *p.LocalhostProfile)
+		validateDescendingPath(fld, "localhostProfile", *p.LocalhostProfile)
 	}
 }
 
@@ -284,7 +284,7 @@ func (c *check) validateOS(spec, fld validate.Field, os *corev1.PodOS) {
 	case corev1.Linux:
 		c.validateLinuxFields(spec)
 	case corev1.Windows:
-		c.notOnWindows(spec)
+		c.forbidOnWindows(spec)
 	default:
 		validate.OneOf(fld, "", os.Name, corev1.Linux, corev1.Windows)
 	}
@@ -302,7 +302,7 @@ func (c *check) validateLinuxFields(fld validate.Field) {
 	})
 }
 
-func (c *check) notOnWindows(fld validate.Field) {
+func (c *check) forbidOnWindows(fld validate.Field) {
 	const detail = "cannot be set for a windows pod"
 	if s := c.whole.SecurityContext; s != nil {
 		sc := fld.Child("securityContext")

@@ -12,7 +12,7 @@ import (
 // Status validates a change of a pod's status.
 func (r *Rules) Status(fld validate.Field, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
-	c.annotationChanges(fld, p, old)
+	c.validateAnnotationChanges(fld, p, old)
 	validateConditions(fld, p.Status.Conditions)
 	s := &p.Status
 	was := &old.Status
@@ -106,7 +106,7 @@ func validateAddresses(fld validate.Field, s *corev1.PodStatus) {
 		ips[i] = s.PodIPs[i].IP
 	}
 	fld.CheckDualStackIPs("podIPs", s.PodIPs, ips)
-	uniqueAddresses(fld, "podIPs", ips)
+	requireUniqueAddresses(fld, "podIPs", ips)
 	if len(s.HostIPs) == 0 {
 		return
 	}
@@ -118,11 +118,11 @@ func validateAddresses(fld validate.Field, s *corev1.PodStatus) {
 	for i := range s.HostIPs {
 		ips[i] = s.HostIPs[i].IP
 	}
-	uniqueAddresses(fld, "hostIPs", ips)
+	requireUniqueAddresses(fld, "hostIPs", ips)
 	fld.CheckDualStackIPs("hostIPs", s.HostIPs, ips)
 }
 
-func uniqueAddresses(fld validate.Field, name string, ips []string) {
+func requireUniqueAddresses(fld validate.Field, name string, ips []string) {
 	seen := validate.Set[string]{}
 	validate.Each(fld, name, ips, func(fld validate.Field, ip *string) {
 		if !seen.Add(*ip) {

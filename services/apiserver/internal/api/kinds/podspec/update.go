@@ -19,19 +19,19 @@ import (
 // Create validates a new pod.
 func (r *Rules) Create(fld validate.Field, p *corev1.Pod) {
 	c := r.newCheck(true, &p.Spec, nil, nil)
-	c.wholePod(fld, p)
+	c.validateWholePod(fld, p)
 	spec := fld.Child("spec")
 	spec.ForbidSet("ephemeralContainers", len(p.Spec.EphemeralContainers) > 0, "cannot be set on create")
 	spec.ForbidSet("nodeName", p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0,
 		"cannot be set until all schedulingGates have been cleared")
-	c.profilesAgree(spec, p.Annotations)
+	c.validateProfiles(spec, p.Annotations)
 }
 
-// wholePod applies the rules for every pod.
-func (c *check) wholePod(fld validate.Field, p *corev1.Pod) {
-	c.annotations(fld.Child("metadata", "annotations"), p.Annotations)
+// validateWholePod applies the rules for every pod.
+func (c *check) validateWholePod(fld validate.Field, p *corev1.Pod) {
+	c.validateAnnotations(fld.Child("metadata", "annotations"), p.Annotations)
 	spec := fld.Child("spec")
-	c.spec(spec, &p.ObjectMeta)
+	c.validateSpec(spec, &p.ObjectMeta)
 	if p.Spec.ServiceAccountName == "" {
 		validate.Each(spec, "volumes", p.Spec.Volumes, func(fld validate.Field, v *corev1.Volume) {
 			if v.Projected == nil {
@@ -46,8 +46,8 @@ func (c *check) wholePod(fld validate.Field, p *corev1.Pod) {
 	validate.Each(spec, "initContainers", p.Spec.InitContainers, trimmedImage)
 }
 
-// annotationChanges rejects changes of annotations that define the nature of a pod.
-func (c *check) annotationChanges(fld validate.Field, p, old *corev1.Pod) {
+// validateAnnotationChanges rejects changes of annotations that define the nature of a pod.
+func (c *check) validateAnnotationChanges(fld validate.Field, p, old *corev1.Pod) {
 	path := fld.Child("metadata", "annotations")
 	fixed := func(key string) string {
 		switch {
@@ -70,7 +70,7 @@ func (c *check) annotationChanges(fld validate.Field, p, old *corev1.Pod) {
 			path.Key("", key).ForbidSet("", !had, "may not add "+description)
 		}
 	}
-	c.annotations(path, p.Annotations)
+	c.validateAnnotations(path, p.Annotations)
 }
 
 func (r *Rules) updateCheck(p, old *corev1.Pod) *check {
@@ -85,16 +85,16 @@ const updatable = "pod updates may not change fields other than `spec.containers
 // and scheduling constraints while the pod has gates.
 func (r *Rules) Update(fld validate.Field, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
-	c.wholePod(fld, p)
-	c.annotationChanges(fld, p, old)
+	c.validateWholePod(fld, p)
+	c.validateAnnotationChanges(fld, p, old)
 	spec := fld.Child("spec")
 	if !sameImages(spec, "containers", p.Spec.Containers, old.Spec.Containers) ||
 		!sameImages(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers) ||
-		!deadlineShrinks(spec, p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
+		!requireShorterDeadline(spec, p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
 		return
 	}
-	tolerationsGrow(spec, p.Spec.Tolerations, old.Spec.Tolerations)
-	gatesShrink(spec, p.Spec.SchedulingGates, old.Spec.SchedulingGates)
+	forbidRemovedTolerations(spec, p.Spec.Tolerations, old.Spec.Tolerations)
+	forbidAddedGates(spec, p.Spec.SchedulingGates, old.Spec.SchedulingGates)
 	if validate.SemanticEqual(&p.Spec, &old.Spec) {
 		return
 	}
@@ -133,7 +133,9 @@ func sameImages(fld validate.Field, name string, now, before []corev1.Container)
 	return true
 }
 
-func deadlineShrinks(fld validate.Field, now, before *int64) bool {
+// requireShorterDeadline allows setting or shortening the deadline. It reports whether the other
+// fields must be validated too.
+func requireShorterDeadline(fld validate.Field, now, before *int64) bool {
 	const name = "activeDeadlineSeconds"
 	switch {
 	case now == nil && before != nil:
@@ -149,7 +151,8 @@ func deadlineShrinks(fld validate.Field, now, before *int64) bool {
 	return true
 }
 
-func tolerationsGrow(fld validate.Field, now, before []corev1.Toleration) {
+// forbidRemovedTolerations allows adding tolerations, and changing their times.
+func forbidRemovedTolerations(fld validate.Field, now, before []corev1.Toleration) {
 	untimed := func(t *corev1.Toleration) corev1.Toleration {
 		t2 := *t
 		t2.TolerationSeconds = nil
@@ -165,7 +168,8 @@ func tolerationsGrow(fld validate.Field, now, before []corev1.Toleration) {
 	validate.Each(fld, "tolerations", now, TolerationRules)
 }
 
-func gatesShrink(fld validate.Field, now, before []corev1.PodSchedulingGate) {
+// forbidAddedGates allows removing scheduling gates.
+func forbidAddedGates(fld validate.Field, now, before []corev1.PodSchedulingGate) {
 	had := validate.KeySet(before, func(g *corev1.PodSchedulingGate) string { return g.Name })
 	validate.Each(fld, "schedulingGates", now, func(fld validate.Field, g *corev1.PodSchedulingGate) {
 		fld.ForbidSet("name", !had.Has(g.Name), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
@@ -223,14 +227,15 @@ func nodeAffinityNarrows(fld validate.Field, now, before *corev1.NodeAffinity) {
 		return
 	}
 	for i := range old {
-		if !termNarrows(&terms[i], &old[i]) {
+		if !isTermNarrowed(&terms[i], &old[i]) {
 			fld.Index("nodeSelectorTerms", i).Invalid("", terms[i],
 				"only additions are allowed (no mutations or deletions)")
 		}
 	}
 }
 
-func termNarrows(now, before *corev1.NodeSelectorTerm) bool {
+// isTermNarrowed reports whether a term only got more requirements.
+func isTermNarrowed(now, before *corev1.NodeSelectorTerm) bool {
 	begins := func(now, before []corev1.NodeSelectorRequirement) bool {
 		return len(now) >= len(before) && validate.SemanticEqual(now[:len(before)], before)
 	}
@@ -248,8 +253,8 @@ func (r *Rules) EphemeralContainers(fld validate.Field, p, old *corev1.Pod) {
 		return
 	}
 	c := r.updateCheck(p, old)
-	c.wholePod(fld, p)
-	c.annotationChanges(fld, p, old)
+	c.validateWholePod(fld, p)
+	c.validateAnnotationChanges(fld, p, old)
 	const name = "ephemeralContainers"
 	now := validate.KeyIndex(p.Spec.EphemeralContainers, func(e *corev1.EphemeralContainer) string { return e.Name })
 	for i := range old.Spec.EphemeralContainers {

@@ -32,7 +32,7 @@ func (c *check) validateVolumes(fld validate.Field, m *metav1.ObjectMeta) {
 	names := validate.Set[string]{}
 	validate.Each(fld, "volumes", c.whole.Volumes, func(fld validate.Field, v *corev1.Volume) {
 		before := fld.ErrorCount()
-		c.volumeSource(fld, v, pod)
+		c.validateVolumeSource(fld, v, pod)
 		fld.CheckRequiredText("name", v.Name, validate.DNSLabel)
 		if names.Has(v.Name) {
 			fld.Duplicate("name", v.Name)
@@ -48,9 +48,9 @@ func (c *check) validateVolumes(fld validate.Field, m *metav1.ObjectMeta) {
 	})
 }
 
-// volumeSource requires exactly one source. As in Kubernetes, some names in errors differ from
-// those of the fields.
-func (c *check) volumeSource(fld validate.Field, v *corev1.Volume, pod string) {
+// validateVolumeSource requires exactly one source. As in Kubernetes, some names in errors differ
+// from those of the fields.
+func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod string) {
 	u := fld.Union("may not specify more than 1 volume type")
 	validate.Member(u, "emptyDir", v.EmptyDir, func(fld validate.Field, s *corev1.EmptyDirVolumeSource) {
 		fld.ForbidSet("sizeLimit", s.SizeLimit != nil && s.SizeLimit.Sign() < 0, "SizeLimit field must be a valid resource quantity")
@@ -58,7 +58,7 @@ func (c *check) volumeSource(fld validate.Field, v *corev1.Volume, pod string) {
 	validate.Member(u, "hostPath", v.HostPath, ValidateHostPath)
 	validate.Member(u, "gitRepo", v.GitRepo, func(fld validate.Field, s *corev1.GitRepoVolumeSource) {
 		fld.RequireSet("repository", s.Repository != "")
-		descendingPath(fld, "directory", s.Directory)
+		validateDescendingPath(fld, "directory", s.Directory)
 	})
 	memberAt(u, fld, "gcePersistentDisk", "persistentDisk", v.GCEPersistentDisk, ValidateGCEDisk)
 	validate.Member(u, "awsElasticBlockStore", v.AWSElasticBlockStore, ValidateAWSDisk)

@@ -19,14 +19,14 @@ func Warnings(p *corev1.Pod) []string {
 	if msgs := validate.DNSLabel(p.Name); len(msgs) > 0 {
 		w.warnf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs)
 	}
-	w.all()
+	w.addAll()
 	return w.texts
 }
 
 // TemplateWarnings returns the warnings about a template at a path.
 func TemplateWarnings(path *field.Path, t *corev1.PodTemplateSpec) []string {
 	w := &warner{path: path, spec: &t.Spec, meta: &t.ObjectMeta}
-	w.all()
+	w.addAll()
 	return w.texts
 }
 
@@ -41,38 +41,42 @@ type warner struct {
 // maxTexts is more warnings than the headers of a response can contain.
 const maxTexts = 500
 
-func (w *warner) full() bool { return len(w.texts) >= maxTexts }
+// isFull reports whether no more warnings can be sent.
+func (w *warner) isFull() bool { return len(w.texts) >= maxTexts }
 
 func (w *warner) warnf(format string, args ...any) {
-	if w.full() {
+	if w.isFull() {
 		return
 	}
 	w.texts = append(w.texts, fmt.Sprintf(format, args...))
 }
 
-func (w *warner) at(names ...string) *field.Path { return w.path.Child("spec", names...) }
+// specPath returns the path of a field of the pod spec.
+func (w *warner) specPath(names ...string) *field.Path { return w.path.Child("spec", names...) }
 
-func (w *warner) annotation(key string) *field.Path {
+// annotationPath returns the path of an annotation.
+func (w *warner) annotationPath(key string) *field.Path {
 	return w.path.Child("metadata", "annotations").Key(key)
 }
 
-func (w *warner) all() {
-	w.placement()
-	w.deprecatedAnnotations()
-	w.volumes()
-	w.overlaps()
-	w.duplicates()
-	w.fractions(w.at("overhead"), w.spec.Overhead)
+// addAll adds all warnings, in the order of Kubernetes.
+func (w *warner) addAll() {
+	w.addPlacementWarnings()
+	w.addAnnotationWarnings()
+	w.addVolumeWarnings()
+	w.addVolumeOverlapWarnings()
+	w.addDuplicateWarnings()
+	w.addFractionWarnings(w.specPath("overhead"), w.spec.Overhead)
 	if w.spec.SecurityContext == nil || w.spec.SecurityContext.SeccompProfile == nil {
-		w.seccomp(corev1.SeccompPodAnnotationKey)
+		w.addSeccompWarning(corev1.SeccompPodAnnotationKey)
 	}
-	eachContainer(w.spec, func(list string, i int, c *corev1.Container) { w.container(w.at(list).Index(i), c) })
-	w.ports()
+	eachContainer(w.spec, func(list string, i int, c *corev1.Container) { w.addContainerWarnings(w.specPath(list).Index(i), c) })
+	w.addPortWarnings()
 	if s := w.spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
-		w.warnf("%s: must be >= 0; negative values are invalid and will be treated as 1", w.at("terminationGracePeriodSeconds"))
+		w.warnf("%s: must be >= 0; negative values are invalid and will be treated as 1", w.specPath("terminationGracePeriodSeconds"))
 	}
-	w.podAffinity()
-	w.addresses()
+	w.addPodAffinityWarnings()
+	w.addAddressWarnings()
 }
 
 // deprecatedLabels are deprecated node labels and their replacements.
@@ -112,42 +116,42 @@ func SelectorWarnings(path *field.Path, s *metav1.LabelSelector) (texts []string
 func NodeTermWarnings(path *field.Path, terms []corev1.NodeSelectorTerm) []string {
 	var w warner
 	for i := range terms {
-		w.nodeTerm(path.Index(i), &terms[i], false)
+		w.addNodeTermWarnings(path.Index(i), &terms[i], false)
 	}
 	return w.texts
 }
 
-// placement adds warnings for deprecated node labels.
-func (w *warner) placement() {
+// addPlacementWarnings adds warnings for deprecated node labels.
+func (w *warner) addPlacementWarnings() {
 	for _, key := range slices.Sorted(maps.Keys(w.spec.NodeSelector)) {
 		if msg := deprecatedLabels[key]; msg != "" {
-			w.warnf("%s: %s", w.at("nodeSelector").Key(key), msg)
+			w.warnf("%s: %s", w.specPath("nodeSelector").Key(key), msg)
 		}
 	}
 	if n := nodeAffinityOf(w.spec); n != nil {
-		path := w.at("affinity", "nodeAffinity")
+		path := w.specPath("affinity", "nodeAffinity")
 		if r := n.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
 			terms := path.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 			for i := range r.NodeSelectorTerms {
-				w.nodeTerm(terms.Index(i), &r.NodeSelectorTerms[i], false)
+				w.addNodeTermWarnings(terms.Index(i), &r.NodeSelectorTerms[i], false)
 			}
 		}
 		preferred := path.Child("preferredDuringSchedulingIgnoredDuringExecution")
 		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
-			w.nodeTerm(preferred.Index(i).Child("preference"), &n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, true)
+			w.addNodeTermWarnings(preferred.Index(i).Child("preference"), &n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, true)
 		}
 	}
 	for i := range w.spec.TopologySpreadConstraints {
 		s := &w.spec.TopologySpreadConstraints[i]
-		path := w.at("topologySpreadConstraints").Index(i)
+		path := w.specPath("topologySpreadConstraints").Index(i)
 		if msg := deprecatedLabels[s.TopologyKey]; msg != "" {
 			w.warnf("%s: %s is %s", path.Child("topologyKey"), s.TopologyKey, msg)
 		}
-		w.nullSelector(path, s.LabelSelector)
+		w.addNullSelectorWarning(path, s.LabelSelector)
 	}
 }
 
-func (w *warner) nodeTerm(path *field.Path, t *corev1.NodeSelectorTerm, values bool) {
+func (w *warner) addNodeTermWarnings(path *field.Path, t *corev1.NodeSelectorTerm, values bool) {
 	for i, e := range t.MatchExpressions {
 		fldPath := path.Child("matchExpressions").Index(i)
 		if msg := deprecatedLabels[e.Key]; msg != "" {
@@ -164,24 +168,25 @@ func (w *warner) nodeTerm(path *field.Path, t *corev1.NodeSelectorTerm, values b
 	}
 }
 
-func (w *warner) nullSelector(path *field.Path, s *metav1.LabelSelector) {
+// addNullSelectorWarning adds a warning for an affinity or constraint that matches no pod.
+func (w *warner) addNullSelectorWarning(path *field.Path, s *metav1.LabelSelector) {
 	if s == nil {
 		w.warnf("%s: a null labelSelector results in matching no pod", path.Child("labelSelector"))
 	}
 }
 
-func (w *warner) podAffinity() {
+func (w *warner) addPodAffinityWarnings() {
 	a := w.spec.Affinity
 	if a == nil {
 		return
 	}
 	terms := func(name string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
-		path := w.at("affinity", name)
+		path := w.specPath("affinity", name)
 		for i := range required {
-			w.nullSelector(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i), required[i].LabelSelector)
+			w.addNullSelectorWarning(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i), required[i].LabelSelector)
 		}
 		for i := range preferred {
-			w.nullSelector(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"), preferred[i].PodAffinityTerm.LabelSelector)
+			w.addNullSelectorWarning(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"), preferred[i].PodAffinityTerm.LabelSelector)
 		}
 	}
 	if p := a.PodAffinity; p != nil {
@@ -192,20 +197,20 @@ func (w *warner) podAffinity() {
 	}
 }
 
-// addresses adds warnings for non-canonical addresses.
-func (w *warner) addresses() {
+// addAddressWarnings adds warnings for non-canonical addresses.
+func (w *warner) addAddressWarnings() {
 	if d := w.spec.DNSConfig; d != nil {
 		for i, ip := range d.Nameservers {
-			w.ip(w.at("dnsConfig", "nameservers").Index(i), ip)
+			w.addIPWarning(w.specPath("dnsConfig", "nameservers").Index(i), ip)
 		}
 	}
 	for i := range w.spec.HostAliases {
-		w.ip(w.at("hostAliases").Index(i).Child("ip"), w.spec.HostAliases[i].IP)
+		w.addIPWarning(w.specPath("hostAliases").Index(i).Child("ip"), w.spec.HostAliases[i].IP)
 	}
 }
 
-func (w *warner) ip(path *field.Path, ip string) {
-	if !w.full() {
+func (w *warner) addIPWarning(path *field.Path, ip string) {
+	if !w.isFull() {
 		w.texts = append(w.texts, validate.IPWarnings(path, ip)...)
 	}
 }
@@ -215,34 +220,35 @@ func StatusWarnings(p *corev1.Pod) []string {
 	var w warner
 	path := field.NewPath("status")
 	for i := range p.Status.PodIPs {
-		w.ip(path.Child("podIPs").Index(i).Child("ip"), p.Status.PodIPs[i].IP)
+		w.addIPWarning(path.Child("podIPs").Index(i).Child("ip"), p.Status.PodIPs[i].IP)
 	}
 	for i := range p.Status.HostIPs {
-		w.ip(path.Child("hostIPs").Index(i).Child("ip"), p.Status.HostIPs[i].IP)
+		w.addIPWarning(path.Child("hostIPs").Index(i).Child("ip"), p.Status.HostIPs[i].IP)
 	}
 	return w.texts
 }
 
-func (w *warner) deprecatedAnnotations() {
+// addAnnotationWarnings adds warnings for annotations that have no effect any more.
+func (w *warner) addAnnotationWarnings() {
 	for _, d := range []struct{ key, msg string }{
 		{"scheduler.alpha.kubernetes.io/critical-pod", `non-functional in v1.16+; use the "priorityClassName" field instead`},
 		{"security.alpha.kubernetes.io/sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 		{"security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 	} {
 		if _, ok := w.meta.Annotations[d.key]; ok {
-			w.warnf("%s: %s", w.annotation(d.key), d.msg)
+			w.warnf("%s: %s", w.annotationPath(d.key), d.msg)
 		}
 	}
 }
 
-func (w *warner) seccomp(key string) {
+func (w *warner) addSeccompWarning(key string) {
 	if _, ok := w.meta.Annotations[key]; ok {
-		w.warnf(`%s: non-functional in v1.27+; use the "seccompProfile" field instead`, w.annotation(key))
+		w.warnf(`%s: non-functional in v1.27+; use the "seccompProfile" field instead`, w.annotationPath(key))
 	}
 }
 
-// volumes adds warnings for deprecated types of volumes.
-func (w *warner) volumes() {
+// addVolumeWarnings adds warnings for deprecated types of volumes.
+func (w *warner) addVolumeWarnings() {
 	for i := range w.spec.Volumes {
 		v := &w.spec.Volumes[i]
 		for _, d := range []struct {
@@ -260,11 +266,11 @@ func (w *warner) volumes() {
 			{is: v.RBD != nil, name: "rbd", msg: "deprecated in v1.28, non-functional in v1.31+"},
 		} {
 			if d.is {
-				w.warnf("%s: %s", w.at("volumes").Index(i).Child(d.name), d.msg)
+				w.warnf("%s: %s", w.specPath("volumes").Index(i).Child(d.name), d.msg)
 			}
 		}
 		if e := v.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
-			path := w.at("volumes").Index(i).Child("ephemeral", "volumeClaimTemplate", "spec")
+			path := w.specPath("volumes").Index(i).Child("ephemeral", "volumeClaimTemplate", "spec")
 			w.texts = append(w.texts, ClaimWarnings(path, &e.VolumeClaimTemplate.Spec)...)
 		}
 	}
@@ -274,33 +280,34 @@ func (w *warner) volumes() {
 func ClaimWarnings(path *field.Path, s *corev1.PersistentVolumeClaimSpec) []string {
 	var w warner
 	fldPath := path.Child("resources")
-	w.fractions(fldPath.Child("requests"), s.Resources.Requests, corev1.ResourceStorage)
-	w.fractions(fldPath.Child("limits"), s.Resources.Limits, corev1.ResourceStorage)
+	w.addFractionWarnings(fldPath.Child("requests"), s.Resources.Requests, corev1.ResourceStorage)
+	w.addFractionWarnings(fldPath.Child("limits"), s.Resources.Limits, corev1.ResourceStorage)
 	return w.texts
 }
 
-func (w *warner) duplicates() {
+// addDuplicateWarnings adds warnings for duplicate host aliases and pull secrets.
+func (w *warner) addDuplicateWarnings() {
 	ips := validate.Set[string]{}
 	for i, h := range w.spec.HostAliases {
 		if !ips.Add(h.IP) {
-			w.warnf("%s: duplicate ip %q", w.at("hostAliases").Index(i).Child("ip"), h.IP)
+			w.warnf("%s: duplicate ip %q", w.specPath("hostAliases").Index(i).Child("ip"), h.IP)
 		}
 	}
 	names := validate.Set[string]{}
 	for i, s := range w.spec.ImagePullSecrets {
 		if !names.Add(s.Name) {
-			w.warnf("%s: duplicate name %q", w.at("imagePullSecrets").Index(i).Child("name"), s.Name)
+			w.warnf("%s: duplicate name %q", w.specPath("imagePullSecrets").Index(i).Child("name"), s.Name)
 		}
 	}
 	for i, s := range w.spec.ImagePullSecrets {
 		if s.Name == "" {
-			w.warnf("%s: invalid empty name %q", w.at("imagePullSecrets").Index(i).Child("name"), s.Name)
+			w.warnf("%s: invalid empty name %q", w.specPath("imagePullSecrets").Index(i).Child("name"), s.Name)
 		}
 	}
 }
 
-// fractions adds warnings for fractions of bytes.
-func (w *warner) fractions(path *field.Path, list corev1.ResourceList, names ...corev1.ResourceName) {
+// addFractionWarnings adds warnings for fractions of bytes.
+func (w *warner) addFractionWarnings(path *field.Path, list corev1.ResourceList, names ...corev1.ResourceName) {
 	if len(names) == 0 {
 		names = []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 	}
@@ -311,17 +318,17 @@ func (w *warner) fractions(path *field.Path, list corev1.ResourceList, names ...
 	}
 }
 
-func (w *warner) container(path *field.Path, c *corev1.Container) {
+func (w *warner) addContainerWarnings(path *field.Path, c *corev1.Container) {
 	if c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil {
-		w.seccomp(corev1.SeccompContainerAnnotationKeyPrefix + c.Name)
+		w.addSeccompWarning(corev1.SeccompContainerAnnotationKeyPrefix + c.Name)
 	}
 	key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
 	if _, ok := w.meta.Annotations[key]; ok && w.path != nil && appArmorOf(w.spec, c) == nil {
-		w.appArmor(key)
+		w.addAppArmorWarning(key)
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-		w.fractions(path.Child("resources", "limits"), c.Resources.Limits, name)
-		w.fractions(path.Child("resources", "requests"), c.Resources.Requests, name)
+		w.addFractionWarnings(path.Child("resources", "limits"), c.Resources.Limits, name)
+		w.addFractionWarnings(path.Child("resources", "requests"), c.Resources.Requests, name)
 	}
 	seen := validate.Set[string]{}
 	for i, e := range c.Env {
@@ -333,7 +340,7 @@ func (w *warner) container(path *field.Path, c *corev1.Container) {
 	}
 }
 
-// appArmor adds a warning for an annotation without a corresponding field.
-func (w *warner) appArmor(key string) {
-	w.warnf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, w.annotation(key))
+// addAppArmorWarning adds a warning for an annotation without a corresponding field.
+func (w *warner) addAppArmorWarning(key string) {
+	w.warnf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, w.annotationPath(key))
 }

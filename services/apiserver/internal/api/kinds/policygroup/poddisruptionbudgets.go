@@ -37,10 +37,10 @@ func podDisruptionBudgets() *registry.Kind {
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Min Available", "The minimum number of pods that must be available.", func(b *policyv1.PodDisruptionBudget) string {
-				return bound(b.Spec.MinAvailable)
+				return boundText(b.Spec.MinAvailable)
 			}),
 			columns.Text("Max Unavailable", "The maximum number of pods that may be unavailable.", func(b *policyv1.PodDisruptionBudget) string {
-				return bound(b.Spec.MaxUnavailable)
+				return boundText(b.Spec.MaxUnavailable)
 			}),
 			columns.Int("Allowed Disruptions", "Calculated number of pods that may be disrupted at this time.", func(b *policyv1.PodDisruptionBudget) int64 {
 				return int64(b.Status.DisruptionsAllowed)
@@ -109,7 +109,8 @@ func validateBudgetStatus(fld validate.Field, b, _ *policyv1.PodDisruptionBudget
 	status.CheckNonNegative("expectedPods", int64(s.ExpectedPods))
 }
 
-func bound(n *intstr.IntOrString) string {
+// boundText returns the text of a bound, or N/A.
+func boundText(n *intstr.IntOrString) string {
 	if n == nil {
 		return "N/A"
 	}

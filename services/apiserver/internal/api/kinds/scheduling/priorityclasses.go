@@ -60,8 +60,8 @@ const (
 
 func validateClass(fld validate.Field, c *schedulingv1.PriorityClass) {
 	if strings.HasPrefix(c.Name, systemPrefix) {
-		fld.Child("metadata").ForbidSet("name", notSystem(c) != "",
-			"priority class names with 'system-' prefix are reserved for system use only. error: "+notSystem(c))
+		fld.Child("metadata").ForbidSet("name", whyNotSystemClass(c) != "",
+			"priority class names with 'system-' prefix are reserved for system use only. error: "+whyNotSystemClass(c))
 	} else {
 		fld.ForbidSet("value", c.Value > highestValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestValue))
 	}
@@ -70,8 +70,8 @@ func validateClass(fld validate.Field, c *schedulingv1.PriorityClass) {
 	}
 }
 
-// notSystem returns why a class is not a system class, or "" if it is one.
-func notSystem(c *schedulingv1.PriorityClass) string {
+// whyNotSystemClass returns why a class is not a system class, or "" if it is one.
+func whyNotSystemClass(c *schedulingv1.PriorityClass) string {
 	value, known := systemClasses[c.Name]
 	switch {
 	case !known:

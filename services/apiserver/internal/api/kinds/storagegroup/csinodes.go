@@ -26,7 +26,7 @@ func csiNodes(counts bool) *registry.Kind {
 			Order:                  registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaRules, registry.CreateRules, registry.UpdateRules},
 			RequireResourceVersion: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, n, old *storagev1.CSINode) {
-				driversStay(fld, n, old, counts)
+				forbidDriverChanges(fld, n, old, counts)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
@@ -65,9 +65,9 @@ func validateDrivers(fld validate.Field, n *storagev1.CSINode) {
 	})
 }
 
-// driversStay rejects changes of existing drivers. With counts, their allocatable counts may
-// change.
-func driversStay(fld validate.Field, n, old *storagev1.CSINode, counts bool) {
+// forbidDriverChanges rejects changes of existing drivers. With counts, their allocatable counts
+// may change.
+func forbidDriverChanges(fld validate.Field, n, old *storagev1.CSINode, counts bool) {
 	now := validate.KeyIndex(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
 	for i := range old.Spec.Drivers {
 		was := &old.Spec.Drivers[i]
