@@ -93,7 +93,7 @@ func addressAfter(a netip.Addr, n uint64) netip.Addr {
 	b := a.As16()
 	high := binary.BigEndian.Uint64(b[:8])
 	low := binary.BigEndian.Uint64(b[8:])
-	if low+n < low {
+	if low+n < low { // the sum overflows: carry
 		high++
 	}
 	binary.BigEndian.PutUint64(b[:8], high)

@@ -117,7 +117,8 @@ func (t *Target) hasInternalType() bool {
 // fieldsWithoutVersion reports whether a document lacks the apiVersion, which a patch may have
 // removed. Kubernetes then decodes none of the fields. They are returned as unknown.
 func fieldsWithoutVersion(doc []byte) (unknown []error, lacksVersion bool) {
-	// The encoder writes the kind and the version first, and most patches keep them there.
+	// Fast path: the encoder writes the kind and the version first, and most patches keep them
+	// there.
 	head, _, _ := bytes.Cut(doc, []byte(`"metadata":`))
 	if bytes.Contains(head, []byte(`"apiVersion":"`)) && !bytes.Contains(head, []byte(`"apiVersion":""`)) {
 		return nil, false

@@ -147,6 +147,9 @@ func (f *Encoder) convertObject(ctx context.Context, s Encodable) (Encodable, er
 // converted again once there is room.
 func (c *Conversions) acquireDocuments(ctx context.Context, f *Encoder, entries []*objects.Entry) (docs map[*objects.Entry][]byte, release func(), err error) {
 	defer audit.FromContext(ctx).StartTimer(audit.Transforming).Stop()
+	// The size of the documents is known only after the conversion. If its memory is not free, the
+	// documents are dropped during the wait, and the next round converts the entries again. It ends
+	// unless the documents have grown beyond the claim.
 	claimed := 0
 	release = func() {}
 	for {

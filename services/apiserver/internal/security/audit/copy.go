@@ -27,7 +27,7 @@ func (r *Record) Copy() *Copy {
 	return &Copy{record: r}
 }
 
-// Write adds a part of the response.
+// Write adds a part of the response. It fills the last part up before it allocates another one.
 func (c *Copy) Write(p []byte) {
 	if c == nil || c.done {
 		return

@@ -293,7 +293,7 @@ func appendStrings(b []byte, name string, values []string) []byte {
 	return append(b, ']')
 }
 
-// appendTime appends a time in UTC, with microseconds.
+// appendTime appends a time in UTC with microseconds, such as "2026-01-02T03:04:05.000006Z".
 func appendTime(b []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()

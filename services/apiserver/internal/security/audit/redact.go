@@ -102,6 +102,9 @@ func isMetadataPath(outer, name string) bool {
 
 // copyMetadata omits managedFields with one comma: the preceding one, or for a first field the
 // following one.
+//
+//	{"name":"a","managedFields":[],"x":1} -> {"name":"a","x":1}
+//	{"managedFields":[],"x":1}            -> {"x":1}
 func (s *stripper) copyMetadata(ref tape.Ref) {
 	retained := 0 // the end of the last member that is kept; 0 if none is
 	for k, end := s.First(ref), s.Next(ref); k < end; k = s.Next(k + 1) {

@@ -135,8 +135,9 @@ func divideSeats(available float64, levels []*level, claims []seatDemand) (limit
 // shareSeats gives each claim its target times a common fraction, within its bounds. The fraction
 // is such that all seats are given, or as many as the bounds allow.
 func shareSeats(total float64, claims []seatDemand) (shares []float64, fraction float64) {
-	// The sum is a piecewise linear, increasing function of the fraction. It bends where a claim
-	// reaches a bound.
+	// The sum of all shares is a piecewise linear, increasing function of the fraction. It bends
+	// where a claim reaches a bound. So find the two bends between which the sum reaches the total,
+	// and interpolate between them.
 	var bends []float64
 	for _, c := range claims {
 		bends = append(bends, c.lower/c.target, c.upper/c.target)

@@ -23,9 +23,10 @@ type queue struct {
 
 func (q *queue) isIdle() bool { return len(q.waiting) == 0 && q.running == 0 }
 
-// dealHand appends a hand of distinct numbers below n, chosen by a hash, to out.
+// dealHand appends a hand of distinct numbers below n to out. The hash is the seed of the choice,
+// so a flow always gets the same hand.
 func dealHand(hash uint64, n, hand int, out []int) []int {
-	r := rand.NewPCG(hash, hash^0x9e3779b97f4a7c15)
+	r := rand.NewPCG(hash, hash^0x9e3779b97f4a7c15) // the constant makes the second half of the seed differ
 	for len(out) < hand {
 		// Drawing again is cheap because hands are small. A hand of all queues needs no drawing.
 		if hand == n {

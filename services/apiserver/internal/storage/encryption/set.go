@@ -298,7 +298,11 @@ func NewResources(root string, builtIn map[string]schema.GroupResource) *Resourc
 }
 
 // ForKey returns the resource of a key, and false for keys of no resource. Custom resources are
-// stored below their group, which contains a dot.
+// stored below their group, which contains a dot. Below the root "/registry/":
+//
+//	/registry/pods/ns/a               -> pods, if builtIn contains "pods/"
+//	/registry/services/specs/ns/a     -> services, if builtIn contains "services/specs/"
+//	/registry/example.com/things/ns/a -> things.example.com
 func (r *Resources) ForKey(key string) (schema.GroupResource, bool) {
 	rest, ok := strings.CutPrefix(key, r.root)
 	if !ok {

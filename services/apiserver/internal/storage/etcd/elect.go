@@ -181,7 +181,7 @@ func (c *candidate) keepRenewing(ctx context.Context, lastRenewal time.Time, ttl
 	defer attempts.Wait()
 	defer cancel()
 	defer close(c.lost)
-	validFor := ttl - ttl/5
+	validFor := ttl - ttl/5 // the margin for clocks of different speed
 	renewals := make(chan renewal)
 	expiry := time.NewTimer(time.Until(lastRenewal.Add(validFor)))
 	defer expiry.Stop()

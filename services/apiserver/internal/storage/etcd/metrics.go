@@ -142,7 +142,11 @@ func isFailure(err error) bool {
 
 // typeSegment returns the part of a key that names the type of its value: the segment below the
 // root, or two segments if the first is a group or one of the historical double names. It is a
-// substring of the key, so nothing is allocated.
+// substring of the key, so nothing is allocated. Below the root "/registry/":
+//
+//	/registry/pods/ns/a               -> pods
+//	/registry/services/specs/ns/a     -> services/specs
+//	/registry/example.com/things/ns/a -> example.com/things
 func (m *metrics) typeSegment(key string) string {
 	rest, ok := strings.CutPrefix(key, m.prefix)
 	if !ok || rest == "" {

@@ -48,7 +48,9 @@ func readUvarint(b []byte) (uint64, []byte, error) {
 	}
 }
 
-// readValue reads one field. It returns a group as a value of wire type wireStart without content.
+// readValue reads one field: a tag, which holds the field number and, in the lowest three bits, the
+// wire type, and then the content. It returns a group as a value of wire type wireStart without
+// content.
 func readValue(b []byte) (v value, rest []byte, err error) {
 	tag, b, err := readUvarint(b)
 	if err != nil {
