@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// TestAuditIDs checks that the ids of clients are kept up to 1 KiB. Longer ones are replaced.
-func TestAuditIDs(t *testing.T) {
+// TestLongAuditIDsAreReplaced checks that the ids of clients are kept up to 1 KiB. Longer ones are replaced.
+func TestLongAuditIDsAreReplaced(t *testing.T) {
 	h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(*server.Config) {})
 	ask := func(id string) string {
 		r := newRequest("GET", "/api/v1/pods")
@@ -35,9 +35,9 @@ func TestAuditIDs(t *testing.T) {
 	}
 }
 
-// TestGoaway checks that the configured fraction of HTTP/2 requests, and no HTTP/1 request, closes
+// TestGoawayClosesConfiguredFraction checks that the configured fraction of HTTP/2 requests, and no HTTP/1 request, closes
 // its connection.
-func TestGoaway(t *testing.T) {
+func TestGoawayClosesConfiguredFraction(t *testing.T) {
 	for chance, want := range map[float64]map[int]int{0: {1: 0, 2: 0}, 1e-12: {2: 0}, 1: {1: 0, 2: 50}} {
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.GoawayChance = chance })
 		for proto, n := range want {

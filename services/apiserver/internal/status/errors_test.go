@@ -68,9 +68,9 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 	}
 }
 
-// TestUnreadableErrors checks that keys are reported only to users who may delete unreadable
+// TestUnreadableErrorsNameKeysIfAllowed checks that keys are reported only to users who may delete unreadable
 // objects, and that rejected decryptions are not reported as corruption.
-func TestUnreadableErrors(t *testing.T) {
+func TestUnreadableErrorsNameKeysIfAllowed(t *testing.T) {
 	closed := &storage.CorruptObjectError{Key: "/root/pods/a", Revision: 7, Err: errors.New("no key")}
 	odd := &storage.CorruptObjectError{Key: "/root/pods/b", Revision: 7, Undecodable: true, Err: errors.New("no object")}
 	late := &storage.CorruptObjectError{Key: "/root/pods/c", Err: fmt.Errorf("open: %w", ManyWait())}

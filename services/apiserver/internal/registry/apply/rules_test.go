@@ -166,8 +166,8 @@ func TestUntrackedUntilApplied(t *testing.T) {
 	wantOwners(t, out, `applier Apply v1 {"f:data":{"f:b":{}}}`, `before-first-apply Update v1 {"f:data":{".":{},"f:a":{}}}`)
 }
 
-// TestTimes checks that the time of an entry changes only with its fields.
-func TestTimes(t *testing.T) {
+// TestEntryTimeChangesOnlyWithFields checks that the time of an entry changes only with its fields.
+func TestEntryTimeChangesOnlyWithFields(t *testing.T) {
 	m, c := managerOf(t, configMapGVK, "")
 	live := configMap("a", "1")
 	updateAs(t, m, nil, live, "x")
@@ -278,8 +278,8 @@ func TestManyUpdatesAreMergedInPairs(t *testing.T) {
 	}
 }
 
-// TestOtherVersions checks that a set of another version is converted when its fields change.
-func TestOtherVersions(t *testing.T) {
+// TestSetOfOtherVersionIsConverted checks that a set of another version is converted when its fields change.
+func TestSetOfOtherVersionIsConverted(t *testing.T) {
 	f, catalog := builtinFields(t)
 	v1 := f.Manager(catalog.Kind(autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
 	v2 := f.Manager(catalog.Kind(autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
@@ -368,8 +368,8 @@ func TestFromClientSideApply(t *testing.T) {
 	}
 }
 
-// TestInvalidPatches checks that malformed apply patches are rejected with 400.
-func TestInvalidPatches(t *testing.T) {
+// TestInvalidPatchesAreRejected checks that malformed apply patches are rejected with 400.
+func TestInvalidPatchesAreRejected(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
 	object := func(change func(map[string]any)) map[string]any {
 		o := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}}

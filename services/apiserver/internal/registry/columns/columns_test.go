@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/columns"
 )
 
-// TestNameAndAge checks the definitions and the cells of the two standard columns.
-func TestNameAndAge(t *testing.T) {
+// TestStandardColumnsAreComplete checks the definitions and the cells of the two standard columns.
+func TestStandardColumnsAreComplete(t *testing.T) {
 	created := metav1.NewTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", CreationTimestamp: created}}
 
@@ -72,8 +72,8 @@ func TestTypedColumns(t *testing.T) {
 	}
 }
 
-// TestTexts checks the texts of cells, including those of empty values.
-func TestTexts(t *testing.T) {
+// TestCellTextsOfEmptyValues checks the texts of cells, including those of empty values.
+func TestCellTextsOfEmptyValues(t *testing.T) {
 	containers := []corev1.Container{{Name: "a", Image: "x:1"}, {Name: "b", Image: "y"}}
 	names, images := columns.Containers(containers)
 	for _, test := range []struct{ what, got, want string }{
@@ -108,8 +108,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestAges checks that the age of a MicroTime equals that of a Time.
-func TestAges(t *testing.T) {
+// TestAgeOfMicroTimeEqualsAgeOfTime checks that the age of a MicroTime equals that of a Time.
+func TestAgeOfMicroTimeEqualsAgeOfTime(t *testing.T) {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	want := registry.Age{Since: metav1.NewTime(at)}
 	if got := columns.SinceMicro(metav1.NewMicroTime(at)); got != want {

@@ -298,8 +298,8 @@ func TestServerFields(t *testing.T) {
 	})
 }
 
-// TestNames checks which names and name prefixes each rule allows.
-func TestNames(t *testing.T) {
+// TestNameRulesAllowOnlyValidNames checks which names and name prefixes each rule allows.
+func TestNameRulesAllowOnlyValidNames(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for _, test := range []struct {
 		name   string

@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// TestManyOwners checks that the errors of many owner references equal those of apimachinery, which
+// TestManyOwnersErrorsMatchApimachinery checks that the errors of many owner references equal those of apimachinery, which
 // validates each on its own.
-func TestManyOwners(t *testing.T) {
+func TestManyOwnersErrorsMatchApimachinery(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
 	yes, no := true, false
@@ -57,8 +57,8 @@ func TestManyOwners(t *testing.T) {
 	}
 }
 
-// TestManyWrongOwners checks that equal errors share their texts.
-func TestManyWrongOwners(t *testing.T) {
+// TestEqualOwnerErrorsShareText checks that equal errors share their texts.
+func TestEqualOwnerErrorsShareText(t *testing.T) {
 	obj := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: make([]metav1.OwnerReference, 10_000)},
 	}
@@ -71,9 +71,9 @@ func TestManyWrongOwners(t *testing.T) {
 	}
 }
 
-// TestManyControllers checks that each error about a second controller shows a bounded number of
+// TestManyControllersErrorIsBounded checks that each error about a second controller shows a bounded number of
 // owners. A few owners are all shown.
-func TestManyControllers(t *testing.T) {
+func TestManyControllersErrorIsBounded(t *testing.T) {
 	yes := true
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
 	obj := &corev1.ConfigMap{

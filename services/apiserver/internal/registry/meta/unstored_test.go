@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-// TestPrepareUnstored checks that an object that is not stored keeps no metadata that only the
+// TestPrepareUnstoredClearsServerFields checks that an object that is not stored keeps no metadata that only the
 // server sets, and gets the namespace of the path.
-func TestPrepareUnstored(t *testing.T) {
+func TestPrepareUnstoredClearsServerFields(t *testing.T) {
 	for _, c := range []struct {
 		name, sent, path, want string
 		rejected               bool

@@ -16,9 +16,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestAddressSpans checks the addresses and the static band of ranges, and that the candidates are
+// TestRangeHasAddressesAndStaticBand checks the addresses and the static band of ranges, and that the candidates are
 // all addresses of a range, each once.
-func TestAddressSpans(t *testing.T) {
+func TestRangeHasAddressesAndStaticBand(t *testing.T) {
 	for _, c := range []struct {
 		prefix, first, last string
 		size, static        uint64
@@ -133,9 +133,9 @@ func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 	}
 }
 
-// TestPortBands checks that ports of the static band are allocated last, and the errors of a full
+// TestStaticPortsAreAllocatedLast checks that ports of the static band are allocated last, and the errors of a full
 // range.
-func TestPortBands(t *testing.T) {
+func TestStaticPortsAreAllocatedLast(t *testing.T) {
 	p := testPorts(t, 64)
 	ctx := context.Background()
 	const static = 16

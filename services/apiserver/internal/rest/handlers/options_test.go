@@ -14,9 +14,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestFieldManager checks that the manager is the requested one, or else the printable beginning of
+// TestFieldManagerDefaultsToUserAgent checks that the manager is the requested one, or else the printable beginning of
 // the user agent.
-func TestFieldManager(t *testing.T) {
+func TestFieldManagerDefaultsToUserAgent(t *testing.T) {
 	for _, c := range []struct{ requested, agent, want string }{
 		{requested: "me", agent: "kubectl/v1", want: "me"},
 		{agent: "kubectl/v1.33.0 (linux/amd64)", want: "kubectl"},
@@ -82,8 +82,8 @@ func TestSelectorsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFieldLabels checks which fields selectors may name and the errors for others.
-func TestFieldLabels(t *testing.T) {
+// TestSelectorsMayNameOnlyKnownFields checks which fields selectors may name and the errors for others.
+func TestSelectorsMayNameOnlyKnownFields(t *testing.T) {
 	own := registry.Presentation{Selectable: []registry.SelectableField{{Label: "spec.x"}}}
 	const builtIn, ownFields = `"spec.y" is not a known field selector: only "metadata.name", "metadata.namespace"`, "field label not supported: spec.y"
 	for name, c := range map[string]struct {

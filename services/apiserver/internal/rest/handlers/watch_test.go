@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWatchTimeout checks that a watch has the timeout of the client, or a random one from
+// TestWatchTimeoutIsRequestedOrRandom checks that a watch has the timeout of the client, or a random one from
 // MinRequestTimeout to twice as long.
-func TestWatchTimeout(t *testing.T) {
+func TestWatchTimeoutIsRequestedOrRandom(t *testing.T) {
 	a := &API{Config: Config{MinRequestTimeout: time.Hour}}
 	number := func(n int64) *int64 { return &n }
 	for _, c := range []struct {

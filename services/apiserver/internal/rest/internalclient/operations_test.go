@@ -234,8 +234,8 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 
 func isNil(err error) bool { return err == nil }
 
-// TestInternalWriteErrors checks that callers can recognize conflicts and a full store.
-func TestInternalWriteErrors(t *testing.T) {
+// TestWriteErrorsAreRecognizable checks that callers can recognize conflicts and a full store.
+func TestWriteErrorsAreRecognizable(t *testing.T) {
 	w := newFixture(t)
 	s := &store{}
 	cache := w.newCache(t, s, true)
@@ -281,8 +281,8 @@ func TestInternalWriteErrors(t *testing.T) {
 	}
 }
 
-// TestInternalWrites covers all verbs, with and without a result.
-func TestInternalWrites(t *testing.T) {
+// TestAllVerbsReturnResults covers all verbs, with and without a result.
+func TestAllVerbsReturnResults(t *testing.T) {
 	w := newFixture(t)
 	s := &store{}
 	cache := w.newCache(t, s, true)

@@ -64,8 +64,8 @@ func TestAuthenticatorIgnoresOtherRequests(t *testing.T) {
 	}
 }
 
-// TestTransportFailures checks that panics, long responses and cancellations are errors.
-func TestTransportFailures(t *testing.T) {
+// TestTransportFailuresAreErrors checks that panics, long responses and cancellations are errors.
+func TestTransportFailuresAreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc
 		want    string

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestDecode checks the limits, the errors, and the recorded unknown fields of each patch type.
-func TestDecode(t *testing.T) {
+// TestDecodeRejectsInvalidPatches checks the limits, the errors, and the recorded unknown fields of each patch type.
+func TestDecodeRejectsInvalidPatches(t *testing.T) {
 	operations := func(n int) string {
 		return "[" + strings.Repeat(`{"op":"test","path":"/a","value":1},`, n-1) + `{"op":"test","path":"/a","value":1}]`
 	}

@@ -290,9 +290,9 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 	}
 }
 
-// TestScanLimiter checks that each Pause releases and acquires the limiter, and that failures are
+// TestScanLimiterPauseReacquires checks that each Pause releases and acquires the limiter, and that failures are
 // reported as API errors.
-func TestScanLimiter(t *testing.T) {
+func TestScanLimiterPauseReacquires(t *testing.T) {
 	limiter := make(channel, 1)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	s := (&Responses{Limiter: limiter}).ScanLimiter(ctx)
@@ -322,8 +322,8 @@ func TestScanLimiter(t *testing.T) {
 	}
 }
 
-// TestNilScanLimiter checks that a nil ScanLimiter never blocks.
-func TestNilScanLimiter(t *testing.T) {
+// TestNilScanLimiterNeverBlocks checks that a nil ScanLimiter never blocks.
+func TestNilScanLimiterNeverBlocks(t *testing.T) {
 	var s *ScanLimiter
 	if !s.Pause() || s.Err() != nil {
 		t.Error("nil ScanLimiter returned false or an error")

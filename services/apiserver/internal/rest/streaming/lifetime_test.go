@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestLifetime checks that a watch ends with the first of its limits, that the end is reported
+// TestLifetimeEndsAtFirstLimit checks that a watch ends with the first of its limits, that the end is reported
 // once, also to a later onEnd, and not after release.
-func TestLifetime(t *testing.T) {
+func TestLifetimeEndsAtFirstLimit(t *testing.T) {
 	const lasts = time.Minute
 	for name, tc := range map[string]struct {
 		lasts time.Duration

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestWorkersRun checks that no work waits for blocked work, that idle workers are reused, and
+// TestWorkersAreReused checks that no work waits for blocked work, that idle workers are reused, and
 // that unneeded ones end.
-func TestWorkersRun(t *testing.T) {
+func TestWorkersAreReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50
 		var w Pool

@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestDeclaredRules runs declarative rules beside handwritten ones: errors that both find, errors
+// TestDeclaredRulesRunBesideHandwritten runs declarative rules beside handwritten ones: errors that both find, errors
 // that one of them finds, and a panic.
-func TestDeclaredRules(t *testing.T) {
+func TestDeclaredRulesRunBesideHandwritten(t *testing.T) {
 	path := field.NewPath("spec", "replicas")
 	covered := func() *field.Error {
 		return field.Invalid(path, -1, "too low").WithOrigin("minimum").MarkCoveredByDeclarative()

@@ -110,10 +110,10 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 	}
 }
 
-// TestGracefulDeletion checks that a running pod gets its grace period, which later deletions can
+// TestGracePeriodCanOnlyBeShortened checks that a running pod gets its grace period, which later deletions can
 // only shorten. A pod that ends immediately is written with its deletion time (first swap) before
 // it is removed (second swap).
-func TestGracefulDeletion(t *testing.T) {
+func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 	type step struct {
 		after       time.Duration // since the previous step
 		asked       *int64

@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestPropagationOfNamespaces checks the finalizers of a namespace after a deletion. Only the first
+// TestOnlyFirstDeletionChangesNamespaceFinalizers checks the finalizers of a namespace after a deletion. Only the first
 // deletion changes them.
-func TestPropagationOfNamespaces(t *testing.T) {
+func TestOnlyFirstDeletionChangesNamespaceFinalizers(t *testing.T) {
 	b := newBase(t)
 	const orphan, foreground = metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents
 	for _, c := range []struct {

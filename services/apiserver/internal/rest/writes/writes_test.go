@@ -186,8 +186,8 @@ func writeCases() []writeCase {
 	return slices.Concat(createCases(), updateCases(), patchCases(), deleteCases())
 }
 
-// TestWrites checks the result of each write, its number of attempts and the fate of its claims.
-func TestWrites(t *testing.T) {
+// TestWritesHaveExpectedEffects checks the result of each write, its number of attempts and the fate of its claims.
+func TestWritesHaveExpectedEffects(t *testing.T) {
 	b := newBase(t)
 	for _, tc := range writeCases() {
 		t.Run(tc.name, func(t *testing.T) {

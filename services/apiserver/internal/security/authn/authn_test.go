@@ -58,8 +58,8 @@ func userName(user *request.User) string {
 	return user.Name
 }
 
-// TestBearer reviews the token of the Authorization header in all its spellings.
-func TestBearer(t *testing.T) {
+// TestBearerAcceptsAllHeaderSpellings reviews the token of the Authorization header in all its spellings.
+func TestBearerAcceptsAllHeaderSpellings(t *testing.T) {
 	for header, c := range map[string]struct {
 		user     string
 		rejected bool
@@ -140,9 +140,9 @@ func TestWebSocketToken(t *testing.T) {
 	}
 }
 
-// TestChain checks that the first authenticator that finds a user decides, and that the token is
+// TestFirstAuthenticatorWithUserDecides checks that the first authenticator that finds a user decides, and that the token is
 // removed from the request.
-func TestChain(t *testing.T) {
+func TestFirstAuthenticatorWithUserDecides(t *testing.T) {
 	bearer := authn.Bearer{Tokens: &tokens{}}
 	guarded := authn.Anonymous{Allowed: func(path string) bool { return path == "/api" }}
 	for name_, c := range map[string]struct {
@@ -209,8 +209,8 @@ func TestCredentialsAreRemoved(t *testing.T) {
 	}
 }
 
-// TestAuthenticated checks which users get the group of authenticated users.
-func TestAuthenticated(t *testing.T) {
+// TestAuthenticatedAddsGroupOnce checks which users get the group of authenticated users.
+func TestAuthenticatedAddsGroupOnce(t *testing.T) {
 	for _, c := range []struct{ user, want []string }{
 		{user: []string{"alice", "dev"}, want: []string{"dev", "system:authenticated"}},
 		{user: []string{"alice", "system:authenticated"}, want: []string{"system:authenticated"}},
@@ -289,8 +289,8 @@ func withCertificate(r *http.Request, cert *x509.Certificate) *http.Request {
 	return r
 }
 
-// TestCertificates authenticates clients by certificates of the current CA bundle.
-func TestCertificates(t *testing.T) {
+// TestCertificatesOfCurrentBundleAuthenticate authenticates clients by certificates of the current CA bundle.
+func TestCertificatesOfCurrentBundleAuthenticate(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	alice := pkix.Name{CommonName: "alice", Organization: []string{"dev", "ops"}}
 	pool := ca.pool()
@@ -410,8 +410,8 @@ func FuzzExtraKey(f *testing.F) {
 	})
 }
 
-// TestMetrics checks that attempts are counted by their result, and users by their kind.
-func TestMetrics(t *testing.T) {
+// TestAttemptsAreCountedByResult checks that attempts are counted by their result, and users by their kind.
+func TestAttemptsAreCountedByResult(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m := authn.NewMeasured(authn.Chain{authn.Bearer{Tokens: &tokens{}}}, reg)
 	for _, header := range []string{"Bearer good", "Bearer good", "Bearer bad", ""} {

@@ -54,9 +54,9 @@ var certificateMethods = map[string]func(*testing.T, func() *x509.CertPool) auth
 	},
 }
 
-// TestCachedCertificateExpiry checks that a cached result is valid as long as every certificate of
+// TestCachedCertificateExpiresWithItsChain checks that a cached result is valid as long as every certificate of
 // the chain, and until the authorities change.
-func TestCachedCertificateExpiry(t *testing.T) {
+func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
 	for method, newMethod := range certificateMethods {
 		for what, c := range map[string]struct {
 			present       func(root *authority) []*x509.Certificate

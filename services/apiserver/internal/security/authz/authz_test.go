@@ -19,9 +19,9 @@ func attributesOf(method, path string) *authz.Attributes {
 	return authz.AttributesOf(&request.User{Name: "alice"}, requestinfo.Resolve(r, nil))
 }
 
-// TestVerbsOfRequests covers all methods and paths. It compares the attributes in the wording of a
+// TestAttributesOfMethodsAndPaths covers all methods and paths. It compares the attributes in the wording of a
 // 403 response.
-func TestVerbsOfRequests(t *testing.T) {
+func TestAttributesOfMethodsAndPaths(t *testing.T) {
 	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 	resource := func(what, where string) func(string) string {
 		return func(verb string) string {

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// TestForbidden checks the message and the details of 403 errors.
-func TestForbidden(t *testing.T) {
+// TestForbiddenNamesUserAndResource checks the message and the details of 403 errors.
+func TestForbiddenNamesUserAndResource(t *testing.T) {
 	for _, c := range []struct {
 		path, reason, message string
 		details               metav1.StatusDetails
@@ -67,8 +67,8 @@ func (lists) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rul
 	return authorizer.Rules{Incomplete: true}, nil
 }
 
-// TestSigners checks that a permission on a signer, or on all signers of its domain, suffices.
-func TestSigners(t *testing.T) {
+// TestSignerPermissionMayCoverDomain checks that a permission on a signer, or on all signers of its domain, suffices.
+func TestSignerPermissionMayCoverDomain(t *testing.T) {
 	broken := errors.New("broken")
 	for what, c := range map[string]struct {
 		fixed fixedAuthorizer
@@ -93,8 +93,8 @@ func TestSigners(t *testing.T) {
 	}
 }
 
-// TestDecisionMetrics counts decisions by authorizer and result.
-func TestDecisionMetrics(t *testing.T) {
+// TestDecisionsAreCounted counts decisions by authorizer and result.
+func TestDecisionsAreCounted(t *testing.T) {
 	broken := errors.New("broken")
 	reg := prometheus.NewPedanticRegistry()
 	m := authz.NewMetrics(reg)

@@ -156,9 +156,9 @@ func TestCorruptObjectsGrantNothing(t *testing.T) {
 	}
 }
 
-// TestManyInitialBindings checks that all initial objects are effective once the policy reports
+// TestInitialObjectsAreEffectiveOnceSynced checks that all initial objects are effective once the policy reports
 // that it is current.
-func TestManyInitialBindings(t *testing.T) {
+func TestInitialObjectsAreEffectiveOnceSynced(t *testing.T) {
 	const users = 3000
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", podReader("reader", "get"))
@@ -212,9 +212,9 @@ func TestWatchCacheStops(t *testing.T) {
 	}
 }
 
-// TestRestoredStore checks that after a restore of the store, the policy is that of the store, and
+// TestPolicyFollowsRestoredStore checks that after a restore of the store, the policy is that of the store, and
 // positions start again so that earlier decisions do not count as newer.
-func TestRestoredStore(t *testing.T) {
+func TestPolicyFollowsRestoredStore(t *testing.T) {
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))

@@ -8,9 +8,9 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
-// TestLevelDefaults checks that by default a level has 30 shares, borrows without limit and has no
+// TestLevelHasDefaultSharesAndNoQueues checks that by default a level has 30 shares, borrows without limit and has no
 // queues.
-func TestLevelDefaults(t *testing.T) {
+func TestLevelHasDefaultSharesAndNoQueues(t *testing.T) {
 	half, few := int32(50), newLevel("few", 25, 1, 1, 1)
 	few.Spec.Limited.BorrowingLimitPercent = &half
 	few.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject // ignores the queues

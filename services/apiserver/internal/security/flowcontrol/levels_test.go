@@ -55,8 +55,8 @@ func (f *fixture) hasLevel(level string) bool {
 	return strings.Contains(b.String(), "\n"+level+",")
 }
 
-// TestDemandMetrics checks the statistics of the demand in the last period.
-func TestDemandMetrics(t *testing.T) {
+// TestDemandMetricsDescribeLastPeriod checks the statistics of the demand in the last period.
+func TestDemandMetricsDescribeLastPeriod(t *testing.T) {
 	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
 	var held []*flowcontrol.Request
 	for range 4 {

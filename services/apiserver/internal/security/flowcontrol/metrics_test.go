@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestDumpsAndMetrics checks that dumps and metrics describe levels and queues.
-func TestDumpsAndMetrics(t *testing.T) {
+// TestDumpsAndMetricsDescribeLevels checks that dumps and metrics describe levels and queues.
+func TestDumpsAndMetricsDescribeLevels(t *testing.T) {
 	r := newFixture(t, 2, newLevel("l", 5, 1, 1, 2), newLevel("m", 0, 0, 0, 0)) // one seat
 	create := *list
 	create.Verb = "create"

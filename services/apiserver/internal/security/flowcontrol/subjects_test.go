@@ -29,9 +29,9 @@ func TestSubresourceNamesMatchExactly(t *testing.T) {
 	}
 }
 
-// TestServiceAccountSubjects checks that a service account subject matches only service accounts,
+// TestServiceAccountSubjectMatchesOnlyAccounts checks that a service account subject matches only service accounts,
 // and an empty one matches no user.
-func TestServiceAccountSubjects(t *testing.T) {
+func TestServiceAccountSubjectMatchesOnlyAccounts(t *testing.T) {
 	accounts := func(namespace, name string) flowcontrolv1.Subject {
 		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name}}
 	}

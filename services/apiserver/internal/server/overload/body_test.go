@@ -27,8 +27,8 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// TestHasBody checks that HasBody reports bodies that a handler reads and that are finite.
-func TestHasBody(t *testing.T) {
+// TestHasBodyReportsFiniteReadBodies checks that HasBody reports bodies that a handler reads and that are finite.
+func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 	known := func(verb string) *requestinfo.Info {
 		return &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 	}
@@ -107,9 +107,9 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	}
 }
 
-// TestBodyCost checks that the cost of a large body is its size. It is more if the body needs
+// TestBodyCostGrowsWithConversionAndValues checks that the cost of a large body is its size. It is more if the body needs
 // conversion or has many values, in lists, nested or in lines.
-func TestBodyCost(t *testing.T) {
+func TestBodyCostGrowsWithConversionAndValues(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), largeBody)
 	for media, times := range map[string]int{
 		"application/json": 1, "": 1, "application/vnd.kubernetes.protobuf": 1, "application/merge-patch+json": 1,

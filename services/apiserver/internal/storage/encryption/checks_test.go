@@ -58,8 +58,8 @@ func TestErrorOfKeysWithSameNameIsReportedOnce(t *testing.T) {
 	}
 }
 
-// TestMaskedRules checks that the error names the masking rule as written in the file.
-func TestMaskedRules(t *testing.T) {
+// TestMaskedRuleErrorQuotesFile checks that the error names the masking rule as written in the file.
+func TestMaskedRuleErrorQuotesFile(t *testing.T) {
 	for _, c := range []struct{ wide, narrow, want string }{
 		{wide: "'*.'", narrow: "secrets", want: `resource "secrets" is masked by earlier rule "*."`},
 		{wide: "'*.apps'", narrow: "deployments.apps", want: `resource "deployments.apps" is masked by earlier rule "*.apps"`},

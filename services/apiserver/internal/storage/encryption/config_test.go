@@ -39,8 +39,8 @@ func newBuilder(t testing.TB) *encryption.Builder {
 	return &encryption.Builder{ServerID: "test", Logger: slog.New(slog.DiscardHandler), Metrics: m}
 }
 
-// TestStartFailures compares the errors of invalid configurations with those of Kubernetes.
-func TestStartFailures(t *testing.T) {
+// TestConfigErrorsMatchKubernetes compares the errors of invalid configurations with those of Kubernetes.
+func TestConfigErrorsMatchKubernetes(t *testing.T) {
 	var cases []struct {
 		Name   string
 		Flags  []string
@@ -86,8 +86,8 @@ func TestStartFailures(t *testing.T) {
 	}
 }
 
-// TestValidation checks cases that were not recorded.
-func TestValidation(t *testing.T) {
+// TestInvalidConfigurationsAreRejected checks cases that were not recorded.
+func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	const key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 	head := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
 	const old = "{kms: {name: 'a:b', endpoint: 'unix:///x'}}"

@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption"
 )
 
-// TestDocuments checks errors in documents that are found before their rules are validated.
-func TestDocuments(t *testing.T) {
+// TestInvalidDocumentsAreRejected checks errors in documents that are found before their rules are validated.
+func TestInvalidDocumentsAreRejected(t *testing.T) {
 	const kind = "kind: EncryptionConfiguration\n"
 	good := rulesYAML(ruleYAML("secrets", identityTransformer))
 	for _, c := range []struct{ name, content, want string }{
@@ -56,8 +56,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestDefaults checks that defaults of plugins apply only to missing fields.
-func TestDefaults(t *testing.T) {
+// TestDefaultsApplyToMissingFieldsOnly checks that defaults of plugins apply only to missing fields.
+func TestDefaultsApplyToMissingFieldsOnly(t *testing.T) {
 	c, err := encryption.Parse("f", []byte(rulesYAML(ruleYAML("secrets", "kms: {name: a, endpoint: 'unix:///x'}", "kms: {name: b, endpoint: 'unix:///x', cachesize: 7, timeout: 9s}",
 		"kms: {apiVersion: v2, name: c, endpoint: 'unix:///x'}"))), false)
 	if err != nil {

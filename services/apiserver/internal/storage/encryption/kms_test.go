@@ -125,8 +125,8 @@ func TestStoredByKMS(t *testing.T) {
 	}
 }
 
-// TestKeyChange checks that another key is detected and makes earlier values stale.
-func TestKeyChange(t *testing.T) {
+// TestNewPluginKeyMakesValuesStale checks that another key is detected and makes earlier values stale.
+func TestNewPluginKeyMakesValuesStale(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	store := s.storeWith(openKMS(t, p, 5*time.Second, nil))
@@ -175,10 +175,10 @@ func TestInconsistentPluginKeepsOldKey(t *testing.T) {
 	})
 }
 
-// TestPluginGone checks that values of known keys can be read, and written as long as the last
+// TestKnownKeysWorkWithoutPlugin checks that values of known keys can be read, and written as long as the last
 // valid status permits, while the plugin is gone. Other requests fail within the timeout of a call
 // and succeed after it returns.
-func TestPluginGone(t *testing.T) {
+func TestKnownKeysWorkWithoutPlugin(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		fail, recover func(*kmstest.Plugin)
@@ -236,8 +236,8 @@ func TestPluginGone(t *testing.T) {
 	}
 }
 
-// TestStartWithoutPlugin checks that all operations fail with an error.
-func TestStartWithoutPlugin(t *testing.T) {
+// TestOperationsFailWithoutPlugin checks that all operations fail with an error.
+func TestOperationsFailWithoutPlugin(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())
@@ -273,8 +273,8 @@ func TestUnhealthyPluginStillEncrypts(t *testing.T) {
 	mustCreate(t, s.storeWith(live), secretKey, plainValue())
 }
 
-// TestLostKey checks that values of a lost key cannot be read.
-func TestLostKey(t *testing.T) {
+// TestValuesOfLostKeyAreUnreadable checks that values of a lost key cannot be read.
+func TestValuesOfLostKeyAreUnreadable(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	mustCreate(t, s.storeWith(openKMS(t, p, 5*time.Second, nil)), secretKey, plainValue())

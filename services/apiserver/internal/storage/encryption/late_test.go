@@ -33,9 +33,9 @@ func (l *logBuffer) count(text string) int {
 	return bytes.Count(l.text.Bytes(), []byte(text))
 }
 
-// TestLatePlugin checks that a configuration whose plugin starts late is applied once the plugin
+// TestConfigurationIsAppliedOncePluginIsAvailable checks that a configuration whose plugin starts late is applied once the plugin
 // is available, without another change of the file, and that the delay is logged once.
-func TestLatePlugin(t *testing.T) {
+func TestConfigurationIsAppliedOncePluginIsAvailable(t *testing.T) {
 	p := kmstest.New(t)
 	p.Stop()
 	file := filepath.Join(t.TempDir(), "enc.yaml")

@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestResourceOfKey checks keys of resources and others, which are never encrypted.
-func TestResourceOfKey(t *testing.T) {
+// TestResourceIsDerivedFromKey checks keys of resources and others, which are never encrypted.
+func TestResourceIsDerivedFromKey(t *testing.T) {
 	for key, want := range map[string]string{
 		"/registry/secrets/default/s":            "secrets",
 		"/registry/services/specs/default/s":     "services",
@@ -76,9 +76,9 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 	}
 }
 
-// TestValuesWithoutRule checks that values without a rule are plain, and that encrypted ones among
+// TestValuesWithoutRuleAreStoredPlain checks that values without a rule are plain, and that encrypted ones among
 // them are unreadable.
-func TestValuesWithoutRule(t *testing.T) {
+func TestValuesWithoutRuleAreStoredPlain(t *testing.T) {
 	s := newRawStore()
 	sealed := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
 	mustCreate(t, sealed, secretKey, plainValue())

@@ -234,8 +234,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestWildcards checks which provider encrypts which resource.
-func TestWildcards(t *testing.T) {
+// TestMostSpecificRuleEncrypts checks which provider encrypts which resource.
+func TestMostSpecificRuleEncrypts(t *testing.T) {
 	var cases []struct {
 		Name, Configuration string
 		Stored              map[string]any
@@ -295,8 +295,8 @@ func allProviders(t testing.TB) []provider {
 	}
 }
 
-// TestProviders checks the common behaviour of all providers.
-func TestProviders(t *testing.T) {
+// TestProvidersShareBehavior checks the common behaviour of all providers.
+func TestProvidersShareBehavior(t *testing.T) {
 	for _, p := range allProviders(t) {
 		t.Run(p.name, func(t *testing.T) {
 			s := newRawStore()

@@ -51,9 +51,9 @@ func untilCancelled(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TestSourceFollowErrors checks that Follow returns the error of its stream, that of the context,
+// TestSourceFollowReturnsReason checks that Follow returns the error of its stream, that of the context,
 // or *storage.ReopenedError if all values must be decrypted again.
-func TestSourceFollowErrors(t *testing.T) {
+func TestSourceFollowReturnsReason(t *testing.T) {
 	own := errors.New("own")
 	reopened := func(err error) bool { return errors.As(err, new(*storage.ReopenedError)) }
 	for _, c := range []struct {

@@ -227,9 +227,9 @@ func TestObjectDamagedWhileWatched(t *testing.T) {
 	}
 }
 
-// TestReload checks that a valid file is applied and an invalid one is not, and that values become
+// TestReloadAppliesOnlyValidFiles checks that a valid file is applied and an invalid one is not, and that values become
 // readable or unreadable without a restart.
-func TestReload(t *testing.T) {
+func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	first := rulesYAML(ruleYAML("secrets", keysYAML("aescbc", key32)))
 	writeConfig(t, file, first)
@@ -276,9 +276,9 @@ func TestReload(t *testing.T) {
 	awaitTrue(t, "unreadable", func() bool { _, err := w.wantCached(t, secretKey); return err != nil })
 }
 
-// TestRotationUnderLoad checks that during rotations every read returns a written value, and no
+// TestRotationLosesNoWriteUnderLoad checks that during rotations every read returns a written value, and no
 // acknowledged write is lost.
-func TestRotationUnderLoad(t *testing.T) {
+func TestRotationLosesNoWriteUnderLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	one := keysYAML("aesgcm", key32)
 	two := keysYAML("secretbox", other32)

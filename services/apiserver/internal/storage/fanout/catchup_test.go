@@ -11,10 +11,10 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestCatchUp checks that a replica that is far behind receives every change once and in order,
+// TestReplicaFarBehindCatchesUp checks that a replica that is far behind receives every change once and in order,
 // despite concurrent writes, revisions with several changes or none below the root, and broken
 // watches.
-func TestCatchUp(t *testing.T) {
+func TestReplicaFarBehindCatchesUp(t *testing.T) {
 	s := newSuite(t, 1, 1<<20)
 	from := s.store.newest()
 	const writes = 7000

@@ -89,9 +89,9 @@ func startNATS(t *testing.T, o *server.Options) *server.Server {
 	return srv
 }
 
-// TestCredentials checks that a server that requires signed user tokens accepts only replicas with
+// TestServerAcceptsOnlySignedUsers checks that a server that requires signed user tokens accepts only replicas with
 // one, and that a replaced file is used.
-func TestCredentials(t *testing.T) {
+func TestServerAcceptsOnlySignedUsers(t *testing.T) {
 	trusted := newOperator(t)
 	resolver := &server.MemAccResolver{}
 	if err := resolver.Store(trusted.public, trusted.jwt); err != nil {

@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestInboxJoin checks when a replica at a position can continue with the waiting messages.
-func TestInboxJoin(t *testing.T) {
+// TestReplicaContinuesWithWaitingMessages checks when a replica at a position can continue with the waiting messages.
+func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 	const silence, request = time.Hour, 7
 	for name, c := range map[string]struct {
 		frames          []frame

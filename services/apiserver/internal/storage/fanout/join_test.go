@@ -76,9 +76,9 @@ func TestHeartbeatsCarryProgress(t *testing.T) {
 	})
 }
 
-// TestSilentPublisher checks that a publisher that hangs without losing its term or connection is
+// TestHangingPublisherIsDetected checks that a publisher that hangs without losing its term or connection is
 // detected by its silence, or earlier by a replica that waits for an answer.
-func TestSilentPublisher(t *testing.T) {
+func TestHangingPublisherIsDetected(t *testing.T) {
 	for name, ask := range map[string]bool{"silence": false, "unanswered": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestEmbeddedServer checks that a process without NATS servers uses one store watch and encodes
+// TestReplicaWithoutServersReadsLocally checks that a process without NATS servers uses one store watch and encodes
 // nothing.
-func TestEmbeddedServer(t *testing.T) {
+func TestReplicaWithoutServersReadsLocally(t *testing.T) {
 	store := newFakeStore()
 	reg := prometheus.NewPedanticRegistry()
 	p := startProcess(t, store, nil, "alone", nil, reg)
@@ -302,8 +302,8 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 	}
 }
 
-// TestOptions checks which options are valid, and that errors name the flag.
-func TestOptions(t *testing.T) {
+// TestInvalidOptionsAreRejected checks which options are valid, and that errors name the flag.
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    Options
 		want string

@@ -67,8 +67,8 @@ func TestTinyPayloads(t *testing.T) {
 	})
 }
 
-// TestAssembly checks which sequences of parts form a message.
-func TestAssembly(t *testing.T) {
+// TestPartsFormMessageInOrderOnly checks which sequences of parts form a message.
+func TestPartsFormMessageInOrderOnly(t *testing.T) {
 	whole := appendMessage(nil, sampleMessage())
 	piece := func(index, total int, change func(*message)) *message {
 		size := (len(whole) + total - 1) / total

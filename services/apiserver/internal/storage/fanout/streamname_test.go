@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/fanout"
 )
 
-// TestStreamNames checks that names are distinct and valid in NATS subjects.
-func TestStreamNames(t *testing.T) {
+// TestStreamNamesAreDistinctAndValid checks that names are distinct and valid in NATS subjects.
+func TestStreamNamesAreDistinctAndValid(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, prefix := range []string{

@@ -111,9 +111,9 @@ func secureServer(t *testing.T, ca, cert, key string) (url string) {
 	return "tls://" + srv.Addr().String()
 }
 
-// TestTLS checks that a replica with a client certificate is connected, and that one without reads
+// TestReplicaNeedsClientCertificateForNATS checks that a replica with a client certificate is connected, and that one without reads
 // from the store.
-func TestTLS(t *testing.T) {
+func TestReplicaNeedsClientCertificateForNATS(t *testing.T) {
 	ca, cert, key := writeCertificates(t)
 	url := secureServer(t, ca, cert, key)
 	o := NewOptions()

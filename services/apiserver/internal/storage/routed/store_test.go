@@ -78,9 +78,9 @@ func TestEachKeyHasItsStore(t *testing.T) {
 	}
 }
 
-// TestPreconditionsElsewhere checks that preconditions on keys of other stores are
+// TestPreconditionsOfOtherStoresAreIgnored checks that preconditions on keys of other stores are
 // ignored, because no transaction spans several stores.
-func TestPreconditionsElsewhere(t *testing.T) {
+func TestPreconditionsOfOtherStoresAreIgnored(t *testing.T) {
 	main := etcdtest.Embedded(t)
 	other := etcdtest.Embedded(t)
 	s := &routed.Store{Interface: main, ByPrefix: map[string]storage.Interface{"/registry/events/": other}}

@@ -121,8 +121,8 @@ func TestAgreesWithGeneratedCode(t *testing.T) {
 	}
 }
 
-// TestDamagedBytes checks that malformed messages are rejected.
-func TestDamagedBytes(t *testing.T) {
+// TestMalformedMessagesAreRejected checks that malformed messages are rejected.
+func TestMalformedMessagesAreRejected(t *testing.T) {
 	deep := []byte{}
 	for i := 0; i < 12000; i++ {
 		n := len(deep)
@@ -179,8 +179,8 @@ func TestUnknownFieldsAreSkipped(t *testing.T) {
 	}
 }
 
-// TestUnsupportedTypes checks that types without a protobuf form are errors.
-func TestUnsupportedTypes(t *testing.T) {
+// TestTypesWithoutProtobufFormAreErrors checks that types without a protobuf form are errors.
+func TestTypesWithoutProtobufFormAreErrors(t *testing.T) {
 	for name, v := range map[string]any{
 		"a channel": &struct {
 			C chan int `protobuf:"bytes,1"`

@@ -62,8 +62,8 @@ func TestDefaultsSurvive(t *testing.T) {
 	}
 }
 
-// TestUnsupportedValues checks that Write rejects defaults other than scalars and empty maps.
-func TestUnsupportedValues(t *testing.T) {
+// TestUnsupportedDefaultsAreRejected checks that Write rejects defaults other than scalars and empty maps.
+func TestUnsupportedDefaultsAreRejected(t *testing.T) {
 	for name, value := range map[string]any{"a list": []any{}, "a map with an entry": map[any]any{"a": 1}} {
 		types := []smd.TypeDef{{Name: "a", Atom: smd.Atom{Map: &smd.Map{Fields: []smd.StructField{{Name: "f", Default: value}}}}}}
 		if err := mergetypes.Write(new(bytes.Buffer), types); err == nil {

@@ -112,9 +112,9 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 	return apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(budgetResource)
 }
 
-// TestBudgetOfPod checks the budget that is found and the cost of the search. The search stops at
+// TestBudgetSearchStopsAtFirstDecision checks the budget that is found and the cost of the search. The search stops at
 // the first result that ends it, so a broken budget after it is not decoded.
-func TestBudgetOfPod(t *testing.T) {
+func TestBudgetSearchStopsAtFirstDecision(t *testing.T) {
 	const size = 100_000
 	for name, tc := range map[string]struct {
 		selectors []string

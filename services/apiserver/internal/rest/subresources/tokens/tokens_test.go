@@ -122,8 +122,8 @@ func boundObject(apiVersion, kind, name, uid string) *authenticationv1.BoundObje
 	return &authenticationv1.BoundObjectReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid)}
 }
 
-// TestTokenBinding checks that tokens are bound only to existing objects with the requested UID.
-func TestTokenBinding(t *testing.T) {
+// TestTokenIsBoundToExistingObjectOnly checks that tokens are bound only to existing objects with the requested UID.
+func TestTokenIsBoundToExistingObjectOnly(t *testing.T) {
 	ref := func(name, uid string) *satoken.Ref { return &satoken.Ref{Name: name, UID: uid} }
 	for name, c := range map[string]struct {
 		ref  *authenticationv1.BoundObjectReference
@@ -173,9 +173,9 @@ func TestTokenBinding(t *testing.T) {
 	}
 }
 
-// TestTokenLifetime checks the requested lifetime, the maximum, and the extension for old clients
+// TestTokenLifetimeIsLimitedOrExtended checks the requested lifetime, the maximum, and the extension for old clients
 // in pods.
-func TestTokenLifetime(t *testing.T) {
+func TestTokenLifetimeIsLimitedOrExtended(t *testing.T) {
 	const year = 365 * 24 * 3600
 	pod := boundObject("v1", "Pod", "p", "")
 	for name, c := range map[string]struct {

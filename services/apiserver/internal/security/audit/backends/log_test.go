@@ -237,9 +237,9 @@ func TestTornLineOfKilledProcessIsEnded(t *testing.T) {
 	}
 }
 
-// TestTruncation checks that large events lose first their objects, then long texts, and that an
+// TestLargeEventsAreShortened checks that large events lose first their objects, then long texts, and that an
 // event that is still too large is lost.
-func TestTruncation(t *testing.T) {
+func TestLargeEventsAreShortened(t *testing.T) {
 	f, out := newFixture(t), &safeBuffer{}
 	o := logOptions(stdoutPath)
 	o.Truncate.Enabled = true

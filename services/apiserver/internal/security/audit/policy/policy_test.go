@@ -33,8 +33,8 @@ func resolveInfo(method, path string) *requestinfo.Info {
 	return requestinfo.Resolve(httptest.NewRequest(method, path, nil), apiset.Builder{}.Set(catalog, 0))
 }
 
-// TestRuleMatching checks that a rule of level Metadata is matched against requests.
-func TestRuleMatching(t *testing.T) {
+// TestRuleMatchesRequests checks that a rule of level Metadata is matched against requests.
+func TestRuleMatchesRequests(t *testing.T) {
 	ada := &request.User{Name: "ada", Groups: []string{"staff", "system:authenticated"}}
 	const pods, log = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p/log"
 	for _, c := range []struct {

@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
 )
 
-// TestForgetDuringReview checks that a response from before a change of the reviewer's
+// TestForgetDuringReviewPreventsCaching checks that a response from before a change of the reviewer's
 // configuration is not cached.
-func TestForgetDuringReview(t *testing.T) {
+func TestForgetDuringReviewPreventsCaching(t *testing.T) {
 	f := newFixture(t, true, nil)
 	started, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -147,9 +147,9 @@ func (l legacyUses) Used(_ context.Context, t tokenreviews.LegacyToken) {
 	l <- use
 }
 
-// TestLateServiceAccounts checks that a token that was rejected because its service account was
+// TestTokenIsAcceptedOnceAccountExists checks that a token that was rejected because its service account was
 // missing is accepted soon after the account is created.
-func TestLateServiceAccounts(t *testing.T) {
+func TestTokenIsAcceptedOnceAccountExists(t *testing.T) {
 	f := newFixture(t, true, nil)
 	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if _, err := f.objects.find(satoken.KindServiceAccount, "ns", "a"); err != nil {

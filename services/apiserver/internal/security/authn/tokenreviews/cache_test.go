@@ -139,8 +139,8 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	}
 }
 
-// TestTimeout checks that a review ends after the configured time.
-func TestTimeout(t *testing.T) {
+// TestReviewEndsAfterTimeout checks that a review ends after the configured time.
+func TestReviewEndsAfterTimeout(t *testing.T) {
 	f := newFixture(t, false, func(c *tokenreviews.Config) { c.Timeout = 10 * time.Millisecond })
 	f.reviewer.resultOf = func(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
 		<-ctx.Done()
@@ -151,8 +151,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestExpiry checks that a cached review ends with its token.
-func TestExpiry(t *testing.T) {
+// TestCachedReviewEndsWithToken checks that a cached review ends with its token.
+func TestCachedReviewEndsWithToken(t *testing.T) {
 	f := newFixture(t, true, nil)
 	advance := func(d time.Duration) { f.mu.Lock(); f.now = f.now.Add(d); f.mu.Unlock() }
 	f.putBoundObjects()
@@ -299,9 +299,9 @@ func TestCreationInvalidatesRejections(t *testing.T) {
 	f.awaitTrue("known", func() bool { return f.review(token).Authenticated })
 }
 
-// TestEventDuringReview checks that a response that precedes an event is not cached, and requests
+// TestEventDuringReviewPreventsCaching checks that a response that precedes an event is not cached, and requests
 // that arrive after the event do not get it.
-func TestEventDuringReview(t *testing.T) {
+func TestEventDuringReviewPreventsCaching(t *testing.T) {
 	f := newFixture(t, true, nil)
 	f.putBoundObjects()
 	started, answer := make(chan struct{}, 10), make(chan struct{})
@@ -368,9 +368,9 @@ func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	f.awaitTrue("kept", func() bool { return f.isCached("opaque") })
 }
 
-// TestPanicInReview checks that a token that makes a library panic is rejected, and does not affect
+// TestPanicInReviewRejectsOnlyItsToken checks that a token that makes a library panic is rejected, and does not affect
 // other tokens.
-func TestPanicInReview(t *testing.T) {
+func TestPanicInReviewRejectsOnlyItsToken(t *testing.T) {
 	f := newFixture(t, false, nil)
 	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { panic("a library") }
 	if got, err := f.cache.Review(t.Context(), "x", nil); !errors.Is(err, authenticator.ErrUnavailable) {

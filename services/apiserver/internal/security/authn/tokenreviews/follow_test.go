@@ -22,9 +22,9 @@ func (f *fixture) awaitForgotten(token string) {
 	f.awaitTrue("forgotten", func() bool { f.review(token); return f.reviewer.reviewsOf(token) > n })
 }
 
-// TestMissedEvents checks that responses from before an outage of events are dropped, and nothing
+// TestOutageOfEventsDropsCache checks that responses from before an outage of events are dropped, and nothing
 // is cached during it.
-func TestMissedEvents(t *testing.T) {
+func TestOutageOfEventsDropsCache(t *testing.T) {
 	for name, lost := range map[string]error{
 		"compacted": &storage.CompactedError{OldestRevision: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},
 	} {

@@ -23,9 +23,9 @@ echo $n > "$COUNT"
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"by-plugin-%s"}}' $n
 `
 
-// TestCredentialPlugin checks that the client authenticates with the token of the plugin, and calls
+// TestCredentialPluginIsCalledAgainAfter401 checks that the client authenticates with the token of the plugin, and calls
 // the plugin again when the service rejects it.
-func TestCredentialPlugin(t *testing.T) {
+func TestCredentialPluginIsCalledAgainAfter401(t *testing.T) {
 	var valid atomic.Value
 	valid.Store("Bearer by-plugin-1")
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -73,8 +73,8 @@ func reviewJSON(version, status string) string {
 	return `{"apiVersion":"authentication.k8s.io/` + version + `","kind":"TokenReview","status":` + status + `}`
 }
 
-// TestReview checks the requests to the webhook, and the results for its responses.
-func TestReview(t *testing.T) {
+// TestReviewResultFollowsResponse checks the requests to the webhook, and the results for its responses.
+func TestReviewResultFollowsResponse(t *testing.T) {
 	alice := `{"authenticated":true,"user":{"username":"alice","uid":"u","groups":["dev"],"extra":{"k":["v"]}}}`
 	for name, c := range map[string]struct {
 		version, answer string
@@ -198,8 +198,8 @@ func TestFailedReviewIsRetried(t *testing.T) {
 	}
 }
 
-// TestRetries checks that errors that may be temporary are retried.
-func TestRetries(t *testing.T) {
+// TestTemporaryErrorsAreRetried checks that errors that may be temporary are retried.
+func TestTemporaryErrorsAreRetried(t *testing.T) {
 	for name, c := range map[string]struct {
 		first func(http.ResponseWriter)
 		again bool
@@ -257,9 +257,9 @@ func TestServiceDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestConfiguration checks that unusable kubeconfigs are rejected, and that a server without TLS
+// TestInvalidKubeconfigsAreRejected checks that unusable kubeconfigs are rejected, and that a server without TLS
 // only causes a warning.
-func TestConfiguration(t *testing.T) {
+func TestInvalidKubeconfigsAreRejected(t *testing.T) {
 	for name, c := range map[string]tokenwebhook.Config{
 		"no version": {Kubeconfig: writeKubeconfig(t, "https://x", nil)},
 		"no file":    {Kubeconfig: filepath.Join(t.TempDir(), "none"), Version: "v1"},
@@ -288,9 +288,9 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestDeadConnection checks that a dead connection delays only its own request. Each request has a
+// TestDeadConnectionDelaysOnlyOneRequest checks that a dead connection delays only its own request. Each request has a
 // connection of its own, which also distributes requests over replicas.
-func TestDeadConnection(t *testing.T) {
+func TestDeadConnectionDelaysOnlyOneRequest(t *testing.T) {
 	var dead atomic.Value
 	dead.Store("")
 	release := make(chan struct{})

@@ -54,8 +54,8 @@ func webhookYAML(file string, changes ...string) string {
 	return head + "authorizers:\n- type: Webhook\n  name: w\n  webhook:\n    " + strings.Join(lines, "\n    ") + "\n"
 }
 
-// TestValidFiles checks the values and the defaults of valid files in every version.
-func TestValidFiles(t *testing.T) {
+// TestValidFilesGetDefaults checks the values and the defaults of valid files in every version.
+func TestValidFilesGetDefaults(t *testing.T) {
 	file := kubeconfigFile(t)
 	full := webhookYAML(file, "authorizedTTL: 1m0s", "unauthorizedTTL: 7s", "failurePolicy: Deny", "subjectAccessReviewVersion: v1beta1", "matchConditions: [{expression: a}, {expression: b}]") +
 		"- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n"
@@ -89,8 +89,8 @@ func TestValidFiles(t *testing.T) {
 	}
 }
 
-// TestInvalidFiles rejects invalid configurations with the path of the field.
-func TestInvalidFiles(t *testing.T) {
+// TestInvalidFilesAreRejectedWithPath rejects invalid configurations with the path of the field.
+func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 	file := kubeconfigFile(t)
 	many := "matchConditions: ["
 	for i := range 65 {
@@ -162,8 +162,8 @@ func TestInvalidFiles(t *testing.T) {
 	}
 }
 
-// TestFlags validates the authorization flags, and checks the configuration that they stand for.
-func TestFlags(t *testing.T) {
+// TestFlagsBecomeConfiguration validates the authorization flags, and checks the configuration that they stand for.
+func TestFlagsBecomeConfiguration(t *testing.T) {
 	good := authzconfig.Flags{Modes: []string{"Node", "RBAC"}, WebhookVersion: "v1beta1"}
 	for _, c := range []struct {
 		change func(*authzconfig.Flags)

@@ -21,8 +21,8 @@ func newCompiler(t *testing.T) *authzwebhook.Compiler {
 	return c
 }
 
-// TestMatchConditions calls the webhook only for requests that match the conditions.
-func TestMatchConditions(t *testing.T) {
+// TestOnlyMatchingRequestsCallWebhook calls the webhook only for requests that match the conditions.
+func TestOnlyMatchingRequestsCallWebhook(t *testing.T) {
 	pods := attributesFor("x")
 	path := &authorizer.Attributes{User: &authorizer.User{Name: "bob"}, Verb: "get", Path: "/metrics"}
 	selecting := attributesFor("")
@@ -78,8 +78,8 @@ func TestMatchConditions(t *testing.T) {
 	}
 }
 
-// TestInvalidConditions checks that invalid expressions are rejected by errors that quote them.
-func TestInvalidConditions(t *testing.T) {
+// TestInvalidConditionsAreRejected checks that invalid expressions are rejected by errors that quote them.
+func TestInvalidConditionsAreRejected(t *testing.T) {
 	for _, e := range []string{"", "1", "request.absent", "object.x", `request.user +`, `request.groups`, "request.resourceAttributes.field"} {
 		if err := newCompiler(t).Check(e); err == nil {
 			t.Errorf("%q: got no error, want one", e)

@@ -65,9 +65,9 @@ func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
 	expectCalls(0, "kept, as nothing changed since it was asked")
 }
 
-// TestRestoredPolicy checks that earlier positions do not count, and for a while nothing is cached,
+// TestNothingIsCachedAfterRestore checks that earlier positions do not count, and for a while nothing is cached,
 // because services that have not noticed the restore report positions that seem newer.
-func TestRestoredPolicy(t *testing.T) {
+func TestNothingIsCachedAfterRestore(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.respond = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, positionAt(50).String())

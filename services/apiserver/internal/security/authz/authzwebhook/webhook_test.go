@@ -116,8 +116,8 @@ func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	}
 }
 
-// TestReviewContent checks the spec of the review that the webhook receives, in both versions.
-func TestReviewContent(t *testing.T) {
+// TestReviewContainsRequestAttributes checks the spec of the review that the webhook receives, in both versions.
+func TestReviewContainsRequestAttributes(t *testing.T) {
 	attrs := attributesFor("x")
 	attrs.Verb, attrs.Name = "list", ""
 	attrs.FieldSelector = fields.ParseSelectorOrDie("spec.nodeName=n,a!=b").Requirements()
@@ -150,8 +150,8 @@ func TestReviewContent(t *testing.T) {
 	}
 }
 
-// TestCacheTTLs checks how long decisions are cached, and which ones are not cached at all.
-func TestCacheTTLs(t *testing.T) {
+// TestDecisionsAreCachedForTheirTTL checks how long decisions are cached, and which ones are not cached at all.
+func TestDecisionsAreCachedForTheirTTL(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.respond = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
 		s.Allowed = spec["resourceAttributes"].(map[string]any)["name"] == "yes"
@@ -322,8 +322,8 @@ func TestCallsPerWebhookAreLimited(t *testing.T) {
 	}
 }
 
-// TestFailures checks the retries, and the decisions while the webhook fails.
-func TestFailures(t *testing.T) {
+// TestWebhookFailuresAreRetriedThenDecided checks the retries, and the decisions while the webhook fails.
+func TestWebhookFailuresAreRetriedThenDecided(t *testing.T) {
 	failWith := func(code, times int) func(http.ResponseWriter, map[string]any, *status) bool {
 		var n atomic.Int64
 		return func(w http.ResponseWriter, _ map[string]any, s *status) bool {
@@ -423,8 +423,8 @@ func TestResponseWithManyValuesIsRejected(t *testing.T) {
 	}
 }
 
-// TestTimeout checks that a call ends after the configured time.
-func TestTimeout(t *testing.T) {
+// TestCallEndsAfterTimeout checks that a call ends after the configured time.
+func TestCallEndsAfterTimeout(t *testing.T) {
 	release := make(chan struct{})
 	f := newFixture(t, func(c *authzwebhook.Config) { c.Timeout = 50 * time.Millisecond })
 	f.service.respond = func(http.ResponseWriter, map[string]any, *status) bool { <-release; return false }
@@ -435,8 +435,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestInvalidKubeconfigs checks that New returns an error that names an unusable file.
-func TestInvalidKubeconfigs(t *testing.T) {
+// TestInvalidKubeconfigsAreRejected checks that New returns an error that names an unusable file.
+func TestInvalidKubeconfigsAreRejected(t *testing.T) {
 	s := newService(t)
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken")
@@ -488,8 +488,8 @@ func TestPanicInTransportIsAnError(t *testing.T) {
 	}
 }
 
-// TestDefaultClock checks that the authorizer works without a configured clock.
-func TestDefaultClock(t *testing.T) {
+// TestAuthorizerWorksWithoutClock checks that the authorizer works without a configured clock.
+func TestAuthorizerWorksWithoutClock(t *testing.T) {
 	f := newFixture(t, func(c *authzwebhook.Config) { c.Now = nil })
 	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }
 	if got := f.authorize(t, attributesFor("x")); got != "allowed" {

@@ -84,8 +84,8 @@ func TestOrderDecides(t *testing.T) {
 	}
 }
 
-// TestSelectorFeatureGates checks that feature gates disable the evaluation of selectors.
-func TestSelectorFeatureGates(t *testing.T) {
+// TestFeatureGatesDisableSelectors checks that feature gates disable the evaluation of selectors.
+func TestFeatureGatesDisableSelectors(t *testing.T) {
 	listAttributes := func(resource, selector string) *authorizer.Attributes {
 		return &authorizer.Attributes{
 			User: &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}}, Verb: "list", Resource: true, Version: "v1",
@@ -182,8 +182,8 @@ func (l recordingHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestReload changes the configuration file. An invalid file keeps the previous authorizers.
-func TestReload(t *testing.T) {
+// TestReloadKeepsAuthorizersOfInvalidFile changes the configuration file. An invalid file keeps the previous authorizers.
+func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 	var calls atomic.Int64
 	first := startWebhook(t, func(user string) bool { calls.Add(1); return user == "alice" })
 	second := startWebhook(t, func(user string) bool { return user == "bob" })

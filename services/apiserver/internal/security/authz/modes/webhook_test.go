@@ -16,8 +16,8 @@ type anyCondition struct{}
 
 func (anyCondition) Check(string) error { return nil }
 
-// TestWebhookSettings checks that the settings of a webhook in the file are effective.
-func TestWebhookSettings(t *testing.T) {
+// TestWebhookSettingsAreEffective checks that the settings of a webhook in the file are effective.
+func TestWebhookSettingsAreEffective(t *testing.T) {
 	kubeconfig := startWebhook(t, func(user string) bool { return user == "alice" })
 	dead := filepath.Join(t.TempDir(), "dead")
 	raw, err := os.ReadFile(kubeconfig)
@@ -64,8 +64,8 @@ func TestWebhookSettings(t *testing.T) {
 	}
 }
 
-// TestInvalidConfigurations checks that New rejects authorizers that cannot work.
-func TestInvalidConfigurations(t *testing.T) {
+// TestUnusableAuthorizersAreRejected checks that New rejects authorizers that cannot work.
+func TestUnusableAuthorizersAreRejected(t *testing.T) {
 	kubeconfig := startWebhook(t, func(string) bool { return true })
 	for what, file := range map[string]string{
 		"invalid condition":             webhookFile(kubeconfig) + "    matchConditions: [{expression: request.nothing}]\n",

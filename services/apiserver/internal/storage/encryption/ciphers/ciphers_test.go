@@ -39,8 +39,8 @@ func encryptPadded(t testing.TB, blocks []byte) []byte {
 	return out
 }
 
-// TestSealAndOpen checks values of many sizes. Seal appends to its destination.
-func TestSealAndOpen(t *testing.T) {
+// TestOpenReturnsSealedValue checks values of many sizes. Seal appends to its destination.
+func TestOpenReturnsSealedValue(t *testing.T) {
 	for name, c := range allCiphers(t) {
 		for size := range 50 {
 			value := bytes.Repeat([]byte("v"), size)

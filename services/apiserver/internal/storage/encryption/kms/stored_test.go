@@ -88,8 +88,8 @@ func fieldsOf(t testing.TB, b []byte) (out []field) {
 	return out
 }
 
-// TestStoredForms checks which stored values can be decrypted and the errors for others.
-func TestStoredForms(t *testing.T) {
+// TestV2StoredFormsAreDecrypted checks which stored values can be decrypted and the errors for others.
+func TestV2StoredFormsAreDecrypted(t *testing.T) {
 	p := kmstest.New(t)
 	provider := newV2Provider(t, newConfig(t, p))
 	sealed, err := provider.Seal(t.Context(), nil, []byte("value"), storedKey)

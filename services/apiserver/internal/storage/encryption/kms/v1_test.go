@@ -52,8 +52,8 @@ func checkError(t testing.TB, what string, err error, want string) {
 	}
 }
 
-// TestOldForms checks which stored values of version 1 can be decrypted and the errors for others.
-func TestOldForms(t *testing.T) {
+// TestV1StoredFormsAreDecrypted checks which stored values of version 1 can be decrypted and the errors for others.
+func TestV1StoredFormsAreDecrypted(t *testing.T) {
 	provider := newV1Provider(t, newConfig(t, kmstest.New(t)))
 	key := bytes.Repeat([]byte("d"), 32)
 	gcm, err1 := ciphers.NewGCM(key)
@@ -98,8 +98,8 @@ func TestOldForms(t *testing.T) {
 	}
 }
 
-// TestOldPluginFailures checks the errors for plugins of version 1 that misbehave.
-func TestOldPluginFailures(t *testing.T) {
+// TestV1PluginFailuresAreErrors checks the errors for plugins of version 1 that misbehave.
+func TestV1PluginFailuresAreErrors(t *testing.T) {
 	const internal, late, version = "rpc error: code = Internal", "code = DeadlineExceeded", "KMS provider api version v2 is not supported, only v1beta1 is supported now"
 	const noVersion = "failed get version from remote KMS provider: rpc error: " + late
 	for _, c := range []struct {

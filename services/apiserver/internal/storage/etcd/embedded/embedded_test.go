@@ -210,8 +210,8 @@ func wantStopped(t *testing.T, what string, err error) {
 	}
 }
 
-// TestStopUnderLoad checks that requests in progress fail when the server stops.
-func TestStopUnderLoad(t *testing.T) {
+// TestStopFailsRequestsInProgress checks that requests in progress fail when the server stops.
+func TestStopFailsRequestsInProgress(t *testing.T) {
 	server, store := openStore(t, t.TempDir())
 	var wg sync.WaitGroup
 	started := make(chan struct{}, 100)

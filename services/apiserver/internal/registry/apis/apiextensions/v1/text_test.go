@@ -48,8 +48,8 @@ func randomSchemas(seed int64) *randfill.Filler {
 	)
 }
 
-// TestTextOfSchemas checks that schemas are encoded and decoded like encoding/json does.
-func TestTextOfSchemas(t *testing.T) {
+// TestSchemaTextMatchesEncodingJSON checks that schemas are encoded and decoded like encoding/json does.
+func TestSchemaTextMatchesEncodingJSON(t *testing.T) {
 	large := 0
 	for seed := range int64(400) {
 		var s v1.JSONSchemaProps
@@ -79,8 +79,8 @@ func TestTextOfSchemas(t *testing.T) {
 	}
 }
 
-// TestTextOfEither checks that a union is encoded as the member that is set.
-func TestTextOfEither(t *testing.T) {
+// TestUnionIsEncodedAsMember checks that a union is encoded as the member that is set.
+func TestUnionIsEncodedAsMember(t *testing.T) {
 	a := v1.JSONSchemaProps{Type: "a<"}
 	b := v1.JSONSchemaProps{Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{ \"x\": 1 }")}}}}
 	for want, v := range map[string]any{

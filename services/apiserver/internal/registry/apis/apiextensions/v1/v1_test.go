@@ -139,9 +139,9 @@ func overwriteAll(v reflect.Value) {
 	}
 }
 
-// TestSerializers checks that a definition survives a round trip through the serializers of
+// TestDefinitionSurvivesSerializers checks that a definition survives a round trip through the serializers of
 // apimachinery.
-func TestSerializers(t *testing.T) {
+func TestDefinitionSurvivesSerializers(t *testing.T) {
 	s := runtime.NewScheme()
 	if err := v1.AddToScheme(s); err != nil {
 		t.Fatal(err)
@@ -257,8 +257,8 @@ func TestUnionsInJSON(t *testing.T) {
 	}
 }
 
-// TestStrategicMerge checks that a strategic merge patch merges validation rules by the field rule.
-func TestStrategicMerge(t *testing.T) {
+// TestStrategicMergeUsesRuleAsKey checks that a strategic merge patch merges validation rules by the field rule.
+func TestStrategicMergeUsesRuleAsKey(t *testing.T) {
 	schema, err := strategicpatch.NewPatchMetaFromStruct(v1.JSONSchemaProps{})
 	if err != nil {
 		t.Fatal(err)

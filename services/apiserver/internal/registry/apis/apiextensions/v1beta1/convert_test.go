@@ -103,8 +103,8 @@ func TestCommonPartsAreStoredOnce(t *testing.T) {
 	}
 }
 
-// TestOldDefinitions reads definitions that older servers stored.
-func TestOldDefinitions(t *testing.T) {
+// TestDefinitionsOfOlderServersAreRead reads definitions that older servers stored.
+func TestDefinitionsOfOlderServersAreRead(t *testing.T) {
 	var s v1beta1.CustomResourceDefinition
 	text := `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition","metadata":{"name":"ws.example.com"},
 	"spec":{"group":"example.com","version":"v1","names":{"plural":"ws","kind":"W"},"additionalPrinterColumns":[{"name":"A","type":"string","JSONPath":".a"}],

@@ -30,8 +30,9 @@ func sampleService() *v1.APIService {
 	return a
 }
 
-// Other servers read these field numbers from the store.
-func TestWireForm(t *testing.T) {
+// TestWireFormHasFieldNumbersOfKubernetes checks the field numbers, by which other servers read
+// these objects from the store.
+func TestWireFormHasFieldNumbersOfKubernetes(t *testing.T) {
 	spec := "\x0a\x09" + "\x0a\x01n" + "\x12\x01s" + "\x18\xfb\x41" + // service
 		"\x12\x01g" + "\x1a\x02v1" + "\x20\x01" + "\x2a\x02ca" + "\x38\x64" + "\x40\x0f"
 	status := "\x0a\x19" + "\x0a\x09Available" + "\x12\x04True" + "\x1a\x00" + "\x22\x01r" + "\x2a\x01m"
