@@ -9,6 +9,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
+// TestStoredForm checks that definitions are stored in the older form and read back.
 func TestStoredForm(t *testing.T) {
 	k := Kinds(registry.Settings{})[0]
 	d := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
@@ -36,6 +37,7 @@ func TestStoredForm(t *testing.T) {
 	}
 }
 
+// TestDefinition checks the defaults and the stored versions of a definition.
 func TestDefinition(t *testing.T) {
 	k := Kinds(registry.Settings{})[0]
 	d := k.New().(*v1.CustomResourceDefinition)

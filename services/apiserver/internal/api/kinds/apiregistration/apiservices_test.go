@@ -7,6 +7,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
+// TestAPIService checks the defaults, errors and cells of API services.
 func TestAPIService(t *testing.T) {
 	k := Kinds()[0]
 	cells := func(a *v1.APIService) (service, available any) {

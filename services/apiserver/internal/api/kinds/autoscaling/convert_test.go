@@ -22,6 +22,7 @@ import (
 
 const prefix = "autoscaling.alpha.kubernetes.io/"
 
+// served returns the kind in a version.
 func served(t testing.TB, version string) *registry.Kind {
 	t.Helper()
 	for _, k := range autoscaling.Kinds(registry.Settings{}) {
@@ -33,6 +34,7 @@ func served(t testing.TB, version string) *registry.Kind {
 	return nil
 }
 
+// toV2 converts to the newest version.
 func toV2(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
 	t.Helper()
 	o, err := served(t, "v1").Stored.ToStored(h)
@@ -42,6 +44,7 @@ func toV2(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2
 	return o.(*autoscalingv2.HorizontalPodAutoscaler)
 }
 
+// toV1 converts to the older version.
 func toV1(t testing.TB, h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPodAutoscaler {
 	t.Helper()
 	o, err := served(t, "v1").Stored.FromStored(h)
@@ -72,6 +75,7 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
+// quantity generates a quantity with a cached text, as decoding does.
 func quantity(c randfill.Continue) *resource.Quantity {
 	q := &resource.Quantity{}
 	c.Fill(q)
@@ -86,6 +90,7 @@ func value(c randfill.Continue) autoscalingv2.MetricTarget {
 	return autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity(c)}
 }
 
+// usage generates the target of a resource.
 func usage(c randfill.Continue) autoscalingv2.MetricTarget {
 	if c.Bool() {
 		n := c.Int31()
@@ -94,6 +99,7 @@ func usage(c randfill.Continue) autoscalingv2.MetricTarget {
 	return autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity(c)}
 }
 
+// resourceName generates the name of a resource.
 func resourceName(c randfill.Continue) corev1.ResourceName {
 	if c.Bool() {
 		return corev1.ResourceCPU
@@ -101,6 +107,7 @@ func resourceName(c randfill.Continue) corev1.ResourceName {
 	return corev1.ResourceMemory
 }
 
+// fillMetric generates a metric of one type.
 func fillMetric(m *autoscalingv2.MetricSpec, c randfill.Continue) {
 	var id autoscalingv2.MetricIdentifier
 	c.Fill(&id)
@@ -121,6 +128,7 @@ func fillMetric(m *autoscalingv2.MetricSpec, c randfill.Continue) {
 	}
 }
 
+// fillStatus generates the status of a metric of one type.
 func fillStatus(m *autoscalingv2.MetricStatus, c randfill.Continue) {
 	var id autoscalingv2.MetricIdentifier
 	c.Fill(&id)
@@ -185,6 +193,7 @@ func overTheWire(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autosc
 	return out
 }
 
+// text returns an object as JSON.
 func text(t testing.TB, o any) string {
 	t.Helper()
 	b, err := json.Marshal(o)
@@ -224,6 +233,7 @@ func TestV1ThroughV2(t *testing.T) {
 	}
 }
 
+// TestForms checks recorded objects in both versions.
 func TestForms(t *testing.T) {
 	tests := []struct {
 		name, v2, v1 string
@@ -278,6 +288,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// parse decodes YAML.
 func parse(t *testing.T, text string, into any) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "\t", " ")), into); err != nil {
@@ -331,6 +342,7 @@ func TestDefaultSetsAnnotationsOfConversions(t *testing.T) {
 	}
 }
 
+// TestStatus checks the conversion of the status.
 func TestStatus(t *testing.T) {
 	stored := &autoscalingv2.HorizontalPodAutoscaler{}
 	parse(t, `{currentReplicas: 2, desiredReplicas: 3, observedGeneration: 4,

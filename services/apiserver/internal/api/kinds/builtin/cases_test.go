@@ -19,6 +19,7 @@ import (
 //go:embed testdata/*.yaml
 var cases embed.FS
 
+// readCases reads a list of cases from testdata.
 func readCases[T any](t *testing.T, name string) []T {
 	t.Helper()
 	data, err := cases.ReadFile("testdata/" + name)
@@ -32,11 +33,13 @@ func readCases[T any](t *testing.T, name string) []T {
 	return out
 }
 
+// byName returns the kinds of the default catalog by their names in the facts.
 func byName(t testing.TB) map[string]*registry.Kind {
 	t.Helper()
 	return named(catalog(t))
 }
 
+// named returns the kinds of a catalog by their names in the facts.
 func named(all *registry.Catalog) map[string]*registry.Kind {
 	out := map[string]*registry.Kind{}
 	for _, k := range all.Kinds() {
@@ -71,6 +74,7 @@ func cellText(cell any) any {
 	}
 }
 
+// TestCells checks the cells of recorded objects.
 func TestCells(t *testing.T) {
 	type cellCase struct {
 		Kind   string         `json:"kind"`
@@ -110,6 +114,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
+// TestValidation checks the errors of recorded objects.
 func TestValidation(t *testing.T) {
 	type validationCase struct {
 		Name   string         `json:"name"`

@@ -21,6 +21,7 @@ func text(t *testing.T, o any) string {
 	return string(data)
 }
 
+// TestDefaults checks the defaults that depend on other fields.
 func TestDefaults(t *testing.T) {
 	type defaultsCase struct {
 		Name   string         `json:"name"`

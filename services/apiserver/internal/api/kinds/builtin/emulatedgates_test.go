@@ -66,6 +66,7 @@ func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 	}
 }
 
+// definitionWithGatedFields returns a definition that uses the fields of feature gates.
 func definitionWithGatedFields() map[string]any {
 	return map[string]any{
 		"metadata": map[string]any{"name": "as.g.example"},

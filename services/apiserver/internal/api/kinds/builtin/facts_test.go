@@ -20,6 +20,7 @@ import (
 //go:embed testdata/*.json
 var facts embed.FS
 
+// readFacts decodes a file of facts.
 func readFacts[T any](t *testing.T, name string) T {
 	t.Helper()
 	data, err := facts.ReadFile("testdata/" + name)
@@ -33,6 +34,7 @@ func readFacts[T any](t *testing.T, name string) T {
 	return out
 }
 
+// catalog returns the default catalog.
 func catalog(t testing.TB) *registry.Catalog {
 	t.Helper()
 	c, err := builtin.Catalog()
@@ -45,17 +47,20 @@ func catalog(t testing.TB) *registry.Catalog {
 // nameOf returns the name of a kind in the facts, such as "v1/pods" or "apps/v1/deployments".
 func nameOf(k *registry.Kind) string { return k.GroupVersion().String() + "/" + k.Resource }
 
+// resourceFact describes a resource in the facts.
 type resourceFact struct {
 	Group, Version, Resource, Singular, Kind, Scope string
 	Verbs, ShortNames, Categories                   []string
 	Subresources                                    []subresourceFact
 }
 
+// subresourceFact describes a subresource in the facts.
 type subresourceFact struct {
 	Name, Kind, Group, Version string
 	Verbs                      []string
 }
 
+// factOf returns the fact of a kind.
 func factOf(k *registry.Kind) resourceFact {
 	f := resourceFact{
 		Group: k.Group, Version: k.Version, Resource: k.Resource, Singular: k.Singular, Kind: k.Kind, Scope: "Cluster",
@@ -74,6 +79,7 @@ func factOf(k *registry.Kind) resourceFact {
 	return f
 }
 
+// TestResources checks that names, verbs and subresources are those of Kubernetes, in its order.
 func TestResources(t *testing.T) {
 	want := readFacts[[]resourceFact](t, "resources.json")
 	kinds := catalog(t).Kinds()
@@ -87,6 +93,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// TestGroups checks the order of groups and versions in discovery.
 func TestGroups(t *testing.T) {
 	want := readFacts[[][]string](t, "group-order.json")
 	var got [][]string
@@ -100,6 +107,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestPriorities checks the priorities of groups and versions.
 func TestPriorities(t *testing.T) {
 	groups := map[string]int{}
 	all, err := builtin.Everything(registry.Settings{})
@@ -122,6 +130,7 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
+// TestColumns checks the columns of tables and their descriptions.
 func TestColumns(t *testing.T) {
 	want := readFacts[map[string][][]any](t, "table-columns.json")
 	described := readFacts[map[string]map[string]string](t, "column-descriptions.json")
@@ -182,7 +191,7 @@ func TestStored(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		if k.Virtual {
 			if k.Stored.Prefix != "" || k.Stored.New != nil {
-				t.Errorf("%s: got both virtual and stored", nameOf(k))
+				t.Errorf("%s: got a stored form of a virtual kind, want none", nameOf(k))
 			}
 			continue
 		}
@@ -204,10 +213,10 @@ func TestStored(t *testing.T) {
 			t.Errorf("%s: got stored version %s, want %s", nameOf(k), got, form)
 		}
 		if (k.Stored.New != nil) != converts || (k.Stored.ToStored != nil) != converts || (k.Stored.FromStored != nil) != converts {
-			t.Errorf("%s: got incomplete conversions", nameOf(k))
+			t.Errorf("%s: got incomplete conversions, want all or none", nameOf(k))
 		}
 		if k.Stored.HasTTL != (k.Resource == "events") {
-			t.Errorf("%s: got expires %t", nameOf(k), k.Stored.HasTTL)
+			t.Errorf("%s: got HasTTL %t, want %t", nameOf(k), k.Stored.HasTTL, !k.Stored.HasTTL)
 		}
 	}
 }
@@ -275,7 +284,7 @@ func TestSchemeKnowsOptions(t *testing.T) {
 	} {
 		parsed, _ := schema.ParseKindArg(gvk)
 		if parsed == nil || !scheme.Recognizes(*parsed) {
-			t.Errorf("%s: got an unknown type", gvk)
+			t.Errorf("%s is unknown to the scheme, want a known type", gvk)
 		}
 	}
 }
@@ -296,10 +305,11 @@ func TestKindsAreFresh(t *testing.T) {
 	}
 	data, _ := json.Marshal(mapOf(catalog(t).Kinds(), factOf))
 	if strings.Contains(string(data), "changed") {
-		t.Errorf("got a change in the next catalog: %s", data)
+		t.Errorf("got a change in the next catalog, want none: %s", data)
 	}
 }
 
+// mapOf applies a function to each element of a list.
 func mapOf[A, B any](in []A, f func(A) B) []B {
 	out := make([]B, len(in))
 	for i, a := range in {
@@ -312,17 +322,19 @@ func mapOf[A, B any](in []A, f func(A) B) []B {
 func TestSubresourceOrder(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		if !slices.IsSortedFunc(k.Subresources, func(a, b registry.Subresource) int { return strings.Compare(a.Name, b.Name) }) {
-			t.Errorf("%s: got unordered subresources", nameOf(k))
+			t.Errorf("%s: got unordered subresources, want them ordered by name", nameOf(k))
 		}
 	}
 }
 
+// BenchmarkScheme measures the creation of the scheme.
 func BenchmarkScheme(b *testing.B) {
 	for b.Loop() {
 		builtin.Scheme()
 	}
 }
 
+// BenchmarkCatalog measures the creation of the catalog.
 func BenchmarkCatalog(b *testing.B) {
 	for b.Loop() {
 		catalog(b)

@@ -27,6 +27,7 @@ import (
 //go:embed testdata/kinds/*.yaml
 var kindCases embed.FS
 
+// kindCase is a file of testdata/kinds.
 type kindCase struct {
 	Kind string `json:"kind"`
 	// Gates are feature gates in the form of the flag.
@@ -41,6 +42,7 @@ type kindCase struct {
 	Warned []broken `json:"warned"`
 }
 
+// broken is a change of an object with its expected errors or warnings.
 type broken struct {
 	// Set contains values by their paths, such as spec.ports[0].name. null removes a value. Live is
 	// set in both the stored and the changed object.
@@ -58,6 +60,7 @@ type broken struct {
 	Becomes map[string]any `json:"becomes"`
 }
 
+// TestKinds checks the rules of each kind with the cases of its file.
 func TestKinds(t *testing.T) {
 	for name, c := range readKindCases(t) {
 		k := kindsWith(t, c.Gates)[c.Kind]
@@ -85,6 +88,7 @@ func kindsWith(t *testing.T, gates string) map[string]*registry.Kind {
 	return named(all)
 }
 
+// test checks the created object, and the errors and warnings of the cases.
 func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	created, errs := createOf(k, decode(t, k, c.Minimal))
 	if len(errs) > 0 {
@@ -99,11 +103,11 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 		delete(s, "lastPhaseTransitionTime")
 	}
 	if !reflect.DeepEqual(got, toMap(t, decode(t, k, c.Created))) {
-		t.Errorf("got created object\n%s", mustYAML(t, got))
+		t.Errorf("got created object\n%s\nwant\n%s", mustYAML(t, got), mustYAML(t, c.Created))
 	}
 	for i, b := range c.Broken {
 		t.Run(fmt.Sprintf("broken %d", i), func(t *testing.T) {
-			_, got := createOf(k, decode(t, k, b.made(t, c.Minimal)))
+			_, got := createOf(k, decode(t, k, b.applyTo(t, c.Minimal)))
 			if !reflect.DeepEqual(got, b.Errors) || len(b.Errors) == 0 {
 				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
 			}
@@ -112,7 +116,7 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	for i, b := range c.Changes {
 		t.Run(fmt.Sprintf("change %d", i), func(t *testing.T) {
 			live := withFields(t, toMap(t, created), b.Live)
-			changed := decode(t, k, b.made(t, live))
+			changed := decode(t, k, b.applyTo(t, live))
 			got := changeOf(k, changed, decode(t, k, live), b.Sub)
 			if !reflect.DeepEqual(got, b.Errors) {
 				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
@@ -127,7 +131,7 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	for i, b := range c.Warned {
 		t.Run(fmt.Sprintf("warned %d", i), func(t *testing.T) {
 			var got []string
-			obj := decode(t, k, b.made(t, c.Minimal))
+			obj := decode(t, k, b.applyTo(t, c.Minimal))
 			if k.Create.EarlyWarnings != nil {
 				got = k.Create.EarlyWarnings(obj)
 			}
@@ -140,8 +144,8 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	}
 }
 
-// made returns a copy of an object with the values of a case.
-func (b *broken) made(t *testing.T, obj map[string]any) map[string]any {
+// applyTo returns a copy of an object with the values of a case.
+func (b *broken) applyTo(t *testing.T, obj map[string]any) map[string]any {
 	set := map[string]any{}
 	maps.Copy(set, b.Set)
 	for path, n := range b.Long {
@@ -205,6 +209,7 @@ var difference = regexp.MustCompile(`(?s)\n.*| \(e\.g\. .*|\w+\.\w+\{.*\(0x.*\}:
 // long matches a text generated for a case.
 var long = regexp.MustCompile(`x{100,}`)
 
+// textsOf returns the texts of errors.
 func textsOf(errs field.ErrorList) (out []string) {
 	for _, e := range errs {
 		out = append(out, long.ReplaceAllString(difference.ReplaceAllString(e.Error(), ""), "x..."))
@@ -228,6 +233,7 @@ func toMap(t *testing.T, obj registry.Object) map[string]any {
 	return out
 }
 
+// mustYAML returns a value as YAML.
 func mustYAML(t *testing.T, v any) string {
 	t.Helper()
 	data, err := yaml.Marshal(v)
@@ -287,6 +293,7 @@ func valueAt(in any, path []string) any {
 	return in
 }
 
+// put sets the value at a path of a tree, which it returns.
 func put(in any, path []string, value any) any {
 	if len(path) == 0 {
 		return value

@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// metaOf returns metadata of an object named x.
 func metaOf(generation int64, labels, annotations map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: "x", Generation: generation, Labels: labels, Annotations: annotations}
 }
@@ -50,7 +51,7 @@ func TestGenerationOfMetadata(t *testing.T) {
 
 	slice := kinds["discovery.k8s.io/v1/endpointslices"].Parts.SpecChanged
 	if !slice(&discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, b, a)}, &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, a)}) {
-		t.Error("labels of an endpoint slice: got the same generation")
+		t.Error("SpecChanged of an endpoint slice with other labels = false, want true")
 	}
 	class := &schedulingv1.PriorityClass{ObjectMeta: metaOf(7, nil, nil)}
 	kinds["scheduling.k8s.io/v1/priorityclasses"].Create.Prepare(class)
@@ -59,6 +60,7 @@ func TestGenerationOfMetadata(t *testing.T) {
 	}
 }
 
+// TestEndpointSliceTopology checks that only existing endpoints keep the deprecated topology.
 func TestEndpointSliceTopology(t *testing.T) {
 	k := byName(t)["discovery.k8s.io/v1/endpointslices"]
 	slice := func(address string) *discoveryv1.EndpointSlice {
@@ -71,13 +73,14 @@ func TestEndpointSliceTopology(t *testing.T) {
 	same := slice("a")
 	k.Update.Prepare(same, slice("a"))
 	if created.Endpoints[0].DeprecatedTopology != nil || changed.Endpoints[0].DeprecatedTopology != nil {
-		t.Error("new endpoint: the topology was kept")
+		t.Error("new endpoint: got the deprecated topology, want none")
 	}
 	if same.Endpoints[0].DeprecatedTopology == nil {
-		t.Error("existing endpoint: the topology was dropped")
+		t.Error("existing endpoint: got no deprecated topology, want the live one")
 	}
 }
 
+// TestScale checks the scale subresources of workloads.
 func TestScale(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}
 	objects := map[string]registry.Object{
@@ -103,6 +106,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
+// TestStatusViews checks which metadata a write of the status may change.
 func TestStatusViews(t *testing.T) {
 	kinds := byName(t)
 	view := func(name string) func(obj, old registry.Object) {
@@ -133,6 +137,7 @@ func TestStatusViews(t *testing.T) {
 	}
 }
 
+// TestCertificateSigningRequests checks what each path of a request can change.
 func TestCertificateSigningRequests(t *testing.T) {
 	k := byName(t)["certificates.k8s.io/v1/certificatesigningrequests"]
 	type request = certificatesv1.CertificateSigningRequest
@@ -172,7 +177,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 			Conditions: []certificatesv1.CertificateSigningRequestCondition{condition(certificatesv1.CertificateApproved, "new", 0), condition("Other", "new", 0)}}}
 		k.Subresource("approval").Prepare(r, live)
 		if string(r.Status.Certificate) != "c" || len(r.Status.Conditions) != 2 || r.Status.Conditions[0].Reason != "new" {
-			t.Errorf("got status %+v", r.Status)
+			t.Errorf("got status %+v, want the live certificate and the two sent conditions", r.Status)
 		}
 		if at := r.Status.Conditions[0].LastTransitionTime; !at.Equal(&live.Status.Conditions[0].LastTransitionTime) {
 			t.Errorf("got transition time %v, want the live one", at)
@@ -183,7 +188,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 			}
 		}
 		if live.Status.Conditions[0].Reason != "old" {
-			t.Error("the live object was modified")
+			t.Error("got a modified live object, want it unchanged")
 		}
 	})
 
@@ -201,7 +206,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 		}
 		// Validation rejects the added denial.
 		if !slices.Equal(reasons, []string{"sent", "live", "sent"}) || string(r.Status.Certificate) != "c" {
-			t.Errorf("got status %+v", r.Status)
+			t.Errorf("got status %+v, want the sent certificate and conditions, except for the live approval", r.Status)
 		}
 	})
 }

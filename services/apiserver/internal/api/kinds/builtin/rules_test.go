@@ -76,6 +76,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestSelectableLabels checks the selectable fields of each kind, without those of metadata.
 func TestSelectableLabels(t *testing.T) {
 	want := map[string]string{
 		"jobs":                       "status.successful",
@@ -125,6 +126,8 @@ func TestRulesHoldForRandomObjects(t *testing.T) {
 	}
 }
 
+// exercise calls the rules of a kind with two objects, and checks that defaults and conversions are
+// consistent.
 func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 	t.Helper()
 	clone := func() registry.Object { return obj.DeepCopyObject().(registry.Object) }
@@ -133,7 +136,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		once := clone()
 		k.Default(obj)
 		if !equality.Semantic.DeepEqual(once, obj) {
-			t.Errorf("%s: defaulting twice changed the object", k.Kind)
+			t.Errorf("%s: got a change by the second Default, want none", k.Kind)
 		}
 	}
 	if k.Create.Prepare != nil {
@@ -162,7 +165,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		switch cell := c.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:
-			t.Errorf("%s: cell %s: got type %T", k.Kind, c.Name, cell)
+			t.Errorf("%s: cell %s: got type %T, want string, int64, bool or registry.Age", k.Kind, c.Name, cell)
 		}
 	}
 	if k.Stored.ToStored != nil {
@@ -172,10 +175,10 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 			_, err = k.Stored.FromStored(stored)
 		}
 		if err != nil {
-			t.Errorf("%s: conversion: %v", k.Kind, err)
+			t.Errorf("%s: conversion to the stored form and back = %v, want no error", k.Kind, err)
 		}
 		if !equality.Semantic.DeepEqual(before, obj) {
-			t.Errorf("%s: the conversion modified its source", k.Kind)
+			t.Errorf("%s: got a modified source of the conversion, want it unchanged", k.Kind)
 		}
 	}
 	for _, s := range k.Subresources {
@@ -191,6 +194,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 	}
 }
 
+// exerciseScale calls the functions of a scale subresource.
 func exerciseScale(t *testing.T, k *registry.Kind, s *registry.Subresource, obj registry.Object) {
 	t.Helper()
 	s.Scale.Status(obj)
@@ -216,13 +220,13 @@ func TestViewsKeepSpecAndLiveObject(t *testing.T) {
 				before := old.DeepCopyObject()
 				s.Prepare(obj, old)
 				if !equality.Semantic.DeepEqual(before, old) {
-					t.Error("the live object was modified")
+					t.Error("got a modified live object, want it unchanged")
 				}
 				if got, want := part(obj, "Spec"), part(old, "Spec"); !equality.Semantic.DeepEqual(got, want) {
 					t.Errorf("got spec\n%+v, want\n%+v", got, want)
 				}
 				if got, old := part(obj, "Status"), part(old, "Status"); equality.Semantic.DeepEqual(got, old) {
-					t.Error("got the old status")
+					t.Error("got the status of the live object, want the sent one")
 				}
 			})
 		}
@@ -255,20 +259,20 @@ func TestParts(t *testing.T) {
 			if p.CopySpec != nil {
 				p.CopySpec(obj, old)
 				if p.SpecChanged(obj, old) || obj.GetName() == old.GetName() {
-					t.Error("got another spec after the copy")
+					t.Error("CopySpec: got another spec or name, want the same spec and the own name")
 				}
 			}
 			if p.CopyStatus != nil {
 				if equality.Semantic.DeepEqual(part(obj, "Status"), part(old, "Status")) {
-					t.Error("the copy of the spec contains the status")
+					t.Error("CopySpec: got the status of the source, want the own one")
 				}
 				p.CopyStatus(obj, old)
 				if !equality.Semantic.DeepEqual(part(obj, "Status"), part(old, "Status")) {
-					t.Error("got another status after the copy")
+					t.Error("CopyStatus: got another status, want that of the source")
 				}
 				p.CopyStatus(obj, nil)
 				if !equality.Semantic.DeepEqual(part(obj, "Status"), part(k.New().(registry.Object), "Status")) {
-					t.Error("got a status after clearing it")
+					t.Error("CopyStatus(nil): got a status, want an empty one")
 				}
 			}
 		})

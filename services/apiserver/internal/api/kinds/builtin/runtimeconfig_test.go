@@ -11,6 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// TestRuntimeConfig checks which resources each configuration serves, and the errors of invalid
+// ones.
 func TestRuntimeConfig(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -49,7 +51,7 @@ func TestRuntimeConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		if errs := c.Validate(all); len(errs) > 0 {
-			t.Errorf("%s: got %v", config, errs)
+			t.Errorf("%s: Validate = %v, want no errors", config, errs)
 		}
 		serves, err := builtin.Emulation{Minor: version.MinorNumber}.Serves(all, c, func(*registry.Kind) bool { return true })
 		if err != nil {
@@ -87,11 +89,13 @@ func TestRuntimeConfig(t *testing.T) {
 		var c builtin.RuntimeConfig
 		_ = c.Set(config)
 		if errs := c.Validate(all); len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
-			t.Errorf("%s: got %v, want %s", config, errs, want)
+			t.Errorf("%s: Validate = %v, want one error that contains %s", config, errs, want)
 		}
 	}
 }
 
+// TestRuntimeConfigAcceptsUnservedVersions checks that the versions in command lines of older
+// clusters are accepted.
 func TestRuntimeConfigAcceptsUnservedVersions(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -111,12 +115,14 @@ func TestRuntimeConfigAcceptsUnservedVersions(t *testing.T) {
 				t.Fatal(err)
 			}
 			if errs := c.Validate(all); len(errs) != 0 {
-				t.Errorf("%s%s: %v", gv, suffix, errs)
+				t.Errorf("%s%s: Validate = %v, want no errors", gv, suffix, errs)
 			}
 		}
 	}
 }
 
+// FuzzRuntimeConfig checks that no configuration causes a panic, and that valid ones are encoded as
+// they were decoded.
 func FuzzRuntimeConfig(f *testing.F) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -135,7 +141,7 @@ func FuzzRuntimeConfig(f *testing.F) {
 		}
 		var again builtin.RuntimeConfig
 		if valid && (again.Set(c.String()) != nil || again.String() != c.String()) {
-			t.Errorf("%q: encoded as %q, decoded as %q", text, c.String(), again.String())
+			t.Errorf("%q: got %q after encoding and decoding, want %q", text, again.String(), c.String())
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// TestTrafficDistributionDependsOnGate checks that the values of the field depend on the feature
+// gate.
 func TestTrafficDistributionDependsOnGate(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		g := features.New()

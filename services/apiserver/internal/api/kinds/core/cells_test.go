@@ -21,11 +21,13 @@ func cellText(c any) string {
 	return fmt.Sprint(c)
 }
 
+// cellTest is an object with the expected text of some cells.
 type cellTest struct {
 	name, resource, object string
 	want                   map[string]string
 }
 
+// runCells checks the cells of objects.
 func runCells(t *testing.T, tests []cellTest) {
 	t.Helper()
 	for _, test := range tests {
@@ -41,6 +43,7 @@ func runCells(t *testing.T, tests []cellTest) {
 	}
 }
 
+// TestNodeCells checks the cells of nodes.
 func TestNodeCells(t *testing.T) {
 	runCells(t, []cellTest{
 		{name: "bare", resource: "nodes", object: "metadata: {name: a}", want: map[string]string{
@@ -68,6 +71,7 @@ status:
 	})
 }
 
+// TestServiceCells checks the cells of services.
 func TestServiceCells(t *testing.T) {
 	runCells(t, []cellTest{
 		{name: "cluster IP", resource: "services", object: "spec: {type: ClusterIP, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, 'fd00::1'], ports: [{port: 80, protocol: TCP}, {port: 53, protocol: UDP}], selector: {b: '2', a: '1'}}",
@@ -92,6 +96,7 @@ func TestServiceCells(t *testing.T) {
 	})
 }
 
+// TestVolumeCells checks the cells of volumes and claims.
 func TestVolumeCells(t *testing.T) {
 	runCells(t, []cellTest{
 		{name: "bound", resource: "persistentvolumes", object: `
@@ -116,6 +121,7 @@ status: {phase: Bound, capacity: {storage: 5Gi}, accessModes: [ReadWriteOnce]}`,
 	})
 }
 
+// TestEventCells checks the cells of events of both styles.
 func TestEventCells(t *testing.T) {
 	runCells(t, []cellTest{
 		{name: "without times", resource: "events", object: `
@@ -141,6 +147,7 @@ count: 1`,
 	})
 }
 
+// TestOtherCells checks the cells of the other kinds.
 func TestOtherCells(t *testing.T) {
 	runCells(t, []cellTest{
 		{name: "data and binary data", resource: "configmaps", object: "data: {a: b, c: d}\nbinaryData: {b: AAEC}",
@@ -173,6 +180,7 @@ func TestOtherCells(t *testing.T) {
 	})
 }
 
+// TestPodCells checks the cells of pods, above all their status.
 func TestPodCells(t *testing.T) {
 	const spec = "spec: {containers: [{name: a}, {name: b}], initContainers: [{name: i}, {name: s, restartPolicy: Always}]}\n"
 	const two = "spec: {containers: [{name: a}, {name: b}]}\n"
@@ -267,6 +275,7 @@ func TestPodCells(t *testing.T) {
 	})
 }
 
+// TestPodRowConditions checks the conditions of the row of a pod.
 func TestPodRowConditions(t *testing.T) {
 	k := kindOf(t, "pods")
 	for phase, want := range map[string]string{

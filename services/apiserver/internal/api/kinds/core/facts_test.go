@@ -21,6 +21,7 @@ import (
 //go:embed testdata/*.json
 var facts embed.FS
 
+// readFacts decodes a file of facts.
 func readFacts[T any](t *testing.T, name string) T {
 	t.Helper()
 	data, err := facts.ReadFile("testdata/" + name)
@@ -34,6 +35,7 @@ func readFacts[T any](t *testing.T, name string) T {
 	return out
 }
 
+// kindOf returns the kind of a resource of the core group.
 func kindOf(t *testing.T, resource string) *registry.Kind {
 	t.Helper()
 	for _, k := range core.Kinds(registry.Settings{}) {
@@ -45,12 +47,14 @@ func kindOf(t *testing.T, resource string) *registry.Kind {
 	return nil
 }
 
+// resourceFact describes a resource in the facts.
 type resourceFact struct {
 	Resource, Singular, Kind, Scope string
 	Verbs, ShortNames, Categories   []string
 	Subresources                    []subresourceFact
 }
 
+// subresourceFact describes a subresource in the facts.
 type subresourceFact struct {
 	Name, Kind, Group, Version string
 	Verbs                      []string
@@ -74,6 +78,7 @@ func factOf(k *registry.Kind) resourceFact {
 	return f
 }
 
+// TestResources checks that names, verbs and subresources are those of Kubernetes.
 func TestResources(t *testing.T) {
 	want := readFacts[[]resourceFact](t, "resources.json")
 	kinds := core.Kinds(registry.Settings{})
@@ -92,6 +97,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// emptyForNil replaces nil lists by empty ones.
 func emptyForNil(f resourceFact) resourceFact {
 	f.ShortNames = append([]string{}, f.ShortNames...)
 	f.Categories = append([]string{}, f.Categories...)
@@ -99,6 +105,7 @@ func emptyForNil(f resourceFact) resourceFact {
 	return f
 }
 
+// TestCatalog checks the keys and the stored forms of the kinds.
 func TestCatalog(t *testing.T) {
 	catalog, err := registry.NewCatalog([]registry.Group{{Versions: []string{"v1"}}}, core.Kinds(registry.Settings{}))
 	if err != nil {
@@ -202,6 +209,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestSelectableLabels checks the selectable fields of each kind.
 func TestSelectableLabels(t *testing.T) {
 	want := map[string]string{
 		"events":                 "involvedObject.kind involvedObject.namespace involvedObject.name involvedObject.uid involvedObject.apiVersion involvedObject.resourceVersion involvedObject.fieldPath reason reportingComponent source type",
@@ -223,6 +231,7 @@ func TestSelectableLabels(t *testing.T) {
 	}
 }
 
+// TestColumns checks the columns of tables and their descriptions.
 func TestColumns(t *testing.T) {
 	want := readFacts[map[string][][]any](t, "table-columns.json")
 	described := readFacts[map[string]map[string]string](t, "column-descriptions.json")

@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
+// equalObjects reports whether two objects are semantically equal.
 func equalObjects(a, b runtime.Object) bool { return equality.Semantic.DeepEqual(a, b) }
 
 // partOf returns the field of an object with a Go name.
@@ -31,6 +32,7 @@ func parse(t *testing.T, k *registry.Kind, text string) registry.Object {
 	return o.(registry.Object)
 }
 
+// texts returns the texts of errors, one per line.
 func texts(errs field.ErrorList) string {
 	out := make([]string, len(errs))
 	for i, e := range errs {

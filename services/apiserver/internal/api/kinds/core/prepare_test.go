@@ -9,6 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// TestPodGracePeriod checks the grace period of the deletion of a pod.
 func TestPodGracePeriod(t *testing.T) {
 	k := kindOf(t, "pods")
 	n := func(v int64) *int64 { return &v }
@@ -34,6 +35,7 @@ func TestPodGracePeriod(t *testing.T) {
 	}
 }
 
+// TestPodCreate checks the fields that creation resets.
 func TestPodCreate(t *testing.T) {
 	k := kindOf(t, "pods")
 	for _, test := range []struct{ name, spec, qos string }{
@@ -66,6 +68,7 @@ func TestPodCreate(t *testing.T) {
 	}
 }
 
+// TestPodSubresources checks which fields each subresource of pods can change.
 func TestPodSubresources(t *testing.T) {
 	k := kindOf(t, "pods")
 	live := func() *corev1.Pod {
@@ -113,6 +116,8 @@ status: {phase: Failed}`).(*corev1.Pod)
 	}
 }
 
+// TestVolumePhases checks the phase of a new volume, and the time that is recorded for a change of
+// the phase.
 func TestVolumePhases(t *testing.T) {
 	k := kindOf(t, "persistentvolumes")
 	v := parse(t, k, "metadata: {name: v}\nstatus: {phase: Bound}").(*corev1.PersistentVolume)
@@ -151,6 +156,7 @@ func TestVolumePhases(t *testing.T) {
 	}
 }
 
+// TestClaimDataSources checks that each field of the data source is copied to the other one.
 func TestClaimDataSources(t *testing.T) {
 	k := kindOf(t, "persistentvolumeclaims")
 	for _, test := range []struct {
@@ -179,6 +185,7 @@ func TestClaimDataSources(t *testing.T) {
 	}
 }
 
+// TestServiceAccountReferences checks that references of service accounts keep only their names.
 func TestServiceAccountReferences(t *testing.T) {
 	k := kindOf(t, "serviceaccounts")
 	a := parse(t, k, "secrets: [{name: s, namespace: elsewhere, kind: Secret}]").(*corev1.ServiceAccount)
@@ -192,6 +199,7 @@ func TestServiceAccountReferences(t *testing.T) {
 	}
 }
 
+// TestLimitRangeName checks that a limit range without a name gets one.
 func TestLimitRangeName(t *testing.T) {
 	k := kindOf(t, "limitranges")
 	unnamed, named := &corev1.LimitRange{}, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
@@ -202,6 +210,7 @@ func TestLimitRangeName(t *testing.T) {
 	}
 }
 
+// TestScale checks the scale subresource of replication controllers.
 func TestScale(t *testing.T) {
 	k := kindOf(t, "replicationcontrollers")
 	rc := parse(t, k, "spec: {replicas: 3, selector: {a: b, c: d}}\nstatus: {replicas: 2}").(*corev1.ReplicationController)
@@ -221,6 +230,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
+// TestEventSourceField checks the selectable field source of events.
 func TestEventSourceField(t *testing.T) {
 	k := kindOf(t, "events")
 	for object, want := range map[string]string{

@@ -30,6 +30,7 @@ func TestRulesHoldForRandomObjects(t *testing.T) {
 	}
 }
 
+// exercise calls the rules of a kind with two objects, and checks that defaults are consistent.
 func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 	t.Helper()
 	if k.Default != nil {

@@ -89,6 +89,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+// TestCreateEvents checks the errors of new and changed events.
 func TestCreateEvents(t *testing.T) {
 	const whole = "{name: a, namespace: ns}\ninvolvedObject: {namespace: ns}\n"
 	const stamped = "eventTime: '2024-05-06T07:08:09.123456Z'\nreportingComponent: example.com/c\nreportingInstance: i\naction: Kill\nreason: Killed\n"
@@ -182,6 +183,7 @@ func TestSizeLimit(t *testing.T) {
 	}
 }
 
+// TestUpdate checks which changes of objects are rejected.
 func TestUpdate(t *testing.T) {
 	const locked = "Forbidden: field is immutable when `immutable` is set"
 	for _, test := range []struct{ name, resource, live, changed, want string }{
@@ -227,6 +229,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// TestSecretData checks that stringData is merged into data.
 func TestSecretData(t *testing.T) {
 	k := kindOf(t, "secrets")
 	s := parse(t, k, "metadata: {name: s, namespace: ns}\ndata: {k: b2xk, l: bA==}\nstringData: {k: new}").(*corev1.Secret)
@@ -236,6 +239,7 @@ func TestSecretData(t *testing.T) {
 	}
 }
 
+// TestWarnings checks the warnings of new and changed objects.
 func TestWarnings(t *testing.T) {
 	const marked = "metadata: {name: a, namespace: ns, annotations: {kubernetes.io/enforce-mountable-secrets: 'true'}}"
 	const deprecated = "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
@@ -271,6 +275,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// TestNamespaceLife checks what creation, update and finalization of a namespace can change.
 func TestNamespaceLife(t *testing.T) {
 	k := kindOf(t, "namespaces")
 	n := parse(t, k, `
@@ -309,6 +314,7 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 	}
 }
 
+// equalSpecs reports whether a namespace has a spec.
 func equalSpecs(n *corev1.Namespace, want corev1.NamespaceSpec) bool {
 	if len(n.Spec.Finalizers) != len(want.Finalizers) {
 		return false
@@ -321,6 +327,7 @@ func equalSpecs(n *corev1.Namespace, want corev1.NamespaceSpec) bool {
 	return true
 }
 
+// TestNamespacePhase checks that the phase must agree with the deletion timestamp.
 func TestNamespacePhase(t *testing.T) {
 	k := kindOf(t, "namespaces")
 	for _, test := range []struct{ object, want string }{

@@ -13,8 +13,10 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// event returns the kind of the group events.k8s.io.
 func event() *registry.Kind { return events.Kinds()[0] }
 
+// convert converts an event between its versions.
 func convert[T registry.Object](t *testing.T, f func(registry.Object) (registry.Object, error), o registry.Object) T {
 	t.Helper()
 	out, err := f(o)
@@ -24,6 +26,7 @@ func convert[T registry.Object](t *testing.T, f func(registry.Object) (registry.
 	return out.(T)
 }
 
+// filler generates random events.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.2).NumElements(1, 3).Funcs(func(m *metav1.TypeMeta, _ randfill.Continue) {})
 }

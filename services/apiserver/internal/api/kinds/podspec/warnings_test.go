@@ -19,6 +19,8 @@ func TestWarningsAreBounded(t *testing.T) {
 	}
 }
 
+// TestOverlappingFilesCauseWarnings checks the warnings about files of volumes with equal or nested
+// paths.
 func TestOverlappingFilesCauseWarnings(t *testing.T) {
 	items := func(paths ...string) (items []corev1.KeyToPath) {
 		for _, p := range paths {

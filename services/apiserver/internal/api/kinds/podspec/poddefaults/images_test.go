@@ -9,6 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 )
 
+// TestPullPolicy checks the default pull policy of images with and without tags.
 func TestPullPolicy(t *testing.T) {
 	digest := "@sha256:" + strings.Repeat("0123456789abcdef", 4)
 	for image, want := range map[string]corev1.PullPolicy{
