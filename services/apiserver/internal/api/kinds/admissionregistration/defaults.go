@@ -15,6 +15,7 @@ const (
 	webhookPort = 443
 )
 
+// defaultMutatingWebhooks sets the defaults of a configuration.
 func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		h := &c.Webhooks[i]
@@ -29,6 +30,7 @@ func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
 	}
 }
 
+// defaultValidatingWebhooks sets the defaults of a configuration.
 func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		h := &c.Webhooks[i]
@@ -42,12 +44,14 @@ func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
 	}
 }
 
+// defaultClient sets the default port of a service.
 func defaultClient(c *admissionv1.WebhookClientConfig) {
 	if c.Service != nil {
 		declare.SetDefaultPtr(&c.Service.Port, webhookPort)
 	}
 }
 
+// defaultRules sets the default scope of rules.
 func defaultRules(rules []admissionv1.RuleWithOperations) {
 	for i := range rules {
 		declare.SetDefaultPtr(&rules[i].Scope, admissionv1.AllScopes)
@@ -71,6 +75,7 @@ func defaultMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) {
 	}
 }
 
+// defaultAlphaMatch is defaultMatch for the alpha version.
 func defaultAlphaMatch(m *alphav1.MatchResources) {
 	if m == nil {
 		return
@@ -89,6 +94,7 @@ func defaultPolicyBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) {
 	defaultMatch(b.Spec.MatchResources)
 }
 
+// defaultMatch sets the defaults of match resources, which may be nil.
 func defaultMatch(m *admissionv1.MatchResources) {
 	if m == nil {
 		return

@@ -17,6 +17,7 @@ type hook struct {
 	reinvocation *admissionv1.ReinvocationPolicyType
 }
 
+// mutatingHooks returns the webhooks of a configuration.
 func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []hook {
 	hooks := make([]hook, len(c.Webhooks))
 	for i := range c.Webhooks {
@@ -30,6 +31,7 @@ func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []hook {
 	return hooks
 }
 
+// validatingHooks returns the webhooks of a configuration.
 func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []hook {
 	hooks := make([]hook, len(c.Webhooks))
 	for i := range c.Webhooks {
@@ -62,6 +64,7 @@ func toleratedViolations(hooks, old []hook) tolerated {
 	return t
 }
 
+// validateWebhooks validates the webhooks of a configuration, except for the tolerated violations.
 func validateWebhooks(fld validate.Field, hooks []hook, may tolerated, compile compiler) {
 	compile = compile.forObject()
 	names := validate.Set[string]{}
@@ -74,6 +77,7 @@ func validateWebhooks(fld validate.Field, hooks []hook, may tolerated, compile c
 	})
 }
 
+// validateWebhook validates one webhook. The caller validates what depends on the other ones.
 func validateWebhook(fld validate.Field, h *hook, may tolerated, compile compiler) {
 	const longest = 30
 	fld.Add(content.IsFullyQualifiedName(fld.Child("name").FieldPath(), h.Name)...)
@@ -92,6 +96,7 @@ func validateWebhook(fld validate.Field, h *hook, may tolerated, compile compile
 	}
 }
 
+// validateClientConfig requires either a URL or a service.
 func validateClientConfig(fld validate.Field, c *admissionv1.WebhookClientConfig) {
 	client := fld.Child("clientConfig")
 	switch s := c.Service; {
@@ -110,6 +115,7 @@ func hasNoSideEffects(s admissionv1.SideEffectClass) bool {
 	return s == admissionv1.SideEffectClassNone || s == admissionv1.SideEffectClassNoneOnDryRun
 }
 
+// validateSideEffects requires a class without side effects, or any class if any is set.
 func validateSideEffects(fld validate.Field, s *admissionv1.SideEffectClass, any bool) {
 	classes := []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun}
 	if any {
@@ -138,6 +144,8 @@ func isSupportedVersion(versions []string) bool {
 	return false
 }
 
+// validateReviewVersions requires distinct versions. At least one must be supported, unless any is
+// set.
 func validateReviewVersions(fld validate.Field, versions []string, any bool) {
 	if len(versions) == 0 {
 		fld.Required("admissionReviewVersions", "must specify one of "+reviewVersions)

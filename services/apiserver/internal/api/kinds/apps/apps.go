@@ -86,7 +86,7 @@ func requireMatchingSelector(fld validate.Field, s *metav1.LabelSelector, t *cor
 func validateReplicaTemplate(fld validate.Field, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
 	validateSelector(fld, s, "deployment")
 	if requireMatchingSelector(fld, s, t, "invalid label selector") {
-		rules.ReplicatedTemplate(fld.Child("template"), t, old, "ReplicaSet")
+		rules.ValidateReplicatedTemplate(fld.Child("template"), t, old, "ReplicaSet")
 	}
 }
 

@@ -112,7 +112,7 @@ func validateDaemonSet(fld validate.Field, rules *podspec.Rules, s *appsv1.Daemo
 	if s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) == 0 {
 		fld.Invalid("selector", *s.Selector, "empty selector is invalid for daemonset")
 	}
-	rules.ReplicatedTemplate(fld.Child("template"), &s.Template, old, "DaemonSet")
+	rules.ValidateReplicatedTemplate(fld.Child("template"), &s.Template, old, "DaemonSet")
 	fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds))
 	switch strategy := &s.UpdateStrategy; strategy.Type {
 	case appsv1.OnDeleteDaemonSetStrategyType:

@@ -154,7 +154,7 @@ func validateStatefulSet(fld validate.Field, rules *podspec.Rules, s *appsv1.Sta
 	validateSelector(fld, s.Selector, "statefulset")
 	if requireMatchingSelector(fld, s.Selector, &s.Template, "") {
 		// Mounts of the template may refer to the set's claim templates.
-		rules.TemplateMeta(fld.Child("template"), &s.Template, old)
+		rules.ValidateTemplateMeta(fld.Child("template"), &s.Template, old)
 	}
 	pods := fld.Child("template", "spec")
 	validate.OneOf(pods, "restartPolicy", s.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)

@@ -174,9 +174,9 @@ func validateContainerMetric(fld validate.Field, m *autoscalingv2.ContainerResou
 		if faults := validate.QualifiedName(string(m.Name)); len(faults) > 0 {
 			name.InvalidMessages("", string(m.Name), faults) // quoted, unlike the other messages
 		} else {
-			podspec.ResourceName(name, m.Name)
+			podspec.ValidateResourceName(name, m.Name)
 		}
-		podspec.CheckContainerResource(name, m.Name)
+		podspec.ValidateContainerResource(name, m.Name)
 	}
 	if m.Container == "" {
 		fld.Required("container", "must specify a container")

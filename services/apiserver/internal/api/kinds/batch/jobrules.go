@@ -110,7 +110,7 @@ func validateJobParts(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSp
 	} else {
 		validate.OptionalOneOf(fld, "podReplacementPolicy", p, batchv1.Failed, batchv1.TerminatingOrFailed)
 	}
-	rules.Template(fld.Child("template"), &s.Template, old)
+	rules.ValidateTemplate(fld.Child("template"), &s.Template, old)
 	validateRestartPolicy(fld.Child("template", "spec"), s)
 }
 

@@ -98,10 +98,10 @@ func Everything(s registry.Settings) (*registry.Catalog, error) {
 	for i, m := range all {
 		groups[i] = m.Group
 	}
-	coreFirst := slices.IndexFunc(all, func(m member) bool { return m.Name == "" })
-	kinds := all[coreFirst].kinds()
+	coreIndex := slices.IndexFunc(all, func(m member) bool { return m.Name == "" })
+	kinds := all[coreIndex].kinds()
 	for i, m := range all {
-		if i != coreFirst {
+		if i != coreIndex {
 			kinds = append(kinds, m.kinds()...)
 		}
 	}

@@ -164,15 +164,15 @@ func (c RuntimeConfig) Serves(k *registry.Kind) bool {
 	version, resource := -1, -1 // values of the narrower keys: -1 none, 0 off, 1 on
 	for key := range c {
 		v, _ := c.lookup(key)
-		said := 0
+		setting := 0
 		if v {
-			said = 1
+			setting = 1
 		}
 		switch groupKey(key) {
 		case k.Group + "/" + k.Version:
-			version = said
+			version = setting
 		case k.Group + "/" + k.Version + "/" + k.Resource:
-			resource = said
+			resource = setting
 		}
 	}
 	if version >= 0 {

@@ -13,7 +13,7 @@ import (
 // Fields that have always accepted non-canonical addresses and ranges, by kind. The gate
 // StrictIPCIDRValidation rejects such values if they are new (KEP-4858).
 var (
-	oddAddresses = map[string][]string{
+	legacyAddressFields = map[string][]string{
 		"/pods":                           append(podPaths("spec"), "status.podIPs[].ip", "status.hostIPs[].ip"),
 		"/podtemplates":                   podPaths("template.spec"),
 		"/replicationcontrollers":         podPaths("spec.template.spec"),
@@ -28,7 +28,7 @@ var (
 		"discovery.k8s.io/endpointslices": {"endpoints[].addresses[]"},
 		"networking.k8s.io/ingresses":     {"status.loadBalancer.ingress[].ip"},
 	}
-	oddRanges = map[string][]string{
+	legacyRangeFields = map[string][]string{
 		"/services": {"spec.loadBalancerSourceRanges[]"},
 		"/nodes":    {"spec.podCIDRs[]"},
 		"networking.k8s.io/networkpolicies": {
@@ -46,35 +46,37 @@ func podPaths(spec string) []string {
 // requireCanonicalValues makes a kind reject non-canonical values.
 func requireCanonicalValues(k *registry.Kind) {
 	name := k.Group + "/" + k.Resource
-	if oddAddresses[name] == nil && oddRanges[name] == nil {
+	if legacyAddressFields[name] == nil && legacyRangeFields[name] == nil {
 		return
 	}
-	changed := func(rules func(obj, old registry.Object) field.ErrorList) func(obj, old registry.Object) field.ErrorList {
+	withCanonicalRule := func(rules func(obj, old registry.Object) field.ErrorList) func(obj, old registry.Object) field.ErrorList {
 		if rules == nil {
 			return nil
 		}
 		return func(obj, old registry.Object) field.ErrorList {
-			return append(rules(obj, old), oddWritings(name, obj, old)...)
+			return append(rules(obj, old), nonCanonicalErrors(name, obj, old)...)
 		}
 	}
 	if create := k.Create.Validate; create != nil {
-		k.Create.Validate = func(obj registry.Object) field.ErrorList { return append(create(obj), oddWritings(name, obj, nil)...) }
+		k.Create.Validate = func(obj registry.Object) field.ErrorList {
+			return append(create(obj), nonCanonicalErrors(name, obj, nil)...)
+		}
 	}
-	k.Update.Validate = changed(k.Update.Validate)
+	k.Update.Validate = withCanonicalRule(k.Update.Validate)
 	for i := range k.Subresources {
-		k.Subresources[i].ValidateUpdate = changed(k.Subresources[i].ValidateUpdate)
+		k.Subresources[i].ValidateUpdate = withCanonicalRule(k.Subresources[i].ValidateUpdate)
 	}
 }
 
-// oddWritings returns errors for the non-canonical values of an object that the old one does not
-// have in the same field. The kind's own rules reject values that are invalid altogether.
-func oddWritings(name string, obj, old registry.Object) (errs field.ErrorList) {
+// nonCanonicalErrors returns errors for the non-canonical values of an object that the old one does
+// not have in the same field. The kind's own rules reject values that are invalid altogether.
+func nonCanonicalErrors(name string, obj, old registry.Object) (errs field.ErrorList) {
 	now, before := fieldsOf(obj), fieldsOf(old)
 	check := func(paths []string, valid func(at *field.Path, value string, strict bool, old []string) field.ErrorList) {
 		for _, path := range paths {
 			var known []string
-			texts(before, strings.Split(path, "."), nil, func(_ *field.Path, value string) { known = append(known, value) })
-			texts(now, strings.Split(path, "."), nil, func(at *field.Path, value string) {
+			visitTexts(before, strings.Split(path, "."), nil, func(_ *field.Path, value string) { known = append(known, value) })
+			visitTexts(now, strings.Split(path, "."), nil, func(at *field.Path, value string) {
 				value = strings.TrimSpace(value)
 				if len(valid(at, value, false, nil)) == 0 {
 					errs = append(errs, valid(at, value, true, known)...)
@@ -82,8 +84,8 @@ func oddWritings(name string, obj, old registry.Object) (errs field.ErrorList) {
 			})
 		}
 	}
-	check(oddAddresses[name], content.IsValidIPForLegacyField)
-	check(oddRanges[name], content.IsValidCIDRForLegacyField)
+	check(legacyAddressFields[name], content.IsValidIPForLegacyField)
+	check(legacyRangeFields[name], content.IsValidCIDRForLegacyField)
 	return errs
 }
 
@@ -99,8 +101,8 @@ func fieldsOf(obj registry.Object) map[string]any {
 	return out
 }
 
-// texts calls found with the strings at a path, in which [] matches every element of a list.
-func texts(in any, path []string, at *field.Path, found func(at *field.Path, value string)) {
+// visitTexts calls found with the strings at a path, in which [] matches every element of a list.
+func visitTexts(in any, path []string, at *field.Path, found func(at *field.Path, value string)) {
 	if len(path) == 0 {
 		if s, ok := in.(string); ok && s != "" && s != "None" {
 			found(at, s)
@@ -110,11 +112,11 @@ func texts(in any, path []string, at *field.Path, found func(at *field.Path, val
 	m, _ := in.(map[string]any)
 	name, isList := strings.CutSuffix(path[0], "[]")
 	if !isList {
-		texts(m[name], path[1:], at.Child(name), found)
+		visitTexts(m[name], path[1:], at.Child(name), found)
 		return
 	}
 	list, _ := m[name].([]any)
 	for i, item := range list {
-		texts(item, path[1:], at.Child(name).Index(i), found)
+		visitTexts(item, path[1:], at.Child(name).Index(i), found)
 	}
 }

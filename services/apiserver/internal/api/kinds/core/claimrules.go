@@ -128,7 +128,7 @@ func validateClaimStatus(fld validate.Field, c, _ *corev1.PersistentVolumeClaim)
 func validateClaimResource(fld validate.Field, path string, name corev1.ResourceName) {
 	before := fld.ErrorCount()
 	fld.CheckText(path, string(name), validate.QualifiedName)
-	if fld.ErrorCount() == before && name != corev1.ResourceStorage && podspec.Native(name) {
+	if fld.ErrorCount() == before && name != corev1.ResourceStorage && podspec.IsNative(name) {
 		fld.Add(field.NotSupported(fld.Child(path).FieldPath(), string(name), []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 }

@@ -79,7 +79,7 @@ func validateSubset(fld validate.Field, s *corev1.EndpointSubset) {
 		fld.CheckOptionalText("name", p.Name, validate.DNSLabel)
 		fld.RequireSet("name", p.Name != "" || len(s.Ports) == 1)
 		fld.CheckPort("port", p.Port)
-		podspec.Protocol(fld, p.Protocol)
+		podspec.ValidateProtocol(fld, p.Protocol)
 		if p.AppProtocol != nil {
 			fld.CheckText("appProtocol", *p.AppProtocol, validate.QualifiedName)
 		}

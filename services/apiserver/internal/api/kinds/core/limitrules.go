@@ -43,9 +43,9 @@ func validateLimitItem(fld validate.Field, item *corev1.LimitRangeItem) {
 		validate.EachQuantity(fld, list, quantities, func(fld validate.Field, name corev1.ResourceName, _ validate.Quantity) {
 			resources.Add(name)
 			if item.Type == corev1.LimitTypePod || item.Type == corev1.LimitTypeContainer {
-				podspec.ContainerResourceName(fld, name)
+				podspec.ValidateContainerResourceName(fld, name)
 			} else {
-				podspec.ResourceName(fld, name)
+				podspec.ValidateResourceName(fld, name)
 			}
 		})
 	}
@@ -114,7 +114,7 @@ func validateLimitOrder(fld validate.Field, item *corev1.LimitRangeItem, name co
 			}
 		}
 	}
-	if hasLimit && hasRequest && !podspec.Overcommits(name) && limit.Cmp(request) != 0 {
+	if hasLimit && hasRequest && !podspec.CanOvercommit(name) && limit.Cmp(request) != 0 {
 		fld.Key("defaultRequest", string(name)).Invalid("", request,
 			fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name))
 	}

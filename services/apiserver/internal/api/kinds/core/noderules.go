@@ -64,7 +64,7 @@ func validateTaints(fld validate.Field, name string, taints []corev1.Taint) {
 		if msgs := validate.LabelValue(t.Value); len(msgs) > 0 {
 			fld.Invalid("value", t.Value, strings.Join(msgs, ";"))
 		}
-		podspec.TaintEffect(fld, t.Effect)
+		podspec.ValidateTaintEffect(fld, t.Effect)
 		if !seen.Add(key{t.Key, t.Effect}) {
 			fld.DuplicateWithDetail("", *t, "taints must be unique by key and effect pair")
 		}
@@ -78,7 +78,7 @@ func nodeResources(fld validate.Field, n *corev1.Node) {
 		resources corev1.ResourceList
 	}{{"capacity", n.Status.Capacity}, {"allocatable", n.Status.Allocatable}} {
 		validate.EachKey(fld.Child("status"), list.name, list.resources, func(_ validate.Field, name corev1.ResourceName, q resource.Quantity) {
-			podspec.ResourceQuantity(fld.Child("status", list.name, string(name)), name, q)
+			podspec.ValidateResourceQuantity(fld.Child("status", list.name, string(name)), name, q)
 		})
 	}
 }

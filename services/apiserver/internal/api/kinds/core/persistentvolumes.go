@@ -55,7 +55,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 			}),
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, v, old *corev1.PersistentVolume) {
 				validateVolume(fld, v)
-				volume.Rules(fld.Child("spec"), v.Name, &v.Spec)
+				volume.ValidateSpec(fld.Child("spec"), v.Name, &v.Spec)
 				validateVolumeChanges(fld, v, old)
 				validateAttributesClassChange(fld.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
 			}),
@@ -77,7 +77,7 @@ func defaultVolume(v *corev1.PersistentVolume) {
 }
 
 func validateVolume(fld validate.Field, v *corev1.PersistentVolume) {
-	volume.Rules(fld.Child("spec"), v.Name, &v.Spec)
+	volume.ValidateSpec(fld.Child("spec"), v.Name, &v.Spec)
 	s := &v.Spec
 	// Mount options have their own field; the annotation is valid only for these types.
 	mountable := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||

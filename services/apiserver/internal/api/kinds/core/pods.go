@@ -38,7 +38,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 				rules.Drop(&p.Spec, nil)
 				preparePodCreate(p)
 			}),
-			Validate:      declare.AdaptValidation(rules.Create),
+			Validate:      declare.AdaptValidation(rules.ValidateCreate),
 			Warnings:      declare.AdaptResult(podspec.Warnings),
 			EarlyWarnings: declare.AdaptResult(podspec.AppArmorWarnings),
 		},
@@ -46,7 +46,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 			Order:      registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			Generation: true,
 			Prepare:    declare.AdaptUpdate(func(p, old *corev1.Pod) { rules.Drop(&p.Spec, &old.Spec) }),
-			Validate:   declare.AdaptUpdateValidation(rules.Update),
+			Validate:   declare.AdaptUpdateValidation(rules.ValidateUpdate),
 			// Controllers and kubelets update pods, so warnings would not be read.
 			Warnings: declare.AdaptUpdateResult(func(_, _ *corev1.Pod) []string { return nil }),
 		},
@@ -75,7 +75,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 
 func podSubresources(rules *podspec.Rules) []registry.Subresource {
 	all := everyPodSubresource(rules)
-	if rules.Resizes() {
+	if rules.CanResize() {
 		return all
 	}
 	return slices.DeleteFunc(all, func(s registry.Subresource) bool { return s.Name == "resize" })
@@ -91,7 +91,7 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 			Name: "binding", Verbs: []string{"create"}, GVK: coreKind("Binding"),
 			New: declare.New[corev1.Binding],
 		},
-		declare.WithoutTable(declare.ValidatedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers)),
+		declare.WithoutTable(declare.ValidatedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.ValidateEphemeralContainers)),
 		{
 			Name: "eviction", Verbs: []string{"create"},
 			GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"),
@@ -110,11 +110,11 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 			Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(), GVK: coreKind("PodProxyOptions"),
 			New: declare.New[corev1.PodProxyOptions],
 		},
-		declare.WithoutTable(declare.ValidatedView("resize", "Pod", prepareResize, rules.Resize)),
+		declare.WithoutTable(declare.ValidatedView("resize", "Pod", prepareResize, rules.ValidateResize)),
 		declare.WithWarnings(declare.WithResetFields(declare.ValidatedView("status", "Pod", func(p, old *corev1.Pod) {
 			preparePodStatus(p, old)
 			rules.DropStatus(p, old)
-		}, rules.Status), "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), podspec.StatusWarnings),
+		}, rules.ValidateStatus), "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), podspec.StatusWarnings),
 	}
 }
 

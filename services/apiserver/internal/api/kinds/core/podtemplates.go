@@ -35,13 +35,13 @@ func podTemplates(rules *podspec.Rules) *registry.Kind {
 		DefaultedRules: poddefaults.TemplateDefaultedRules,
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, t *corev1.PodTemplate) {
-				rules.Template(fld.Child("template"), &t.Template, nil)
+				rules.ValidateTemplate(fld.Child("template"), &t.Template, nil)
 			}),
 		},
 		Update: registry.Update{
 			Generation: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, t, old *corev1.PodTemplate) {
-				rules.Template(fld.Child("template"), &t.Template, &old.Template)
+				rules.ValidateTemplate(fld.Child("template"), &t.Template, &old.Template)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},

@@ -37,17 +37,17 @@ func validateQuotaChanges(fld validate.Field, q, old *corev1.ResourceQuota) {
 // validateQuotaAmounts validates the names and amounts of resources.
 func validateQuotaAmounts(fld validate.Field, name string, amounts corev1.ResourceList) {
 	validate.EachQuantity(fld, name, amounts, func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
-		podspec.ResourceName(fld, name)
+		podspec.ValidateResourceName(fld, name)
 		if !strings.Contains(string(name), "/") && !quotaResource(name) {
 			fld.Invalid("", name, "must be a standard resource for quota")
 		}
-		podspec.ResourceQuantity(fld, name, q)
+		podspec.ValidateResourceQuantity(fld, name, q)
 	})
 }
 
 // quotaResource reports whether a resource without a domain can have a quota.
 func quotaResource(name corev1.ResourceName) bool {
-	return name != corev1.ResourceStorage && podspec.StandardResource(name)
+	return name != corev1.ResourceStorage && podspec.IsStandardResource(name)
 }
 
 const unsupportedScope = "unsupported scope"

@@ -103,7 +103,7 @@ func validateController(fld validate.Field, rules *podspec.Rules, s *corev1.Repl
 	if len(s.Selector) > 0 && !labels.SelectorFromSet(s.Selector).Matches(labels.Set(s.Template.Labels)) {
 		fld.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
 	}
-	rules.ReplicatedTemplate(fld.Child("template"), s.Template, old, "ReplicationController")
+	rules.ValidateReplicatedTemplate(fld.Child("template"), s.Template, old, "ReplicationController")
 }
 
 // declaredControllerRules runs the declarative validation of the type.

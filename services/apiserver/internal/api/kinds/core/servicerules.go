@@ -86,7 +86,7 @@ func validateServicePort(fld validate.Field, p *corev1.ServicePort, named bool, 
 		fld.RequireSet("name", !named)
 	}
 	fld.CheckPort("port", p.Port)
-	podspec.Protocol(fld, p.Protocol)
+	podspec.ValidateProtocol(fld, p.Protocol)
 	fld.CheckPortOrName("targetPort", p.TargetPort)
 	if p.AppProtocol != nil {
 		fld.CheckText("appProtocol", *p.AppProtocol, validate.QualifiedName)

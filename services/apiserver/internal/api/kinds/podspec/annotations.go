@@ -35,7 +35,7 @@ func (c *check) validateAnnotations(fld validate.Field, annotations map[string]s
 		}
 		validate.Each(fld, tolerationsAnnotation, tolerations, TolerationRules)
 	}
-	if !c.kept.deletionCost && !validDeletionCost(annotations) {
+	if !c.kept.deletionCost && !hasValidDeletionCost(annotations) {
 		fld.Key("", deletionCostAnnotation).Invalid("", annotations[deletionCostAnnotation], "must be a 32bit integer")
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -49,8 +49,8 @@ func (c *check) validateAnnotations(fld validate.Field, annotations map[string]s
 	}
 }
 
-// validDeletionCost reports whether the cost is a number in canonical form.
-func validDeletionCost(annotations map[string]string) bool {
+// hasValidDeletionCost reports whether the cost is a number in canonical form.
+func hasValidDeletionCost(annotations map[string]string) bool {
 	value, ok := annotations[deletionCostAnnotation]
 	if !ok {
 		return true
@@ -62,6 +62,7 @@ func validDeletionCost(annotations map[string]string) bool {
 	return err == nil
 }
 
+// validateSeccompName requires a known seccomp profile.
 func validateSeccompName(fld validate.Field, key, profile string) {
 	switch {
 	case profile == corev1.SeccompProfileRuntimeDefault, profile == corev1.DeprecatedSeccompProfileDockerDefault,
@@ -73,6 +74,7 @@ func validateSeccompName(fld validate.Field, key, profile string) {
 	}
 }
 
+// validateAppArmorName requires a known AppArmor profile of a container of the pod.
 func (c *check) validateAppArmorName(fld validate.Field, container, profile string) {
 	found := false
 	eachContainer(c.whole, func(_ string, _ int, ctr *corev1.Container) { found = found || ctr.Name == container })
@@ -94,13 +96,13 @@ func (c *check) validateProfiles(fld validate.Field, annotations map[string]stri
 	s := c.whole
 	if sc := s.SecurityContext; sc != nil && sc.SeccompProfile != nil {
 		if value, ok := annotations[corev1.SeccompPodAnnotationKey]; ok {
-			seccompAgrees(fld.Child("securityContext", "seccompProfile"), value, sc.SeccompProfile)
+			validateSeccompAnnotation(fld.Child("securityContext", "seccompProfile"), value, sc.SeccompProfile)
 		}
 	}
 	eachContainer(s, func(list string, i int, ctr *corev1.Container) {
 		value, ok := annotations[corev1.SeccompContainerAnnotationKeyPrefix+ctr.Name]
 		if ok && ctr.SecurityContext != nil && ctr.SecurityContext.SeccompProfile != nil {
-			seccompAgrees(fld.Index(list, i).Child("securityContext", "seccompProfile"), value, ctr.SecurityContext.SeccompProfile)
+			validateSeccompAnnotation(fld.Index(list, i).Child("securityContext", "seccompProfile"), value, ctr.SecurityContext.SeccompProfile)
 		}
 	})
 	if s.OS != nil && s.OS.Name == corev1.Windows {
@@ -131,7 +133,8 @@ func appArmorOf(s *corev1.PodSpec, ctr *corev1.Container) *corev1.AppArmorProfil
 	return nil
 }
 
-func seccompAgrees(fld validate.Field, value string, p *corev1.SeccompProfile) {
+// validateSeccompAnnotation requires an annotation that agrees with the field.
+func validateSeccompAnnotation(fld validate.Field, value string, p *corev1.SeccompProfile) {
 	name, local := strings.CutPrefix(value, corev1.SeccompLocalhostProfileNamePrefix)
 	validateProfileAnnotation(fld, "seccomp", string(p.Type), p.LocalhostProfile, map[string]bool{
 		string(corev1.SeccompProfileTypeUnconfined):     value == corev1.SeccompProfileNameUnconfined,

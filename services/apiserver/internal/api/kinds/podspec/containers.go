@@ -113,7 +113,7 @@ func (c *check) validateContainer(fld validate.Field, ctr *corev1.Container) {
 	c.validateMounts(fld, ctr)
 	validateVolumeDevices(fld, ctr, c.volumes)
 	validatePullPolicy(fld, "imagePullPolicy", ctr.ImagePullPolicy)
-	c.validateResources(fld.Child("resources"), &ctr.Resources, ContainerResourceName)
+	c.validateResources(fld.Child("resources"), &ctr.Resources, ValidateContainerResourceName)
 	c.validateResizePolicies(fld, ctr.ResizePolicy)
 	validate.Optional(fld, "securityContext", ctr.SecurityContext, c.validateSecurity)
 }
@@ -138,11 +138,11 @@ func validatePort(fld validate.Field, p *corev1.ContainerPort, names validate.Se
 	if p.HostPort != 0 {
 		fld.CheckPort("hostPort", p.HostPort)
 	}
-	Protocol(fld, p.Protocol)
+	ValidateProtocol(fld, p.Protocol)
 }
 
-// Protocol validates the protocol of a port.
-func Protocol(fld validate.Field, p corev1.Protocol) {
+// ValidateProtocol validates the protocol of a port.
+func ValidateProtocol(fld validate.Field, p corev1.Protocol) {
 	validate.RequiredOneOf(fld, "protocol", p, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 

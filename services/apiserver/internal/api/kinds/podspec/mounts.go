@@ -104,8 +104,8 @@ func validateVolumeDevices(fld validate.Field, ctr *corev1.Container, volumes ma
 
 func hasBackstep(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
 
-// WithoutBackstep requires a path without "..".
-func WithoutBackstep(fld validate.Field, name, path string) {
+// ForbidBackstep requires a path without "..".
+func ForbidBackstep(fld validate.Field, name, path string) {
 	if hasBackstep(path) {
 		fld.Invalid(name, path, "must not contain '..'")
 	}
@@ -116,12 +116,12 @@ func validateDescendingPath(fld validate.Field, name, path string) {
 	if strings.HasPrefix(path, "/") {
 		fld.Invalid(name, path, "must be a relative path")
 	}
-	WithoutBackstep(fld, name, path)
+	ForbidBackstep(fld, name, path)
 }
 
-// filePath requires the path of a file in a volume. Names that start with two dots are reserved for
-// the kubelet.
-func filePath(fld validate.Field, name, path string) {
+// validateFilePath requires the path of a file in a volume. Names that start with two dots are
+// reserved for the kubelet.
+func validateFilePath(fld validate.Field, name, path string) {
 	validateDescendingPath(fld, name, path)
 	if strings.HasPrefix(path, "..") && !strings.HasPrefix(path, "../") {
 		fld.Invalid(name, path, "must not start with '..'")
@@ -166,7 +166,7 @@ func (c *check) validateProjectedVolume(fld validate.Field, p *corev1.ProjectedV
 			if t.Path == "" {
 				fld.Required("path", "")
 			} else if !c.kept.tokenPath {
-				filePath(fld, "path", t.Path)
+				validateFilePath(fld, "path", t.Path)
 			}
 		})
 		// Errors have an older name of the field.
@@ -219,14 +219,14 @@ func validateTrustBundle(fld validate.Field, b *corev1.ClusterTrustBundleProject
 		fld.Required("", "either name or signerName must be specified")
 	}
 	fld.RequireSet("path", b.Path != "")
-	filePath(fld, "path", b.Path)
+	validateFilePath(fld, "path", b.Path)
 }
 
 func hasForeignTokenPath(volumes []corev1.Volume) bool {
 	return slices.ContainsFunc(volumes, func(v corev1.Volume) bool {
 		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
 			return s.ServiceAccountToken != nil && len(validate.Check(func(fld validate.Field) {
-				filePath(fld, "path", s.ServiceAccountToken.Path)
+				validateFilePath(fld, "path", s.ServiceAccountToken.Path)
 			})) > 0
 		})
 	})

@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Resize validates a change of the resources of a pod's containers (KEP-1287): cpu and memory,
-// within the pod's QoS class.
-func (r *Rules) Resize(fld validate.Field, p, old *corev1.Pod) {
+// ValidateResize validates a change of the resources of a pod's containers (KEP-1287): cpu and
+// memory, within the pod's QoS class.
+func (r *Rules) ValidateResize(fld validate.Field, p, old *corev1.Pod) {
 	reject := func(detail string) { fld.Add(field.Forbidden(field.NewPath(""), detail)) }
 	if hasPodResources(p) || hasPodResources(old) {
 		reject("pods with pod-level resources cannot be resized")

@@ -14,55 +14,57 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// ResourceName requires a standard resource name, or one with a domain.
-func ResourceName(fld validate.Field, name corev1.ResourceName) bool {
+// ValidateResourceName requires a standard resource name, or one with a domain.
+func ValidateResourceName(fld validate.Field, name corev1.ResourceName) bool {
 	if msgs := validate.QualifiedName(string(name)); len(msgs) > 0 {
 		fld.InvalidMessages("", name, msgs)
 		return false
 	}
-	if strings.Contains(string(name), "/") || StandardResource(name) {
+	if strings.Contains(string(name), "/") || IsStandardResource(name) {
 		return true
 	}
 	fld.Invalid("", name, "must be a standard resource type or fully qualified")
 	return false
 }
 
-// ContainerResourceName requires the name of a resource that containers can have.
-func ContainerResourceName(fld validate.Field, name corev1.ResourceName) {
-	ResourceName(fld, name)
-	CheckContainerResource(fld, name)
+// ValidateContainerResourceName requires the name of a resource that containers can have.
+func ValidateContainerResourceName(fld validate.Field, name corev1.ResourceName) {
+	ValidateResourceName(fld, name)
+	ValidateContainerResource(fld, name)
 }
 
-// CheckContainerResource requires a resource that containers can have. The name is valid as such.
-func CheckContainerResource(fld validate.Field, name corev1.ResourceName) {
+// ValidateContainerResource requires a resource that containers can have. The name is valid as
+// such.
+func ValidateContainerResource(fld validate.Field, name corev1.ResourceName) {
 	switch {
 	case !strings.Contains(string(name), "/"):
 		if !isContainerResource(name) {
 			fld.Invalid("", name, "must be a standard resource for containers")
 		}
-	case !Native(name) && !Extended(name):
+	case !IsNative(name) && !Extended(name):
 		fld.Invalid("", name, "doesn't follow extended resource name standard")
 	}
 }
 
-// podResourceName requires the name of a resource that pods as a whole can have.
-func podResourceName(fld validate.Field, name corev1.ResourceName) {
-	if !ResourceName(fld, name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+// validatePodResourceName requires the name of a resource that pods as a whole can have.
+func validatePodResourceName(fld validate.Field, name corev1.ResourceName) {
+	if !ValidateResourceName(fld, name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
 		return
 	}
 	validate.OneOf(fld, "", name, corev1.ResourceCPU, corev1.ResourceMemory)
 }
 
-// ResourceQuantity requires a valid quantity of a resource. Countable resources have no fractions.
-func ResourceQuantity(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
+// ValidateResourceQuantity requires a valid quantity of a resource. Countable resources have no
+// fractions.
+func ValidateResourceQuantity(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 	fld.CheckNonNegativeQuantity("", q)
 	if isCountedResource(name) || Extended(name) {
 		fld.CheckIntegerQuantity("", q)
 	}
 }
 
-// StandardResource reports whether a name without a domain is a standard resource.
-func StandardResource(name corev1.ResourceName) bool {
+// IsStandardResource reports whether a name without a domain is a standard resource.
+func IsStandardResource(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceStorage,
 		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceRequestsStorage,
@@ -93,26 +95,26 @@ func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// Native reports whether a resource is native to Kubernetes.
-func Native(name corev1.ResourceName) bool {
+// IsNative reports whether a resource is native to Kubernetes.
+func IsNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
 // Extended reports whether a resource belongs to another domain.
 func Extended(name corev1.ResourceName) bool {
-	return !Native(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
+	return !IsNative(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
 		len(validate.QualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// Overcommits reports whether the limit of a resource may exceed its request.
-func Overcommits(name corev1.ResourceName) bool { return Native(name) && !isHugePages(name) }
+// CanOvercommit reports whether the limit of a resource may exceed its request.
+func CanOvercommit(name corev1.ResourceName) bool { return IsNative(name) && !isHugePages(name) }
 
 // validateResources validates requests and limits. nameRule validates their names.
 func (c *check) validateResources(fld validate.Field, r *corev1.ResourceRequirements, nameRule func(validate.Field, corev1.ResourceName)) {
 	compute, huge := false, false
 	each := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		nameRule(fld, name)
-		ResourceQuantity(fld, name, q)
+		ValidateResourceQuantity(fld, name, q)
 	}
 	pages := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		compute = compute || name == corev1.ResourceCPU || name == corev1.ResourceMemory
@@ -131,10 +133,10 @@ func (c *check) validateResources(fld validate.Field, r *corev1.ResourceRequirem
 	validate.EachKey(fld, "requests", r.Requests, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		each(path, name, q)
 		switch limit, limited := r.Limits[name]; {
-		case !limited && !Overcommits(name):
+		case !limited && !CanOvercommit(name):
 			fld.Required("limits", "Limit must be set for non overcommitable resources")
 		case !limited:
-		case q.Cmp(limit) != 0 && !Overcommits(name):
+		case q.Cmp(limit) != 0 && !CanOvercommit(name):
 			fld.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
 		case q.Cmp(limit) > 0:
 			fld.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
@@ -148,7 +150,7 @@ func (c *check) validateResources(fld validate.Field, r *corev1.ResourceRequirem
 // ValidateLimits validates the limits of an object without requests.
 func ValidateLimits(fld validate.Field, limits corev1.ResourceList) {
 	c := &check{Rules: &Rules{}}
-	c.validateResources(fld, &corev1.ResourceRequirements{Limits: limits}, ContainerResourceName)
+	c.validateResources(fld, &corev1.ResourceRequirements{Limits: limits}, ValidateContainerResourceName)
 }
 
 // wholePages reports whether a quantity is a multiple of the page size in the resource's name.
@@ -209,7 +211,7 @@ func (c *check) validatePodResources(fld validate.Field) {
 	}
 	path := fld.Child("resources")
 	path.ForbidSet("claims", r.Claims != nil, "claims cannot be set for Resources at pod-level")
-	c.validateResources(path, r, podResourceName)
+	c.validateResources(path, r, validatePodResourceName)
 	sum := aggregateRequests(c.whole)
 	validate.EachKey(path, "requests", sum, func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		if whole := r.Requests[name]; q.Cmp(whole) > 0 {

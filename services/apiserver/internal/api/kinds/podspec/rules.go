@@ -49,7 +49,7 @@ func NewRules(s registry.Settings) *Rules {
 type check struct {
 	*Rules
 	pod bool
-	// priorViolations holds the violations of the old one.
+	// kept holds the violations of the old one.
 	kept priorViolations
 	// whole is the spec that is validated.
 	whole *corev1.PodSpec
@@ -67,13 +67,14 @@ type priorViolations struct {
 	sidecarResize                                          bool
 }
 
+// newCheck returns a check of a pod or template. old is nil for a new one, oldMeta for a template.
 func (r *Rules) newCheck(pod bool, spec, old *corev1.PodSpec, oldMeta *metav1.ObjectMeta) *check {
 	c := &check{Rules: r, pod: pod, whole: spec}
 	if old == nil {
 		return c
 	}
 	k := &c.kept
-	k.deletionCost = oldMeta != nil && !validDeletionCost(oldMeta.Annotations)
+	k.deletionCost = oldMeta != nil && !hasValidDeletionCost(oldMeta.Annotations)
 	k.affinityValue = hasInvalidAffinityValue(old.Affinity)
 	k.nodeValue = hasInvalidNodeValue(old.Affinity)
 	k.spreadSelector = hasInvalidSpreadSelector(old.TopologySpreadConstraints)
@@ -105,9 +106,9 @@ func eachContainer(s *corev1.PodSpec, visit func(list string, i int, c *corev1.C
 	}
 }
 
-// Template validates the pod template of a workload at a path. old is the stored one, nil at
-// creation.
-func (r *Rules) Template(fld validate.Field, t, old *corev1.PodTemplateSpec) {
+// ValidateTemplate validates the pod template of a workload at a path. old is the stored one, nil
+// at creation.
+func (r *Rules) ValidateTemplate(fld validate.Field, t, old *corev1.PodTemplateSpec) {
 	c := r.templateCheck(t, old)
 	fld.CheckLabels("labels", t.Labels)
 	fld.CheckAnnotations("annotations", t.Annotations)
@@ -118,13 +119,14 @@ func (r *Rules) Template(fld validate.Field, t, old *corev1.PodTemplateSpec) {
 	spec.ForbidSet("ephemeralContainers", len(t.Spec.EphemeralContainers) > 0, "ephemeral containers not allowed in pod template")
 }
 
-// TemplateMeta validates only the metadata of a template.
-func (r *Rules) TemplateMeta(fld validate.Field, t, old *corev1.PodTemplateSpec) {
+// ValidateTemplateMeta validates only the metadata of a template.
+func (r *Rules) ValidateTemplateMeta(fld validate.Field, t, old *corev1.PodTemplateSpec) {
 	fld.CheckLabels("labels", t.Labels)
 	fld.CheckAnnotations("annotations", t.Annotations)
 	r.templateCheck(t, old).validateAnnotations(fld.Child("annotations"), t.Annotations)
 }
 
+// templateCheck returns a check of a template.
 func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
 	if old == nil {
 		return r.newCheck(false, &t.Spec, nil, nil)
@@ -132,10 +134,10 @@ func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
 	return r.newCheck(false, &t.Spec, &old.Spec, &old.ObjectMeta)
 }
 
-// ReplicatedTemplate validates a template of pods that always restart and are selected by a
+// ValidateReplicatedTemplate validates a template of pods that always restart and are selected by a
 // selector. owner is the kind in messages.
-func (r *Rules) ReplicatedTemplate(fld validate.Field, t, old *corev1.PodTemplateSpec, owner string) {
-	r.Template(fld, t, old)
+func (r *Rules) ValidateReplicatedTemplate(fld validate.Field, t, old *corev1.PodTemplateSpec, owner string) {
+	r.ValidateTemplate(fld, t, old)
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		validate.OneOf(fld.Child("spec"), "restartPolicy", t.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	}
@@ -143,8 +145,8 @@ func (r *Rules) ReplicatedTemplate(fld validate.Field, t, old *corev1.PodTemplat
 		"activeDeadlineSeconds in "+owner+" is not Supported")
 }
 
-// Resizes reports whether the resources of a pod's containers can change in place.
-func (r *Rules) Resizes() bool { return r.inPlaceResize }
+// CanResize reports whether the resources of a pod's containers can change in place.
+func (r *Rules) CanResize() bool { return r.inPlaceResize }
 
 // validateSpec validates the fields that pods and templates share. m is the metadata of the pod or
 // template.
@@ -200,7 +202,7 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 		validate.RequiredOneOf(fld, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 	if s.Overhead != nil {
-		c.validateResources(fld.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, ContainerResourceName)
+		c.validateResources(fld.Child("overhead"), &corev1.ResourceRequirements{Limits: s.Overhead}, ValidateContainerResourceName)
 	}
 	validate.Optional(fld, "os", s.OS, func(path validate.Field, os *corev1.PodOS) { c.validateOS(fld, path, os) })
 }
@@ -217,6 +219,7 @@ func (c *check) validateHostPorts(fld validate.Field) {
 	})
 }
 
+// validateResourceClaims validates the resource claims and records their names.
 func (c *check) validateResourceClaims(fld validate.Field) {
 	c.claims = validate.Set[string]{}
 	for i := range c.whole.ResourceClaims {
@@ -342,6 +345,7 @@ func WithPodTemplate[T registry.Object](rules *Rules, pods PodsOf[T], k *registr
 	return k
 }
 
+// nameWarnings returns a warning if the name of a workload is no DNS label.
 func nameWarnings(name string) []string {
 	msgs := validate.DNSLabel(name)
 	if len(msgs) == 0 {

@@ -35,15 +35,16 @@ func TolerationRules(fld validate.Field, t *corev1.Toleration) {
 		validate.OneOf(fld, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
 	}
 	if t.Effect != "" {
-		TaintEffect(fld, t.Effect)
+		ValidateTaintEffect(fld, t.Effect)
 	}
 }
 
-// TaintEffect requires a valid effect of a taint.
-func TaintEffect(fld validate.Field, e corev1.TaintEffect) {
+// ValidateTaintEffect requires a valid effect of a taint.
+func ValidateTaintEffect(fld validate.Field, e corev1.TaintEffect) {
 	validate.RequiredOneOf(fld, "effect", e, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }
 
+// validateSpreadConstraints validates the constraints, which must differ in topology or action.
 func (c *check) validateSpreadConstraints(fld validate.Field) {
 	type path struct {
 		key  string

@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Status validates a change of a pod's status.
-func (r *Rules) Status(fld validate.Field, p, old *corev1.Pod) {
+// ValidateStatus validates a change of a pod's status.
+func (r *Rules) ValidateStatus(fld validate.Field, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
 	c.validateAnnotationChanges(fld, p, old)
 	validateConditions(fld, p.Status.Conditions)

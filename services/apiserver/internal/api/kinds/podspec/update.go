@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Create validates a new pod.
-func (r *Rules) Create(fld validate.Field, p *corev1.Pod) {
+// ValidateCreate validates a new pod.
+func (r *Rules) ValidateCreate(fld validate.Field, p *corev1.Pod) {
 	c := r.newCheck(true, &p.Spec, nil, nil)
 	c.validateWholePod(fld, p)
 	spec := fld.Child("spec")
@@ -81,9 +81,9 @@ const updatable = "pod updates may not change fields other than `spec.containers
 	"`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"
 
-// Update validates a change of a pod. Only images, the deadline, tolerations and gates may change,
-// and scheduling constraints while the pod has gates.
-func (r *Rules) Update(fld validate.Field, p, old *corev1.Pod) {
+// ValidateUpdate validates a change of a pod. Only images, the deadline, tolerations and gates may
+// change, and scheduling constraints while the pod has gates.
+func (r *Rules) ValidateUpdate(fld validate.Field, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
 	c.validateWholePod(fld, p)
 	c.validateAnnotationChanges(fld, p, old)
@@ -246,8 +246,9 @@ func isTermNarrowed(now, before *corev1.NodeSelectorTerm) bool {
 	return begins(now.MatchExpressions, before.MatchExpressions) && begins(now.MatchFields, before.MatchFields)
 }
 
-// EphemeralContainers validates a change of a pod's ephemeral containers, which can only be added.
-func (r *Rules) EphemeralContainers(fld validate.Field, p, old *corev1.Pod) {
+// ValidateEphemeralContainers validates a change of a pod's ephemeral containers, which can only be
+// added.
+func (r *Rules) ValidateEphemeralContainers(fld validate.Field, p, old *corev1.Pod) {
 	if _, mirror := old.Annotations[mirrorAnnotation]; mirror {
 		fld.Add(field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
 		return

@@ -60,7 +60,7 @@ func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod s
 		fld.RequireSet("repository", s.Repository != "")
 		validateDescendingPath(fld, "directory", s.Directory)
 	})
-	memberAt(u, fld, "gcePersistentDisk", "persistentDisk", v.GCEPersistentDisk, ValidateGCEDisk)
+	addMemberAt(u, fld, "gcePersistentDisk", "persistentDisk", v.GCEPersistentDisk, ValidateGCEDisk)
 	validate.Member(u, "awsElasticBlockStore", v.AWSElasticBlockStore, ValidateAWSDisk)
 	validate.Member(u, "secret", v.Secret, func(fld validate.Field, s *corev1.SecretVolumeSource) {
 		fld.RequireSet("secretName", s.SecretName != "")
@@ -69,7 +69,7 @@ func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod s
 	validate.Member(u, "nfs", v.NFS, ValidateNFS)
 	validate.Member(u, "iscsi", v.ISCSI, validateISCSI)
 	if s := v.ISCSI; s != nil {
-		ISCSIPortalName(fld, "name", v.Name, v.Name, s.TargetPortal, s.InitiatorName)
+		ValidateISCSIPortalName(fld, "name", v.Name, v.Name, s.TargetPortal, s.InitiatorName)
 	}
 	validate.Member(u, "glusterfs", v.Glusterfs, func(fld validate.Field, s *corev1.GlusterfsVolumeSource) {
 		fld.RequireSet("endpoints", s.EndpointsName != "")
@@ -87,11 +87,11 @@ func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod s
 		fld.RequireSet("volumeID", s.VolumeID != "")
 		validateSecretReference(fld, s.SecretRef)
 	})
-	memberAt(u, fld, "cephFS", "cephfs", v.CephFS, func(fld validate.Field, s *corev1.CephFSVolumeSource) {
+	addMemberAt(u, fld, "cephFS", "cephfs", v.CephFS, func(fld validate.Field, s *corev1.CephFSVolumeSource) {
 		fld.RequireSet("monitors", len(s.Monitors) > 0)
 	})
 	validate.Member(u, "quobyte", v.Quobyte, ValidateQuobyte)
-	memberAt(u, fld, "downwarAPI", "downwardAPI", v.DownwardAPI, func(fld validate.Field, s *corev1.DownwardAPIVolumeSource) {
+	addMemberAt(u, fld, "downwarAPI", "downwardAPI", v.DownwardAPI, func(fld validate.Field, s *corev1.DownwardAPIVolumeSource) {
 		fld.CheckFileMode("defaultMode", s.DefaultMode)
 		for i := range s.Items {
 			validateDownwardFile(fld, &s.Items[i])
@@ -129,7 +129,7 @@ func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod s
 		fld.RequireSet("volumeName", s.VolumeName != "")
 	})
 	validate.Member(u, "csi", v.CSI, func(fld validate.Field, s *corev1.CSIVolumeSource) {
-		CSIDriverName(fld, "driver", s.Driver)
+		ValidateCSIDriverName(fld, "driver", s.Driver)
 		if ref := s.NodePublishSecretRef; ref != nil {
 			if ref.Name == "" {
 				fld.Child("nodePublishSecretRef").Required("name", "")
@@ -159,12 +159,13 @@ func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod s
 	u.RequireMember("must specify a volume type")
 }
 
-// memberAt is validate.Member for a field whose name in errors differs if it is the only one that
-// is set.
-func memberAt[T any](u *validate.Union, fld validate.Field, name, path string, value *T, rules func(validate.Field, *T)) {
+// addMemberAt is validate.Member for a field whose name in errors differs if it is the only one
+// that is set.
+func addMemberAt[T any](u *validate.Union, fld validate.Field, name, path string, value *T, rules func(validate.Field, *T)) {
 	validate.Member(u, name, value, func(_ validate.Field, value *T) { rules(fld.Child(path), value) })
 }
 
+// validateSecretReference requires the name of a secret, if there is a reference.
 func validateSecretReference(fld validate.Field, ref *corev1.LocalObjectReference) {
 	validate.Optional(fld, "secretRef", ref, func(fld validate.Field, r *corev1.LocalObjectReference) { fld.RequireSet("name", r.Name != "") })
 }
@@ -175,16 +176,18 @@ func validateFiles(fld validate.Field, mode *int32, items []corev1.KeyToPath) {
 	validate.Each(fld, "items", items, validateKeyToPath)
 }
 
+// validateKeyToPath validates a key that is mapped to a file.
 func validateKeyToPath(fld validate.Field, k *corev1.KeyToPath) {
 	fld.RequireSet("key", k.Key != "")
 	fld.RequireSet("path", k.Path != "")
-	filePath(fld, "path", k.Path)
+	validateFilePath(fld, "path", k.Path)
 	fld.CheckFileMode("mode", k.Mode)
 }
 
+// validateDownwardFile requires a field of the pod or a resource of a container as content.
 func validateDownwardFile(fld validate.Field, f *corev1.DownwardAPIVolumeFile) {
 	fld.RequireSet("path", f.Path != "")
-	filePath(fld, "path", f.Path)
+	validateFilePath(fld, "path", f.Path)
 	switch {
 	case f.FieldRef != nil:
 		validateFieldRef(fld.Child("fieldRef"), f.FieldRef, volumeFields())
@@ -205,7 +208,7 @@ func ValidateHostPath(fld validate.Field, s *corev1.HostPathVolumeSource) {
 		fld.Required("path", "")
 		return
 	}
-	WithoutBackstep(fld, "path", s.Path)
+	ForbidBackstep(fld, "path", s.Path)
 	validate.OptionalOneOf(fld, "type", s.Type,
 		corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
 		corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
@@ -315,8 +318,8 @@ func ValidateAzureDisk(fld validate.Field, s *corev1.AzureDiskVolumeSource) {
 // maxDriverName is the maximum length of a CSI driver's name.
 const maxDriverName = 63
 
-// CSIDriverName validates the name of a driver.
-func CSIDriverName(fld validate.Field, name, driver string) {
+// ValidateCSIDriverName validates the name of a driver.
+func ValidateCSIDriverName(fld validate.Field, name, driver string) {
 	fld.RequireSet(name, driver != "")
 	if len(driver) > maxDriverName {
 		fld.TooLong(name, maxDriverName)
@@ -335,40 +338,43 @@ var iscsiNames = map[string]*regexp.Regexp{
 	"naa": regexp.MustCompile(`^naa.[[:alnum:]]{32}$`),
 }
 
-// ISCSIPortalName limits the interface name of a volume. The error names the given field and value.
-func ISCSIPortalName(fld validate.Field, field, value, volume, portal string, initiator *string) {
+// ValidateISCSIPortalName limits the interface name of a volume. The error names the given field
+// and value.
+func ValidateISCSIPortalName(fld validate.Field, field, value, volume, portal string, initiator *string) {
 	if initiator != nil && len(volume)+1+len(portal) > maxPortalName {
 		fld.Invalid(field, value, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
 	}
 }
 
+// validateISCSI validates an iSCSI target, which needs a secret for CHAP.
 func validateISCSI(fld validate.Field, s *corev1.ISCSIVolumeSource) {
 	const unknown = "must be valid format starting with iqn, eui, or naa"
 	fld.RequireSet("targetPortal", s.TargetPortal != "")
-	ISCSIQualifiedName(fld, s.IQN, unknown)
+	ValidateISCSIQualifiedName(fld, s.IQN, unknown)
 	fld.CheckOctet("lun", s.Lun)
 	fld.RequireSet("secretRef", s.SecretRef != nil || !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth)
-	ISCSIInitiatorName(fld, s.InitiatorName, unknown)
+	ValidateISCSIInitiatorName(fld, s.InitiatorName, unknown)
 }
 
-// ISCSIQualifiedName validates the name of a target. A name of an unknown type has the error
-// unknown.
-func ISCSIQualifiedName(fld validate.Field, iqn, unknown string) {
+// ValidateISCSIQualifiedName validates the name of a target. A name of an unknown type has the
+// error unknown.
+func ValidateISCSIQualifiedName(fld validate.Field, iqn, unknown string) {
 	if iqn == "" {
 		fld.Required("iqn", "")
 		return
 	}
-	iscsiName(fld, "iqn", iqn, unknown)
+	validateISCSIName(fld, "iqn", iqn, unknown)
 }
 
-// ISCSIInitiatorName validates the name of an initiator, if there is one.
-func ISCSIInitiatorName(fld validate.Field, name *string, unknown string) {
+// ValidateISCSIInitiatorName validates the name of an initiator, if there is one.
+func ValidateISCSIInitiatorName(fld validate.Field, name *string, unknown string) {
 	if name != nil {
-		iscsiName(fld, "initiatorname", *name, unknown)
+		validateISCSIName(fld, "initiatorname", *name, unknown)
 	}
 }
 
-func iscsiName(fld validate.Field, field, name, unknown string) {
+// validateISCSIName requires a name in the format that its prefix states.
+func validateISCSIName(fld validate.Field, field, name, unknown string) {
 	for begin, form := range iscsiNames {
 		if strings.HasPrefix(name, begin) {
 			if !form.MatchString(name) {

@@ -201,7 +201,7 @@ func validateNetworkData(fld validate.Field, n *resourcev1beta2.NetworkDeviceDat
 
 // validateDeviceID validates the names that identify a device.
 func validateDeviceID(fld validate.Field, driver, pool, device string) {
-	podspec.CSIDriverName(fld, "driver", driver)
+	podspec.ValidateCSIDriverName(fld, "driver", driver)
 	validatePoolName(fld, "pool", pool)
 	fld.CheckText("device", device, validate.DNSLabel)
 }

@@ -37,7 +37,8 @@ func deviceClasses(compile compiler) *registry.Kind {
 	return k
 }
 
-// deviceClassesBeta2 declares the newest version of the kind, which has another Go type and the same storage.
+// deviceClassesBeta2 declares the newest version of the kind, which has another Go type and the
+// same storage.
 func deviceClassesBeta2(compile compiler) *registry.Kind {
 	k := deviceClasses(compile)
 	k.Version = newest
@@ -69,7 +70,7 @@ func validateConfig(fld validate.Field, c *resourcev1beta2.DeviceConfiguration, 
 		return
 	}
 	opaque := fld.Child("opaque")
-	podspec.CSIDriverName(opaque, "driver", c.Opaque.Driver)
+	podspec.ValidateCSIDriverName(opaque, "driver", c.Opaque.Driver)
 	maximum := resourcev1beta2.OpaqueParametersMaxLength
 	if stored {
 		maximum = len(c.Opaque.Parameters.Raw)
@@ -128,7 +129,7 @@ func validateQualifiedName(fld validate.Field, name string) {
 		if parts[0] == "" {
 			fld.Required("", "the domain must not be empty")
 		} else {
-			podspec.CSIDriverName(fld, "", parts[0])
+			podspec.ValidateCSIDriverName(fld, "", parts[0])
 		}
 		if parts[1] == "" {
 			fld.Required("", "the name must not be empty")

@@ -70,7 +70,7 @@ func (compile compiler) validateTaintRuleSpec(fld validate.Field, s, old *resour
 			selector.CheckText("deviceClassName", *d.DeviceClassName, validate.DNSSubdomain)
 		}
 		if d.Driver != nil {
-			podspec.CSIDriverName(selector, "driver", *d.Driver)
+			podspec.ValidateCSIDriverName(selector, "driver", *d.Driver)
 		}
 		if d.Pool != nil {
 			validatePoolName(selector, "pool", *d.Pool)

@@ -14,7 +14,7 @@ import (
 // validateSlice validates a slice. old is nil for a new one.
 func validateSlice(fld validate.Field, s, old *resourcev1beta2.ResourceSlice) {
 	spec := fld.Child("spec")
-	podspec.CSIDriverName(spec, "driver", s.Spec.Driver)
+	podspec.ValidateCSIDriverName(spec, "driver", s.Spec.Driver)
 	pool := spec.Child("pool")
 	validatePoolName(pool, "name", s.Spec.Pool.Name)
 	if n := s.Spec.Pool.ResourceSliceCount; n <= 0 {

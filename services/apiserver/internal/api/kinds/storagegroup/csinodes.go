@@ -46,7 +46,7 @@ const longestNodeID = 256
 func validateDrivers(fld validate.Field, n *storagev1.CSINode) {
 	names := validate.Set[string]{}
 	validate.Each(fld.Child("spec"), "drivers", n.Spec.Drivers, func(fld validate.Field, d *storagev1.CSINodeDriver) {
-		podspec.CSIDriverName(fld, "name", d.Name)
+		podspec.ValidateCSIDriverName(fld, "name", d.Name)
 		fld.RequireSet("nodeID", d.NodeID != "")
 		if len(d.NodeID) > longestNodeID {
 			fld.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", longestNodeID))

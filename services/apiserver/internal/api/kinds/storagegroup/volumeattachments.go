@@ -89,7 +89,7 @@ func validateAttachment(fld validate.Field, a *storagev1.VolumeAttachment) {
 
 // validateAttacher validates new attachments. These rules were added in the stable version.
 func validateAttacher(fld validate.Field, a *storagev1.VolumeAttachment) {
-	podspec.CSIDriverName(fld.Child("spec"), "attacher", a.Spec.Attacher)
+	podspec.ValidateCSIDriverName(fld.Child("spec"), "attacher", a.Spec.Attacher)
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
 		fld.Child("spec", "source").CheckText("persistentVolumeName", *name, validate.DNSSubdomain)
 	}

@@ -60,7 +60,7 @@ func validateSource(fld validate.Field, name string, s *corev1.PersistentVolumeS
 		if s.Path == "" {
 			local.Required("path", "")
 		} else {
-			podspec.WithoutBackstep(local, "path", s.Path)
+			podspec.ForbidBackstep(local, "path", s.Path)
 		}
 		if !hasAffinity {
 			fld.Required("nodeAffinity", "Local volume requires node affinity")
@@ -86,14 +86,14 @@ func validateGlusterfs(fld validate.Field, s *corev1.GlusterfsPersistentVolumeSo
 func validateISCSI(fld validate.Field, name string, s *corev1.ISCSIPersistentVolumeSource) {
 	const unknown = "must be valid format"
 	fld.RequireSet("targetPortal", s.TargetPortal != "")
-	podspec.ISCSIPortalName(fld, "targetportal", s.TargetPortal, name, s.TargetPortal, s.InitiatorName)
-	podspec.ISCSIQualifiedName(fld, s.IQN, unknown)
+	podspec.ValidateISCSIPortalName(fld, "targetportal", s.TargetPortal, name, s.TargetPortal, s.InitiatorName)
+	podspec.ValidateISCSIQualifiedName(fld, s.IQN, unknown)
 	fld.CheckOctet("lun", s.Lun)
 	fld.RequireSet("secretRef", s.SecretRef != nil || !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth)
 	if s.SecretRef != nil {
 		fld.Child("secretRef").RequireSet("name", s.SecretRef.Name != "")
 	}
-	podspec.ISCSIInitiatorName(fld, s.InitiatorName, unknown)
+	podspec.ValidateISCSIInitiatorName(fld, s.InitiatorName, unknown)
 }
 
 func validateSecretReference(fld validate.Field, s *corev1.SecretReference) {
@@ -111,7 +111,7 @@ func validateStorageOS(fld validate.Field, s *corev1.StorageOSPersistentVolumeSo
 }
 
 func validateCSI(fld validate.Field, s *corev1.CSIPersistentVolumeSource) {
-	podspec.CSIDriverName(fld, "driver", s.Driver)
+	podspec.ValidateCSIDriverName(fld, "driver", s.Driver)
 	fld.RequireSet("volumeHandle", s.VolumeHandle != "")
 	for _, secret := range []struct {
 		name string

@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Rules validates the specification of a named volume.
-func Rules(fld validate.Field, name string, s *corev1.PersistentVolumeSpec) {
+// ValidateSpec validates the specification of a named volume.
+func ValidateSpec(fld validate.Field, name string, s *corev1.PersistentVolumeSpec) {
 	podspec.ValidateAccessModes(fld, s.AccessModes)
 	fld.RequireSet("accessModes", len(s.AccessModes) > 0)
 	validateCapacity(fld, s.Capacity)
