@@ -93,10 +93,10 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 	} {
 		send(t.Context(), c[0], c[1], c[2])
 	}
-	gone, cancel := context.WithCancel(t.Context())
+	canceledCtx, cancel := context.WithCancel(t.Context())
 	cancel()
 	code = http.StatusNotFound
-	send(gone, "GET", pods, "")
+	send(canceledCtx, "GET", pods, "")
 	code = 0
 	send(t.Context(), "GET", pods, "")
 	for name, c := range map[string]struct {

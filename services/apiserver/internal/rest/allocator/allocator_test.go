@@ -43,15 +43,15 @@ func TestRangeHasAddressesAndStaticBand(t *testing.T) {
 			}
 		}
 		n := 0
-		seen := map[netip.Addr]bool{}
+		yielded := map[netip.Addr]bool{}
 		for addr := range s.candidates() {
-			if !s.contains(addr) || seen[addr] {
+			if !s.contains(addr) || yielded[addr] {
 				t.Fatalf("%s: got candidate %s, want a new one inside the span", c.prefix, addr)
 			}
 			if static := addr.Compare(addressAfter(s.first, s.static)) < 0; static != (uint64(n) >= s.size-s.static) {
 				t.Fatalf("%s: candidate %d is %s, want static addresses last", c.prefix, n, addr)
 			}
-			seen[addr] = true
+			yielded[addr] = true
 			n++
 			if n == 5000 {
 				break

@@ -36,7 +36,7 @@ func TestConflictsAreRetried(t *testing.T) {
 	const get, create, update = internalclient.Get, internalclient.Create, internalclient.Update
 	at := internalclient.Collection("", "v1", "secrets", "ns")
 	none := apierrors.NewNotFound(corev1.Resource("secrets"), "s")
-	there := apierrors.NewAlreadyExists(corev1.Resource("secrets"), "s")
+	alreadyExists := apierrors.NewAlreadyExists(corev1.Resource("secrets"), "s")
 	conflict := apierrors.NewConflict(corev1.Resource("secrets"), "s", errors.New("x"))
 	odd := errors.New("odd")
 	put := func(ctx context.Context, c *internalclient.Client) error {
@@ -65,7 +65,7 @@ func TestConflictsAreRetried(t *testing.T) {
 		"created":                  {do: put, answers: answers{get: {none}}, asked: []internalclient.Verb{get, create}},
 		"created by another": {
 			do:      put,
-			answers: answers{get: {none, nil}, create: {there}},
+			answers: answers{get: {none, nil}, create: {alreadyExists}},
 			asked:   []internalclient.Verb{get, create, get, update},
 		},
 		"replaced by another": {
@@ -83,7 +83,7 @@ func TestConflictsAreRetried(t *testing.T) {
 		"ensure creates a missing object": {do: ensure, answers: answers{get: {none}}, asked: []internalclient.Verb{get, create}},
 		"ensure finds that another client created it": {
 			do:      ensure,
-			answers: answers{get: {none}, create: {there}},
+			answers: answers{get: {none}, create: {alreadyExists}},
 			asked:   []internalclient.Verb{get, create},
 		},
 		"ensure fails": {

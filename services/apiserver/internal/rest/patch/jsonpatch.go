@@ -82,7 +82,7 @@ func (p *jsonPatch) apply(ctx context.Context, t *Target) (registry.Object, erro
 // document. Some operations scan a whole list.
 const operationsPerDecoding = 16
 
-// estimateCost returns the cost of change. Each operation may scan all of the document. Each copy
+// estimateCost returns the cost of applyTo. Each operation may scan all of the document. Each copy
 // may double it, even if a later operation removes the copy.
 func (p *jsonPatch) estimateCost(doc []byte) int {
 	size := request.WeightOfJSON(doc) + request.WeightOfJSON(p.raw)

@@ -103,7 +103,7 @@ type segmentCollector struct {
 	item   func([]byte, *objects.Entry) ([]byte, error)
 	comma  bool
 	items  []*objects.Entry
-	size   int // of the stored values in part
+	size   int // of the stored values of items, in bytes
 }
 
 // addItem adds an item, and writes the segment if it ends there.

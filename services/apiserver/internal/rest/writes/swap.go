@@ -238,7 +238,7 @@ func (w *Writer) modifyOrCreate(
 
 // modifyLive is the loop of every write to an existing object: read the live state, compute the new
 // object, compare-and-swap, and retry after a conflict. An error computed from a cached state
-// counts only if that state is current. If compute may call a webhook, modify starts from the
+// counts only if that state is current. If compute may call a webhook, it starts from the
 // store's state, so that the webhook does not see an outdated object.
 func (w *Writer) modifyLive(ctx context.Context, r *Request, op admission.Operation, compute func(*liveObject) (outcome, error)) (Result, error) {
 	l, err := w.readLive(ctx, r, op != "" && w.Admission.CallsExternal(ctx, r.Admission(op, nil, nil)))

@@ -20,13 +20,13 @@ func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan error, 12)
+	done := make(chan error, 12)
 	start := func(name string, seats int) {
 		request, _, err := f.Acquire(ctx, newUser(name, "l"), list, widthOf(seats))
 		if err == nil {
 			f.Release(request)
 		}
-		over <- err
+		done <- err
 	}
 	go start("wide", 10)
 	f.awaitWaiting(1)
@@ -36,14 +36,14 @@ func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
 		go start(fmt.Sprint("more-", i), 1)
 	}
 	for range 4 {
-		if err := <-over; rejectionReason(err) != "queue-full" {
+		if err := <-done; rejectionReason(err) != "queue-full" {
 			t.Errorf("beyond the queue length: got %v, want queue-full", err)
 		}
 	}
 	f.awaitWaiting(8)
 	f.Release(runs)
 	for range 8 {
-		if err := <-over; err != nil {
+		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}

@@ -37,10 +37,10 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 			if err := f.Resume(brief, first); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("resuming beside another request: got %v, want a timeout", err)
 			}
-			back := make(chan error)
-			go func() { back <- f.Resume(t.Context(), first) }()
+			resumed := make(chan error)
+			go func() { resumed <- f.Resume(t.Context(), first) }()
 			f.Release(second)
-			if err := <-back; err != nil {
+			if err := <-resumed; err != nil {
 				t.Fatal(err)
 			}
 			if err := f.Resume(t.Context(), first); err != nil { // no effect while it runs
@@ -82,15 +82,15 @@ func TestSuspendedRequestIsNotRejected(t *testing.T) {
 		third <- request
 	}()
 	f.awaitWaiting(1)
-	back := make(chan error)
-	go func() { back <- f.Resume(context.Background(), first) }()
+	resumed := make(chan error)
+	go func() { resumed <- f.Resume(context.Background(), first) }()
 	f.awaitWaiting(2)
 	if _, err := f.acquire("c", "l"); rejectionReason(err) != "queue-full" {
 		t.Errorf("new request: got %v, want queue-full", err)
 	}
 	f.Release(second)
 	f.Release(<-third)
-	if err := <-back; err != nil {
+	if err := <-resumed; err != nil {
 		t.Error(err)
 	}
 	f.Release(first)

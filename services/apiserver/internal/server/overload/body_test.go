@@ -27,7 +27,7 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// TestHasBodyReportsFiniteReadBodies checks that HasBody reports bodies that a handler reads and that are finite.
+// TestHasBodyReportsFiniteReadBodies checks that hasBody reports bodies that a handler reads and that are finite.
 func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 	known := func(verb string) *requestinfo.Info {
 		return &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
@@ -70,39 +70,39 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 // TestHandlerRunsAfterBodyArrived checks that the handler is called with the whole body, once it
 // has arrived.
 func TestHandlerRunsAfterBodyArrived(t *testing.T) {
-	asked := make(chan string, 1)
+	received := make(chan string, 1)
 	c := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
 	h := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		asked <- fmt.Sprintf("%s, %v", body, err)
+		received <- fmt.Sprintf("%s, %v", body, err)
 	}))
-	come, send := io.Pipe()
-	r := httptest.NewRequest("POST", "/", come)
+	bodyReader, bodyWriter := io.Pipe()
+	r := httptest.NewRequest("POST", "/", bodyReader)
 	r.ContentLength = 5
 	op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 	r = r.WithContext(requesttest.WithUser(requesttest.WithInfo(r.Context(), op), newClient("a").User))
-	over := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(done)
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}()
 	for _, part := range []string{"ab", "cde"} {
 		select {
-		case got := <-asked:
+		case got := <-received:
 			t.Fatalf("got the handler called with %q, want it to wait for the body", got)
 		default:
 		}
-		if _, err := io.WriteString(send, part); err != nil {
+		if _, err := io.WriteString(bodyWriter, part); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := <-asked; got != "abcde, <nil>" {
+	if got := <-received; got != "abcde, <nil>" {
 		t.Errorf("got body %s, want abcde", got)
 	}
-	<-over
+	<-done
 	long := strings.Repeat("x", largeBody) // without space for Set functions in the context
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(long)).WithContext(r.Context()))
-	if got := <-asked; got != long+", <nil>" {
+	if got := <-received; got != long+", <nil>" {
 		t.Errorf("body of %d bytes: got %.20q, want it unchanged and no error", largeBody, got)
 	}
 }

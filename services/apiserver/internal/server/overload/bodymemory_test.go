@@ -46,8 +46,8 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 				t.Errorf("got %d bytes and error %v, want 100 bytes and an error", len(b), err)
 			}
 		}))
-		come, send := io.Pipe()
-		r := httptest.NewRequest("POST", "/", come)
+		bodyReader, bodyWriter := io.Pipe()
+		r := httptest.NewRequest("POST", "/", bodyReader)
 		r.ContentLength = request.MaxBody
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 		seats := 1
@@ -61,7 +61,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 			defer close(done)
 			h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
 		}()
-		if _, err := io.WriteString(send, strings.Repeat("x", 100)); err != nil {
+		if _, err := io.WriteString(bodyWriter, strings.Repeat("x", 100)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second) // fake time
@@ -69,7 +69,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		if budget.InUse() > request.InitialBuffer || seats != 0 {
 			t.Errorf("stalled body: got %d bytes and %d seats in use, want at most %d bytes and no seats", budget.InUse(), seats, request.InitialBuffer)
 		}
-		send.CloseWithError(io.ErrUnexpectedEOF)
+		bodyWriter.CloseWithError(io.ErrUnexpectedEOF)
 		<-done
 		if budget.InUse() != 0 || seats != 1 {
 			t.Errorf("after the request: %d bytes and %d seats are held, want 0 and 1", budget.InUse(), seats)

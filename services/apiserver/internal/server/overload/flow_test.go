@@ -131,12 +131,12 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 	inside = func(ctx context.Context) {
 		inside = func(context.Context) {}
 		codes = append(codes, send())
-		back, ok := request.WorkFrom(ctx).ReleaseSeats(true)
+		resume, ok := request.WorkFrom(ctx).ReleaseSeats(true)
 		if !ok {
 			t.Error("the request did not release its seat")
 		}
 		codes = append(codes, send())
-		if err := back(); err != nil {
+		if err := resume(); err != nil {
 			t.Error(err)
 		}
 		codes = append(codes, send())

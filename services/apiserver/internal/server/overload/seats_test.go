@@ -49,13 +49,13 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 			t.Error(err)
 		}
 		is("first resume", 1, true)
-		over := make(chan error, 1)
-		go func() { over <- a.resume() }()
+		done := make(chan error, 1)
+		go func() { done <- a.resume() }()
 		synctest.Wait()
 		is("waiting for seats", 0, true)
 		is("pause while waiting for seats", 0, a.pauseForClient())
 		b.close()
-		if err := <-over; err != nil {
+		if err := <-done; err != nil {
 			t.Error(err)
 		}
 		is("no seats while paused", 1, true)

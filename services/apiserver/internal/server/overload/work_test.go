@@ -66,9 +66,9 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 					time.Sleep(time.Minute)
 					permits.Release(permit)
 				}()
-				over := make(chan struct{})
+				done := make(chan struct{})
 				go func() {
-					defer close(over)
+					defer close(done)
 					op := &requestinfo.Info{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
 					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
 						requesttest.WithUser(withWork(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
@@ -96,7 +96,7 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 				free()
 				permits.Release(permit)
 				close(answer)
-				<-over
+				<-done
 			})
 		})
 	}

@@ -48,9 +48,9 @@ func TestWithPermitFailsAfterCancellation(t *testing.T) {
 	permits := newPermits(1)
 	permits.TryAcquire(permit)
 	ctx, cancel := context.WithCancel(t.Context())
-	own, end := WithPermit(ctx, permits)
+	workCtx, end := WithPermit(ctx, permits)
 	cancel()
-	if request.Estimate(own, largeBody) == nil {
+	if request.Estimate(workCtx, largeBody) == nil {
 		t.Error("canceled work was admitted while the permit was taken")
 	}
 	end()

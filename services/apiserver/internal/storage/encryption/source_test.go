@@ -54,7 +54,7 @@ func untilCancelled(ctx context.Context) error {
 // TestSourceFollowReturnsReason checks that Follow returns the error of its stream, that of the context,
 // or *storage.ReopenedError if all values must be decrypted again.
 func TestSourceFollowReturnsReason(t *testing.T) {
-	own := errors.New("own")
+	streamErr := errors.New("own")
 	reopened := func(err error) bool { return errors.As(err, new(*storage.ReopenedError)) }
 	for _, c := range []struct {
 		name  string
@@ -63,7 +63,7 @@ func TestSourceFollowReturnsReason(t *testing.T) {
 		ends  error
 		want  func(error) bool
 	}{
-		{name: "stream error", ends: own, want: func(err error) bool { return errors.Is(err, own) && !reopened(err) }},
+		{name: "stream error", ends: streamErr, want: func(err error) bool { return errors.Is(err, streamErr) && !reopened(err) }},
 		{name: "reopened", lost: true, want: reopened},
 		{
 			name:  "reopened with an ended context",

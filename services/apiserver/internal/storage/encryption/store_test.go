@@ -264,12 +264,12 @@ func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 	if got, err := w.wantCached(t, secretKey); got != string(plainValue()) || err != nil {
 		t.Errorf("got %.20q, %v, want the plain value", got, err)
 	}
-	kept := live.Current()
+	before := live.Current()
 	writeConfig(t, file, rulesYAML(ruleYAML("secrets", keysYAML("aescbc", "short"))))
 	next := rulesYAML(ruleYAML("secrets", identityTransformer))
 	// Files are read in order: when the next one is applied, this one has been read.
 	mustCreate(t, w.store, "/registry/secrets/default/kept", plainValue())
-	if kept != live.Current() {
+	if before != live.Current() {
 		t.Error("invalid configuration was applied")
 	}
 	apply(next)

@@ -7,10 +7,10 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// historian is a fakeStore that returns its history.
-type historian struct{ *fakeStore }
+// historyStore is a fakeStore that implements storage.HistoryReader.
+type historyStore struct{ *fakeStore }
 
-func (h historian) Changes(_ context.Context, _ string, after, until int64, _ int) (storage.Batch, bool, error) {
+func (h historyStore) Changes(_ context.Context, _ string, after, until int64, _ int) (storage.Batch, bool, error) {
 	b := storage.Batch{Revision: until}
 	for _, e := range h.historySince(after) {
 		if e.Revision <= until {
@@ -33,11 +33,11 @@ func TestPublisherStatesLastChange(t *testing.T) {
 		blind   bool
 		known   bool
 	}{
-		"at the newest revision":    {known: true},
-		"some revisions before":     {later: lookback - 1, known: true},
-		"many revisions before":     {later: lookback},
-		"compacted":                 {later: 10, compact: true},
-		"a store without historian": {blind: true},
+		"at the newest revision":           {known: true},
+		"some revisions before":            {later: lookback - 1, known: true},
+		"many revisions before":            {later: lookback},
+		"compacted":                        {later: 10, compact: true},
+		"a store that cannot read history": {blind: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFakeStore()
@@ -51,7 +51,7 @@ func TestPublisherStatesLastChange(t *testing.T) {
 			}
 			s.write(1, 100) // after the start of the publisher
 			newest := s.newest() - 1
-			f := &Fanout{store: historian{s}, root: testRoot}
+			f := &Fanout{store: historyStore{s}, root: testRoot}
 			if c.blind {
 				f.store = s
 			}

@@ -84,9 +84,9 @@ func TestPreconditionsOfOtherStoresAreIgnored(t *testing.T) {
 	main := etcdtest.Embedded(t)
 	other := etcdtest.Embedded(t)
 	s := &routed.Store{Interface: main, ByPrefix: map[string]storage.Interface{"/registry/events/": other}}
-	gone := storage.Precondition{Key: "/registry/a", CreateRevision: 1 << 30}
-	here := storage.Precondition{Key: "/registry/events/", Prefix: true}
-	while := []storage.Precondition{gone, here}
+	otherStoreKey := storage.Precondition{Key: "/registry/a", CreateRevision: 1 << 30}
+	absentPrefix := storage.Precondition{Key: "/registry/events/", Prefix: true}
+	while := []storage.Precondition{otherStoreKey, absentPrefix}
 	o := storage.WriteOptions{Preconditions: while}
 	rev, err := s.Create(t.Context(), "/registry/events/e", []byte("1"), o)
 	if err != nil {
@@ -96,13 +96,13 @@ func TestPreconditionsOfOtherStoresAreIgnored(t *testing.T) {
 	if _, err := s.Update(t.Context(), "/registry/events/e", []byte("2"), rev, o); !errors.As(err, &precondition) {
 		t.Errorf("failing precondition in the store of the key: got %v, want PreconditionError", err)
 	}
-	if _, err := s.Delete(t.Context(), "/registry/events/e", rev, gone); err != nil {
+	if _, err := s.Delete(t.Context(), "/registry/events/e", rev, otherStoreKey); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Create(t.Context(), "/registry/b", []byte("1"), o); !errors.As(err, &precondition) {
 		t.Errorf("failing precondition in the main store: got %v, want PreconditionError", err)
 	}
-	if while[0] != gone || while[1] != here {
+	if while[0] != otherStoreKey || while[1] != absentPrefix {
 		t.Errorf("got preconditions %+v, want them unchanged", while)
 	}
 }

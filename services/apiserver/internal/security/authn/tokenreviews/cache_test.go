@@ -107,17 +107,17 @@ func TestUnknownTokens(t *testing.T) {
 // review, which continues when one of them is canceled.
 func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 	f := newFixture(t, true, nil)
-	started, answer := make(chan struct{}), make(chan struct{})
+	started, respond := make(chan struct{}), make(chan struct{})
 	f.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		close(started)
-		<-answer
+		<-respond
 		return byName(ctx, token)
 	}
-	impatient, cancel := context.WithCancel(t.Context())
-	left := make(chan error, 1)
+	canceledCtx, cancel := context.WithCancel(t.Context())
+	canceled := make(chan error, 1)
 	go func() {
-		_, err := f.cache.Review(impatient, "alice", nil)
-		left <- err
+		_, err := f.cache.Review(canceledCtx, "alice", nil)
+		canceled <- err
 	}()
 	<-started
 	var wg sync.WaitGroup
@@ -129,10 +129,10 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 		})
 	}
 	cancel() // the flight does not depend on the first request
-	if err := <-left; !errors.Is(err, context.Canceled) {
+	if err := <-canceled; !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled request: got %v, want %v", err, context.Canceled)
 	}
-	close(answer)
+	close(respond)
 	wg.Wait()
 	if n := f.reviewer.reviewsOf("alice"); n != 1 {
 		t.Errorf("got %d reviews, want 1", n)

@@ -115,15 +115,15 @@ func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	var wg sync.WaitGroup
 	c.startMaximum(t.Context(), &wg)
 	ctx, leave := context.WithCancel(withClientAddress(t.Context(), "[2001:db8::3]:1"))
-	left := make(chan error, 1)
+	canceled := make(chan error, 1)
 	g := cancelableGate{gate{ctx, make(chan struct{}, 1)}}
 	go func() {
 		_, err := c.cache.Review(g, "late", nil)
-		left <- err
+		canceled <- err
 	}()
 	<-g.waits
 	leave()
-	if err := <-left; !errors.Is(err, context.Canceled) {
+	if err := <-canceled; !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: got %v, want %v", err, context.Canceled)
 	}
 	if n := c.reviewer.reviewsOf("late"); n != 0 {

@@ -148,21 +148,21 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 // TestResponseSizeIsLimited checks that the client stops reading a response without end.
 func TestResponseSizeIsLimited(t *testing.T) {
 	const whole = 32 << 20 // much more than the buffers in between
-	left := make(chan bool, 1)
+	clientLeft := make(chan bool, 1)
 	c, _ := startService(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
 		part := []byte(strings.Repeat(" ", 64<<10))
 		for range whole / len(part) {
 			if _, err := w.Write(part); err != nil {
-				left <- true
+				clientLeft <- true
 				return
 			}
 		}
-		left <- false
+		clientLeft <- false
 	})
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Errorf("got %v, %v; want false, an error, text with \"too large\"", ok, err)
 	}
-	if !<-left {
+	if !<-clientLeft {
 		t.Errorf("a response of %d bytes was read, want the connection closed before its end", whole)
 	}
 }
@@ -247,10 +247,10 @@ func TestServiceDoesNotAnswer(t *testing.T) {
 	if n.Load() != 2 {
 		t.Errorf("got %d requests, want 2", n.Load())
 	}
-	gone := httptest.NewTLSServer(http.NotFoundHandler())
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gone.Certificate().Raw})
-	gone.Close()
-	c, _ := newClient(t, "v1", gone.URL, ca)
+	closedServer := httptest.NewTLSServer(http.NotFoundHandler())
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: closedServer.Certificate().Raw})
+	closedServer.Close()
+	c, _ := newClient(t, "v1", closedServer.URL, ca)
 	defer c.Close()
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
 		t.Errorf("unreachable: got %v, %v; want false, %v", ok, err, authenticator.ErrUnavailable)
