@@ -17,7 +17,7 @@ import (
 func validateMutatingPolicy(fld validate.Field, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
 	spec, s := fld.Child("spec"), &p.Spec
 	compile = compile.forObject()
-	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
+	visible := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.RequireSet("failurePolicy", s.FailurePolicy != nil)
 	validateFailureAndMatchPolicy(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)
 	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), validateParamKind)
@@ -28,14 +28,14 @@ func validateMutatingPolicy(fld validate.Field, p, old *alphav1.MutatingAdmissio
 		forbidDeleteOperation(fld, m)
 	})
 	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
-		validateMatchConditions(spec, policyform.Conditions(s.MatchConditions), sees, compile)
+		validateMatchConditions(spec, policyform.Conditions(s.MatchConditions), visible, compile)
 	}
 	if engine := compilerOrError(spec, "mutations", compile); engine != nil {
 		policy := engine.Policy()
-		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, sees, policy) })
+		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, visible, policy) })
 		spec.RequireSetWithDetail("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
-		sees.Patches = true
-		validate.Each(spec, "mutations", s.Mutations, func(fld validate.Field, m *alphav1.Mutation) { validateMutation(fld, m, sees, policy) })
+		visible.Patches = true
+		validate.Each(spec, "mutations", s.Mutations, func(fld validate.Field, m *alphav1.Mutation) { validateMutation(fld, m, visible, policy) })
 	}
 	if s.ReinvocationPolicy == "" {
 		spec.Required("reinvocationPolicy", "")
@@ -55,7 +55,7 @@ func forbidDeleteOperation(fld validate.Field, m *admissionv1.MatchResources) {
 	}
 }
 
-func validateMutation(fld validate.Field, m *alphav1.Mutation, sees expressions.VariableSet, policy *expressions.Policy) {
+func validateMutation(fld validate.Field, m *alphav1.Mutation, visible expressions.VariableSet, policy *expressions.Policy) {
 	configuration, patch := "", ""
 	if m.ApplyConfiguration != nil {
 		configuration = m.ApplyConfiguration.Expression
@@ -70,7 +70,7 @@ func validateMutation(fld validate.Field, m *alphav1.Mutation, sees expressions.
 		} else if within := fld.Child(name); strings.TrimSpace(expression) == "" {
 			within.Required("expression", "")
 		} else {
-			reportInvalidExpression(within, "expression", expression, policy.Check(sees, expression, expected))
+			reportInvalidExpression(within, "expression", expression, policy.Check(visible, expression, expected))
 		}
 		if otherGiven {
 			fld.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))

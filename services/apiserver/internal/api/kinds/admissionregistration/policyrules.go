@@ -20,7 +20,7 @@ import (
 func validatePolicy(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
 	spec, s := fld.Child("spec"), &p.Spec
 	compile = compile.forObject()
-	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
+	visible := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.RequireSet("failurePolicy", s.FailurePolicy != nil)
 	validateFailureAndMatchPolicy(spec, s.FailurePolicy, nil)
 	validate.Optional(spec, "paramKind", s.ParamKind, validateParamKind)
@@ -30,22 +30,22 @@ func validatePolicy(fld validate.Field, p, old *admissionv1.ValidatingAdmissionP
 		fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
 	})
 	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
-		validateMatchConditions(spec, s.MatchConditions, sees, compile)
+		validateMatchConditions(spec, s.MatchConditions, visible, compile)
 	}
 	engine := compilerOrError(spec, "validations", compile)
 	if engine == nil {
 		return
 	}
 	policy := engine.Policy()
-	validate.Each(spec, "variables", s.Variables, func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, sees, policy) })
+	validate.Each(spec, "variables", s.Variables, func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, visible, policy) })
 	if len(s.Validations) == 0 && len(s.AuditAnnotations) == 0 {
 		const some = "validations or auditAnnotations must contain at least one item"
 		spec.Required("validations", some)
 		spec.Required("auditAnnotations", some)
 		return
 	}
-	validate.Each(spec, "validations", s.Validations, func(fld validate.Field, v *admissionv1.Validation) { validateValidation(fld, v, sees, policy) })
-	validateAuditAnnotations(spec, p, sees, policy)
+	validate.Each(spec, "validations", s.Validations, func(fld validate.Field, v *admissionv1.Validation) { validateValidation(fld, v, visible, policy) })
+	validateAuditAnnotations(spec, p, visible, policy)
 }
 
 // validateParamKind validates the kind of a policy's parameters, which may be any kind.
@@ -112,7 +112,7 @@ func reservedWords() []string {
 		"let", "loop", "package", "namespace", "return", "var", "void", "while"}
 }
 
-func validateVariable(fld validate.Field, v *admissionv1.Variable, sees expressions.VariableSet, policy *expressions.Policy) {
+func validateVariable(fld validate.Field, v *admissionv1.Variable, visible expressions.VariableSet, policy *expressions.Policy) {
 	switch {
 	case strings.TrimSpace(v.Name) == "":
 		fld.Required("name", "name is not specified")
@@ -122,22 +122,22 @@ func validateVariable(fld validate.Field, v *admissionv1.Variable, sees expressi
 	if strings.TrimSpace(v.Expression) == "" {
 		fld.Required("expression", "expression is not specified")
 	} else {
-		reportInvalidExpression(fld, "expression", v.Expression, policy.Declare(sees, v.Name, v.Expression))
+		reportInvalidExpression(fld, "expression", v.Expression, policy.Declare(visible, v.Name, v.Expression))
 	}
 }
 
-func validateValidation(fld validate.Field, v *admissionv1.Validation, sees expressions.VariableSet, policy *expressions.Policy) {
+func validateValidation(fld validate.Field, v *admissionv1.Validation, visible expressions.VariableSet, policy *expressions.Policy) {
 	if strings.TrimSpace(v.Expression) == "" {
 		fld.Required("expression", "expression is not specified")
 	} else {
-		reportInvalidExpression(fld, "expression", v.Expression, policy.Check(sees, v.Expression, cel.BoolType))
+		reportInvalidExpression(fld, "expression", v.Expression, policy.Check(visible, v.Expression, cel.BoolType))
 	}
 	if v.MessageExpression != "" {
 		if strings.TrimSpace(v.MessageExpression) == "" {
 			fld.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
 		} else {
-			sees.Authorizer = false
-			reportInvalidExpression(fld, "messageExpression", v.MessageExpression, policy.Check(sees, v.MessageExpression, cel.StringType))
+			visible.Authorizer = false
+			reportInvalidExpression(fld, "messageExpression", v.MessageExpression, policy.Check(visible, v.MessageExpression, cel.StringType))
 		}
 	}
 	switch text := strings.TrimSpace(v.Message); {
@@ -158,7 +158,7 @@ const (
 	maxFieldRef = 16 << 10
 )
 
-func validateAuditAnnotations(spec validate.Field, p *admissionv1.ValidatingAdmissionPolicy, sees expressions.VariableSet, policy *expressions.Policy) {
+func validateAuditAnnotations(spec validate.Field, p *admissionv1.ValidatingAdmissionPolicy, visible expressions.VariableSet, policy *expressions.Policy) {
 	annotations := p.Spec.AuditAnnotations
 	if len(annotations) > maxAnnotations {
 		spec.Invalid("auditAnnotations", annotations,
@@ -177,7 +177,7 @@ func validateAuditAnnotations(spec validate.Field, p *admissionv1.ValidatingAdmi
 		case len(expression) > maxAnnotationExpression:
 			fld.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression))
 		default:
-			reportInvalidExpression(fld, "valueExpression", a.ValueExpression, policy.Check(sees, expression, cel.StringType, cel.NullType))
+			reportInvalidExpression(fld, "valueExpression", a.ValueExpression, policy.Check(visible, expression, cel.StringType, cel.NullType))
 		}
 		validate.Unique(fld, "key", a.Key, keys)
 	})

@@ -98,14 +98,14 @@ func validateResources(fld validate.Field, resources []string) {
 // maxConditions is the maximum number of match conditions of a webhook or policy.
 const maxConditions = 64
 
-func validateMatchConditions(fld validate.Field, conditions []admissionv1.MatchCondition, sees expressions.VariableSet, compile compiler) {
+func validateMatchConditions(fld validate.Field, conditions []admissionv1.MatchCondition, visible expressions.VariableSet, compile compiler) {
 	validate.MaxItems(fld, "matchConditions", conditions, maxConditions)
 	names := validate.Set[string]{}
 	validate.Each(fld, "matchConditions", conditions, func(fld validate.Field, c *admissionv1.MatchCondition) {
 		if expression := strings.TrimSpace(c.Expression); expression == "" {
 			fld.Required("expression", "")
 		} else if engine := compilerOrError(fld, "expression", compile); engine != nil {
-			reportInvalidExpression(fld, "expression", expression, engine.Check(sees, expression, cel.BoolType))
+			reportInvalidExpression(fld, "expression", expression, engine.Check(visible, expression, cel.BoolType))
 		}
 		fld.CheckRequiredText("name", c.Name, validate.QualifiedName)
 		if c.Name != "" {

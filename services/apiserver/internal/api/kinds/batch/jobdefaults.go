@@ -69,22 +69,22 @@ func prepareJobCreate(j *batchv1.Job) {
 	if s.Template.Labels == nil {
 		s.Template.Labels = map[string]string{}
 	}
-	fillKey(s.Template.Labels, batchv1.JobNameLabel, j.Name)
-	fillKey(s.Template.Labels, oldJobName, j.Name)
-	fillKey(s.Template.Labels, batchv1.ControllerUidLabel, string(j.UID))
-	fillKey(s.Template.Labels, oldControllerUID, string(j.UID))
+	setMissingLabel(s.Template.Labels, batchv1.JobNameLabel, j.Name)
+	setMissingLabel(s.Template.Labels, oldJobName, j.Name)
+	setMissingLabel(s.Template.Labels, batchv1.ControllerUidLabel, string(j.UID))
+	setMissingLabel(s.Template.Labels, oldControllerUID, string(j.UID))
 
 	declare.SetDefaultPtr(&s.Selector, metav1.LabelSelector{})
 	if s.Selector.MatchLabels == nil {
 		s.Selector.MatchLabels = map[string]string{}
 	}
-	fillKey(s.Selector.MatchLabels, batchv1.ControllerUidLabel, string(j.UID))
+	setMissingLabel(s.Selector.MatchLabels, batchv1.ControllerUidLabel, string(j.UID))
 	if len(j.Labels) == 0 {
 		j.Labels = maps.Clone(s.Template.Labels)
 	}
 }
 
-func fillKey(labels map[string]string, key, value string) {
+func setMissingLabel(labels map[string]string, key, value string) {
 	if _, ok := labels[key]; !ok {
 		labels[key] = value
 	}

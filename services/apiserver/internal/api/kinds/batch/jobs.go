@@ -66,7 +66,7 @@ func jobColumns() []registry.Column {
 	containers := func(j *batchv1.Job) []corev1.Container { return j.Spec.Template.Spec.Containers }
 	return []registry.Column{
 		columns.Name(),
-		columns.Text("Status", "Status of the job.", jobStatus),
+		columns.Text("Status", "Status of the job.", jobStatusText),
 		columns.Text("Completions", columns.Doc(batchv1.JobStatus{}, "succeeded"), completionsText),
 		columns.New("Duration", columns.String, "", "Time required to complete the job.", 0, func(j *batchv1.Job) any { return jobDuration(j) }),
 		columns.Age(),
@@ -78,8 +78,8 @@ func jobColumns() []registry.Column {
 	}
 }
 
-func jobStatus(j *batchv1.Job) string {
-	is := func(t batchv1.JobConditionType) bool { return isJob(&j.Status, t) }
+func jobStatusText(j *batchv1.Job) string {
+	is := func(t batchv1.JobConditionType) bool { return isConditionTrue(&j.Status, t) }
 	switch {
 	case is(batchv1.JobComplete):
 		return "Complete"

@@ -16,13 +16,13 @@ import (
 type jobPhase struct{ succeeds, complete, fails, failed bool }
 
 func phaseOf(s *batchv1.JobStatus) jobPhase {
-	is := func(t batchv1.JobConditionType) bool { return isJob(s, t) }
+	is := func(t batchv1.JobConditionType) bool { return isConditionTrue(s, t) }
 	return jobPhase{is(batchv1.JobSuccessCriteriaMet), is(batchv1.JobComplete), is(batchv1.JobFailureTarget), is(batchv1.JobFailed)}
 }
 
 func (p jobPhase) isFinished() bool { return p.complete || p.failed }
 
-func isJob(s *batchv1.JobStatus, t batchv1.JobConditionType) bool {
+func isConditionTrue(s *batchv1.JobStatus, t batchv1.JobConditionType) bool {
 	return hasCondition(s, t, corev1.ConditionTrue)
 }
 
@@ -38,7 +38,7 @@ func hasCondition(s *batchv1.JobStatus, t batchv1.JobConditionType, is corev1.Co
 // isResumed reports whether a change of the status resumes a suspended job. The controller sets a
 // new start time then.
 func isResumed(s, was *batchv1.JobStatus) bool {
-	return isJob(was, batchv1.JobSuspended) && hasCondition(s, batchv1.JobSuspended, corev1.ConditionFalse)
+	return isConditionTrue(was, batchv1.JobSuspended) && hasCondition(s, batchv1.JobSuspended, corev1.ConditionFalse)
 }
 
 // isCompleteWithoutStart reports whether a job is complete without a start: it is suspended and
@@ -167,7 +167,7 @@ func validateIndexStatus(fld validate.Field, j *batchv1.Job, was *batchv1.JobSta
 func validateJobStatusChanges(fld validate.Field, j, old *batchv1.Job) {
 	s, was := &j.Status, &old.Status
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
-		if isJob(was, t) && !isJob(s, t) {
+		if isConditionTrue(was, t) && !isConditionTrue(s, t) {
 			fld.InvalidOmitValue("conditions", fmt.Sprintf("cannot disable the terminal %s=True condition", t))
 		}
 	}

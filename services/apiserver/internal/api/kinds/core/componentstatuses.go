@@ -22,7 +22,7 @@ func componentStatuses() *registry.Kind {
 			Columns: []registry.Column{
 				columns.Name(),
 				columns.Text("Status", "Status of the component conditions", func(c *corev1.ComponentStatus) string {
-					switch h := healthOf(c); {
+					switch h := healthConditionOf(c); {
 					case h == nil:
 						return "Unknown"
 					case h.Status == corev1.ConditionTrue:
@@ -32,13 +32,13 @@ func componentStatuses() *registry.Kind {
 					}
 				}),
 				columns.Text("Message", "Message of the component conditions", func(c *corev1.ComponentStatus) string {
-					if h := healthOf(c); h != nil {
+					if h := healthConditionOf(c); h != nil {
 						return h.Message
 					}
 					return ""
 				}),
 				columns.Text("Error", "Error of the component conditions", func(c *corev1.ComponentStatus) string {
-					if h := healthOf(c); h != nil {
+					if h := healthConditionOf(c); h != nil {
 						return h.Error
 					}
 					return ""
@@ -48,7 +48,7 @@ func componentStatuses() *registry.Kind {
 	}
 }
 
-func healthOf(c *corev1.ComponentStatus) *corev1.ComponentCondition {
+func healthConditionOf(c *corev1.ComponentStatus) *corev1.ComponentCondition {
 	for i := range c.Conditions {
 		if c.Conditions[i].Type == corev1.ComponentHealthy {
 			return &c.Conditions[i]

@@ -69,10 +69,10 @@ func EventColumns[T registry.Object](view func(T) *corev1.Event) []registry.Colu
 		column("Last Seen", doc("lastTimestamp"), 0, func(e *corev1.Event) any { return lastSeen(e) }),
 		column("Type", doc("type"), 0, func(e *corev1.Event) any { return e.Type }),
 		column("Reason", doc("reason"), 0, func(e *corev1.Event) any { return e.Reason }),
-		column("Object", doc("involvedObject"), 0, func(e *corev1.Event) any { return eventObject(e) }),
+		column("Object", doc("involvedObject"), 0, func(e *corev1.Event) any { return eventObjectText(e) }),
 		column("Subobject", columns.Doc(corev1.ObjectReference{}, "fieldPath"), 1,
 			func(e *corev1.Event) any { return e.InvolvedObject.FieldPath }),
-		column("Source", doc("source"), 1, func(e *corev1.Event) any { return eventReporter(e) }),
+		column("Source", doc("source"), 1, func(e *corev1.Event) any { return eventReporterText(e) }),
 		column("Message", doc("message"), 0, func(e *corev1.Event) any { return strings.TrimSpace(e.Message) }),
 		column("First Seen", doc("firstTimestamp"), 1, func(e *corev1.Event) any { return firstSeen(e) }),
 		column("Count", doc("count"), 1, func(e *corev1.Event) any { return eventCount(e) }),
@@ -98,7 +98,7 @@ func lastSeen(e *corev1.Event) registry.Age {
 	}
 }
 
-func eventObject(e *corev1.Event) string {
+func eventObjectText(e *corev1.Event) string {
 	kind := strings.ToLower(e.InvolvedObject.Kind)
 	if e.InvolvedObject.Name == "" {
 		return kind
@@ -106,7 +106,7 @@ func eventObject(e *corev1.Event) string {
 	return kind + "/" + e.InvolvedObject.Name
 }
 
-func eventReporter(e *corev1.Event) string {
+func eventReporterText(e *corev1.Event) string {
 	instance := columns.DefaultString(e.Source.Host, e.ReportingInstance)
 	if instance == "" {
 		return EventSource(e)

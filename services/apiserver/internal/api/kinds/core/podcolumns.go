@@ -106,14 +106,14 @@ func readinessGatesText(p *corev1.Pod) string {
 	}
 	open := 0
 	for _, gate := range p.Spec.ReadinessGates {
-		if podConditionTrue(p, gate.ConditionType) {
+		if isPodConditionTrue(p, gate.ConditionType) {
 			open++
 		}
 	}
 	return fmt.Sprintf("%d/%d", open, len(p.Spec.ReadinessGates))
 }
 
-func podConditionTrue(p *corev1.Pod, typ corev1.PodConditionType) bool {
+func isPodConditionTrue(p *corev1.Pod, typ corev1.PodConditionType) bool {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == typ {
 			return c.Status == corev1.ConditionTrue
@@ -161,7 +161,7 @@ func summarize(p *corev1.Pod) podSummary {
 	}
 	all, sidecars, initializing := s.initContainers(p)
 	s.restarts = all
-	if !initializing || podConditionTrue(p, corev1.PodInitialized) {
+	if !initializing || isPodConditionTrue(p, corev1.PodInitialized) {
 		// Restarts of completed init containers do not count, those of sidecars do.
 		s.restarts = sidecars
 		s.containers(p)
@@ -204,7 +204,7 @@ func (s *podSummary) initContainers(p *corev1.Pod) (all, sidecars restarts, init
 			}
 			continue
 		case ended != nil:
-			s.reason = "Init:" + endReason(ended)
+			s.reason = "Init:" + terminationReason(ended)
 		case waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing":
 			s.reason = "Init:" + waiting.Reason
 		default:
@@ -226,7 +226,7 @@ func (s *podSummary) containers(p *corev1.Pod) {
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
 			s.reason = c.State.Waiting.Reason
 		case c.State.Terminated != nil:
-			s.reason = endReason(c.State.Terminated)
+			s.reason = terminationReason(c.State.Terminated)
 		case c.Ready && c.State.Running != nil:
 			running = true
 			s.ready++
@@ -234,13 +234,13 @@ func (s *podSummary) containers(p *corev1.Pod) {
 	}
 	if s.reason == "Completed" && running {
 		s.reason = "NotReady"
-		if podConditionTrue(p, corev1.PodReady) {
+		if isPodConditionTrue(p, corev1.PodReady) {
 			s.reason = "Running"
 		}
 	}
 }
 
-func endReason(t *corev1.ContainerStateTerminated) string {
+func terminationReason(t *corev1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason != "":
 		return t.Reason

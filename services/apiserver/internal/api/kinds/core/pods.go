@@ -74,14 +74,14 @@ func pods(rules *podspec.Rules) *registry.Kind {
 }
 
 func podSubresources(rules *podspec.Rules) []registry.Subresource {
-	all := everyPodSubresource(rules)
+	all := allPodSubresources(rules)
 	if rules.CanResize() {
 		return all
 	}
 	return slices.DeleteFunc(all, func(s registry.Subresource) bool { return s.Name == "resize" })
 }
 
-func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
+func allPodSubresources(rules *podspec.Rules) []registry.Subresource {
 	return []registry.Subresource{
 		{
 			Name: "attach", Connect: true, Verbs: connectVerbs(), GVK: coreKind("PodAttachOptions"),
@@ -210,8 +210,8 @@ func prepareEphemeralContainers(p, old *corev1.Pod) {
 // prepareResize allows changes of the containers' resources only. It does not change a pod with
 // other containers than before, which validation rejects.
 func prepareResize(p, old *corev1.Pod) {
-	if !sameContainers(p.Spec.Containers, old.Spec.Containers) ||
-		!sameContainers(p.Spec.InitContainers, old.Spec.InitContainers) {
+	if !haveSameContainers(p.Spec.Containers, old.Spec.Containers) ||
+		!haveSameContainers(p.Spec.InitContainers, old.Spec.InitContainers) {
 		return
 	}
 	containers := takeResources(p.Spec.Containers, old.Spec.Containers)
@@ -224,7 +224,7 @@ func prepareResize(p, old *corev1.Pod) {
 	raiseGeneration(p, old)
 }
 
-func sameContainers(a, b []corev1.Container) bool {
+func haveSameContainers(a, b []corev1.Container) bool {
 	if len(a) != len(b) {
 		return false
 	}
