@@ -64,7 +64,7 @@ func WithAuthorizationConfig(addr, content string) Option {
 		if err := os.WriteFile(file, []byte(strings.ReplaceAll(content, "KUBECONFIG", s.webhookKubeconfig(addr))), 0o600); err != nil {
 			s.t.Fatal(err)
 		}
-		s.drop("--authorization-mode")
+		s.removeFlag("--authorization-mode")
 		s.args = append(s.args, "--authorization-config="+file)
 	}
 }
@@ -72,13 +72,13 @@ func WithAuthorizationConfig(addr, content string) Option {
 // WithAccessWebhook makes the server authorize requests only with the service at addr.
 func WithAccessWebhook(addr string) Option {
 	return func(s *Server) {
-		s.drop("--authorization-mode")
+		s.removeFlag("--authorization-mode")
 		s.args = append(s.args, "--authorization-mode=Webhook", "--authorization-webhook-version=v1", "--authorization-webhook-config-file="+s.webhookKubeconfig(addr))
 	}
 }
 
-// drop removes a flag.
-func (s *Server) drop(flag string) {
+// removeFlag removes a flag.
+func (s *Server) removeFlag(flag string) {
 	s.args = slices.DeleteFunc(s.args, func(a string) bool { return a == flag || strings.HasPrefix(a, flag+"=") })
 }
 
@@ -99,8 +99,8 @@ func (s *Server) webhookKubeconfig(addr string) string {
 	return path
 }
 
-// AllowServer makes the service accept calls of s although it uses another server. Call it before
-// Start.
+// AllowServer makes the service accept requests of s although it reads objects from another server.
+// Call it before Start.
 func (a *Authority) AllowServer(s *Server) {
 	a.t.Helper()
 	serving := s.PKI.Serving(a.name)

@@ -46,12 +46,12 @@ const (
 	SampleServer    Program = "sampleapiserver" // Kubernetes' example of an extension API server
 )
 
-var built sync.Map // Program → func() (string, error)
+var binaryPaths sync.Map // Program → func() (string, error)
 
 // Binary returns the path of a program. It builds the program first if it is not up to date.
 func Binary(t testing.TB, p Program) string {
 	t.Helper()
-	build, _ := built.LoadOrStore(p, sync.OnceValues(func() (string, error) { return locate(p) }))
+	build, _ := binaryPaths.LoadOrStore(p, sync.OnceValues(func() (string, error) { return buildBinary(p) }))
 	path, err := build.(func() (string, error))()
 	if err != nil {
 		t.Fatalf("build %s: %v", p, err)
@@ -59,8 +59,9 @@ func Binary(t testing.TB, p Program) string {
 	return path
 }
 
-// locate returns the path of a program. It builds the program unless BinDirEnv names a folder.
-func locate(p Program) (string, error) {
+// buildBinary builds a program and returns its path. If BinDirEnv names a folder, it returns the
+// path of the binary in that folder.
+func buildBinary(p Program) (string, error) {
 	if dir := os.Getenv(BinDirEnv); dir != "" {
 		path := filepath.Join(dir, string(p))
 		if _, err := os.Stat(path); err != nil {

@@ -50,32 +50,32 @@ func (c *Clock) Set(ahead time.Duration) {
 	}
 }
 
-// WithClock runs the server with a clock of its own.
+// WithClock makes the server use c as its wall clock.
 func WithClock(c *Clock) Option {
 	return func(s *Server) {
-		s.path = shiftable(s.t, APIServer)
+		s.path = clockShiftableBinary(s.t, APIServer)
 		s.env = append(s.env, clockEnv+"="+c.path)
 	}
 }
 
 //go:embed testdata/shift.go.txt
-var shiftSource []byte
+var shiftedClockSource []byte
 
 // The statement of time.Now that reads the clock, and its replacement.
 const (
-	readClock        = "\tsec, nsec, mono := runtimeNow()\n"
-	readShiftedClock = readClock + "\tsec += wrongBy()\n"
+	clockRead        = "\tsec, nsec, mono := runtimeNow()\n"
+	shiftedClockRead = clockRead + "\tsec += wrongBy()\n"
 )
 
-// building serializes builds with another package time.
-var building sync.Mutex
+// clockBuildMutex serializes builds with another package time.
+var clockBuildMutex sync.Mutex
 
-// shiftable returns the path of a service whose clock can be shifted. All its packages are
-// recompiled because package time may be inlined anywhere. The go command caches the result.
-func shiftable(t testing.TB, p Program) string {
+// clockShiftableBinary returns the path of a service whose clock can be shifted. All its packages
+// are recompiled because package time may be inlined anywhere. The go command caches the result.
+func clockShiftableBinary(t testing.TB, p Program) string {
 	t.Helper()
-	building.Lock()
-	defer building.Unlock()
+	clockBuildMutex.Lock()
+	defer clockBuildMutex.Unlock()
 	dir := filepath.Join(Project(t), "bin", "e2e")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -97,6 +97,7 @@ func shiftable(t testing.TB, p Program) string {
 	return path
 }
 
+// goCommand returns a go command that builds as releases do.
 func goCommand(project string, args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
 	cmd.Dir, cmd.Env = project, append(os.Environ(), "CGO_ENABLED=0")
@@ -115,21 +116,21 @@ func shiftOverlay(project, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if strings.Count(string(original), readClock) != 1 {
-		return "", fmt.Errorf("%s does not contain %q exactly once", folder, readClock)
+	if strings.Count(string(original), clockRead) != 1 {
+		return "", fmt.Errorf("%s does not contain %q exactly once", folder, clockRead)
 	}
-	list := struct{ Replace map[string]string }{map[string]string{}}
+	replacements := struct{ Replace map[string]string }{Replace: map[string]string{}}
 	for name, source := range map[string][]byte{
-		"time.go":  []byte(strings.Replace(string(original), readClock, readShiftedClock, 1)),
-		"shift.go": shiftSource,
+		"time.go":  []byte(strings.Replace(string(original), clockRead, shiftedClockRead, 1)),
+		"shift.go": shiftedClockSource,
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, source, 0o600); err != nil {
 			return "", err
 		}
-		list.Replace[filepath.Join(folder, name)] = file
+		replacements.Replace[filepath.Join(folder, name)] = file
 	}
-	b, err := json.Marshal(list)
+	b, err := json.Marshal(replacements)
 	if err != nil {
 		return "", err
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 // StartDisk mounts a disk, which is unmounted with the test, or returns why none can be mounted
-// here. Start the processes that write to it afterwards, so that they end before the disk.
+// here. Start the processes that write to it afterwards, so that they stop before the disk is
+// unmounted.
 func StartDisk(t testing.TB) (*Disk, error) {
 	t.Helper()
 	d := &Disk{Dir: t.TempDir()}
@@ -50,7 +51,8 @@ func (d *Disk) Slow(delay time.Duration) { d.delay.Store(int64(delay)) }
 // Fill makes the disk full, or frees it.
 func (d *Disk) Fill(full bool) { d.full.Store(full) }
 
-func (d *Disk) space() syscall.Errno {
+// spaceError returns ENOSPC if the disk is full.
+func (d *Disk) spaceError() syscall.Errno {
 	if d.full.Load() {
 		return syscall.ENOSPC
 	}
@@ -65,20 +67,21 @@ type diskNode struct {
 
 // Create implements fs.NodeCreater.
 func (n *diskNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
-	if err := n.disk.space(); err != fs.OK {
+	if err := n.disk.spaceError(); err != fs.OK {
 		return nil, nil, 0, err
 	}
 	inode, f, fuseFlags, err := n.LoopbackNode.Create(ctx, name, flags, mode, out)
-	return inode, n.file(f), fuseFlags, err
+	return inode, n.wrapFile(f), fuseFlags, err
 }
 
 // Open implements fs.NodeOpener.
 func (n *diskNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	f, fuseFlags, err := n.LoopbackNode.Open(ctx, flags)
-	return n.file(f), fuseFlags, err
+	return n.wrapFile(f), fuseFlags, err
 }
 
-func (n *diskNode) file(f fs.FileHandle) fs.FileHandle {
+// wrapFile returns an open file that rejects writes to a full disk and delays flushes.
+func (n *diskNode) wrapFile(f fs.FileHandle) fs.FileHandle {
 	if f, ok := f.(*fs.LoopbackFile); ok {
 		return &diskFile{LoopbackFile: f, disk: n.disk}
 	}
@@ -96,7 +99,7 @@ func (f *diskFile) PassthroughFd() (int, bool) { return 0, false }
 
 // Write implements fs.FileWriter.
 func (f *diskFile) Write(ctx context.Context, data []byte, off int64) (uint32, syscall.Errno) {
-	if err := f.disk.space(); err != fs.OK {
+	if err := f.disk.spaceError(); err != fs.OK {
 		return 0, err
 	}
 	return f.LoopbackFile.Write(ctx, data, off)
@@ -104,7 +107,7 @@ func (f *diskFile) Write(ctx context.Context, data []byte, off int64) (uint32, s
 
 // Writev implements fs.FileWritever.
 func (f *diskFile) Writev(ctx context.Context, data [][]byte, off int64) (uint32, syscall.Errno) {
-	if err := f.disk.space(); err != fs.OK {
+	if err := f.disk.spaceError(); err != fs.OK {
 		return 0, err
 	}
 	return f.LoopbackFile.Writev(ctx, data, off)
@@ -112,7 +115,7 @@ func (f *diskFile) Writev(ctx context.Context, data [][]byte, off int64) (uint32
 
 // Allocate implements fs.FileAllocater.
 func (f *diskFile) Allocate(ctx context.Context, off, size uint64, mode uint32) syscall.Errno {
-	if err := f.disk.space(); err != fs.OK {
+	if err := f.disk.spaceError(); err != fs.OK {
 		return err
 	}
 	return f.LoopbackFile.Allocate(ctx, off, size, mode)

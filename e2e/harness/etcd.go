@@ -17,19 +17,19 @@ import (
 // Etcd is an etcd server in its own process.
 type Etcd struct {
 	*Process
-	Endpoint string
-	name     string
-	peer     string
-	health   string // base URL of the health endpoint
-	tls      *tls.Config
-	args     []string
+	Endpoint  string
+	name      string
+	peerURL   string
+	healthURL string // base URL of the health endpoint
+	tls       *tls.Config
+	args      []string
 }
 
 // StartEtcd starts an etcd with further flags and waits until it is healthy.
 func StartEtcd(t testing.TB, flags ...string) *Etcd {
 	t.Helper()
 	e := newEtcd(t, "e2e")
-	e.args = append(e.args, "--initial-cluster="+e.name+"="+e.peer)
+	e.args = append(e.args, "--initial-cluster="+e.name+"="+e.peerURL)
 	e.args = append(e.args, flags...)
 	e.Start()
 	return e
@@ -45,11 +45,11 @@ func StartSecureEtcd(t testing.TB, pki *PKI) (e *Etcd, serving Pair) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.health = fmt.Sprintf("http://127.0.0.1:%d", FreePort(t))
+	e.healthURL = fmt.Sprintf("http://127.0.0.1:%d", FreePort(t))
 	e.Endpoint = strings.Replace(e.Endpoint, "http:", "https:", 1)
 	// A test may let the serving certificate expire; the test's own client still connects.
 	e.tls = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}
-	e.args = append(e.args, "--initial-cluster="+e.name+"="+e.peer, "--listen-metrics-urls="+e.health,
+	e.args = append(e.args, "--initial-cluster="+e.name+"="+e.peerURL, "--listen-metrics-urls="+e.healthURL,
 		"--listen-client-urls="+e.Endpoint, "--advertise-client-urls="+e.Endpoint,
 		"--cert-file="+serving.CertFile, "--key-file="+serving.KeyFile, "--trusted-ca-file="+pki.CA, "--client-cert-auth")
 	e.Start()
@@ -64,7 +64,7 @@ func StartEtcdCluster(t testing.TB, n int, folders ...string) []*Etcd {
 	var initial []string
 	for i := range n {
 		e := newEtcd(t, fmt.Sprintf("e2e-%d", i))
-		members, initial = append(members, e), append(initial, e.name+"="+e.peer)
+		members, initial = append(members, e), append(initial, e.name+"="+e.peerURL)
 		if i < len(folders) {
 			e.args = append(e.args, "--data-dir="+folders[i])
 		}
@@ -98,7 +98,7 @@ func Join(t testing.TB, members []*Etcd, flags ...string) *Etcd {
 	var added *clientv3.MemberAddResponse
 	// etcd rejects membership changes until the members have been connected for seconds.
 	Eventually(t, startTimeout, "a learner", func() (err error) {
-		added, err = client.MemberAddAsLearner(ctx, []string{e.peer})
+		added, err = client.MemberAddAsLearner(ctx, []string{e.peerURL})
 		return err
 	})
 	var initial []string
@@ -120,7 +120,7 @@ func Join(t testing.TB, members []*Etcd, flags ...string) *Etcd {
 	return e
 }
 
-// Leave removes a member from a cluster and ends it. The request goes to the other members because
+// Leave removes a member from a cluster and kills it. The request goes to the other members because
 // the member stops when it is removed.
 func Leave(t testing.TB, leaving *Etcd, others []*Etcd) {
 	t.Helper()
@@ -141,20 +141,20 @@ func Leave(t testing.TB, leaving *Etcd, others []*Etcd) {
 	leaving.Kill()
 }
 
-// newEtcd describes a member with its own ports and folder.
+// newEtcd returns a member with its own ports and folder, which is not started yet.
 func newEtcd(t testing.TB, name string) *Etcd {
 	t.Helper()
 	e := &Etcd{
 		Process:  NewProcess(t, name, Binary(t, EtcdServer)),
 		Endpoint: fmt.Sprintf("http://127.0.0.1:%d", FreePort(t)),
 		name:     name,
-		peer:     fmt.Sprintf("http://127.0.0.1:%d", FreePort(t)),
+		peerURL:  fmt.Sprintf("http://127.0.0.1:%d", FreePort(t)),
 	}
-	e.health = e.Endpoint
+	e.healthURL = e.Endpoint
 	e.args = []string{
 		"--name=" + name, "--data-dir=" + t.TempDir(), "--log-level=warn",
 		"--listen-client-urls=" + e.Endpoint, "--advertise-client-urls=" + e.Endpoint,
-		"--listen-peer-urls=" + e.peer, "--initial-advertise-peer-urls=" + e.peer,
+		"--listen-peer-urls=" + e.peerURL, "--initial-advertise-peer-urls=" + e.peerURL,
 	}
 	return e
 }
@@ -165,10 +165,11 @@ func (e *Etcd) Start() {
 	StartTogether([]*Etcd{e})
 }
 
+// waitUntilHealthy waits until the member reports that it is healthy.
 func (e *Etcd) waitUntilHealthy() {
 	e.t.Helper()
 	client := &http.Client{Timeout: 5 * time.Second}
-	e.waitUntil("healthy", func() error { return expectOK(client, e.health+"/health") })
+	e.waitUntil("healthy", func() error { return expectOK(client, e.healthURL+"/health") })
 }
 
 // StartOn restarts the member on other data at the same address.

@@ -82,7 +82,7 @@ func (c *CLI) Run(t testing.TB, args ...string) string {
 	return c.RunWith(t, "", args...)
 }
 
-// RunWith is Run with standard input.
+// RunWith does the same as Run and gives kubectl stdin as its input.
 func (c *CLI) RunWith(t testing.TB, stdin string, args ...string) string {
 	t.Helper()
 	r := c.Execute(t, stdin, args...)

@@ -20,7 +20,7 @@ func lockFile(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// tryLockFile is lockFile, but returns false instead of blocking.
+// tryLockFile does the same as lockFile, but returns false instead of blocking.
 func tryLockFile(path string) (unlock func(), ok bool, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 // NATS is a NATS server in its own process.
 type NATS struct {
 	*Process
-	Addr    string // for clients, host:port
-	monitor string
-	args    []string
-	routes  []*Proxy // links with the other servers of its cluster
+	Addr       string // for clients, host:port
+	monitorURL string
+	args       []string
+	routes     []*Proxy // links with the other servers of its cluster
 }
 
 // StartNATS starts n NATS servers with further flags, as a cluster if n is more than one, and waits
@@ -31,9 +31,9 @@ func StartNATS(t testing.TB, n int, flags ...string) []*NATS {
 	for i := range n {
 		client, monitor := FreePort(t), FreePort(t)
 		servers[i] = &NATS{
-			Process: NewProcess(t, fmt.Sprintf("nats-%d", i), path),
-			Addr:    fmt.Sprintf("127.0.0.1:%d", client),
-			monitor: fmt.Sprintf("http://127.0.0.1:%d/", monitor),
+			Process:    NewProcess(t, fmt.Sprintf("nats-%d", i), path),
+			Addr:       fmt.Sprintf("127.0.0.1:%d", client),
+			monitorURL: fmt.Sprintf("http://127.0.0.1:%d/", monitor),
 			args: []string{
 				fmt.Sprintf("--name=nats-%d", i), "--addr=127.0.0.1",
 				fmt.Sprintf("--port=%d", client), fmt.Sprintf("--http_port=%d", monitor),
@@ -72,5 +72,5 @@ func (s *NATS) Start() {
 	s.t.Helper()
 	s.Process.Start(s.args...)
 	client := &http.Client{Timeout: 5 * time.Second}
-	s.waitUntil("healthy", func() error { return expectOK(client, s.monitor+"healthz") })
+	s.waitUntil("healthy", func() error { return expectOK(client, s.monitorURL+"healthz") })
 }

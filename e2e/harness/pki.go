@@ -19,7 +19,7 @@ import (
 // Certificates are valid from half a day ago until half a day from now, because tests shift clocks.
 const (
 	certificateLifetime = 24 * time.Hour
-	backdated           = certificateLifetime / 2
+	certificateAge      = certificateLifetime / 2
 )
 
 // PKI is a certificate authority whose files are in a folder of the test.
@@ -92,13 +92,13 @@ func (p *PKI) Signer(name string) Pair {
 	return p.issue("signer-"+name, &x509.Certificate{Subject: pkix.Name{CommonName: name}})
 }
 
-// Reissue replaces the certificate of a pair, in its file, by one that expires at end.
-func (p *PKI) Reissue(pair Pair, end time.Time) Pair {
+// Reissue replaces the certificate of a pair, also in its file, by one that expires at a time.
+func (p *PKI) Reissue(pair Pair, expires time.Time) Pair {
 	p.t.Helper()
-	return p.reissue(pair, func(c *x509.Certificate) { c.NotAfter = end })
+	return p.reissue(pair, func(c *x509.Certificate) { c.NotAfter = expires })
 }
 
-// Postpone replaces the certificate of a pair, in its file, by one that becomes valid after a
+// Postpone replaces the certificate of a pair, also in its file, by one that becomes valid after a
 // duration.
 func (p *PKI) Postpone(pair Pair, by time.Duration) Pair {
 	p.t.Helper()
@@ -148,16 +148,16 @@ func (p *PKI) newKey() *ecdsa.PrivateKey {
 }
 
 // sign issues a certificate and writes it with its key.
-func (p *PKI) sign(file string, template, parent *x509.Certificate, key *ecdsa.PrivateKey, by crypto.Signer) Pair {
+func (p *PKI) sign(file string, template, parent *x509.Certificate, key *ecdsa.PrivateKey, signer crypto.Signer) Pair {
 	p.t.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	template.SerialNumber = serial
-	template.NotBefore = time.Now().Add(-backdated)
+	template.NotBefore = time.Now().Add(-certificateAge)
 	template.NotAfter = template.NotBefore.Add(certificateLifetime)
-	cert, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
+	cert, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -13,9 +13,9 @@ import (
 // Ports are below the range of ephemeral ports, so that no outgoing connection takes one while a
 // server restarts.
 const (
-	firstPort = 20000
-	lastPort  = 32000
-	portTries = 200
+	firstPort    = 20000
+	lastPort     = 32000
+	portAttempts = 200
 )
 
 // FreePort reserves a port of the loopback interface until the test ends. Other processes that use
@@ -28,11 +28,11 @@ func FreePort(t testing.TB) int {
 // FreePorts reserves n consecutive ports and returns the first.
 func FreePorts(t testing.TB, n int) int {
 	t.Helper()
-	for range portTries {
+	for range portAttempts {
 		first := firstPort + rand.IntN(lastPort-firstPort)
 		var releases []func()
 		for port := first; port < first+n; port++ {
-			release, err := reserve(port)
+			release, err := reservePort(port)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,23 +42,25 @@ func FreePorts(t testing.TB, n int) int {
 			releases = append(releases, release)
 		}
 		if len(releases) == n {
-			t.Cleanup(func() { releaseAll(releases) })
+			t.Cleanup(func() { callAll(releases) })
 			return first
 		}
-		releaseAll(releases)
+		callAll(releases)
 	}
 	t.Fatalf("no %d consecutive free ports between %d and %d", n, firstPort, lastPort)
 	return 0
 }
 
-func releaseAll(releases []func()) {
+// callAll calls all functions.
+func callAll(releases []func()) {
 	for _, release := range releases {
 		release()
 	}
 }
 
-// reserve returns a nil release if the port is in use.
-func reserve(port int) (release func(), err error) {
+// reservePort reserves a port until release is called. It returns a nil release if the port is in
+// use.
+func reservePort(port int) (release func(), err error) {
 	dir := filepath.Join(os.TempDir(), "binnacle-e2e-ports-"+strconv.Itoa(os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

@@ -17,27 +17,27 @@ const (
 	startTimeout = 60 * time.Second
 	stopTimeout  = 30 * time.Second
 	pollInterval = 10 * time.Millisecond
-	shownLog     = 16 << 10
+	loggedTail   = 16 << 10
 )
 
 // Process is a program that can be started repeatedly. It is not safe for concurrent use.
 type Process struct {
-	t    testing.TB
-	name string
-	path string
-	log  string
-	env  []string
+	t       testing.TB
+	name    string
+	path    string
+	logFile string
+	env     []string
 
 	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd has ended
-	err  error         // how it ended; read after done
+	done chan struct{} // closed when cmd has exited
+	err  error         // result of cmd.Wait; read after done is closed
 }
 
 // NewProcess describes a process; Start runs it. It is killed at the end of the test if it still
 // runs.
 func NewProcess(t testing.TB, name, path string) *Process {
 	t.Helper()
-	p := &Process{t: t, name: name, path: path, log: filepath.Join(t.TempDir(), name+".log")}
+	p := &Process{t: t, name: name, path: path, logFile: filepath.Join(t.TempDir(), name+".log")}
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
@@ -53,7 +53,7 @@ func (p *Process) Start(args ...string) {
 	if p.Running() {
 		p.t.Fatalf("%s is already running", p.name)
 	}
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func (p *Process) Start(args ...string) {
 	}()
 }
 
-// Running reports whether the process has been started and has not ended.
+// Running reports whether the process has been started and has not exited.
 func (p *Process) Running() bool {
 	if p.cmd == nil {
 		return false
@@ -92,16 +92,16 @@ func (p *Process) Running() bool {
 // PID returns the process ID of the running process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Kill ends the process with SIGKILL and waits for its end.
+// Kill sends SIGKILL to the process, if it runs, and waits until it has exited.
 func (p *Process) Kill() {
 	if !p.Running() {
 		return
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGKILL) // it may have just ended
+	_ = p.cmd.Process.Signal(syscall.SIGKILL) // it may have just exited
 	<-p.done
 }
 
-// Stop ends the process with SIGTERM, waits for its end and returns its error.
+// Stop sends SIGTERM to the process, waits until it has exited and returns its error.
 func (p *Process) Stop() error {
 	p.t.Helper()
 	if !p.Running() {
@@ -119,7 +119,7 @@ func (p *Process) Stop() error {
 	}
 }
 
-// waitUntil polls ready until it returns nil. It fails the test if the process ends or the start
+// waitUntil polls ready until it returns nil. It fails the test if the process exits or the start
 // timeout expires.
 func (p *Process) waitUntil(what string, ready func() error) {
 	p.t.Helper()
@@ -144,18 +144,18 @@ func (p *Process) waitUntil(what string, ready func() error) {
 
 // Log returns everything that the process has written so far, over all runs.
 func (p *Process) Log() string {
-	b, err := os.ReadFile(p.log)
+	b, err := os.ReadFile(p.logFile)
 	if err != nil {
 		return err.Error()
 	}
 	return string(b)
 }
 
-// logTail returns the last shownLog bytes of the log.
+// logTail returns the last loggedTail bytes of the log.
 func (p *Process) logTail() string {
 	s := p.Log()
-	if len(s) > shownLog {
-		s = "…" + s[len(s)-shownLog:]
+	if len(s) > loggedTail {
+		s = "…" + s[len(s)-loggedTail:]
 	}
 	return s
 }

@@ -2,7 +2,7 @@ package harness
 
 import "syscall"
 
-// childAttributes makes a child end when the test process ends for any reason.
+// childAttributes makes the kernel kill a child when the test process exits for any reason.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

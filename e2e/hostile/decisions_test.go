@@ -26,7 +26,7 @@ type decider struct {
 func startDecider(t *testing.T, pki *harness.PKI) *decider {
 	t.Helper()
 	d := &decider{addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))}
-	l, err := tls.Listen("tcp", d.addr, &tls.Config{Certificates: []tls.Certificate{certificate(t, pki.Serving("decider"))}, MinVersion: tls.VersionTLS12})
+	l, err := tls.Listen("tcp", d.addr, &tls.Config{Certificates: []tls.Certificate{tlsCertificate(t, pki.Serving("decider"))}, MinVersion: tls.VersionTLS12})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +36,7 @@ func startDecider(t *testing.T, pki *harness.PKI) *decider {
 	return d
 }
 
+// decide allows the request in a review.
 func (d *decider) decide(w http.ResponseWriter, r *http.Request) {
 	var review authorizationv1.SubjectAccessReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
@@ -61,10 +62,10 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 		harness.WithAccessWebhook(d.addr)(s)
 	})
 	const binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings/administrator"
-	probe, mallory := client(certificate(t, x.server.PKI.Client("probe"))), x.client()
+	probe, mallory := newClient(tlsCertificate(t, x.server.PKI.Client("probe"))), x.attackerClient()
 	read := func() {
 		for range 20 {
-			if err := x.send(probe, "GET", "/api/v1/namespaces/probe/configmaps/mine", "", "").is(http.StatusOK); err != nil {
+			if err := x.sendAndRead(probe, "GET", "/api/v1/namespaces/probe/configmaps/mine", "", "").requireCode(http.StatusOK); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -74,7 +75,7 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 	if x.long {
 		changes = 500
 	}
-	x.during(t, 0, func(context.Context) {
+	x.attackFor(t, 0, func(context.Context) {
 		read()
 		before = d.calls.Load()
 		for i := range changes {
@@ -82,7 +83,7 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 			if i%2 == 1 {
 				body = fmt.Sprintf(`{"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"},{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"other-%d"}]}`, i)
 			}
-			if err := x.send(mallory, "PATCH", binding, mergeMedia, body).is(http.StatusOK); err != nil {
+			if err := x.sendAndRead(mallory, "PATCH", binding, mergePatchMedia, body).requireCode(http.StatusOK); err != nil {
 				t.Fatal(err)
 			}
 			read()

@@ -2,7 +2,7 @@
 // process with one attack after another while a well-behaved probe client reads, writes and checks
 // health.
 //
-// The server must neither panic nor answer 500, every request of the probe client must succeed, and
+// The server must neither panic nor return 500, every request of the probe client must succeed, and
 // after all attacks the server's heap must return to its size before them.
 //
 // The latencies of the probe client and the CPU use of the server are reported, not asserted,
@@ -18,9 +18,9 @@
 // covers one class of attack: stored values that cannot be served, many names of one principal,
 // work before authorization, memory held by waiting requests, values that are short in text and
 // expand, lists without a byte limit, servers of the attacker, caches that one namespace clears for
-// all, and ordinary requests in a loop. Besides the ordinary probe client, one renews the lease of a
-// leader election and one writes as an administrator. TestExtensionServerDoesNotExhaustControllers
-// attacks the service controllers instead.
+// all, and ordinary requests in a loop. Besides the ordinary probe client, one renews the lease of
+// a leader election and one writes as an administrator.
+// TestExtensionServerDoesNotExhaustControllers attacks the service controllers instead.
 //
 // Random choices come from a seed, which every run logs and BINNACLE_HOSTILE_SEED sets. The default
 // run is short. BINNACLE_HOSTILE=long makes each attack larger and takes BINNACLE_HOSTILE_TIME (10m

@@ -24,7 +24,8 @@ import (
 const (
 	extensionGroup = "hostile.example"
 	extensionPath  = "/apis/" + extensionGroup + "/v1"
-	// extensionLists is the number of resources with endless lists, and of those with endless events.
+	// extensionLists is the number of resources with endless lists, and of those with endless
+	// events.
 	extensionLists = 10
 	// controllersSettle bounds each wait for the service controllers.
 	controllersSettle = 2 * time.Minute
@@ -33,7 +34,7 @@ const (
 // hostileExtension is an extension server whose lists and events do not end.
 type hostileExtension struct {
 	t    *testing.T
-	sent chan struct{} // receives a value when a response has ended
+	sent chan struct{} // receives a value after each response
 }
 
 func (e *hostileExtension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -41,19 +42,20 @@ func (e *hostileExtension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	switch {
 	case r.URL.Path == extensionPath:
-		e.discovery(w)
+		e.serveDiscovery(w)
 	case !strings.HasPrefix(r.URL.Path, extensionPath):
 		http.NotFound(w, r)
 	case strings.HasPrefix(resource, "lists"):
-		e.endless(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[`)
+		e.sendEndlessly(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[`)
 	case r.URL.Query().Get("watch") != "":
-		e.endless(w, `{"type":"ADDED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"a":[`)
+		e.sendEndlessly(w, `{"type":"ADDED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"a":[`)
 	default:
 		_, _ = io.WriteString(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[]}`)
 	}
 }
 
-func (e *hostileExtension) discovery(w http.ResponseWriter) {
+// serveDiscovery writes the discovery document with all resources.
+func (e *hostileExtension) serveDiscovery(w http.ResponseWriter) {
 	all := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: extensionGroup + "/v1"}
 	for i := range extensionLists {
 		for name, kind := range map[string]string{"lists": "List", "events": "Event"} {
@@ -67,8 +69,8 @@ func (e *hostileExtension) discovery(w http.ResponseWriter) {
 	}
 }
 
-// endless sends a response until the client leaves, at most 64 MiB.
-func (e *hostileExtension) endless(w http.ResponseWriter, start string) {
+// sendEndlessly sends a response until the client closes the request, at most 64 MiB.
+func (e *hostileExtension) sendEndlessly(w http.ResponseWriter, start string) {
 	_, err := io.WriteString(w, start)
 	part := strings.Repeat(`{"metadata":{"name":"a","resourceVersion":"1"}},`, 1000)
 	for n := 0; err == nil && n < 64<<20; n += len(part) {
@@ -80,20 +82,20 @@ func (e *hostileExtension) endless(w http.ResponseWriter, start string) {
 	}
 }
 
-// TestExtensionServerDoesNotExhaustControllers runs the service controllers with an extension server
-// whose lists and events do not end. The test pins the limits of responses, and that the garbage
-// collector works for other resources.
+// TestExtensionServerDoesNotExhaustControllers runs the service controllers with an extension
+// server whose lists and events do not end. The test pins the limits of responses, and that the
+// garbage collector works for other resources.
 func TestExtensionServerDoesNotExhaustControllers(t *testing.T) {
 	s := harness.StartServer(t)
 	extension := &hostileExtension{t, make(chan struct{}, 4*extensionLists)}
 	backend := httptest.NewTLSServer(extension)
 	t.Cleanup(backend.Close)
-	x := &target{url: s.URL, admin: client(certificate(t, s.Admin))}
-	x.create(t, "/api/v1/namespaces/default/services", `{"metadata":{"name":"hostile"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	x.create(t, "/apis/apiregistration.k8s.io/v1/apiservices", fmt.Sprintf(`{"metadata":{"name":"v1.%[1]s"},"spec":{"group":%[1]q,"version":"v1","groupPriorityMinimum":100,"versionPriority":10,
+	x := &target{url: s.URL, admin: newClient(tlsCertificate(t, s.Admin))}
+	x.mustCreate(t, "/api/v1/namespaces/default/services", `{"metadata":{"name":"hostile"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	x.mustCreate(t, "/apis/apiregistration.k8s.io/v1/apiservices", fmt.Sprintf(`{"metadata":{"name":"v1.%[1]s"},"spec":{"group":%[1]q,"version":"v1","groupPriorityMinimum":100,"versionPriority":10,
 		"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"hostile","port":%[2]s}}}`, extensionGroup, backend.URL[strings.LastIndexByte(backend.URL, ':')+1:]))
 	harness.Eventually(t, controllersSettle, "the extension server", func() error {
-		return x.send(x.admin, http.MethodGet, extensionPath, "", "").is(http.StatusOK)
+		return x.sendAndRead(x.admin, http.MethodGet, extensionPath, "", "").requireCode(http.StatusOK)
 	})
 	p := harness.NewProcess(t, "controllers", harness.Binary(t, harness.Controllers))
 	p.Start("--kubeconfig="+s.Kubeconfig(s.PKI.Client("system:binnacle:controllers", "system:binnacle")), "--bind-address=127.0.0.1",
@@ -101,7 +103,7 @@ func TestExtensionServerDoesNotExhaustControllers(t *testing.T) {
 	most := make(chan int)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	go func() { most <- peakResident(ctx, p.PID()) }()
+	go func() { most <- peakResidentMemory(ctx, p.PID()) }()
 	for range 2 * extensionLists {
 		select {
 		case <-extension.sent:
@@ -109,20 +111,20 @@ func TestExtensionServerDoesNotExhaustControllers(t *testing.T) {
 			t.Fatal("the controllers do not read from the extension server")
 		}
 	}
-	collectGarbage(t, s.Client())
+	waitForGarbageCollection(t, s.Client())
 	stop()
 	peak := <-most
 	t.Logf("at most %d MiB resident", peak>>20)
-	if peak > spareResident {
-		t.Errorf("got %d MiB resident, want at most %d MiB", peak>>20, spareResident>>20)
+	if peak > maxMemoryGrowth {
+		t.Errorf("got %d MiB resident, want at most %d MiB", peak>>20, maxMemoryGrowth>>20)
 	}
 	if !p.Running() {
-		t.Errorf("controllers have ended: %s", p.Log())
+		t.Errorf("the controllers have exited, want them to run: %s", p.Log())
 	}
 }
 
-// collectGarbage waits until a dependent of a deleted object is deleted.
-func collectGarbage(t *testing.T, c kubernetes.Interface) {
+// waitForGarbageCollection waits until a dependent of a deleted object is deleted.
+func waitForGarbageCollection(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	maps := c.CoreV1().ConfigMaps("default")
 	owner, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
@@ -146,12 +148,13 @@ func collectGarbage(t *testing.T, c kubernetes.Interface) {
 	})
 }
 
-// peakResident returns the largest resident memory of a process in bytes until the context ends.
-func peakResident(ctx context.Context, pid int) (most int) {
+// peakResidentMemory returns the largest resident memory of a process in bytes until the context
+// ends.
+func peakResidentMemory(ctx context.Context, pid int) (most int) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)) // fails when the process has ended
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)) // fails when the process has exited
 		if fields := strings.Fields(string(text)); len(fields) > 1 {
 			pages, _ := strconv.Atoi(fields[1])
 			most = max(most, pages*os.Getpagesize())

@@ -16,7 +16,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// attackTime returns how long an attack of a tenant takes.
+// attackTime returns the duration of an attack of a tenant.
 func (x *tenants) attackTime() time.Duration {
 	if x.long {
 		return time.Minute
@@ -24,9 +24,9 @@ func (x *tenants) attackTime() time.Duration {
 	return 10 * time.Second
 }
 
-// In these tests, during asserts that the probe clients stay unaffected, that the resident memory
-// grows by at most spareResident, that the server counts no further response with code 500, and
-// that it does not panic.
+// In these tests, attackFor asserts that the probe clients stay unaffected, that the resident
+// memory grows by at most maxMemoryGrowth, that the server counts no further response with code
+// 500, and that it does not panic.
 
 // TestHangingWebhookOccupiesLittleMemory lets a webhook of the attacker's namespace hang while the
 // attacker patches large objects. The memory of requests that wait for other servers must stay
@@ -41,36 +41,36 @@ func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.create(t, "/api/v1/namespaces/b/configmaps", string(text))
-	ended := make(chan struct{})
+	x.mustCreate(t, "/api/v1/namespaces/b/configmaps", string(text))
+	testDone := make(chan struct{})
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		select {
 		case <-r.Context().Done():
-		case <-ended:
+		case <-testDone:
 		}
 	}))
 	defer hook.Close()
-	defer close(ended)
+	defer close(testDone)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})
-	x.create(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"hangs"},"webhooks":[{"name":"hangs.ex.test",
+	x.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"hangs"},"webhooks":[{"name":"hangs.ex.test",
 		"admissionReviewVersions":["v1"],"sideEffects":"None","timeoutSeconds":30,"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"b"}},
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["UPDATE"],"resources":["configmaps"]}],
 		"clientConfig":{"url":%q,"caBundle":%q}}]}`, hook.URL, base64.StdEncoding.EncodeToString(ca)))
-	x.during(t, x.attackTime(), func(ctx context.Context) {
+	x.attackFor(t, x.attackTime(), func(ctx context.Context) {
 		runAttackers(ctx, 300, func(ctx context.Context, i int) {
-			c := x.client()
+			c := x.attackerClient()
 			defer c.CloseIdleConnections()
 			req, err := http.NewRequest("PATCH", x.url+"/api/v1/namespaces/b/configmaps/large", strings.NewReader(fmt.Sprintf(`{"data":{"key-0":"%d"}}`, i)))
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			req.Header.Set("Content-Type", mergeMedia)
+			req.Header.Set("Content-Type", mergePatchMedia)
 			if resp, err := c.Do(req.WithContext(ctx)); err == nil {
 				resp.Body.Close()
 			}
-			pause(ctx)
+			pauseAttacker(ctx)
 		})
 	})
 }
@@ -94,18 +94,18 @@ func TestRolesWithManyNamesDoNotStarveOtherClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.create(t, rbac+"roles", string(text))
-		x.create(t, rbac+"rolebindings", binding(name, name, "mallory"))
+		x.mustCreate(t, rbac+"roles", string(text))
+		x.mustCreate(t, rbac+"rolebindings", binding(name, name, "mallory"))
 	}
-	x.during(t, x.attackTime(), func(ctx context.Context) {
+	x.attackFor(t, x.attackTime(), func(ctx context.Context) {
 		runAttackers(ctx, 30, func(ctx context.Context, i int) {
-			c := x.client()
+			c := x.attackerClient()
 			defer c.CloseIdleConnections()
-			r := x.send(c, "POST", rbac+"rolebindings?dryRun=All", jsonMedia, binding("new", fmt.Sprint("many-", i%10), "eve"))
-			if err := r.is(http.StatusCreated, http.StatusTooManyRequests); err != nil && r.err == nil {
+			r := x.sendAndRead(c, "POST", rbac+"rolebindings?dryRun=All", jsonMedia, binding("new", fmt.Sprint("many-", i%10), "eve"))
+			if err := r.requireCode(http.StatusCreated, http.StatusTooManyRequests); err != nil && r.err == nil {
 				t.Error(err)
 			}
-			pause(ctx)
+			pauseAttacker(ctx)
 		})
 	})
 }
@@ -115,13 +115,13 @@ func TestRolesWithManyNamesDoNotStarveOtherClients(t *testing.T) {
 func TestHistoryOfOneObjectDoesNotFillDatabase(t *testing.T) {
 	const quota = 128 << 20
 	x := startTenants(t, harness.WithFlags(fmt.Sprint("--quota-backend-bytes=", quota)))
-	x.create(t, "/api/v1/namespaces/b/configmaps", `{"metadata":{"name":"large"}}`)
+	x.mustCreate(t, "/api/v1/namespaces/b/configmaps", `{"metadata":{"name":"large"}}`)
 	large := strings.Repeat("x", 1_000_000)
-	x.during(t, 0, func(ctx context.Context) {
-		c := x.client()
+	x.attackFor(t, 0, func(ctx context.Context) {
+		c := x.attackerClient()
 		for i := range 3 * quota / len(large) {
-			r := x.send(c, "PUT", "/api/v1/namespaces/b/configmaps/large", jsonMedia, fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":"%d%s"}}`, i, large))
-			if err := r.is(http.StatusOK); err != nil {
+			r := x.sendAndRead(c, "PUT", "/api/v1/namespaces/b/configmaps/large", jsonMedia, fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":"%d%s"}}`, i, large))
+			if err := r.requireCode(http.StatusOK); err != nil {
 				t.Fatalf("write %d: %v", i, err)
 			}
 		}

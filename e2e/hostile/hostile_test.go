@@ -28,7 +28,7 @@ const (
 func TestMain(m *testing.M) {
 	if where := os.Getenv(probeEnv); where != "" {
 		if err := raisePriority(); err != nil {
-			fmt.Fprintln(os.Stderr, "cannot raise the priority of the probe client; its latencies include latencies for a CPU:", err)
+			fmt.Fprintln(os.Stderr, "cannot raise the priority of the probe client; its latencies include waits for a CPU:", err)
 		}
 		if err := runProbe(where); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -53,57 +53,58 @@ func TestHostileClients(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mutated, err := mutations(harness.Project(t))
+	mutated, err := mutationAttack(harness.Project(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	attacks := slices.Concat(connections(), exhaustionAttacks(envOr("BINNACLE_HOSTILE_EXHAUSTION", "") == "each"), []attack{malformedRequests(), mutated})
-	share := whole / time.Duration(2*(len(attacks)-1))
+	attacks := slices.Concat(connectionAttacks(), exhaustionAttacks(envOr("BINNACLE_HOSTILE_EXHAUSTION", "") == "each"), []attack{malformedRequestAttack(), mutated})
+	attackTime := whole / time.Duration(2*(len(attacks)-1))
 	only, err := regexp.Compile(envOr("BINNACLE_HOSTILE_ONLY", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	attacks = slices.DeleteFunc(attacks, func(a attack) bool { return !only.MatchString(a.name) })
 
-	x, b := start(t, rand.New(rand.NewPCG(seed, 0)), long)
+	x, b := startTarget(t, rand.New(rand.NewPCG(seed, 0)), long)
 	if err := lowerPriority(); err != nil {
 		t.Fatal(err)
 	}
-	quiet := x.during(t, b, share, attack{name: "no attack"})
-	busy := x.during(t, b, share, attack{name: "busy machine", attackers: runtime.NumCPU(), once: func(ctx context.Context, _ *target, _ *rand.Rand) {
+	quiet := x.measureAttack(t, b, attackTime, attack{name: "no attack"})
+	busy := x.measureAttack(t, b, attackTime, attack{name: "busy machine", attackers: runtime.NumCPU(), run: func(ctx context.Context, _ *target, _ *rand.Rand) {
 		for ctx.Err() == nil {
 		}
 	}})
-	before, err := x.heap()
+	before, err := x.heapSize()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var worst latencies
-	var by string
+	var worst summary
+	var worstAttack string
 	for _, a := range attacks {
-		d := share
+		d := attackTime
 		if a.name == mutated.name {
 			d = whole / 2
 		}
-		if w := x.during(t, b, d, a); w.P99 > worst.P99 {
-			worst, by = w, a.name
+		if w := x.measureAttack(t, b, d, a); w.P99 > worst.P99 {
+			worst, worstAttack = w, a.name
 		}
 	}
 	harness.Eventually(t, waitTimeout, "the heap to shrink", func() error {
-		after, err := x.heap()
+		after, err := x.heapSize()
 		if err == nil && after > before+heapTolerance {
 			err = fmt.Errorf("heap: got %.0f MiB, had %.0f MiB before", after/(1<<20), before/(1<<20))
 		}
 		return err
 	})
-	after, _ := x.heap()
-	peak, _ := x.metric("process_resident_memory_bytes", "")
-	t.Logf("probe client p99: %v without attack, %v on a busy machine, %v in the worst attack, %s", quiet.P99, busy.P99, worst.P99, by)
+	after, _ := x.heapSize()
+	peak, _ := x.sumMetric("process_resident_memory_bytes", "")
+	t.Logf("probe client p99: %v without attack, %v on a busy machine, %v in the worst attack, %s", quiet.P99, busy.P99, worst.P99, worstAttack)
 	t.Logf("heap of %.0f MiB before and %.0f MiB after, %.0f MiB resident; %d requests of attackers", before/(1<<20), after/(1<<20), peak/(1<<20), x.requestCount.Load())
 }
 
-// during runs an attack for d and returns the latencies of the probe client.
-func (x *target) during(t *testing.T, b *probeProcess, d time.Duration, a attack) latencies {
+// measureAttack runs an attack for d and returns the latencies of the probe client. It checks that
+// no request of the probe client failed and that the server returned no unexpected 500.
+func (x *target) measureAttack(t *testing.T, b *probeProcess, d time.Duration, a attack) summary {
 	t.Helper()
 	if _, err := b.collect(); err != nil {
 		t.Errorf("before %s: %v", a.name, err)
@@ -111,8 +112,8 @@ func (x *target) during(t *testing.T, b *probeProcess, d time.Duration, a attack
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	start := time.Now()
-	used, _ := x.metric("process_cpu_seconds_total", "")
-	defer x.profile(t, a.name, d)()
+	cpuBefore, _ := x.sumMetric("process_cpu_seconds_total", "")
+	defer x.startProfile(t, a.name, d)()
 	seed := x.rand.Uint64()
 	var drawn atomic.Uint64
 	if a.attackers == 0 {
@@ -123,33 +124,33 @@ func (x *target) during(t *testing.T, b *probeProcess, d time.Duration, a attack
 			n *= 2
 		}
 		runAttackers(ctx, n, func(ctx context.Context, i int) {
-			a.once(ctx, x, rand.New(rand.NewPCG(seed, drawn.Add(1))))
-			pause(ctx)
+			a.run(ctx, x, rand.New(rand.NewPCG(seed, drawn.Add(1))))
+			pauseAttacker(ctx)
 		})
 	}
 	w, err := b.collect()
 	if err != nil {
 		t.Errorf("%s affects the probe client: %v", a.name, err)
 	}
-	failed, err := x.metric("apiserver_request_total", `code="500"`)
+	failed, err := x.sumMetric("apiserver_request_total", `code="500"`)
 	if err != nil {
 		t.Errorf("after %s: %v", a.name, err)
 	}
 	x.mu.Lock()
-	for _, text := range slices.Sorted(maps.Keys(x.failed)) {
-		t.Errorf("%s: %d responses with code 500: %s", a.name, x.failed[text], text)
+	for _, text := range slices.Sorted(maps.Keys(x.serverErrors)) {
+		t.Errorf("%s: %d responses with code 500, want none: %s", a.name, x.serverErrors[text], text)
 	}
-	if n := failed - x.counted; n > 0 && len(x.failed) == 0 {
-		t.Errorf("%s: the server counts %v responses with code 500", a.name, n)
+	if n := failed - x.expectedErrors; n > 0 && len(x.serverErrors) == 0 {
+		t.Errorf("%s: the server counts %v unexpected responses with code 500, want 0", a.name, n)
 	}
-	x.counted = failed
-	clear(x.failed)
+	x.expectedErrors = failed
+	clear(x.serverErrors)
 	x.mu.Unlock()
 	if !x.server.Running() || strings.Contains(x.server.Log(), "panic") {
 		t.Fatalf("%s: the server panicked", a.name)
 	}
-	resident, _ := x.metric("process_resident_memory_bytes", "")
-	all, _ := x.metric("process_cpu_seconds_total", "")
-	t.Logf("%-27s %v, %4.0f MiB resident, %.2f CPUs", a.name, w, resident/(1<<20), (all-used)/time.Since(start).Seconds())
+	resident, _ := x.sumMetric("process_resident_memory_bytes", "")
+	cpuAfter, _ := x.sumMetric("process_cpu_seconds_total", "")
+	t.Logf("%-27s %v, %4.0f MiB resident, %.2f CPUs", a.name, w, resident/(1<<20), (cpuAfter-cpuBefore)/time.Since(start).Seconds())
 	return w
 }

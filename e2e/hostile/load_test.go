@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	ownPath   = "/api/v1/namespaces/" + ownNamespace + "/"
-	reviews   = "/apis/authorization.k8s.io/v1/"
-	tableForm = "application/json;as=Table;v=v1;g=meta.k8s.io"
-	metaForm  = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+	ownPath     = "/api/v1/namespaces/" + ownNamespace + "/"
+	reviewsPath = "/apis/authorization.k8s.io/v1/"
+	tableForm   = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	metaForm    = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 )
 
 // loadRequest is a request that many attackers send in a loop.
@@ -55,8 +55,8 @@ func tenantLoads() map[string]func() loadRequest {
 			return loadRequest{method: http.MethodGet, path: fmt.Sprintf("/apis/g%d.example/v%d/namespaces/b/r%d/%s", n, n, n, strings.Repeat("n", 2000)),
 				header: http.Header{"User-Agent": {fmt.Sprint("a", n)}}}
 		},
-		"rules reviews":  post(reviews+"selfsubjectrulesreviews", `{"spec":{"namespace":"b"}}`),
-		"access reviews": post(reviews+"selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"none"}}}`),
+		"rules reviews":  post(reviewsPath+"selfsubjectrulesreviews", `{"spec":{"namespace":"b"}}`),
+		"access reviews": post(reviewsPath+"selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"none"}}}`),
 		"events":         post(ownPath+"events", `{"metadata":{"generateName":"e"},"involvedObject":{"namespace":"b"},"message":"`+strings.Repeat("x", 1000)+`"}`),
 		"invalid names":  post(ownPath+"configmaps", `{"metadata":{"name":"`+strings.Repeat(`\n`, 10_000)+`"}}`),
 		"impersonated groups": func() loadRequest {
@@ -75,24 +75,24 @@ func TestLoadOfTenantDoesNotAffectOtherClients(t *testing.T) {
 	d := x.attackTime() / 4
 	for name, next := range tenantLoads() {
 		t.Run(name, func(t *testing.T) {
-			x.during(t, d, func(ctx context.Context) {
-				runAttackers(ctx, attackers, func(ctx context.Context, _ int) { x.sendLoad(ctx, next) })
+			x.attackFor(t, d, func(ctx context.Context) {
+				runAttackers(ctx, attackers, func(ctx context.Context, _ int) { x.sendInLoop(ctx, next) })
 			})
 		})
 	}
 	t.Run("windows of one byte", func(t *testing.T) {
-		x.during(t, d, func(ctx context.Context) {
-			runAttackers(ctx, 8, func(ctx context.Context, _ int) { x.readByByte(ctx) })
+		x.attackFor(t, d, func(ctx context.Context) {
+			runAttackers(ctx, 8, func(ctx context.Context, _ int) { x.readSlowly(ctx) })
 		})
 	})
 	t.Run("watches", func(t *testing.T) {
-		x.during(t, 4*d, func(ctx context.Context) { x.watchLargeObjects(ctx, 1000) })
+		x.attackFor(t, 4*d, func(ctx context.Context) { x.watchLargeObjects(ctx, 1000) })
 	})
 }
 
-// sendLoad sends requests on one connection until ctx ends.
-func (x *tenants) sendLoad(ctx context.Context, next func() loadRequest) {
-	c := x.client()
+// sendInLoop sends requests on one connection until ctx ends.
+func (x *tenants) sendInLoop(ctx context.Context, next func() loadRequest) {
+	c := x.attackerClient()
 	defer c.CloseIdleConnections()
 	for ctx.Err() == nil {
 		l := next()
@@ -104,14 +104,14 @@ func (x *tenants) sendLoad(ctx context.Context, next func() loadRequest) {
 		for name, values := range l.header {
 			req.Header[name] = values
 		}
-		x.attempt(ctx, c, req)
+		x.sendAttack(ctx, c, req)
 	}
 }
 
-// readByByte requests lists with a window of one byte, which it enlarges by one byte at a time.
-func (x *tenants) readByByte(ctx context.Context) {
+// readSlowly requests lists with a window of one byte, which it enlarges by one byte at a time.
+func (x *tenants) readSlowly(ctx context.Context) {
 	const streams = 100
-	c := x.http2(ctx, 1)
+	c := x.dialRawHTTP2(ctx, 1)
 	if c == nil {
 		return
 	}
@@ -132,9 +132,9 @@ func (x *tenants) readByByte(ctx context.Context) {
 // watchLargeObjects watches on n connections while it changes large objects.
 func (x *tenants) watchLargeObjects(ctx context.Context, n int) {
 	i := 0
-	go x.sendLoad(ctx, func() loadRequest {
+	go x.sendInLoop(ctx, func() loadRequest {
 		i++
-		return loadRequest{method: http.MethodPatch, path: ownPath + "configmaps/large-0", body: fmt.Sprintf(`{"data":{"n":"%d"}}`, i), header: http.Header{"Content-Type": {mergeMedia}}}
+		return loadRequest{method: http.MethodPatch, path: ownPath + "configmaps/large-0", body: fmt.Sprintf(`{"data":{"n":"%d"}}`, i), header: http.Header{"Content-Type": {mergePatchMedia}}}
 	})
 	runAttackers(ctx, n, func(ctx context.Context, _ int) {
 		x.dialing <- struct{}{}
@@ -143,24 +143,24 @@ func (x *tenants) watchLargeObjects(ctx context.Context, n int) {
 		if err != nil {
 			return
 		}
-		_, _ = io.WriteString(conn, "GET "+ownPath+"configmaps?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: a\r\n\r\n") // holdOpen notices an error
-		holdOpen(ctx, conn)
+		_, _ = io.WriteString(conn, "GET "+ownPath+"configmaps?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: a\r\n\r\n") // holdConnectionOpen notices an error
+		holdConnectionOpen(ctx, conn)
 	})
 }
 
 // createLargeObjects creates objects with large metadata, and roles with many rules.
 func (x *tenants) createLargeObjects(t *testing.T) {
 	t.Helper()
-	large, fields := strings.Repeat("x", 200<<10), numbered(`"f:k%d":{}`, 10_000)
+	large, fields := strings.Repeat("x", 200<<10), numberedElements(`"f:k%d":{}`, 10_000)
 	for i := range 40 {
-		x.create(t, ownPath+"configmaps", fmt.Sprintf(`{"metadata":{"name":"large-%d","annotations":{"a":%q},"managedFields":[{"manager":"m","operation":"Update",
+		x.mustCreate(t, ownPath+"configmaps", fmt.Sprintf(`{"metadata":{"name":"large-%d","annotations":{"a":%q},"managedFields":[{"manager":"m","operation":"Update",
 			"apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{%s}}]},"data":{"a":%q}}`, i, large, fields, large))
 	}
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/" + ownNamespace + "/"
-	rules := numbered(`{"apiGroups":["g"],"resources":["r%d"],"verbs":["get"]}`, 2000)
+	rules := numberedElements(`{"apiGroups":["g"],"resources":["r%d"],"verbs":["get"]}`, 2000)
 	for i := range 10 {
-		x.create(t, rbac+"roles", fmt.Sprintf(`{"metadata":{"name":"r%d"},"rules":[%s]}`, i, rules))
-		x.create(t, rbac+"rolebindings", fmt.Sprintf(`{"metadata":{"name":"r%[1]d"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r%[1]d"},
+		x.mustCreate(t, rbac+"roles", fmt.Sprintf(`{"metadata":{"name":"r%d"},"rules":[%s]}`, i, rules))
+		x.mustCreate(t, rbac+"rolebindings", fmt.Sprintf(`{"metadata":{"name":"r%[1]d"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r%[1]d"},
 			"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`, i))
 	}
 }

@@ -54,40 +54,41 @@ func recordedRequests(project string) ([]request, error) {
 	return out, nil
 }
 
-// mutator turns recorded requests into malformed ones.
+// mutator derives malformed requests from recorded ones.
 type mutator struct {
 	*rand.Rand
-	from []request
+	recorded []request
 }
 
-func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+// pickOne returns a random choice.
+func pickOne[T any](r *rand.Rand, choices ...T) T { return choices[r.IntN(len(choices))] }
 
-// next returns a recorded request with one to three random changes.
-func (m mutator) next() request {
-	q := m.from[m.IntN(len(m.from))]
+// mutatedRequest returns a recorded request with one to three random changes.
+func (m mutator) mutatedRequest() request {
+	q := m.recorded[m.IntN(len(m.recorded))]
 	for range 1 + m.IntN(3) {
 		switch m.IntN(6) {
 		case 0:
-			q.path = m.path(q.path)
+			q.path = m.mutatePath(q.path)
 		case 1:
-			q.path = m.query(q.path)
+			q.path = m.addQueryParameter(q.path)
 		case 2:
-			q.media = pick(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, applyMedia, mergeMedia, listMedia, stepMedia,
+			q.media = pickOne(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, applyMedia, mergePatchMedia, strategicPatchMedia, jsonPatchMedia,
 				"application/apply-patch+cbor", "text/plain", "", "a/b;c", ";;", "application/json;x=y")
 		case 3:
-			q.accept = pick(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, "*/*", "", ",,;q=x", "application/json;as=Table;g=meta.k8s.io;v=v1",
+			q.accept = pickOne(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, "*/*", "", ",,;q=x", "application/json;as=Table;g=meta.k8s.io;v=v1",
 				"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protoMedia+";stream=watch", "application/json;as=Table;g=a;v=b")
 		case 4:
-			q.method = pick(m.Rand, "GET", "POST", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "X")
+			q.method = pickOne(m.Rand, "GET", "POST", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "X")
 		default:
-			q.body = m.document(q.body)
+			q.body = m.mutateBody(q.body)
 		}
 	}
 	return q
 }
 
-// path changes one part of a path.
-func (m mutator) path(p string) string {
+// mutatePath makes one random change of a path.
+func (m mutator) mutatePath(p string) string {
 	path, query, _ := strings.Cut(p, "?")
 	parts := strings.Split(path, "/")
 	i := m.IntN(len(parts))
@@ -97,14 +98,14 @@ func (m mutator) path(p string) string {
 	case 1:
 		parts = append(parts[:i], parts[min(i+1, len(parts)):]...)
 	case 2:
-		parts[i] += pick(m.Rand, "%2f", "%00", "%ff", "..", "%2e%2e", "ä", strings.Repeat("x", 300), ":443")
+		parts[i] += pickOne(m.Rand, "%2f", "%00", "%ff", "..", "%2e%2e", "ä", strings.Repeat("x", 300), ":443")
 	case 3:
-		other, _, _ := strings.Cut(m.from[m.IntN(len(m.from))].path, "?")
-		parts[i] = pick(m.Rand, strings.Split(other, "/")...)
+		other, _, _ := strings.Cut(m.recorded[m.IntN(len(m.recorded))].path, "?")
+		parts[i] = pickOne(m.Rand, strings.Split(other, "/")...)
 	case 4:
-		parts = append(parts, pick(m.Rand, "status", "scale", "log", "exec", "proxy", "binding", "eviction", "token", "", "approval", "ephemeralcontainers", "finalize"))
+		parts = append(parts, pickOne(m.Rand, "status", "scale", "log", "exec", "proxy", "binding", "eviction", "token", "", "approval", "ephemeralcontainers", "finalize"))
 	case 5:
-		parts = append([]string{"", pick(m.Rand, "api", "apis", "watch", "proxy", "openapi")}, parts...)
+		parts = append([]string{"", pickOne(m.Rand, "api", "apis", "watch", "proxy", "openapi")}, parts...)
 	default:
 		j := m.IntN(len(parts))
 		parts[i], parts[j] = parts[j], parts[i]
@@ -112,22 +113,22 @@ func (m mutator) path(p string) string {
 	return strings.Join(parts, "/") + "?" + query
 }
 
-// query adds a random query parameter.
-func (m mutator) query(p string) string {
+// addQueryParameter adds a random query parameter.
+func (m mutator) addQueryParameter(p string) string {
 	path, query, _ := strings.Cut(p, "?")
 	q, _ := url.ParseQuery(query)
-	name := pick(m.Rand, "watch", "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector", "dryRun", "fieldManager",
+	name := pickOne(m.Rand, "watch", "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector", "dryRun", "fieldManager",
 		"fieldValidation", "force", "timeout", "timeoutSeconds", "sendInitialEvents", "allowWatchBookmarks", "pretty", "propagationPolicy", "gracePeriodSeconds", "orphanDependents")
-	q.Set(name, pick(m.Rand, "", "1", "true", "-1", "0", "99999999999999999999", "All", "x", "a in (b,", "!", "a=b,c!=d", "metadata.name=x", "Exact", "NotOlderThan",
+	q.Set(name, pickOne(m.Rand, "", "1", "true", "-1", "0", "99999999999999999999", "All", "x", "a in (b,", "!", "a=b,c!=d", "metadata.name=x", "Exact", "NotOlderThan",
 		"Strict", "Ignore", "Foreground", "1ns", "\x00", strings.Repeat("x", 200)))
 	return path + "?" + q.Encode()
 }
 
-// document changes a body as JSON, if it is JSON, or as bytes.
-func (m mutator) document(body string) string {
+// mutateBody changes a body as JSON, if it is JSON, or as bytes.
+func (m mutator) mutateBody(body string) string {
 	var v any
 	if m.IntN(8) > 0 && json.Unmarshal([]byte(body), &v) == nil {
-		if b, err := json.Marshal(m.value(v, 0)); err == nil {
+		if b, err := json.Marshal(m.mutateValue(v, 0)); err == nil {
 			return string(b)
 		}
 	}
@@ -140,10 +141,10 @@ func (m mutator) document(body string) string {
 	return string(b[:len(b)-min(len(b), m.IntN(2)*m.IntN(20))])
 }
 
-// value changes a value at a random place.
-func (m mutator) value(v any, depth int) any {
+// mutateValue changes a value at a random place.
+func (m mutator) mutateValue(v any, depth int) any {
 	if m.IntN(12) == 0 && depth > 0 {
-		return pick[any](m.Rand, nil, map[string]any{}, []any{}, []any{nil}, map[string]any{"": nil}, "", "x", strings.Repeat("y", 300), "\x00", -1, 1.5, 1e300,
+		return pickOne[any](m.Rand, nil, map[string]any{}, []any{}, []any{nil}, map[string]any{"": nil}, "", "x", strings.Repeat("y", 300), "\x00", -1, 1.5, 1e300,
 			json.Number("9223372036854775808"), true, []any{map[string]any{"name": []any{nil}}, map[string]any{"name": []any{nil}}}, map[string]any{"$patch": "delete"})
 	}
 	switch v := v.(type) {
@@ -155,14 +156,14 @@ func (m mutator) value(v any, depth int) any {
 			case 1:
 				v[k+"x"] = x
 			case 2:
-				v[pick(m.Rand, "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys", "$patch")+k] = x
+				v[pickOne(m.Rand, "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys", "$patch")+k] = x
 			default:
-				v[k] = m.value(x, depth+1)
+				v[k] = m.mutateValue(x, depth+1)
 			}
 		}
 	case []any:
 		for i := range v {
-			v[i] = m.value(v[i], depth+1)
+			v[i] = m.mutateValue(v[i], depth+1)
 		}
 		if len(v) > 0 && m.IntN(6) == 0 {
 			return append(v, v[0])
@@ -171,23 +172,23 @@ func (m mutator) value(v any, depth int) any {
 	return v
 }
 
-// mutations returns the attack that sends mutated conversations.
-func mutations(project string) (attack, error) {
+// mutationAttack returns the attack that sends mutated conversations.
+func mutationAttack(project string) (attack, error) {
 	from, err := recordedRequests(project)
 	if err != nil {
 		return attack{}, err
 	}
 	return attack{"mutated conversations", 8, func(ctx context.Context, x *target, r *rand.Rand) {
-		c := x.client()
+		c := x.attackerClient()
 		defer c.CloseIdleConnections()
 		m := mutator{r, from}
 		for range 200 {
-			q := m.next()
+			q := m.mutatedRequest()
 			if q.method == "DELETE" && !strings.Contains(q.path, "hostile") {
 				continue // the objects of the probe client must stay
 			}
 			if strings.Contains(strings.ToLower(q.path+q.body), "webhook") {
-				continue // the webhooks of the conversations do not answer, which fails other requests with 500
+				continue // the webhooks of the conversations are unreachable, which fails other requests with 500
 			}
 			req, err := http.NewRequest(q.method, x.url+q.path, strings.NewReader(q.body))
 			if err != nil {
@@ -196,7 +197,7 @@ func mutations(project string) (attack, error) {
 			req.Header.Set("Content-Type", q.media)
 			req.Header.Set("Accept", q.accept)
 			one, cancel := context.WithTimeout(ctx, 2*time.Second)
-			x.attempt(one, c, req)
+			x.sendAttack(one, c, req)
 			cancel()
 			if ctx.Err() != nil {
 				return
@@ -205,8 +206,8 @@ func mutations(project string) (attack, error) {
 	}}, nil
 }
 
-// malformedRequests returns the attack that sends lines that are not valid HTTP.
-func malformedRequests() attack {
+// malformedRequestAttack returns the attack that sends lines that are not valid HTTP.
+func malformedRequestAttack() attack {
 	return attack{"malformed requests", 8, func(ctx context.Context, x *target, r *rand.Rand) {
 		conn, err := x.dial(ctx, "http/1.1")
 		if err != nil {
@@ -217,16 +218,17 @@ func malformedRequests() attack {
 			"Transfer-Encoding: chunked", "Upgrade: websocket", "Connection: upgrade", "Expect: 100-continue", "ffffffffffffffff", "Accept: " + strings.Repeat("a/b,", 200), ""}
 		for range 30 {
 			x.requestCount.Add(1)
-			if _, err := fmt.Fprintf(conn, "%s\r\n", pick(r, lines...)); err != nil {
+			if _, err := fmt.Fprintf(conn, "%s\r\n", pickOne(r, lines...)); err != nil {
 				return
 			}
 		}
 	}}
 }
 
-func envOr(name, otherwise string) string {
+// envOr returns the value of an environment variable, or fallback if it is empty.
+func envOr(name, fallback string) string {
 	if s := os.Getenv(name); s != "" {
 		return s
 	}
-	return otherwise
+	return fallback
 }

@@ -20,8 +20,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// placeholder is the name of samples. The name of each mutated object has the same length.
-const placeholder = "name-of-it"
+// sampleName is the name of samples. The name of each mutated object has the same length.
+const sampleName = "name-of-it"
 
 // sample is a protobuf-encoded object of one kind, whose bytes are mutated.
 type sample struct {
@@ -29,50 +29,50 @@ type sample struct {
 	collection string
 	namespace  string
 	body       string
-	status     bool // the kind has the status subresource
+	status     bool // whether the kind has the status subresource
 }
 
 // sampleFiles matches the files of valid objects of every kind.
 const sampleFiles = "services/apiserver/internal/api/kinds/builtin/testdata/kinds/*.yaml"
 
-// samples returns a sample for each kind that has a protobuf form, as the server writes it. Each
-// file's namespaced objects use a separate namespace.
-func (x *tenants) samples(t *testing.T) []sample {
+// createSamples returns a sample for each kind that has a protobuf form, as the server writes it.
+// Each file's namespaced objects use a separate namespace.
+func (x *tenants) createSamples(t *testing.T) []sample {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(harness.Project(t), sampleFiles))
 	if err != nil || len(files) < 50 {
 		t.Fatalf("got %d files of kinds, want at least 50: %v", len(files), err)
 	}
-	known := x.resources(t)
+	served := x.servedKinds(t)
 	var all []sample
 	for i, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var of struct {
+		var file struct {
 			Kind    string
 			Minimal map[string]any
 		}
-		if err := yaml.Unmarshal(text, &of); err != nil {
+		if err := yaml.Unmarshal(text, &file); err != nil {
 			t.Fatal(err)
 		}
-		kind, served := known[of.Kind]
+		kind, served := served[file.Kind]
 		if !served {
 			continue
 		}
-		s := sample{resource: of.Kind, status: kind.status}
-		gv, resource := of.Kind[:strings.LastIndex(of.Kind, "/")], of.Kind[strings.LastIndex(of.Kind, "/")+1:]
+		s := sample{resource: file.Kind, status: kind.status}
+		gv, resource := file.Kind[:strings.LastIndex(file.Kind, "/")], file.Kind[strings.LastIndex(file.Kind, "/")+1:]
 		s.collection = "/apis/" + gv + "/" + resource
 		if gv == "v1" {
 			s.collection = "/api/v1/" + resource
 		}
 		if kind.namespaced {
 			s.namespace = fmt.Sprintf("n%d", i)
-			x.create(t, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"resource.kubernetes.io/admin-access":"true","resource.k8s.io/admin-access":"true"}}}`, s.namespace))
+			x.mustCreate(t, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"resource.kubernetes.io/admin-access":"true","resource.k8s.io/admin-access":"true"}}}`, s.namespace))
 			s.collection = strings.TrimSuffix(s.collection, resource) + "namespaces/" + s.namespace + "/" + resource
 		}
-		s.body = x.protobuf(t, s, of.Minimal)
+		s.body = x.protobufOf(t, s, file.Minimal)
 		if s.body != "" {
 			all = append(all, s)
 		}
@@ -83,8 +83,9 @@ func (x *tenants) samples(t *testing.T) []sample {
 	return all
 }
 
-// protobuf returns the server's protobuf form of an object, or "" for a kind without such a form.
-func (x *tenants) protobuf(t *testing.T, s sample, object map[string]any) string {
+// protobufOf returns an object in protobuf as the server encodes it, or "" for a kind without such
+// a form. It uses sampleName as the name unless the kind requires another.
+func (x *tenants) protobufOf(t *testing.T, s sample, object map[string]any) string {
 	t.Helper()
 	meta, _ := object["metadata"].(map[string]any)
 	if meta == nil {
@@ -94,18 +95,18 @@ func (x *tenants) protobuf(t *testing.T, s sample, object map[string]any) string
 	fixed := meta["name"]
 	own, _ := meta["namespace"].(string)
 	meta["annotations"] = map[string]string{"sample": "b"}
-	for _, name := range []any{placeholder, fixed} {
+	for _, name := range []any{sampleName, fixed} {
 		meta["name"] = name
 		body, err := json.Marshal(object)
 		if err != nil {
 			t.Fatal(err)
 		}
 		text := strings.ReplaceAll(string(body), `"namespace":"`+own+`"`, `"namespace":"`+s.namespace+`"`)
-		r := x.send(x.admin, "POST", s.collection+"?dryRun=All", jsonMedia, text, "Accept", protoMedia)
+		r := x.sendAndRead(x.admin, "POST", s.collection+"?dryRun=All", jsonMedia, text, "Accept", protoMedia)
 		if r.code == http.StatusNotAcceptable {
 			return ""
 		}
-		if r.is(http.StatusCreated) == nil {
+		if r.requireCode(http.StatusCreated) == nil {
 			return r.body
 		}
 		if name == fixed {
@@ -115,10 +116,14 @@ func (x *tenants) protobuf(t *testing.T, s sample, object map[string]any) string
 	return ""
 }
 
-type servedKind struct{ namespaced, status bool }
+// servedKind describes a kind that the server serves.
+type servedKind struct {
+	namespaced bool
+	status     bool // has the status subresource
+}
 
-// resources returns the served kinds by group/version/resource.
-func (x *tenants) resources(t *testing.T) map[string]servedKind {
+// servedKinds returns the served kinds by group/version/resource.
+func (x *tenants) servedKinds(t *testing.T) map[string]servedKind {
 	t.Helper()
 	type list struct {
 		GroupVersion string
@@ -132,8 +137,8 @@ func (x *tenants) resources(t *testing.T) map[string]servedKind {
 		}
 	}
 	get := func(path string) (l list) {
-		r := x.send(x.admin, "GET", path, "", "")
-		if err := r.is(http.StatusOK); err != nil {
+		r := x.sendAndRead(x.admin, "GET", path, "", "")
+		if err := r.requireCode(http.StatusOK); err != nil {
 			t.Fatal(err)
 		}
 		if err := json.Unmarshal([]byte(r.body), &l); err != nil {
@@ -174,55 +179,56 @@ var disruptiveResources = []string{
 	"prioritylevelconfigurations", "priorityclasses", "servicecidrs",
 }
 
-// mutation counts mutated objects.
-type mutation struct {
-	sent, stored, shown atomic.Int64
+// mutationCounts counts mutated objects.
+type mutationCounts struct {
+	sent, stored, read atomic.Int64
 }
 
-// mutate sends n objects with one byte changed and reads each stored object in every form.
-func (m *mutation) mutate(t *testing.T, x *tenants, c *http.Client, r *rand.Rand, s sample, n int, remove bool) {
-	known := s.collection + "/stored-one"
-	r0 := x.send(c, "POST", s.collection, protoMedia, strings.Replace(s.body, placeholder, "stored-one", 1))
-	updates := r0.code == http.StatusCreated && strings.Contains(s.body, placeholder)
+// sendMutations sends n objects with one changed byte and reads each stored object in every form.
+// It deletes created objects if deleteCreated is true.
+func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client, r *rand.Rand, s sample, n int, deleteCreated bool) {
+	storedPath := s.collection + "/stored-one"
+	first := x.sendAndRead(c, "POST", s.collection, protoMedia, strings.Replace(s.body, sampleName, "stored-one", 1))
+	updates := first.code == http.StatusCreated && strings.Contains(s.body, sampleName)
 	for i := range n {
 		b := []byte(s.body)
 		at := 4 + r.IntN(len(b)-4)
 		b[at] = byte(r.IntN(256))
-		name := fmt.Sprintf("m%0*d", len(placeholder)-1, i)
+		name := fmt.Sprintf("m%0*d", len(sampleName)-1, i)
 		method, path := "POST", s.collection
 		if updates && i%4 == 3 {
-			method, path, name = "PUT", known, "stored-one"
+			method, path, name = "PUT", storedPath, "stored-one"
 			if s.status && i%8 == 7 {
 				path += "/status"
 			}
 		}
 		m.sent.Add(1)
-		form := forms[i%len(forms)]
-		answer := x.send(c, method, path, protoMedia, strings.Replace(string(b), placeholder, name, 1), "Accept", strings.Replace(form, "MetadataList", "Metadata", 1))
-		if answer.err != nil || answer.code >= http.StatusInternalServerError {
-			t.Errorf("%s of %s with byte %d set to %#x, response form %s: %v", method, s.resource, at, b[at], form, answer.is(http.StatusCreated))
+		form := responseForms[i%len(responseForms)]
+		response := x.sendAndRead(c, method, path, protoMedia, strings.Replace(string(b), sampleName, name, 1), "Accept", strings.Replace(form, "MetadataList", "Metadata", 1))
+		if response.err != nil || response.code >= http.StatusInternalServerError {
+			t.Errorf("%s of %s with byte %d set to %#x, response form %s: %v", method, s.resource, at, b[at], form, response.requireCode(http.StatusCreated))
 		}
-		if answer.code/100 != 2 {
+		if response.code/100 != 2 {
 			continue
 		}
 		m.stored.Add(1)
 		object := s.collection + "/" + name
-		if !strings.Contains(s.body, placeholder) {
+		if !strings.Contains(s.body, sampleName) {
 			object = x.newestObject(c, s.collection)
 		}
-		for _, form := range forms {
+		for _, form := range responseForms {
 			form = strings.Replace(form, "MetadataList", "Metadata", 1)
-			got := x.send(c, "GET", object, "", "", "Accept", form)
-			if got.code != http.StatusNotFound && got.is(http.StatusOK) != nil { // the mutation may be in the name
-				t.Errorf("%s with byte %d set to %#x, read as %s: %v", s.resource, at, b[at], form, got.is(http.StatusOK))
+			got := x.sendAndRead(c, "GET", object, "", "", "Accept", form)
+			if got.code != http.StatusNotFound && got.requireCode(http.StatusOK) != nil { // the mutation may be in the name
+				t.Errorf("%s with byte %d set to %#x, read as %s: %v", s.resource, at, b[at], form, got.requireCode(http.StatusOK))
 			}
-			m.shown.Add(1)
+			m.read.Add(1)
 		}
-		if remove && method == "POST" {
-			x.send(c, "DELETE", object, "", "")
+		if deleteCreated && method == "POST" {
+			x.sendAndRead(c, "DELETE", object, "", "")
 		}
 	}
-	x.checkShown(t, s.collection)
+	x.checkCollection(t, s.collection)
 }
 
 // newestObject returns the path of the sample object of a collection whose names are fixed.
@@ -235,7 +241,7 @@ func (x *tenants) newestObject(c *http.Client, collection string) string {
 			}
 		}
 	}
-	r := x.send(c, "GET", collection, "", "")
+	r := x.sendAndRead(c, "GET", collection, "", "")
 	if json.Unmarshal([]byte(r.body), &l) == nil {
 		for _, o := range l.Items {
 			if o.Metadata.Annotations["sample"] != "" {
@@ -255,20 +261,20 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 	}
 	t.Logf("BINNACLE_HOSTILE_SEED=%d", seed)
 	x := startTenants(t, harness.WithFlags("--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true"))
-	x.grant(t)
+	x.grantNamespace(t)
 	mutations := 25 // of each sample
 	if x.long {
 		mutations = 1_500
 	}
-	all := x.samples(t)
-	var m mutation
-	x.during(t, 0, func(context.Context) {
+	all := x.createSamples(t)
+	var m mutationCounts
+	x.attackFor(t, 0, func(context.Context) {
 		work := make(chan int)
 		var workers sync.WaitGroup
 		for range 4 {
 			workers.Go(func() {
 				for i := range work {
-					m.mutate(t, x, client(certificate(t, x.server.Admin)), rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, false)
+					m.sendMutations(t, x, newClient(tlsCertificate(t, x.server.Admin)), rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, false)
 				}
 			})
 		}
@@ -283,9 +289,9 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 		close(work)
 		workers.Wait()
 		for _, i := range last {
-			m.mutate(t, x, x.admin, rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, true)
+			m.sendMutations(t, x, x.admin, rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, true)
 		}
 		x.checkReads(t)
 	})
-	t.Logf("%d samples, %d mutations, %d stored, %d reads of stored objects", len(all), m.sent.Load(), m.stored.Load(), m.shown.Load())
+	t.Logf("%d samples, %d mutations, %d stored, %d reads of stored objects", len(all), m.sent.Load(), m.stored.Load(), m.read.Load())
 }

@@ -17,21 +17,21 @@ import (
 func TestManyNamesOfOnePrincipalDoNotBlockOtherClients(t *testing.T) {
 	x := startTenants(t)
 	// The names have the permission, so that the server reads their bodies.
-	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
+	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
 		`{"metadata":{"name":"accounts"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:b"}]}`)
 	d := 25 * time.Second // longer than a request waits for the byte budget
 	if x.long {
 		d = 70 * time.Second
 	}
-	x.during(t, d, func(ctx context.Context) {
+	x.attackFor(t, d, func(ctx context.Context) {
 		runAttackers(ctx, 126, func(ctx context.Context, i int) {
 			declared := 3 << 20
 			if i >= 30 { // ever smaller bodies fill the rest of the byte budget
 				declared = max(4<<10, declared>>((i-30)/9))
 			}
-			conn, err := x.openRequest(ctx, x.mallory, http.MethodPost, "/api/v1/namespaces/b/configmaps", fmt.Sprintf("system:serviceaccount:b:a%d", i), declared)
+			conn, err := x.openRequest(ctx, x.attackerCert, http.MethodPost, "/api/v1/namespaces/b/configmaps", fmt.Sprintf("system:serviceaccount:b:a%d", i), declared)
 			if err != nil {
-				pause(ctx)
+				pauseAttacker(ctx)
 				return
 			}
 			defer conn.Close()
@@ -56,12 +56,12 @@ func sendSlowly(ctx context.Context, conn interface{ Write([]byte) (int, error) 
 	}
 }
 
-// TestUnauthorizedBodiesAreNotRead expects that an unauthorized request is answered before its body
+// TestUnauthorizedBodiesAreNotRead expects that an unauthorized request is rejected before its body
 // arrives, so that declared bodies of many megabytes occupy no memory. The test pins the order of
 // filters: authorize, then read the body.
 func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 	x := startTenants(t)
-	x.during(t, 0, func(ctx context.Context) {
+	x.attackFor(t, 0, func(ctx context.Context) {
 		var all sync.WaitGroup
 		for i := range 200 {
 			all.Go(func() {
@@ -76,7 +76,7 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 					{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", name: ""},
 				} {
 					x.dialing <- struct{}{}
-					conn, err := x.openRequest(ctx, x.mallory, c.method, c.path, c.name, 3<<20-1)
+					conn, err := x.openRequest(ctx, x.attackerCert, c.method, c.path, c.name, 3<<20-1)
 					<-x.dialing
 					if err != nil {
 						t.Error(err)
@@ -87,7 +87,7 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 					if err != nil {
 						t.Errorf("%s %s as %q: no response before the body: %v", c.method, c.path, c.name, err)
 					} else if resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
-						t.Errorf("%s %s as %q: %s", c.method, c.path, c.name, resp.Status)
+						t.Errorf("%s %s as %q: got %s, want 403 or 429", c.method, c.path, c.name, resp.Status)
 					}
 					conn.Close()
 				}
@@ -102,23 +102,23 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 // bytes and acquires them again afterwards.
 func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 	x := startTenants(t)
-	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
+	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
 		`{"metadata":{"name":"accounts"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:b"}]}`)
-	options := `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"],"x":[` + list("1", 32_000) + `]}`
+	options := `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"],"x":[` + repeatElements("1", 32_000) + `]}`
 	const path = "/api/v1/namespaces/b/configmaps?labelSelector=a%3Db&resourceVersion=999999999&resourceVersionMatch=NotOlderThan"
 	// These requests hold bytes when they start to wait.
 	for what, q := range map[string]struct{ method, path, body string }{
-		"options": {method: http.MethodDelete, path: path, body: strings.Replace(options, "[", "["+list("1", 80_000)+",", 2)},
+		"options": {method: http.MethodDelete, path: path, body: strings.Replace(options, "[", "["+repeatElements("1", 80_000)+",", 2)},
 		"address": {method: http.MethodGet, path: path + "&fieldSelector=" + strings.Repeat("metadata.name!%3Da,", 500) + "metadata.name!%3Da", body: ""},
 	} {
-		if err := x.send(x.client(), q.method, q.path, jsonMedia, q.body).is(http.StatusGatewayTimeout, http.StatusBadRequest); err != nil {
+		if err := x.sendAndRead(x.attackerClient(), q.method, q.path, jsonMedia, q.body).requireCode(http.StatusGatewayTimeout, http.StatusBadRequest); err != nil {
 			t.Fatalf("large %s: %v", what, err)
 		}
 	}
 	attack := func(names int) func(context.Context) {
 		return func(ctx context.Context) {
 			runAttackers(ctx, names, func(ctx context.Context, i int) {
-				c := x.client()
+				c := x.attackerClient()
 				defer c.CloseIdleConnections()
 				req, err := http.NewRequest(http.MethodDelete, x.url+path, strings.NewReader(options))
 				if err != nil {
@@ -126,14 +126,14 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 				}
 				req.Header.Set("Content-Type", jsonMedia)
 				req.Header.Set("Impersonate-User", fmt.Sprintf("system:serviceaccount:b:a%d", i))
-				x.attempt(ctx, c, req)
-				pause(ctx)
+				x.sendAttack(ctx, c, req)
+				pauseAttacker(ctx)
 			})
 		}
 	}
-	c := client(certificate(t, x.server.PKI.Client("probe")))
+	c := newClient(tlsCertificate(t, x.server.PKI.Client("probe")))
 	body := fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":%q}}`, strings.Repeat("x", 100_000))
-	if err := x.send(c, http.MethodPost, "/api/v1/namespaces/probe/configmaps", jsonMedia, body).is(http.StatusCreated); err != nil {
+	if err := x.sendAndRead(c, http.MethodPost, "/api/v1/namespaces/probe/configmaps", jsonMedia, body).requireCode(http.StatusCreated); err != nil {
 		t.Fatal(err)
 	}
 	for _, names := range []int{6, 60} {
@@ -142,14 +142,14 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 			d = 30 * time.Second
 		}
 		writes := 0 // of 100 KB by an ordinary client, one after the other
-		x.during(t, d, func(ctx context.Context) {
+		x.attackFor(t, d, func(ctx context.Context) {
 			var ordinary sync.WaitGroup
 			ordinary.Go(func() {
 				for ; ctx.Err() == nil; writes++ {
-					if err := x.send(c, http.MethodPut, "/api/v1/namespaces/probe/configmaps/large", jsonMedia, body).is(http.StatusOK); err != nil {
+					if err := x.sendAndRead(c, http.MethodPut, "/api/v1/namespaces/probe/configmaps/large", jsonMedia, body).requireCode(http.StatusOK); err != nil {
 						t.Errorf("write of 100 KB: %v", err)
 					}
-					pause(ctx)
+					pauseAttacker(ctx)
 				}
 			})
 			attack(names)(ctx)

@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	roundRobin = 2 // SCHED_RR
-	idle       = 5 // SCHED_IDLE
+	roundRobinPolicy = 2 // SCHED_RR
+	idlePolicy       = 5 // SCHED_IDLE
 )
 
 // lowerPriority gives this process, which runs the attackers, only idle CPU time, as if they ran on
 // other machines.
-func lowerPriority() error { return schedule(idle, 0) }
+func lowerPriority() error { return setSchedulingPolicy(idlePolicy, 0) }
 
 // raisePriority gives this process, the probe client, real-time priority, as if it ran on another
 // machine. It needs root.
-func raisePriority() error { return schedule(roundRobin, 1) }
+func raisePriority() error { return setSchedulingPolicy(roundRobinPolicy, 1) }
 
-// schedule sets the scheduling policy of all threads. New threads inherit it.
-func schedule(policy int, priority int32) error {
+// setSchedulingPolicy sets the scheduling policy of all threads. New threads inherit it.
+func setSchedulingPolicy(policy int, priority int32) error {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err

@@ -25,23 +25,24 @@ const (
 	probeInterval = 10 * time.Millisecond
 	// probeTimeout bounds the wait for a response. A request that takes longer counts as failed.
 	probeTimeout = 20 * time.Second
-	// tenantProbeTimeout is probeTimeout while the attacker has the rights of one namespace.
+	// tenantProbeTimeout is used instead of probeTimeout while the attacker has the rights of one
+	// namespace.
 	tenantProbeTimeout = 10 * time.Second
 )
 
 // probeClient sends the requests of an ordinary client one after another and records the latency of
 // each.
 type probeClient struct {
-	url  string
-	c    *http.Client
-	role role
-	wait time.Duration // for a response
-	// version is the resource version of the lease of a leader election.
-	version string
+	url     string
+	client  *http.Client
+	role    probeRole
+	timeout time.Duration // for a response
+	// leaseVersion is the resource version of the lease of a leader election.
+	leaseVersion string
 
-	mu    sync.Mutex
-	took  []time.Duration
-	wrong []error
+	mu        sync.Mutex
+	latencies []time.Duration
+	failures  []error
 }
 
 // run sends requests until the context ends.
@@ -55,43 +56,43 @@ func (b *probeClient) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		start := time.Now()
-		err := b.request(n)
+		err := b.sendNext(n)
 		b.mu.Lock()
-		b.took = append(b.took, time.Since(start))
+		b.latencies = append(b.latencies, time.Since(start))
 		if err != nil {
-			b.wrong = append(b.wrong, err)
+			b.failures = append(b.failures, err)
 		}
 		b.mu.Unlock()
 	}
 }
 
-// role selects the requests of a probe client.
-type role string
+// probeRole selects the requests of a probe client.
+type probeRole string
 
 const (
-	ordinary      role = "ordinary"      // reads and writes in a namespace of its own
-	leader        role = "leader"        // renews the lease of a leader election
-	administrator role = "administrator" // a member of system:masters
+	ordinaryClient probeRole = "ordinary"      // reads and writes in a namespace of its own
+	leaderElection probeRole = "leader"        // renews the lease of a leader election
+	administrator  probeRole = "administrator" // a member of system:masters
 )
 
-// request sends the n-th request.
-func (b *probeClient) request(n int) error {
+// sendNext sends the n-th request.
+func (b *probeClient) sendNext(n int) error {
 	switch b.role {
-	case leader:
-		return b.renew()
+	case leaderElection:
+		return b.renewLease()
 	case administrator:
-		return b.do("PUT", "/api/v1/namespaces/default/configmaps/administrator", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"administrator"},"data":{"n":"%d"}}`, n))
+		return b.send("PUT", "/api/v1/namespaces/default/configmaps/administrator", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"administrator"},"data":{"n":"%d"}}`, n))
 	}
 	const object = "/api/v1/namespaces/probe/configmaps/mine"
 	switch n % 4 {
 	case 0:
-		return b.do("GET", object, "")
+		return b.send("GET", object, "")
 	case 1:
-		return b.do("PUT", object, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"},"data":{"n":"%d"}}`, n))
+		return b.send("PUT", object, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"},"data":{"n":"%d"}}`, n))
 	case 2:
-		return b.do("GET", "/api/v1/namespaces/probe/configmaps", "")
+		return b.send("GET", "/api/v1/namespaces/probe/configmaps", "")
 	}
-	return b.do("GET", "/livez", "")
+	return b.send("GET", "/livez", "")
 }
 
 // The lease that kube-controller-manager renews.
@@ -100,25 +101,27 @@ const (
 	leaseName       = "kube-controller-manager"
 )
 
-func lease(now time.Time, version string) string {
+// leaseJSON returns the lease, renewed at a time.
+func leaseJSON(now time.Time, version string) string {
 	return fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q,"resourceVersion":%q},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":%q}}`,
 		leaseName, version, now.UTC().Format("2006-01-02T15:04:05.000000Z"))
 }
 
-// renew updates the lease as client-go does, with the resource version that it received last.
-func (b *probeClient) renew() error {
+// renewLease updates the lease as client-go does, with the resource version that it received last.
+func (b *probeClient) renewLease() error {
 	const path = leaseCollection + "/" + leaseName
-	if b.version == "" {
-		text, err := b.read("GET", path, "")
-		b.version = versionOf(text)
+	if b.leaseVersion == "" {
+		text, err := b.sendAndRead("GET", path, "")
+		b.leaseVersion = resourceVersionOf(text)
 		return err
 	}
-	text, err := b.read("PUT", path, lease(time.Now(), b.version))
-	b.version = versionOf(text)
+	text, err := b.sendAndRead("PUT", path, leaseJSON(time.Now(), b.leaseVersion))
+	b.leaseVersion = resourceVersionOf(text)
 	return err
 }
 
-func versionOf(text []byte) string {
+// resourceVersionOf returns the resource version of an object, or "".
+func resourceVersionOf(text []byte) string {
 	var o struct {
 		Metadata struct{ ResourceVersion string }
 	}
@@ -126,21 +129,22 @@ func versionOf(text []byte) string {
 	return o.Metadata.ResourceVersion
 }
 
-func (b *probeClient) do(method, path, body string) error {
-	_, err := b.read(method, path, body)
+// send sends a request, which must succeed.
+func (b *probeClient) send(method, path, body string) error {
+	_, err := b.sendAndRead(method, path, body)
 	return err
 }
 
-// read is do that returns the response body.
-func (b *probeClient) read(method, path, body string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), b.wait)
+// sendAndRead sends a request, which must succeed, and returns the response body.
+func (b *probeClient) sendAndRead(method, path, body string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, b.url+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := b.c.Do(req)
+	resp, err := b.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -152,35 +156,35 @@ func (b *probeClient) read(method, path, body string) ([]byte, error) {
 	return text, err
 }
 
-// latencies summarizes the latencies and failures of requests.
-type latencies struct {
-	N        int
+// summary summarizes the latencies and failures of requests.
+type summary struct {
+	Requests int
 	P50, P99 time.Duration
-	Most     time.Duration
-	Wrong    string // the first failures, "" if none
+	Max      time.Duration
+	Failures string // the first failures, "" if none
 }
 
-func (w latencies) String() string {
+func (w summary) String() string {
 	const exact = 100 * time.Microsecond
-	return fmt.Sprintf("%5d requests, p50 %8v, p99 %8v, max %8v", w.N, w.P50.Round(exact), w.P99.Round(exact), w.Most.Round(exact))
+	return fmt.Sprintf("%5d requests, p50 %8v, p99 %8v, max %8v", w.Requests, w.P50.Round(exact), w.P99.Round(exact), w.Max.Round(exact))
 }
 
 // collect returns the summary since the last call.
-func (b *probeClient) collect() latencies {
+func (b *probeClient) collect() summary {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	took, wrong := b.took, b.wrong
-	b.took = nil
-	b.wrong = nil
+	took, wrong := b.latencies, b.failures
+	b.latencies = nil
+	b.failures = nil
 	slices.Sort(took)
-	w := latencies{N: len(took)}
-	if w.N > 0 {
-		w.P50 = took[w.N/2]
-		w.P99 = took[w.N*99/100]
-		w.Most = took[w.N-1]
+	w := summary{Requests: len(took)}
+	if w.Requests > 0 {
+		w.P50 = took[w.Requests/2]
+		w.P99 = took[w.Requests*99/100]
+		w.Max = took[w.Requests-1]
 	}
 	if err := errors.Join(wrong[:min(len(wrong), 3)]...); err != nil {
-		w.Wrong = err.Error()
+		w.Failures = err.Error()
 	}
 	return w
 }
@@ -192,16 +196,16 @@ const probeEnv = "BINNACLE_HOSTILE_PROBE"
 // runProbe runs a probe client until its standard input ends.
 func runProbe(where string) error {
 	var url, cert, key string
-	var as role
+	var clientRole probeRole
 	var wait time.Duration
-	if _, err := fmt.Sscan(where, &url, &cert, &key, &as, &wait); err != nil {
+	if _, err := fmt.Sscan(where, &url, &cert, &key, &clientRole, &wait); err != nil {
 		return err
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return err
 	}
-	b := &probeClient{url: url, c: client(pair), role: as, wait: wait}
+	b := &probeClient{url: url, client: newClient(pair), role: clientRole, timeout: wait}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go b.run(ctx)
@@ -217,21 +221,21 @@ func runProbe(where string) error {
 // probeProcess is a probe client in its own process. The load of the attackers in the test process
 // does not affect its latencies.
 type probeProcess struct {
-	role role
-	in   io.Writer
-	out  *json.Decoder
+	role      probeRole
+	input     io.Writer
+	summaries *json.Decoder
 }
 
 // newProbeProcess starts a probe client in a process of its own, so that the load of the attack
 // does not delay it.
-func newProbeProcess(t *testing.T, url string, p harness.Pair, as role, wait time.Duration) *probeProcess {
+func newProbeProcess(t *testing.T, url string, p harness.Pair, clientRole probeRole, wait time.Duration) *probeProcess {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s %d", probeEnv, url, p.CertFile, p.KeyFile, as, wait))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s %d", probeEnv, url, p.CertFile, p.KeyFile, clientRole, wait))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -250,18 +254,18 @@ func newProbeProcess(t *testing.T, url string, p harness.Pair, as role, wait tim
 			t.Errorf("probe client: %v", err)
 		}
 	})
-	return &probeProcess{as, in, json.NewDecoder(out)}
+	return &probeProcess{clientRole, in, json.NewDecoder(out)}
 }
 
 // collect returns the summary since the last call, with an error if a request failed.
-func (w *probeProcess) collect() (latencies, error) {
-	if _, err := io.WriteString(w.in, "\n"); err != nil {
-		return latencies{}, err
+func (w *probeProcess) collect() (summary, error) {
+	if _, err := io.WriteString(w.input, "\n"); err != nil {
+		return summary{}, err
 	}
-	var seen latencies
-	err := w.out.Decode(&seen)
-	if err == nil && seen.Wrong != "" {
-		err = fmt.Errorf("%s: %s", w.role, seen.Wrong)
+	var seen summary
+	err := w.summaries.Decode(&seen)
+	if err == nil && seen.Failures != "" {
+		err = fmt.Errorf("%s: %s", w.role, seen.Failures)
 	}
 	return seen, err
 }

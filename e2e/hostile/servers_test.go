@@ -17,8 +17,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// hostileServer is a TLS server of the attacker that handles connections itself.
-func hostileServer(t *testing.T, protocol string, serve func(*tls.Conn)) (url string, ca []byte) {
+// startHostileServer is a TLS server of the attacker that handles connections itself.
+func startHostileServer(t *testing.T, protocol string, serve func(*tls.Conn)) (url string, ca []byte) {
 	t.Helper()
 	certified := httptest.NewTLSServer(nil) // only for its certificate
 	t.Cleanup(certified.Close)
@@ -42,8 +42,8 @@ func hostileServer(t *testing.T, protocol string, serve func(*tls.Conn)) (url st
 	return "https://" + l.Addr().String(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certified.Certificate().Raw})
 }
 
-// serveRaw sends response to each HTTP/1.1 request.
-func serveRaw(response []byte) func(*tls.Conn) {
+// respondWith returns a function that sends response to each HTTP/1.1 request.
+func respondWith(response []byte) func(*tls.Conn) {
 	return func(conn *tls.Conn) {
 		r := bufio.NewReader(conn)
 		for {
@@ -61,8 +61,8 @@ func serveRaw(response []byte) func(*tls.Conn) {
 	}
 }
 
-// responseHead returns the head of a response with many short fields.
-func responseHead(size int) []byte {
+// longResponseHead returns the head of a response with many short fields, of about size bytes.
+func longResponseHead(size int) []byte {
 	head := []byte("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n")
 	for i := 0; len(head) < size; i++ {
 		head = append(strconv.AppendInt(head, int64(i), 36), ":\r\n"...)
@@ -70,9 +70,9 @@ func responseHead(size int) []byte {
 	return append(head, "\r\n"...)
 }
 
-// sendPings sends HTTP/2 pings until the connection ends. It allows one request per connection, so
-// that there are many connections.
-func sendPings(conn *tls.Conn) {
+// floodPings sends HTTP/2 pings until the connection is closed. It allows one request per
+// connection, so that there are many connections.
+func floodPings(conn *tls.Conn) {
 	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
 	}
@@ -93,29 +93,30 @@ func sendPings(conn *tls.Conn) {
 	}
 }
 
-// TestServersOfTenantDoNotAffectOtherClients lets a webhook of the attacker answer with a head of many
-// fields, with a response that never ends, and with pings. The test pins the limit of response heads.
+// TestServersOfTenantDoNotAffectOtherClients lets a webhook of the attacker respond with a head of
+// many fields, with a response that never ends, and with pings. The test pins the limit of response
+// heads.
 func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
-	head := responseHead(10 << 20)
+	head := longResponseHead(10 << 20)
 	unfinished := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat(" ", 999_999)
 	for _, tt := range []struct {
 		name, protocol string
 		serve          func(*tls.Conn)
 		attackers      int
 	}{
-		{name: "long response heads", protocol: "http/1.1", serve: serveRaw(head), attackers: 100},
-		{name: "unfinished responses", protocol: "http/1.1", serve: serveRaw([]byte(unfinished)), attackers: 1000},
-		{name: "pings", protocol: "h2", serve: sendPings, attackers: 30},
+		{name: "long response heads", protocol: "http/1.1", serve: respondWith(head), attackers: 100},
+		{name: "unfinished responses", protocol: "http/1.1", serve: respondWith([]byte(unfinished)), attackers: 1000},
+		{name: "pings", protocol: "h2", serve: floodPings, attackers: 30},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := startTenants(t)
-			url, ca := hostileServer(t, tt.protocol, tt.serve)
-			x.create(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"hostile"},"webhooks":[{"name":"hostile.ex.test",
+			url, ca := startHostileServer(t, tt.protocol, tt.serve)
+			x.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"hostile"},"webhooks":[{"name":"hostile.ex.test",
 				"admissionReviewVersions":["v1"],"sideEffects":"None","timeoutSeconds":10,"failurePolicy":"Ignore","namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"b"}},
 				"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],
 				"clientConfig":{"url":%q,"caBundle":%q}}]}`, url, base64.StdEncoding.EncodeToString(ca)))
-			x.during(t, x.attackTime(), func(ctx context.Context) {
-				c := x.client()
+			x.attackFor(t, x.attackTime(), func(ctx context.Context) {
+				c := x.attackerClient()
 				defer c.CloseIdleConnections()
 				runAttackers(ctx, tt.attackers, func(ctx context.Context, _ int) {
 					req, err := http.NewRequest("POST", x.url+"/api/v1/namespaces/b/configmaps?dryRun=All", strings.NewReader(`{"metadata":{"name":"a"}}`))
@@ -127,7 +128,7 @@ func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
 					if resp, err := c.Do(req.WithContext(ctx)); err == nil {
 						resp.Body.Close()
 					}
-					pause(ctx)
+					pauseAttacker(ctx)
 				})
 			})
 		})

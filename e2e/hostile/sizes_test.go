@@ -13,28 +13,30 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// expansion is a request with a value that is short in text and expands when it is processed.
-type expansion struct {
+// expandingRequest is a request with a value that is short in text and expands when it is
+// processed.
+type expandingRequest struct {
 	name, method, path, media, body string
 	// want is a part of the 4xx response. If it is empty, any quick response except 5xx passes.
 	want string
 }
 
+// rejectedExponent is a part of the message about a quantity with a large exponent.
 const rejectedExponent = "exponent of quantity"
 
-// quantities returns requests with a quantity that takes hours to compute.
-func quantities() []expansion {
+// costlyQuantities returns requests with a quantity that takes hours to compute.
+func costlyQuantities() []expandingRequest {
 	const q = "1e-2147483647"
 	spec := `"spec":{"containers":[{"name":"a","image":"b","resources":{"limits":{"cpu":"` + q + `"}}}]}`
 	document := func(apiVersion, kind, rest string) string {
 		return `{"apiVersion":"` + apiVersion + `","kind":"` + kind + `","metadata":{"name":"q"},` + rest + `}`
 	}
 	const own = "/api/v1/namespaces/b/"
-	container := wire(1, "a") + wire(2, "b") + wire(8, wire(1, wire(1, "cpu")+wire(2, wire(1, q))))
-	pod := envelope("v1", "Pod", wire(1, wire(1, "q"))+wire(2, wire(2, container)))
+	container := protobufField(1, "a") + protobufField(2, "b") + protobufField(8, protobufField(1, protobufField(1, "cpu")+protobufField(2, protobufField(1, q))))
+	pod := protobufEnvelope("v1", "Pod", protobufField(1, protobufField(1, "q"))+protobufField(2, protobufField(2, container)))
 	patch := `{"spec":{"hard":{"cpu":"` + q + `"}}}`
 	hpa := "/apis/autoscaling/v1/namespaces/b/horizontalpodautoscalers"
-	return []expansion{
+	return []expandingRequest{
 		{name: "create", method: "POST", path: own + "pods", media: jsonMedia, body: document("v1", "Pod", spec), want: rejectedExponent},
 		{name: "create with space", method: "POST", path: own + "pods", media: jsonMedia,
 			body: strings.Replace(document("v1", "Pod", spec), q, q+" ", 1), want: rejectedExponent},
@@ -53,9 +55,9 @@ func quantities() []expansion {
 			body: document("autoscaling/v2", "HorizontalPodAutoscaler", `"spec":{"maxReplicas":1,"scaleTargetRef":{"kind":"a","name":"b"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"AverageValue","averageValue":"`+q+`"}}}]}`), want: rejectedExponent},
 		{name: "metric in an annotation", method: "POST", path: hpa, media: jsonMedia,
 			body: `{"metadata":{"name":"q","annotations":{"autoscaling.alpha.kubernetes.io/metrics":"[{\"type\":\"Resource\",\"resource\":{\"name\":\"cpu\",\"targetAverageValue\":\"` + q + `\"}}]"}},"spec":{"maxReplicas":1,"scaleTargetRef":{"kind":"a","name":"b"}}}`},
-		{name: "merge patch", method: "PATCH", path: own + "resourcequotas/q", media: mergeMedia, body: patch, want: rejectedExponent},
-		{name: "strategic merge patch", method: "PATCH", path: own + "resourcequotas/q", media: listMedia, body: patch, want: rejectedExponent},
-		{name: "JSON patch", method: "PATCH", path: own + "resourcequotas/q", media: stepMedia,
+		{name: "merge patch", method: "PATCH", path: own + "resourcequotas/q", media: mergePatchMedia, body: patch, want: rejectedExponent},
+		{name: "strategic merge patch", method: "PATCH", path: own + "resourcequotas/q", media: strategicPatchMedia, body: patch, want: rejectedExponent},
+		{name: "JSON patch", method: "PATCH", path: own + "resourcequotas/q", media: jsonPatchMedia,
 			body: `[{"op":"add","path":"/spec","value":{"hard":{"cpu":"` + q + `"}}}]`, want: rejectedExponent},
 		{name: "apply", method: "PATCH", path: own + "resourcequotas/q?fieldManager=m", media: applyMedia,
 			body: `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"q"},"spec":{"hard":{"cpu":"` + q + `"}}}`,
@@ -64,7 +66,7 @@ func quantities() []expansion {
 			media: "application/apply-patch+cbor",
 			body:  "\xd9\xd9\xf7\xa4japiVersionbv1dkindmResourceQuotahmetadata\xa1dnameaqdspec\xa1dhard\xa1ccpum" + q,
 			want:  rejectedExponent},
-		{name: "status", method: "PATCH", path: own + "resourcequotas/q/status", media: mergeMedia,
+		{name: "status", method: "PATCH", path: own + "resourcequotas/q/status", media: mergePatchMedia,
 			body: `{"status":{"used":{"cpu":"` + q + `"}}}`, want: rejectedExponent},
 		{name: "update", method: "PUT", path: own + "resourcequotas/q", media: jsonMedia,
 			body: document("v1", "ResourceQuota", `"spec":{"hard":{"cpu":"`+q+`"}}`), want: rejectedExponent},
@@ -85,7 +87,7 @@ func quantities() []expansion {
 }
 
 // expandingValues returns requests with values that CEL functions, patches or decoders expand.
-func expandingValues() []expansion {
+func expandingValues() []expandingRequest {
 	const own = "/api/v1/namespaces/b/"
 	data := func(name string, values map[string]string) string {
 		text, _ := json.Marshal(map[string]any{"metadata": map[string]string{"name": name}, "data": values})
@@ -99,7 +101,7 @@ func expandingValues() []expansion {
 	for i := range copies {
 		copies[i] = fmt.Sprintf(`{"op":"copy","from":"/data","path":"/data/k%d"}`, i)
 	}
-	return []expansion{
+	return []expandingRequest{
 		{name: "text added to itself", method: "POST", path: own + "configmaps", media: jsonMedia,
 			body: data("concat", map[string]string{"a": strings.Repeat("a", 1000)}), want: "cost"},
 		{name: "text joined by a text", method: "POST", path: own + "configmaps", media: jsonMedia,
@@ -114,7 +116,7 @@ func expandingValues() []expansion {
 			body: data("url", map[string]string{"a": "https://[" + strings.Repeat(":", 300_000) + "]/"})},
 		{name: "network", method: "POST", path: own + "configmaps", media: jsonMedia, body: data("cidr", map[string]string{"a": "::/0"})},
 		{name: "defaults of many elements", method: "POST", path: "/apis/ex.test/v1/namespaces/b/rules", media: jsonMedia,
-			body: custom(`"q":"1","a":"x","b":"x","list":[` + list("{}", 100_000) + `]`), want: "too large"},
+			body: custom(`"q":"1","a":"x","b":"x","list":[` + repeatElements("{}", 100_000) + `]`), want: "too large"},
 		{name: "number beyond a float", method: "POST", path: "/apis/ex.test/v1/namespaces/b/rules", media: jsonMedia,
 			body: custom(`"q":"1","a":"x","b":"x","n":1e2147483647`), want: "cannot unmarshal number"},
 		{name: "columns", method: "GET", path: "/apis/ex.test/v1/namespaces/b/rules"},
@@ -126,7 +128,7 @@ func expandingValues() []expansion {
 			body:  `{"metadata":{"name":"g"},"spec":{"selector":{},"maxUnavailable":"` + strings.Repeat("9", 300_000) + `%"}}`},
 		{name: "duration", method: "POST", path: own + "configmaps", media: jsonMedia,
 			body: data("duration", map[string]string{"a": strings.Repeat("1h", 150_000)})},
-		{name: "copies of copies", method: "PATCH", path: own + "configmaps/mine", media: stepMedia,
+		{name: "copies of copies", method: "PATCH", path: own + "configmaps/mine", media: jsonPatchMedia,
 			body: "[" + strings.Join(copies, ",") + "]"},
 		{name: "chunks of text in CBOR", method: "POST", path: own + "configmaps", media: cborMedia,
 			body: "\xd9\xd9\xf7\x7f" + strings.Repeat("\x60", 1<<20) + "\xff", want: "unrecognized"},
@@ -137,23 +139,23 @@ func expandingValues() []expansion {
 		{name: "large number in CBOR", method: "POST", path: own + "configmaps", media: cborMedia,
 			body: "\xd9\xd9\xf7\xa1aa\xc2\x5a\x00\x0f\x00\x00" + strings.Repeat("\xff", 0xf0000), want: "cbor"},
 		{name: "nested fields of a manager", method: "POST", path: own + "configmaps", media: jsonMedia,
-			body: `{"metadata":{"name":"g","managedFields":[{"manager":"m","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":` + nested(`{"f:a":`, "{}", "}", 9000) + `}]}}`},
+			body: `{"metadata":{"name":"g","managedFields":[{"manager":"m","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":` + nestedText(`{"f:a":`, "{}", "}", 9000) + `}]}}`},
 	}
 }
 
-// wire encodes a length-delimited protobuf field.
-func wire(number byte, content string) string {
+// protobufField encodes a length-delimited protobuf field.
+func protobufField(number byte, content string) string {
 	return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
 }
 
-// envelope encodes an object in the protobuf form of Kubernetes.
-func envelope(apiVersion, kind, raw string) string {
-	return "k8s\x00" + wire(1, wire(1, apiVersion)+wire(2, kind)) + wire(2, raw)
+// protobufEnvelope encodes an object in the protobuf form of Kubernetes.
+func protobufEnvelope(apiVersion, kind, raw string) string {
+	return "k8s\x00" + protobufField(1, protobufField(1, apiVersion)+protobufField(2, kind)) + protobufField(2, raw)
 }
 
-// createExpressions creates one policy per expression for the attacker's config maps, selected by
+// createPolicies creates one policy per expression for the attacker's config maps, selected by
 // object name, and a definition with rules, columns and defaults.
-func (x *tenants) createExpressions(t *testing.T) {
+func (x *tenants) createPolicies(t *testing.T) {
 	t.Helper()
 	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
 	doubled := []map[string]string{{"name": "v0", "expression": "object.data.a"}}
@@ -181,37 +183,37 @@ func (x *tenants) createExpressions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x.create(t, policies+path, string(body))
+			x.mustCreate(t, policies+path, string(body))
 		}
 	}
-	x.create(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"rules.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"rules","kind":"Rule"},"versions":[{"name":"v1","served":true,"storage":true,
+	x.mustCreate(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"rules.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"rules","kind":"Rule"},"versions":[{"name":"v1","served":true,"storage":true,
 		"additionalPrinterColumns":[{"name":"x","type":"string","jsonPath":".spec.list[*].a"},{"name":"y","type":"string","jsonPath":".spec.list[0:1000000].a"}],
 		"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{
 			"q":{"type":"string","maxLength":100,"x-kubernetes-validations":[{"rule":"quantity(self).isGreaterThan(quantity('0'))"}]},
 			"a":{"type":"string"},"b":{"type":"string"},"n":{"type":"number"},
 			"list":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string","default":"`+strings.Repeat("y", 50_000)+`"}}}}}}}}}}]}}`)
-	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/roles", `{"metadata":{"name":"rules"},"rules":[{"apiGroups":["ex.test","","policy"],"resources":["*"],"verbs":["*"]}]}`)
-	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", `{"metadata":{"name":"rules"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"rules"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`)
-	x.create(t, "/api/v1/namespaces/b/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/secrets":"9"}}}`)
-	x.create(t, "/api/v1/namespaces/b/configmaps", `{"metadata":{"name":"mine"},"data":{"a":"`+strings.Repeat("x", 100_000)+`"}}`)
+	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/roles", `{"metadata":{"name":"rules"},"rules":[{"apiGroups":["ex.test","","policy"],"resources":["*"],"verbs":["*"]}]}`)
+	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", `{"metadata":{"name":"rules"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"rules"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`)
+	x.mustCreate(t, "/api/v1/namespaces/b/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/secrets":"9"}}}`)
+	x.mustCreate(t, "/api/v1/namespaces/b/configmaps", `{"metadata":{"name":"mine"},"data":{"a":"`+strings.Repeat("x", 100_000)+`"}}`)
 }
 
 // TestValuesThatExpandAreRejectedOrBounded pins the check of quantities before they are parsed, the
 // cost limit of strings in expressions and the limits of the decoders.
 func TestValuesThatExpandAreRejectedOrBounded(t *testing.T) {
 	x := startTenants(t)
-	x.createExpressions(t)
-	c := x.client()
+	x.createPolicies(t)
+	c := x.attackerClient()
 	harness.Eventually(t, waitTimeout, "the policies to take effect", func() error {
-		return x.send(c, "POST", "/api/v1/namespaces/b/configmaps?dryRun=All", jsonMedia, `{"metadata":{"name":"quantity"},"data":{"q":"-1"}}`).is(http.StatusUnprocessableEntity)
+		return x.sendAndRead(c, "POST", "/api/v1/namespaces/b/configmaps?dryRun=All", jsonMedia, `{"metadata":{"name":"quantity"},"data":{"q":"-1"}}`).requireCode(http.StatusUnprocessableEntity)
 	})
-	x.during(t, 0, func(context.Context) {
-		for _, e := range append(quantities(), expandingValues()...) {
-			r := x.send(c, e.method, e.path, e.media, e.body, "Accept", acceptOf(e))
-			err := r.rejected(e.want)
+	x.attackFor(t, 0, func(context.Context) {
+		for _, e := range append(costlyQuantities(), expandingValues()...) {
+			r := x.sendAndRead(c, e.method, e.path, e.media, e.body, "Accept", acceptOf(e))
+			err := r.requireRejection(e.want)
 			if e.want == "" {
 				if err = r.err; err == nil && r.code >= http.StatusInternalServerError {
-					err = r.is(http.StatusOK)
+					err = r.requireCode(http.StatusOK)
 				}
 			}
 			if err != nil {
@@ -221,7 +223,8 @@ func TestValuesThatExpandAreRejectedOrBounded(t *testing.T) {
 	})
 }
 
-func acceptOf(e expansion) string {
+// acceptOf returns the value of Accept of a request.
+func acceptOf(e expandingRequest) string {
 	if e.name == "columns" {
 		return "application/json;as=Table;v=v1;g=meta.k8s.io"
 	}
@@ -234,7 +237,7 @@ func TestReasonsOfDenialsAreBounded(t *testing.T) {
 	x := startTenants(t)
 	name := strings.Repeat("r", 200_000)
 	for i := range 100 {
-		x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", fmt.Sprintf(
+		x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", fmt.Sprintf(
 			`{"metadata":{"name":"long-%d"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"%d%s"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`, i, i, name))
 	}
 	const bound = 16 << 10 // of a response
@@ -242,24 +245,24 @@ func TestReasonsOfDenialsAreBounded(t *testing.T) {
 	if x.long {
 		d = 30 * time.Second
 	}
-	x.during(t, d, func(ctx context.Context) {
+	x.attackFor(t, d, func(ctx context.Context) {
 		runAttackers(ctx, 30, func(ctx context.Context, i int) {
-			c := x.client()
+			c := x.attackerClient()
 			defer c.CloseIdleConnections()
 			for _, q := range []struct{ method, path, body string }{
 				{method: "GET", path: "/api/v1/namespaces/b/nodes/x", body: ""},
 				{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"nodes"}}}`},
 				{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body: `{"spec":{"namespace":"b"}}`},
 			} {
-				r := x.send(c, q.method, q.path, jsonMedia, q.body)
+				r := x.sendAndRead(c, q.method, q.path, jsonMedia, q.body)
 				if r.err == nil && len(r.body) > bound && !strings.Contains(q.path, "rules") {
 					t.Errorf("%s %s: got a response of %d bytes, want at most 16 KiB", q.method, q.path, len(r.body))
 				}
 				if r.code >= http.StatusInternalServerError {
-					t.Errorf("%s %s: %v", q.method, q.path, r.is(http.StatusOK))
+					t.Errorf("%s %s: %v", q.method, q.path, r.requireCode(http.StatusOK))
 				}
 			}
-			pause(ctx)
+			pauseAttacker(ctx)
 		})
 	})
 }

@@ -22,8 +22,8 @@ type temporary struct {
 	collection, name, body string
 	// uses are requests that use the object, as method and path. Their responses do not matter.
 	uses [][2]string
-	// end is the path of a finalize request after the deletion.
-	end string
+	// finalizePath is the path of a finalize request after the deletion, or empty.
+	finalizePath string
 }
 
 // temporaries are objects of the kinds for which the server keeps metrics, compiled expressions,
@@ -53,17 +53,17 @@ var temporaries = []temporary{
 	{collection: "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", name: "f%[1]d", body: `{"metadata":{"name":"f%[1]d"},"spec":{"priorityLevelConfiguration":{"name":"l%[1]d"},"matchingPrecedence":9000,"rules":[{"subjects":[{"kind":"User","user":{"name":"u%[1]d"}}],"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}]}]}}`,
 		uses: [][2]string{{"GET", "/api/v1/namespaces/default/configmaps?as=u%[1]d"}}},
 	{collection: "/api/v1/namespaces", name: "n%[1]d", body: `{"metadata":{"name":"n%[1]d"}}`,
-		uses: [][2]string{{"GET", "/api/v1/namespaces/n%[1]d/secrets"}, {"GET", "/apis/unknown%[1]d.test/v1/things"}, {"POST", "/api/v1/namespaces/n%[1]d/unknown%[1]d"}}, end: "/api/v1/namespaces/n%[1]d/finalize"},
+		uses: [][2]string{{"GET", "/api/v1/namespaces/n%[1]d/secrets"}, {"GET", "/apis/unknown%[1]d.test/v1/things"}, {"POST", "/api/v1/namespaces/n%[1]d/unknown%[1]d"}}, finalizePath: "/api/v1/namespaces/n%[1]d/finalize"},
 	{collection: "/api/v1/namespaces/default/resourcequotas", name: "q%[1]d",
 		body: `{"metadata":{"name":"q%[1]d"},"spec":{"hard":{"count/things.q%[1]d.test":"1","secrets":"900"}}}`,
 		uses: [][2]string{{"POST", "/api/v1/namespaces/default/secrets?dryRun=All"}}},
 }
 
-// round creates, uses and deletes one object of each kind.
-func (x *tenants) round(t *testing.T, n int) {
+// useTemporaryObjects creates, uses and deletes one object of each kind.
+func (x *tenants) useTemporaryObjects(t *testing.T, n int) {
 	fill := strings.NewReplacer("%[1]d", strconv.Itoa(n), "%[2]d", strconv.Itoa(2+n%250), "%[3]d", strconv.Itoa(1024+n%60_000)).Replace
 	for _, o := range temporaries {
-		if err := x.send(x.admin, "POST", o.collection, jsonMedia, fill(o.body)).is(http.StatusCreated); err != nil {
+		if err := x.sendAndRead(x.admin, "POST", o.collection, jsonMedia, fill(o.body)).requireCode(http.StatusCreated); err != nil {
 			t.Errorf("%s: %v", fill(o.name), err)
 		}
 	}
@@ -83,45 +83,45 @@ func (x *tenants) round(t *testing.T, n int) {
 					body = fill(`{"metadata":{"name":"o%[1]d"}}`)
 				}
 			}
-			r := x.send(x.admin, use[0], path, jsonMedia, body, header...)
+			r := x.sendAndRead(x.admin, use[0], path, jsonMedia, body, header...)
 			switch {
 			case r.err != nil:
 				t.Errorf("%s %s: %v", use[0], path, r.err)
 			case r.code == http.StatusInternalServerError && !strings.Contains(r.body, "conversion webhook"): // fails as in Kubernetes
-				t.Errorf("%s %s: %.300s", use[0], path, r.body)
+				t.Errorf("%s %s: got 500, want another status: %.300s", use[0], path, r.body)
 			}
 		}
 	}
 	for _, o := range temporaries {
 		path := o.collection + "/" + fill(o.name)
-		if err := x.send(x.admin, "DELETE", path, "", "").is(http.StatusOK, http.StatusAccepted); err != nil {
+		if err := x.sendAndRead(x.admin, "DELETE", path, "", "").requireCode(http.StatusOK, http.StatusAccepted); err != nil {
 			t.Errorf("delete %s: %v", path, err)
 		}
-		if o.end != "" {
-			if err := x.send(x.admin, "PUT", fill(o.end), jsonMedia, fill(`{"metadata":{"name":"n%[1]d"},"spec":{"finalizers":[]}}`)).is(http.StatusOK); err != nil {
+		if o.finalizePath != "" {
+			if err := x.sendAndRead(x.admin, "PUT", fill(o.finalizePath), jsonMedia, fill(`{"metadata":{"name":"n%[1]d"},"spec":{"finalizers":[]}}`)).requireCode(http.StatusOK); err != nil {
 				t.Errorf("finalize %s: %v", path, err)
 			}
 		}
 	}
 }
 
-// series counts the series of /metrics by family.
-func (x *target) series() (n int, by map[string]int, err error) {
+// countSeries returns the number of series of /metrics, in all and by family.
+func (x *target) countSeries() (n int, byFamily map[string]int, err error) {
 	resp, err := x.admin.Get(x.url + "/metrics")
 	if err != nil {
 		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	by = map[string]int{}
+	byFamily = map[string]int{}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		if name, _, ok := strings.Cut(lines.Text(), "{"); ok && !strings.HasPrefix(name, "#") {
-			by[name]++
+			byFamily[name]++
 			n++
 		}
 	}
-	return n, by, lines.Err()
+	return n, byFamily, lines.Err()
 }
 
 // TestDeletedObjectsLeaveNoState creates, uses and deletes definitions, policies, webhooks,
@@ -131,11 +131,11 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 	x := startTenants(t)
 	var n atomic.Int64
 	var all sync.WaitGroup
-	run := func(d time.Duration) {
+	useFor := func(d time.Duration) {
 		for range 4 {
 			all.Go(func() {
 				for end := time.Now().Add(d); ; {
-					x.round(t, int(n.Add(1)))
+					x.useTemporaryObjects(t, int(n.Add(1)))
 					if !time.Now().Before(end) {
 						return
 					}
@@ -152,7 +152,7 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 		}
 		warm = d
 	}
-	run(0) // creates the state that stays for good
+	useFor(0) // creates the state that stays for good
 	const (
 		spareSeries = 200 // for kinds of requests not sent before
 		spareHeap   = 16 << 20
@@ -160,7 +160,7 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 	var series int
 	var known map[string]int
 	harness.Eventually(t, waitTimeout, "the series of the first objects to disappear", func() error {
-		now, by, err := x.series()
+		now, by, err := x.countSeries()
 		if err != nil {
 			return err
 		}
@@ -171,22 +171,22 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 		}
 		return nil
 	})
-	run(warm) // fills the bounded logs of etcd and of watches
-	heap, err := x.heap()
+	useFor(warm) // fills the bounded logs of etcd and of watches
+	heap, err := x.heapSize()
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.during(t, 0, func(context.Context) {
-		run(d)
+	x.attackFor(t, 0, func(context.Context) {
+		useFor(d)
 		// Each response with code 500 was checked. The count for a definition's resources
 		// disappears with the definition.
 		var err error
-		if x.counted, err = x.metric("apiserver_request_total", `code="500"`); err != nil {
+		if x.expectedErrors, err = x.sumMetric("apiserver_request_total", `code="500"`); err != nil {
 			t.Error(err)
 		}
 	})
 	harness.Eventually(t, 2*waitTimeout, "series and memory to return", func() error {
-		now, by, err := x.series()
+		now, by, err := x.countSeries()
 		if err != nil {
 			return err
 		}
@@ -200,13 +200,13 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 			text, _ := json.Marshal(more)
 			return fmt.Errorf("got %d series, had %d before: %s", now, series, text)
 		}
-		after, err := x.heap()
+		after, err := x.heapSize()
 		if err == nil && after > heap+spareHeap {
 			err = fmt.Errorf("heap: got %.0f MiB, had %.0f MiB before", after/(1<<20), heap/(1<<20))
 		}
 		return err
 	})
-	now, _, _ := x.series()
-	after, _ := x.heap()
+	now, _, _ := x.countSeries()
+	after, _ := x.heapSize()
 	t.Logf("%d rounds: %d series before, %d after; heap of %.1f MiB before, %.1f MiB after", n.Load(), series, now, heap/(1<<20), after/(1<<20))
 }

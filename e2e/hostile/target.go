@@ -23,56 +23,57 @@ import (
 
 // target is the attacked server and the state of the attackers.
 type target struct {
-	url, addr string
-	server    *harness.Server
-	admin     *http.Client    // for requests of the test itself
-	mallory   tls.Certificate // of the attacker
-	rand      *rand.Rand
-	long      bool
+	url, addr    string
+	server       *harness.Server
+	admin        *http.Client    // for requests of the test itself
+	attackerCert tls.Certificate // of the attacker
+	rand         *rand.Rand
+	long         bool
 
 	mu           sync.Mutex
-	failed       map[string]int // responses with code 500, by request
+	serverErrors map[string]int // responses with code 500, by request
 	requestCount atomic.Int64
 	// dialing bounds the number of concurrent handshakes.
 	dialing chan struct{}
-	// counted is the number of responses with code 500 that are accounted for.
-	counted float64
+	// expectedErrors is the number of responses with code 500 that are accounted for.
+	expectedErrors float64
 }
 
-// policy allows a user all requests except those that only administrators may send.
-const policy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":%q,"namespace":"*","resource":"*","apiGroup":"*"}}
+// allowAllPolicy allows a user all requests except those that only administrators may send.
+const allowAllPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":%q,"namespace":"*","resource":"*","apiGroup":"*"}}
 {"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":%q,"nonResourcePath":"*"}}
 `
 
-// start starts a server on which the attacker and the probe client are allowed everything, so that
-// no attack stops at authorization.
-func start(t *testing.T, r *rand.Rand, long bool) (*target, *probeProcess) {
+// startTarget starts a server on which the attacker and the probe client are allowed everything, so
+// that no attack stops at authorization.
+func startTarget(t *testing.T, r *rand.Rand, long bool) (*target, *probeProcess) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policy.jsonl")
-	rules := fmt.Sprintf(policy+policy, "mallory", "mallory", "probe", "probe")
+	rules := fmt.Sprintf(allowAllPolicy+allowAllPolicy, "mallory", "mallory", "probe", "probe")
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := harness.StartServer(t, harness.WithFlags("--authorization-mode=ABAC", "--authorization-policy-file="+file,
 		"--feature-gates=CBORServingAndStorage=true"))
-	x := &target{url: s.URL, addr: strings.TrimPrefix(s.URL, "https://"), server: s, rand: r, long: long, failed: map[string]int{}, dialing: make(chan struct{}, 8)}
-	x.mallory = certificate(t, s.PKI.Client("mallory"))
-	x.admin = client(certificate(t, s.Admin))
-	x.create(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"probe"}}`)
-	x.create(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"hostile"}}`)
-	x.create(t, "/api/v1/namespaces/probe/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`)
+	x := &target{url: s.URL, addr: strings.TrimPrefix(s.URL, "https://"), server: s, rand: r, long: long, serverErrors: map[string]int{}, dialing: make(chan struct{}, 8)}
+	x.attackerCert = tlsCertificate(t, s.PKI.Client("mallory"))
+	x.admin = newClient(tlsCertificate(t, s.Admin))
+	x.mustCreate(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"probe"}}`)
+	x.mustCreate(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"hostile"}}`)
+	x.mustCreate(t, "/api/v1/namespaces/probe/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`)
 	for i := range 20 { // data to read
-		x.create(t, "/api/v1/namespaces/hostile/configmaps",
+		x.mustCreate(t, "/api/v1/namespaces/hostile/configmaps",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 500_000)))
 	}
 	var err error // responses with code 500 before the server was ready
-	if x.counted, err = x.metric("apiserver_request_total", `code="500"`); err != nil {
+	if x.expectedErrors, err = x.sumMetric("apiserver_request_total", `code="500"`); err != nil {
 		t.Fatal(err)
 	}
-	return x, newProbeProcess(t, x.url, s.PKI.Client("probe"), ordinary, probeTimeout)
+	return x, newProbeProcess(t, x.url, s.PKI.Client("probe"), ordinaryClient, probeTimeout)
 }
 
-func certificate(t *testing.T, p harness.Pair) tls.Certificate {
+// tlsCertificate parses a certificate and its key.
+func tlsCertificate(t *testing.T, p harness.Pair) tls.Certificate {
 	t.Helper()
 	c, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {
@@ -81,15 +82,16 @@ func certificate(t *testing.T, p harness.Pair) tls.Certificate {
 	return c
 }
 
-func client(c tls.Certificate) *http.Client {
+// newClient returns a client with a certificate.
+func newClient(c tls.Certificate) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{c}},
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100, DisableCompression: true,
 	}}
 }
 
-// create creates an object as the administrator.
-func (x *target) create(t *testing.T, path, body string) {
+// mustCreate creates an object as the administrator. path is the path of the collection.
+func (x *target) mustCreate(t *testing.T, path, body string) {
 	t.Helper()
 	resp, err := x.admin.Post(x.url+path, "application/json", strings.NewReader(body))
 	if err != nil {
@@ -101,9 +103,9 @@ func (x *target) create(t *testing.T, path, body string) {
 	}
 }
 
-// dial opens a connection with one protocol.
+// dial opens a TLS connection with one protocol. It is closed when ctx ends.
 func (x *target) dial(ctx context.Context, proto string) (*tls.Conn, error) {
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{x.mallory}, NextProtos: []string{proto}}}
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{x.attackerCert}, NextProtos: []string{proto}}}
 	conn, err := d.DialContext(ctx, "tcp", x.addr)
 	if err != nil {
 		return nil, err
@@ -112,7 +114,7 @@ func (x *target) dial(ctx context.Context, proto string) (*tls.Conn, error) {
 	return conn.(*tls.Conn), nil
 }
 
-// dialTCP is dial without TLS.
+// dialTCP opens a connection without TLS. It is closed when ctx ends.
 func (x *target) dialTCP(ctx context.Context) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", x.addr)
 	if err == nil {
@@ -121,8 +123,9 @@ func (x *target) dialTCP(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
-// attempt sends a request and reads as much of the response as arrives before the context ends.
-func (x *target) attempt(ctx context.Context, c *http.Client, req *http.Request) (code int) {
+// sendAttack sends a request, reads as much of the response as arrives before the context ends, and
+// records a response with code 500. It returns the status code, or 0 if there is no response.
+func (x *target) sendAttack(ctx context.Context, c *http.Client, req *http.Request) (code int) {
 	x.requestCount.Add(1)
 	resp, err := c.Do(req.WithContext(ctx))
 	if err != nil {
@@ -142,16 +145,16 @@ func (x *target) recordResponse(request string, code int, text []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, known := range []string{"the spec replicas field", "no preferred addresses found"} {
-		if strings.Contains(string(text), known) { // Kubernetes answers 500, too
-			x.counted++
+		if strings.Contains(string(text), known) { // Kubernetes returns 500, too
+			x.expectedErrors++
 			return
 		}
 	}
-	x.failed[fmt.Sprintf("%.300s: %.300s", request, text)]++
+	x.serverErrors[fmt.Sprintf("%.300s: %.300s", request, text)]++
 }
 
-// metric returns the sum of the samples of a metric whose labels contain a text.
-func (x *target) metric(name, labels string) (sum float64, err error) {
+// sumMetric returns the sum of the samples of a metric whose labels contain a text.
+func (x *target) sumMetric(name, labels string) (sum float64, err error) {
 	resp, err := x.admin.Get(x.url + "/metrics")
 	if err != nil {
 		return 0, err
@@ -177,8 +180,8 @@ func (x *target) metric(name, labels string) (sum float64, err error) {
 	return sum, lines.Err()
 }
 
-// heap returns the size of the server's heap after a garbage collection.
-func (x *target) heap() (float64, error) {
+// heapSize returns the size of the server's heap after a garbage collection.
+func (x *target) heapSize() (float64, error) {
 	resp, err := x.admin.Get(x.url + "/debug/pprof/heap?gc=1")
 	if err != nil {
 		return 0, err
@@ -188,12 +191,12 @@ func (x *target) heap() (float64, error) {
 	if err != nil || resp.StatusCode != http.StatusOK {
 		return 0, fmt.Errorf("collect garbage: %s, %v", resp.Status, err)
 	}
-	return x.metric("go_memstats_heap_alloc_bytes", "")
+	return x.sumMetric("go_memstats_heap_alloc_bytes", "")
 }
 
-// profile writes a profile of the server if BINNACLE_HOSTILE_PROFILES is set. The returned function
-// waits until it is written.
-func (x *target) profile(t *testing.T, name string, d time.Duration) (wait func()) {
+// startProfile writes a profile of the server if BINNACLE_HOSTILE_PROFILES is set. The returned
+// function waits until it is written.
+func (x *target) startProfile(t *testing.T, name string, d time.Duration) (wait func()) {
 	dir := envOr("BINNACLE_HOSTILE_PROFILES", "")
 	if dir == "" {
 		return func() {}
@@ -236,16 +239,16 @@ func runAttackers(ctx context.Context, n int, attack func(ctx context.Context, i
 	wg.Wait()
 }
 
-// holdOpen keeps a connection open until the context ends or the server closes it.
-func holdOpen(ctx context.Context, conn net.Conn) {
+// holdConnectionOpen keeps a connection open until the context ends or the server closes it.
+func holdConnectionOpen(ctx context.Context, conn net.Conn) {
 	_ = conn.SetReadDeadline(time.Time{})
 	_, _ = io.Copy(io.Discard, conn)
 	conn.Close()
-	pause(ctx)
+	pauseAttacker(ctx)
 }
 
-// pause keeps a rejected attacker from using all CPU time of the test machine.
-func pause(ctx context.Context) {
+// pauseAttacker keeps a rejected attacker from using all CPU time of the test machine.
+func pauseAttacker(ctx context.Context) {
 	timer := time.NewTimer(5 * time.Millisecond)
 	defer timer.Stop()
 	select {

@@ -30,41 +30,41 @@ func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	t.Helper()
 	s := harness.StartServer(t, append([]harness.Option{harness.WithFlags("--feature-gates=CBORServingAndStorage=true")}, options...)...)
 	x := &tenants{target: &target{
-		url: s.URL, addr: strings.TrimPrefix(s.URL, "https://"), server: s, failed: map[string]int{}, dialing: make(chan struct{}, 8),
-		mallory: certificate(t, s.PKI.Client("mallory")), admin: client(certificate(t, s.Admin)),
+		url: s.URL, addr: strings.TrimPrefix(s.URL, "https://"), server: s, serverErrors: map[string]int{}, dialing: make(chan struct{}, 8),
+		attackerCert: tlsCertificate(t, s.PKI.Client("mallory")), admin: newClient(tlsCertificate(t, s.Admin)),
 		long: envOr("BINNACLE_HOSTILE", "") == "long",
 	}}
 	for user, namespace := range map[string]string{"mallory": ownNamespace, "probe": "probe"} {
-		x.create(t, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, namespace))
-		x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/rolebindings", fmt.Sprintf(
+		x.mustCreate(t, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, namespace))
+		x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/rolebindings", fmt.Sprintf(
 			`{"metadata":{"name":"administrator"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"admin"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, user))
 	}
-	x.create(t, "/api/v1/namespaces/probe/configmaps", `{"metadata":{"name":"mine"}}`)
-	x.create(t, "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"administrator"}}`)
-	x.create(t, leaseCollection, lease(time.Now(), ""))
-	for as, p := range map[role]harness.Pair{
-		ordinary: s.PKI.Client("probe"), leader: s.PKI.Client("system:kube-controller-manager"), administrator: s.Admin,
+	x.mustCreate(t, "/api/v1/namespaces/probe/configmaps", `{"metadata":{"name":"mine"}}`)
+	x.mustCreate(t, "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"administrator"}}`)
+	x.mustCreate(t, leaseCollection, leaseJSON(time.Now(), ""))
+	for as, p := range map[probeRole]harness.Pair{
+		ordinaryClient: s.PKI.Client("probe"), leaderElection: s.PKI.Client("system:kube-controller-manager"), administrator: s.Admin,
 	} {
 		x.probes = append(x.probes, newProbeProcess(t, x.url, p, as, tenantProbeTimeout))
 	}
 	var err error
-	if x.counted, err = x.metric("apiserver_request_total", `code="500"`); err != nil {
+	if x.expectedErrors, err = x.sumMetric("apiserver_request_total", `code="500"`); err != nil {
 		t.Fatal(err)
 	}
 	return x
 }
 
-// during attacks for d, or until the attack returns if d is 0. It checks that no request of a probe
-// client failed, that the server answered nothing with 500 and that its resident memory grew by at
-// most spareResident bytes.
-func (x *tenants) during(t *testing.T, d time.Duration, attack func(ctx context.Context)) {
+// attackFor attacks for d, or until the attack returns if d is 0. It checks that no request of a
+// probe client failed, that the server returned no 500 and that its resident memory grew by at most
+// maxMemoryGrowth bytes.
+func (x *tenants) attackFor(t *testing.T, d time.Duration, attack func(ctx context.Context)) {
 	t.Helper()
 	for _, w := range x.probes {
 		if _, err := w.collect(); err != nil {
 			t.Errorf("before: %v", err)
 		}
 	}
-	before := x.resident(t)
+	before := x.residentMemory(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	if d > 0 {
 		ctx, cancel = context.WithTimeout(t.Context(), d)
@@ -85,23 +85,24 @@ func (x *tenants) during(t *testing.T, d time.Duration, attack func(ctx context.
 	stop()
 	grown := <-peak - before
 	t.Logf("resident memory %.0f MiB before, at most %.0f MiB more during the attack", before/(1<<20), grown/(1<<20))
-	if grown > spareResident {
-		t.Errorf("resident memory grew by %.0f MiB, want at most 512 MiB", grown/(1<<20))
+	if grown > maxMemoryGrowth {
+		t.Errorf("resident memory grew by %.0f MiB, want at most %d MiB", grown/(1<<20), maxMemoryGrowth>>20)
 	}
-	if failed, err := x.metric("apiserver_request_total", `code="500"`); err != nil || failed > x.counted { // it decreases when series are removed
-		t.Errorf("the server counts %v responses with code 500, %v", failed-x.counted, err)
+	if failed, err := x.sumMetric("apiserver_request_total", `code="500"`); err != nil || failed > x.expectedErrors { // it decreases when series are removed
+		t.Errorf("the server counts %v unexpected responses with code 500, %v, want 0", failed-x.expectedErrors, err)
 	}
 	if !x.server.Running() || strings.Contains(x.server.Log(), "panic") {
 		t.Fatal("the server panicked")
 	}
 }
 
-// spareResident is the growth of the resident memory that an attack may cause.
-const spareResident = 512 << 20
+// maxMemoryGrowth is the growth of the resident memory that an attack may cause.
+const maxMemoryGrowth = 512 << 20
 
-func (x *tenants) resident(t *testing.T) float64 {
+// residentMemory returns the resident memory of the server in bytes.
+func (x *tenants) residentMemory(t *testing.T) float64 {
 	t.Helper()
-	n, err := x.metric("process_resident_memory_bytes", "")
+	n, err := x.sumMetric("process_resident_memory_bytes", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func (x *tenants) watchMemory(ctx context.Context, most float64) float64 {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		n, err := x.metric("process_resident_memory_bytes", "")
+		n, err := x.sumMetric("process_resident_memory_bytes", "")
 		if err == nil {
 			most = max(most, n)
 		}
@@ -135,8 +136,9 @@ type response struct {
 // responseTimeout bounds the wait for a response to the attacker.
 const responseTimeout = 20 * time.Second
 
-// send sends a request with a client and reads the response. header alternates names and values.
-func (x *target) send(c *http.Client, method, path, media, body string, header ...string) response {
+// sendAndRead sends a request with a client and reads the response. header alternates names and
+// values.
+func (x *target) sendAndRead(c *http.Client, method, path, media, body string, header ...string) response {
 	ctx, cancel := context.WithTimeout(context.Background(), responseTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, x.url+path, strings.NewReader(body))
@@ -156,8 +158,8 @@ func (x *target) send(c *http.Client, method, path, media, body string, header .
 	return response{resp.StatusCode, string(text), err}
 }
 
-// is returns an error unless the response has one of the codes.
-func (r response) is(codes ...int) error {
+// requireCode returns an error unless the response has one of the codes.
+func (r response) requireCode(codes ...int) error {
 	for _, c := range codes {
 		if r.err == nil && r.code == c {
 			return nil
@@ -169,8 +171,8 @@ func (r response) is(codes ...int) error {
 	return fmt.Errorf("want %v, got %d: %.300s", codes, r.code, r.body)
 }
 
-// rejected returns an error unless the response is 4xx and contains text.
-func (r response) rejected(text string) error {
+// requireRejection returns an error unless the response is 4xx and contains text.
+func (r response) requireRejection(text string) error {
 	switch {
 	case r.err != nil:
 		return r.err
@@ -182,17 +184,17 @@ func (r response) rejected(text string) error {
 
 // openRequest opens a connection and sends the head of a request with a declared body length. If
 // name is not empty, the request impersonates it.
-func (x *target) openRequest(ctx context.Context, as tls.Certificate, method, path, name string, declared int) (*tls.Conn, error) {
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{as}, NextProtos: []string{"http/1.1"}}}
+func (x *target) openRequest(ctx context.Context, cert tls.Certificate, method, path, impersonated string, contentLength int) (*tls.Conn, error) {
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}}}
 	conn, err := d.DialContext(ctx, "tcp", x.addr)
 	if err != nil {
 		return nil, err
 	}
 	impersonate := ""
-	if name != "" {
-		impersonate = "Impersonate-User: " + name + "\r\n"
+	if impersonated != "" {
+		impersonate = "Impersonate-User: " + impersonated + "\r\n"
 	}
-	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, impersonate, declared)
+	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, impersonate, contentLength)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
