@@ -86,7 +86,7 @@ func (l *load) awaitRecovery(what string) (revision int64) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	harness.Eventually(l.t, waitTimeout, what, func() error { return l.traffic.Behind(l.storedChanges(), revision) })
+	harness.Eventually(l.t, waitTimeout, what, func() error { return l.traffic.CheckReached(l.storedChanges(), revision) })
 	return revision
 }
 

@@ -18,38 +18,38 @@ type clock struct {
 	transitions atomic.Int64
 }
 
-// mayHaveBeenWrong reports whether the clock was wrong at some time since it had the given number
+// wasWrongSince reports whether the clock was wrong at some time since it had the given number
 // of transitions.
-func (c *clock) mayHaveBeenWrong(transitions int64) bool {
+func (c *clock) wasWrongSince(transitions int64) bool {
 	return transitions%2 == 1 || transitions != c.transitions.Load()
 }
 
-// The jumps: hours stay within the validity of the certificates, years do not.
+// The jumps. threeHours stays within the validity of the certificates, fiveYears does not.
 const (
-	hours  = 3 * time.Hour
-	minute = time.Minute
-	years  = 5 * 365 * 24 * time.Hour
+	threeHours = 3 * time.Hour
+	oneMinute  = time.Minute
+	fiveYears  = 5 * 365 * 24 * time.Hour
 )
 
 // clockFaults are jumps of the wall clocks of one replica or of all.
 func clockFaults() []fault {
 	return []fault{
-		{"the publisher's clock jumps ahead", onPublisher(jump(hours)), brief},
-		{"the publisher's clock jumps back", onPublisher(jump(-hours)), brief},
-		{"the publisher's clock jumps back and forth", onPublisher(jump(hours, -hours, minute, -minute)), brief},
-		{"a replica's clock jumps ahead", onOther(jump(hours)), brief},
-		{"a replica's clock jumps back", onOther(jump(-hours)), brief},
-		{"a replica's clock jumps past the expiry of all certificates", onOther(jump(years)), brief},
-		{"a replica's clock jumps back before the validity of all certificates", onOther(jump(-years)), brief},
-		{"a replica is started with a clock that is ahead", onOther(startWith(hours)), brief},
-		{"a replica is started with a clock that is behind", onOther(startWith(-hours)), brief},
-		{"all clocks jump apart", jumpApart, brief},
-		{"all links are cut after a replica's clock jumps back", onOther(cutAfter(-hours)), brief},
+		{"the publisher's clock jumps ahead", atPublisher(jumpClock(threeHours)), brief},
+		{"the publisher's clock jumps back", atPublisher(jumpClock(-threeHours)), brief},
+		{"the publisher's clock jumps back and forth", atPublisher(jumpClock(threeHours, -threeHours, oneMinute, -oneMinute)), brief},
+		{"a replica's clock jumps ahead", atOtherReplica(jumpClock(threeHours)), brief},
+		{"a replica's clock jumps back", atOtherReplica(jumpClock(-threeHours)), brief},
+		{"a replica's clock jumps past the expiry of all certificates", atOtherReplica(jumpClock(fiveYears)), brief},
+		{"a replica's clock jumps back before the validity of all certificates", atOtherReplica(jumpClock(-fiveYears)), brief},
+		{"a replica is started with a clock that is ahead", atOtherReplica(startWithClock(threeHours)), brief},
+		{"a replica is started with a clock that is behind", atOtherReplica(startWithClock(-threeHours)), brief},
+		{"all clocks jump apart", jumpClocksApart, brief},
+		{"all links are cut after a replica's clock jumps back", atOtherReplica(cutLinksAfterJump(-threeHours)), brief},
 	}
 }
 
-// jump makes the clock of a replica jump from one offset to the next.
-func jump(to ...time.Duration) func(*Cluster, *replica) func() {
+// jumpClock returns a fault that makes the clock of a replica jump from one offset to the next.
+func jumpClock(to ...time.Duration) func(*Cluster, *replica) func() {
 	return func(c *Cluster, r *replica) func() {
 		c.t.Helper()
 		r.clock.transitions.Add(1)
@@ -63,11 +63,11 @@ func jump(to ...time.Duration) func(*Cluster, *replica) func() {
 	}
 }
 
-// startWith restarts a replica with another clock offset.
-func startWith(ahead time.Duration) func(*Cluster, *replica) func() {
+// startWithClock returns a fault that restarts a replica with another clock offset.
+func startWithClock(ahead time.Duration) func(*Cluster, *replica) func() {
 	return func(c *Cluster, r *replica) func() {
 		c.t.Helper()
-		start := kill(r)
+		start := killProcess(r)
 		r.clock.transitions.Add(1)
 		r.clock.Set(ahead)
 		start()
@@ -79,12 +79,12 @@ func startWith(ahead time.Duration) func(*Cluster, *replica) func() {
 	}
 }
 
-// jumpApart gives each replica's clock another offset.
-func jumpApart(c *Cluster) func() {
+// jumpClocksApart gives each replica's clock another offset.
+func jumpClocksApart(c *Cluster) func() {
 	c.t.Helper()
 	var repairs []func()
-	for i, ahead := range []time.Duration{hours, -hours, minute} {
-		repairs = append(repairs, jump(ahead)(c, c.replicas[i]))
+	for i, ahead := range []time.Duration{threeHours, -threeHours, oneMinute} {
+		repairs = append(repairs, jumpClock(ahead)(c, c.replicas[i]))
 	}
 	return func() {
 		for _, repair := range repairs {
@@ -93,11 +93,12 @@ func jumpApart(c *Cluster) func() {
 	}
 }
 
-// cutAfter disconnects a replica after its clock has jumped, so that its last message seems new.
-func cutAfter(ahead time.Duration) func(*Cluster, *replica) func() {
+// cutLinksAfterJump returns a fault that disconnects a replica after its clock has jumped, so that
+// its last message seems new.
+func cutLinksAfterJump(ahead time.Duration) func(*Cluster, *replica) func() {
 	return func(c *Cluster, r *replica) func() {
 		c.t.Helper()
-		repair := jump(ahead)(c, r)
+		repair := jumpClock(ahead)(c, r)
 		join := c.setTraffic(harness.Stall, slices.Concat(r.toNATS, r.toEtcd)...)
 		return func() {
 			join()
@@ -130,7 +131,7 @@ func (c *Cluster) awaitClock(r *replica, ahead time.Duration) {
 			return err
 		}
 		// A response may take seconds on a busy machine.
-		if off := time.Until(date) - ahead; off.Abs() > minute/2 {
+		if off := time.Until(date) - ahead; off.Abs() > oneMinute/2 {
 			return fmt.Errorf("%w: it differs by %s", errClockOffset, off)
 		}
 		return nil

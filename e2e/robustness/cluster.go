@@ -33,26 +33,26 @@ const clusterID = "robustness"
 // Cluster consists of etcd servers, NATS servers and replicas of the API server. Each replica has
 // its own links to etcd and NATS.
 type Cluster struct {
-	t           testing.TB
-	clusterSeed uint64
-	rand        *rand.Rand
-	topology    topology
-	etcd        []*member
-	client      *clientv3.Client
-	nats        []*harness.NATS
-	replicas    []*replica
-	recorder    *traffic.Recorder
-	security    *security // nil without TLS
-	forger      *forger
-	rounds      int
+	t             testing.TB
+	clusterSeed   uint64
+	rand          *rand.Rand
+	topology      topology
+	etcd          []*member
+	client        *clientv3.Client
+	nats          []*harness.NATS
+	replicas      []*replica
+	recorder      *traffic.Recorder
+	certificates  *certificates // nil without TLS
+	forger        *forger
+	scenarioCount int
 }
 
-// topology selects the parts of a cluster.
+// topology selects the parts of a cluster and the faults that they support.
 type topology struct {
-	nats, etcd int  // number of servers
-	disks      bool // etcd's disks can fail
-	secure     bool // etcd, NATS and the replicas use mutual TLS
-	clocks     bool // the replicas' clocks can be wrong
+	nats, etcd   int  // number of servers
+	failingDisks bool // etcd's disks can fail
+	mutualTLS    bool // etcd, NATS and the replicas use mutual TLS
+	wrongClocks  bool // the replicas' clocks can be wrong
 }
 
 // member is an etcd server and its disk, which is used if disks can fail.
@@ -64,30 +64,30 @@ type member struct {
 // replica is an API server and its links.
 type replica struct {
 	*harness.Server
-	admin     *kubernetes.Clientset
-	anonymous *http.Client
-	clock     *clock // nil if the clock cannot be wrong
-	clients   traffic.Replica
-	toEtcd    []*harness.Proxy
-	toNATS    []*harness.Proxy
-	pairs     pairs
+	admin       *kubernetes.Clientset
+	anonymous   *http.Client
+	clock       *clock // nil if the clock cannot be wrong
+	clients     traffic.Replica
+	toEtcd      []*harness.Proxy
+	toNATS      []*harness.Proxy
+	clientPairs clientPairs
 }
 
 // StartCluster starts all servers.
 func StartCluster(t testing.TB, s topology, seed uint64) *Cluster {
 	t.Helper()
 	// The binaries are built before anything runs, because that may take minutes.
-	former := formerBinary(t)
+	former := formerAPIServer(t)
 	harness.Binary(t, harness.APIServer)
 	c := &Cluster{t: t, clusterSeed: seed, topology: s, rand: rand.New(rand.NewPCG(seed, 0))}
-	if s.secure {
-		c.startSecurely()
+	if s.mutualTLS {
+		c.startServersWithTLS()
 	} else {
-		c.startEtcd()
+		c.startEtcdMembers()
 		c.nats = harness.StartNATS(t, s.nats)
 		c.forger = c.startForger()
 	}
-	c.client = harness.EtcdClient(t, c.members())
+	c.client = harness.EtcdClient(t, c.etcdMembers())
 	c.recorder = traffic.NewRecorder(c.client)
 	ctx, cancel := context.WithCancel(context.Background())
 	var recording sync.WaitGroup
@@ -107,14 +107,14 @@ func StartCluster(t testing.TB, s topology, seed uint64) *Cluster {
 	return c
 }
 
-// startEtcd starts the members of etcd, each on its own disk if disks can fail.
-func (c *Cluster) startEtcd() {
+// startEtcdMembers starts the members of etcd, each on its own disk if disks can fail.
+func (c *Cluster) startEtcdMembers() {
 	c.t.Helper()
 	var folders []string
 	var disks []*harness.Disk
 	for range c.topology.etcd {
 		disk := &harness.Disk{}
-		if c.topology.disks {
+		if c.topology.failingDisks {
 			var err error
 			if disk, err = harness.StartDisk(c.t); err != nil {
 				c.t.Fatal(err)
@@ -128,16 +128,16 @@ func (c *Cluster) startEtcd() {
 	}
 }
 
-// members returns the servers of etcd.
-func (c *Cluster) members() (out []*harness.Etcd) {
+// etcdMembers returns the servers of etcd.
+func (c *Cluster) etcdMembers() (out []*harness.Etcd) {
 	for _, m := range c.etcd {
 		out = append(out, m.Etcd)
 	}
 	return out
 }
 
-// address returns the host and port of an endpoint.
-func address(endpoint string) string {
+// hostPort returns the host and port of an endpoint.
+func hostPort(endpoint string) string {
 	_, address, _ := strings.Cut(endpoint, "://")
 	return address
 }
@@ -147,17 +147,17 @@ func (c *Cluster) startReplica(options ...harness.Option) *replica {
 	c.t.Helper()
 	r := &replica{}
 	scheme, broker := "http://", "nats://"
-	if c.security != nil {
+	if c.certificates != nil {
 		scheme, broker = "https://", "tls://"
 		options = append(options, c.withCertificates(r))
 	}
-	if c.topology.clocks {
+	if c.topology.wrongClocks {
 		r.clock = &clock{Clock: harness.NewClock(c.t)}
 		options = append(options, harness.WithClock(r.clock.Clock))
 	}
 	var members, servers []string
 	for _, m := range c.etcd {
-		p := harness.StartProxy(c.t, address(m.Endpoint))
+		p := harness.StartProxy(c.t, hostPort(m.Endpoint))
 		r.toEtcd = append(r.toEtcd, p)
 		members = append(members, scheme+p.Addr)
 	}
@@ -187,9 +187,9 @@ func (c *Cluster) startReplica(options ...harness.Option) *replica {
 
 var errNoPublisher = errors.New("no replica publishes")
 
-// links returns all links that a fault can affect: from the replicas to etcd and NATS, and between
-// the servers of NATS.
-func (c *Cluster) links() (out []*harness.Proxy) {
+// allLinks returns all links that a fault can affect: from the replicas to etcd and NATS, and
+// between the servers of NATS.
+func (c *Cluster) allLinks() (out []*harness.Proxy) {
 	for _, r := range c.replicas {
 		out = append(append(out, r.toEtcd...), r.toNATS...)
 	}
@@ -221,11 +221,11 @@ func (r *replica) publishes() (bool, error) {
 	return m["binnacle_fanout_publisher"] == 1, err
 }
 
-// gaps returns how many gaps the reachable replicas detected in the stream of changes, and how many
-// replicas read from the store now.
-func (c *Cluster) gaps() (n float64, fallback int) {
+// countGaps returns the number of gaps that the reachable replicas detected in the stream of
+// changes, and the number of replicas that read from the store now.
+func (c *Cluster) countGaps() (n float64, fallback int) {
 	for _, r := range c.replicas {
-		gaps, fromStore := r.gaps()
+		gaps, fromStore := r.countGaps()
 		n += gaps
 		if fromStore {
 			fallback++
@@ -234,9 +234,9 @@ func (c *Cluster) gaps() (n float64, fallback int) {
 	return n, fallback
 }
 
-// gaps returns how many gaps a replica detected, and whether it reads from the store now. An
-// unreachable replica counts as having detected none.
-func (r *replica) gaps() (n float64, fallback bool) {
+// countGaps returns the number of gaps that a replica detected, and whether it reads from the store
+// now. An unreachable replica counts as having detected none.
+func (r *replica) countGaps() (n float64, fallback bool) {
 	m, _ := r.metrics()
 	for name, v := range m {
 		if strings.HasPrefix(name, "binnacle_fanout_gaps_total{") {
@@ -287,8 +287,8 @@ func (c *Cluster) heapSizes() (out []float64) {
 	return out
 }
 
-// roles returns the publisher and a random other replica.
-func (c *Cluster) roles() (publisher, other *replica) {
+// publisherAndOther returns the publisher and a random other replica.
+func (c *Cluster) publisherAndOther() (publisher, other *replica) {
 	c.t.Helper()
 	harness.Eventually(c.t, waitTimeout, "a publisher", func() (err error) {
 		publisher, err = c.publisher()
@@ -303,8 +303,8 @@ func (c *Cluster) roles() (publisher, other *replica) {
 	return publisher, other
 }
 
-// compact compacts etcd up to the last recorded revision.
-func (c *Cluster) compact() {
+// compactHistory compacts etcd up to the last recorded revision.
+func (c *Cluster) compactHistory() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()

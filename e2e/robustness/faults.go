@@ -12,43 +12,47 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// fault is a kind of failure. inject causes it and returns its repair. duration is how long the fault
-// lasts at least.
+// fault is a kind of failure. inject causes it and returns its repair. duration is its minimum
+// duration.
 type fault struct {
 	name     string
 	inject   func(*Cluster) (repair func())
 	duration faultDuration
 }
 
-// faultDuration says how long a fault lasts.
+// faultDuration says how long a fault lasts at least.
 type faultDuration int
 
-// A fault is brief, lasts until another replica publishes, or lasts until a replica detects that it
-// misses changes from NATS.
 const (
+	// brief faults last for a random time.
 	brief faultDuration = iota
+	// untilTakeover faults last until another replica publishes.
 	untilTakeover
-	untilNoticed
+	// untilGapDetected faults last until a replica detects that it misses changes from NATS.
+	untilGapDetected
 )
 
-// process is a process that a fault can kill or pause.
-type process interface {
+// stoppable is a process that a fault can kill or pause.
+type stoppable interface {
 	Kill()
 	Pause()
 	Resume()
 	Start()
 }
 
-func kill(p process) func() {
+// killProcess kills a process and returns the repair.
+func killProcess(p stoppable) func() {
 	p.Kill()
 	return p.Start
 }
 
-func freeze(p process) func() {
+// pauseProcess pauses a process and returns the repair.
+func pauseProcess(p stoppable) func() {
 	p.Pause()
 	return p.Resume
 }
 
+// terminate stops a replica gracefully and returns the repair.
 func (c *Cluster) terminate(r *replica) func() {
 	if err := r.Stop(); err != nil {
 		c.t.Fatalf("stop a replica: %v", err)
@@ -58,14 +62,14 @@ func (c *Cluster) terminate(r *replica) func() {
 
 // setTraffic changes the traffic of links. The repair randomly closes or keeps the connections that
 // were held back.
-func (c *Cluster) setTraffic(how harness.Traffic, links ...*harness.Proxy) func() {
+func (c *Cluster) setTraffic(traffic harness.Traffic, links ...*harness.Proxy) func() {
 	for _, l := range links {
-		l.Set(how)
+		l.Set(traffic)
 	}
-	die := c.rand.IntN(2) == 0
+	closes := c.rand.IntN(2) == 0
 	return func() {
 		for _, l := range links {
-			if die {
+			if closes {
 				l.Reset()
 			}
 			l.Set(harness.Pass)
@@ -73,25 +77,29 @@ func (c *Cluster) setTraffic(how harness.Traffic, links ...*harness.Proxy) func(
 	}
 }
 
-func onPublisher(do func(*Cluster, *replica) func()) func(*Cluster) func() {
+// atPublisher returns a fault of the publisher.
+func atPublisher(do func(*Cluster, *replica) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() {
-		p, _ := c.roles()
+		p, _ := c.publisherAndOther()
 		return do(c, p)
 	}
 }
 
-func onOther(do func(*Cluster, *replica) func()) func(*Cluster) func() {
+// atOtherReplica returns a fault of a random replica that does not publish.
+func atOtherReplica(do func(*Cluster, *replica) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() {
-		_, other := c.roles()
+		_, other := c.publisherAndOther()
 		return do(c, other)
 	}
 }
 
-func onNATS(do func(process) func()) func(*Cluster) func() {
+// atOneNATS returns a fault of a random NATS server.
+func atOneNATS(do func(stoppable) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() { return do(c.nats[c.rand.IntN(len(c.nats))]) }
 }
 
-func allNATS(do func(process) func()) func(*Cluster) func() {
+// atAllNATS returns a fault of all NATS servers.
+func atAllNATS(do func(stoppable) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() {
 		var repairs []func()
 		for _, n := range c.nats {
@@ -105,67 +113,69 @@ func allNATS(do func(process) func()) func(*Cluster) func() {
 	}
 }
 
-// onSome picks any replica. It is for faults beside other faults, when the publisher may be
-// unknown.
-func onSome(do func(*Cluster, *replica) func()) func(*Cluster) func() {
+// atAnyReplica returns a fault of a random replica, for use beside other faults, when the publisher
+// may be unknown.
+func atAnyReplica(do func(*Cluster, *replica) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() { return do(c, c.replicas[c.rand.IntN(len(c.replicas))]) }
 }
 
-func killReplica(_ *Cluster, r *replica) func()   { return kill(r) }
-func freezeReplica(_ *Cluster, r *replica) func() { return freeze(r) }
+func killReplica(_ *Cluster, r *replica) func()  { return killProcess(r) }
+func pauseReplica(_ *Cluster, r *replica) func() { return pauseProcess(r) }
 
-func fromNATS(how harness.Traffic) func(*Cluster, *replica) func() {
-	return func(c *Cluster, r *replica) func() { return c.setTraffic(how, r.toNATS...) }
+// disturbNATSLinks returns a fault of the links from a replica to NATS.
+func disturbNATSLinks(traffic harness.Traffic) func(*Cluster, *replica) func() {
+	return func(c *Cluster, r *replica) func() { return c.setTraffic(traffic, r.toNATS...) }
 }
 
-func fromEtcd(how harness.Traffic) func(*Cluster, *replica) func() {
-	return func(c *Cluster, r *replica) func() { return c.setTraffic(how, r.toEtcd...) }
+// disturbEtcdLinks returns a fault of the links from a replica to etcd.
+func disturbEtcdLinks(traffic harness.Traffic) func(*Cluster, *replica) func() {
+	return func(c *Cluster, r *replica) func() { return c.setTraffic(traffic, r.toEtcd...) }
 }
 
 // replicaFaults are faults of the replicas.
 func replicaFaults() []fault {
 	return []fault{
 		{"none", func(*Cluster) func() { return func() {} }, brief},
-		{"publisher killed until takeover", onPublisher(killReplica), untilTakeover},
-		{"publisher killed", onPublisher(killReplica), brief},
-		{"publisher paused until takeover", onPublisher(freezeReplica), untilTakeover},
-		{"publisher paused", onPublisher(freezeReplica), brief},
-		{"publisher stopped", onPublisher((*Cluster).terminate), brief},
-		{"replica killed", onOther(killReplica), brief},
-		{"replica paused", onOther(freezeReplica), brief},
-		{"NATS killed", allNATS(kill), untilNoticed},
-		{"NATS paused", allNATS(freeze), untilNoticed},
+		{"publisher killed until takeover", atPublisher(killReplica), untilTakeover},
+		{"publisher killed", atPublisher(killReplica), brief},
+		{"publisher paused until takeover", atPublisher(pauseReplica), untilTakeover},
+		{"publisher paused", atPublisher(pauseReplica), brief},
+		{"publisher stopped", atPublisher((*Cluster).terminate), brief},
+		{"replica killed", atOtherReplica(killReplica), brief},
+		{"replica paused", atOtherReplica(pauseReplica), brief},
+		{"NATS killed", atAllNATS(killProcess), untilGapDetected},
+		{"NATS paused", atAllNATS(pauseProcess), untilGapDetected},
 	}
 }
 
 // natsFaults are faults of NATS and the links to it.
 func natsFaults() []fault {
 	return []fault{
-		{"a NATS server killed", onNATS(kill), brief},
-		{"a NATS server paused", onNATS(freeze), brief},
-		{"all NATS servers killed", allNATS(kill), untilNoticed},
-		{"publisher cut from NATS", onPublisher(fromNATS(harness.Cut)), brief},
-		{"publisher cut from NATS until takeover", onPublisher(fromNATS(harness.Cut)), untilTakeover},
-		{"publisher's link to NATS stalls", onPublisher(fromNATS(harness.Stall)), untilNoticed},
-		{"replica cut from NATS", onOther(fromNATS(harness.Cut)), brief},
-		{"replica's link to NATS stalls", onOther(fromNATS(harness.Stall)), untilNoticed},
-		{"replica receives nothing from NATS", onOther(fromNATS(harness.StallResponses)), untilNoticed},
-		{"objects larger than a message of NATS", inParts, brief},
-		{"a NATS server partitioned from the others", splitNATS, brief},
-		{"an old publisher continues", oldPublisher, brief},
-		{"corrupt messages and other format versions", invalidMessages, untilNoticed},
+		{"a NATS server killed", atOneNATS(killProcess), brief},
+		{"a NATS server paused", atOneNATS(pauseProcess), brief},
+		{"all NATS servers killed", atAllNATS(killProcess), untilGapDetected},
+		{"publisher cut from NATS", atPublisher(disturbNATSLinks(harness.Cut)), brief},
+		{"publisher cut from NATS until takeover", atPublisher(disturbNATSLinks(harness.Cut)), untilTakeover},
+		{"publisher's link to NATS stalls", atPublisher(disturbNATSLinks(harness.Stall)), untilGapDetected},
+		{"replica cut from NATS", atOtherReplica(disturbNATSLinks(harness.Cut)), brief},
+		{"replica's link to NATS stalls", atOtherReplica(disturbNATSLinks(harness.Stall)), untilGapDetected},
+		{"replica receives nothing from NATS", atOtherReplica(disturbNATSLinks(harness.StallResponses)), untilGapDetected},
+		{"objects larger than a message of NATS", writeLargeObject, brief},
+		{"a NATS server partitioned from the others", partitionNATS, brief},
+		{"an old publisher continues", replayOldPublisher, brief},
+		{"corrupt messages and other format versions", publishInvalidMessages, untilGapDetected},
 	}
 }
 
-// inParts writes an object that exceeds the size of a NATS message. It is in a namespace that only
-// the watches of all namespaces see, because reading it is slow.
-func inParts(c *Cluster) func() {
+// writeLargeObject writes an object that exceeds the size of a NATS message. It is in a namespace
+// that only the watches of all namespaces see, because reading it is slow.
+func writeLargeObject(c *Cluster) func() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	maps := c.replicas[c.rand.IntN(len(c.replicas))].admin.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	large := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "large", Annotations: map[string]string{history.MarkAnnotation: fmt.Sprint("large-", c.rounds)}},
+		ObjectMeta: metav1.ObjectMeta{Name: "large", Annotations: map[string]string{history.MarkAnnotation: fmt.Sprint("large-", c.scenarioCount)}},
 		BinaryData: map[string][]byte{"data": make([]byte, largeSize)},
 	}
 	if _, err := maps.Create(ctx, large, metav1.CreateOptions{}); err != nil {
@@ -187,41 +197,42 @@ const largeSize = 1 << 20
 // etcdFaults are faults of etcd and the links to it.
 func etcdFaults() []fault {
 	return []fault{
-		{"etcd killed", killEtcd, brief},
-		{"etcd paused", freezeEtcd, brief},
-		{"publisher cut from etcd", onPublisher(fromEtcd(harness.Cut)), brief},
-		{"publisher cut from etcd until takeover", onPublisher(fromEtcd(harness.Cut)), untilTakeover},
-		{"replica cut from etcd", onOther(fromEtcd(harness.Cut)), brief},
-		{"replica's link to etcd stalls", onOther(fromEtcd(harness.Stall)), brief},
-		{"etcd's responses to a replica stall", onOther(fromEtcd(harness.StallResponses)), brief},
-		{"etcd's responses to the publisher stall", onPublisher(fromEtcd(harness.StallResponses)), brief},
-		{"history compacted", func(c *Cluster) func() { c.compact(); return func() {} }, brief},
-		{"history compacted while a replica is disconnected", compactBehind, brief},
-		{"history compacted when etcd restarts", compactAtRestart, brief},
-		{"packets of every link lost and delayed", func(c *Cluster) func() { return c.setTraffic(harness.Lose, c.links()...) }, brief},
+		{"etcd killed", killAllEtcd, brief},
+		{"etcd paused", pauseAllEtcd, brief},
+		{"publisher cut from etcd", atPublisher(disturbEtcdLinks(harness.Cut)), brief},
+		{"publisher cut from etcd until takeover", atPublisher(disturbEtcdLinks(harness.Cut)), untilTakeover},
+		{"replica cut from etcd", atOtherReplica(disturbEtcdLinks(harness.Cut)), brief},
+		{"replica's link to etcd stalls", atOtherReplica(disturbEtcdLinks(harness.Stall)), brief},
+		{"etcd's responses to a replica stall", atOtherReplica(disturbEtcdLinks(harness.StallResponses)), brief},
+		{"etcd's responses to the publisher stall", atPublisher(disturbEtcdLinks(harness.StallResponses)), brief},
+		{"history compacted", func(c *Cluster) func() { c.compactHistory(); return func() {} }, brief},
+		{"history compacted while a replica is disconnected", compactWhileDisconnected, brief},
+		{"history compacted when etcd restarts", compactAfterRestart, brief},
+		{"packets of every link lost and delayed", func(c *Cluster) func() { return c.setTraffic(harness.Lose, c.allLinks()...) }, brief},
 	}
 }
 
 // linkFaults are faults that can occur together with any other fault.
 func linkFaults() []fault {
 	return []fault{
-		{"a replica cut from NATS", onSome(fromNATS(harness.Cut)), brief},
-		{"a replica's link to NATS stalls", onSome(fromNATS(harness.Stall)), brief},
-		{"a replica cut from etcd", onSome(fromEtcd(harness.Cut)), brief},
-		{"etcd's responses to a replica stall", onSome(fromEtcd(harness.StallResponses)), brief},
+		{"a replica cut from NATS", atAnyReplica(disturbNATSLinks(harness.Cut)), brief},
+		{"a replica's link to NATS stalls", atAnyReplica(disturbNATSLinks(harness.Stall)), brief},
+		{"a replica cut from etcd", atAnyReplica(disturbEtcdLinks(harness.Cut)), brief},
+		{"etcd's responses to a replica stall", atAnyReplica(disturbEtcdLinks(harness.StallResponses)), brief},
 	}
 }
 
-// killEtcd kills all members. The repair starts them together, because none becomes healthy alone.
-func killEtcd(c *Cluster) func() {
+// killAllEtcd kills all members. The repair starts them together, because none becomes healthy
+// alone.
+func killAllEtcd(c *Cluster) func() {
 	for _, m := range c.etcd {
 		m.Kill()
 	}
-	return func() { harness.StartTogether(c.members()) }
+	return func() { harness.StartTogether(c.etcdMembers()) }
 }
 
-// freezeEtcd stops all members of etcd with SIGSTOP.
-func freezeEtcd(c *Cluster) func() {
+// pauseAllEtcd pauses all members of etcd.
+func pauseAllEtcd(c *Cluster) func() {
 	for _, m := range c.etcd {
 		m.Pause()
 	}
@@ -232,20 +243,22 @@ func freezeEtcd(c *Cluster) func() {
 	}
 }
 
-// compactBehind disconnects a replica and compacts the history before it reconnects.
-func compactBehind(c *Cluster) func() {
-	_, other := c.roles()
+// compactWhileDisconnected disconnects a replica and compacts the history before it reconnects.
+func compactWhileDisconnected(c *Cluster) func() {
+	_, other := c.publisherAndOther()
 	repair := c.setTraffic(harness.Cut, slices.Concat(other.toNATS, other.toEtcd)...)
 	return func() {
-		c.compact()
+		c.compactHistory()
 		repair()
 	}
 }
 
-func compactAtRestart(c *Cluster) func() {
-	restart := killEtcd(c)
+// compactAfterRestart restarts etcd and compacts the history before the replicas may have
+// reconnected.
+func compactAfterRestart(c *Cluster) func() {
+	restart := killAllEtcd(c)
 	return func() {
 		restart()
-		c.compact()
+		c.compactHistory()
 	}
 }

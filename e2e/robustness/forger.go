@@ -46,13 +46,14 @@ func (c *Cluster) startForger() *forger {
 	}
 	c.t.Cleanup(conn.Close)
 	l := &forger{conn: conn, subject: "binnacle." + clusterID + ".changes"}
-	if _, err := conn.Subscribe(l.subject, func(m *nats.Msg) { l.record(m.Data) }); err != nil {
+	if _, err := conn.Subscribe(l.subject, func(m *nats.Msg) { l.recordMessage(m.Data) }); err != nil {
 		c.t.Fatal(err)
 	}
 	return l
 }
 
-func (l *forger) record(message []byte) {
+// recordMessage stores a message and forgets the oldest beyond recordedMessages.
+func (l *forger) recordMessage(message []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.recorded) == recordedMessages {
@@ -61,14 +62,15 @@ func (l *forger) record(message []byte) {
 	l.recorded = append(l.recorded, message)
 }
 
-// messages returns the recorded messages.
-func (l *forger) messages() [][]byte {
+// copyRecorded returns a copy of the list of recorded messages.
+func (l *forger) copyRecorded() [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.recorded)
 }
 
-// publish publishes messages derived from recorded ones until stop is called.
+// publish publishes messages at intervals until stop is called. Each is the result of alter for a
+// random one of known.
 func (l *forger) publish(known [][]byte, r *rand.Rand, alter func(*rand.Rand, []byte) []byte) (stop func()) {
 	done := make(chan struct{})
 	var publishing sync.WaitGroup
@@ -91,17 +93,17 @@ func (l *forger) publish(known [][]byte, r *rand.Rand, alter func(*rand.Rand, []
 	}
 }
 
-// oldPublisher simulates a publisher that does not know that another replaced it. It repeats and
-// continues its old messages.
-func oldPublisher(c *Cluster) func() {
+// replayOldPublisher simulates a publisher that does not know that another replaced it. It repeats
+// and continues its old messages.
+func replayOldPublisher(c *Cluster) func() {
 	c.t.Helper()
-	old, _ := c.roles()
+	old, _ := c.publisherAndOther()
 	known := c.awaitMessages()
 	before := map[*replica]float64{}
 	for _, r := range c.replicas {
-		before[r], _ = r.gaps()
+		before[r], _ = r.countGaps()
 	}
-	start := kill(old)
+	start := killProcess(old)
 	// A replica that knows no newer publisher accepts the old one's messages. A replica that had
 	// received all of them switches without a gap.
 	receivedBytes := map[*replica]float64{} // bytes when another publisher was first seen
@@ -114,7 +116,7 @@ func oldPublisher(c *Cluster) func() {
 			if r == old || r == publisher {
 				continue
 			}
-			n, fallback := r.gaps()
+			n, fallback := r.countGaps()
 			m, err := r.metrics()
 			if err != nil {
 				return err
@@ -133,7 +135,7 @@ func oldPublisher(c *Cluster) func() {
 		if r.IntN(2) == 0 {
 			return message
 		}
-		return continued(r, message)
+		return continueAfter(r, message)
 	})
 	return func() {
 		stop()
@@ -141,8 +143,8 @@ func oldPublisher(c *Cluster) func() {
 	}
 }
 
-// invalidMessages publishes corrupt messages and valid ones of other format versions.
-func invalidMessages(c *Cluster) func() {
+// publishInvalidMessages publishes corrupt messages and valid ones of other format versions.
+func publishInvalidMessages(c *Cluster) func() {
 	c.t.Helper()
 	return c.forger.publish(c.awaitMessages(), rand.New(rand.NewPCG(c.rand.Uint64(), 0)), func(r *rand.Rand, message []byte) []byte {
 		message = slices.Clone(message)
@@ -152,10 +154,10 @@ func invalidMessages(c *Cluster) func() {
 		case 1:
 			message = message[:r.IntN(len(message))]
 		case 2:
-			message = signed(append(message[:len(message)-checksumBytes], byte(r.Uint32())))
+			message = appendChecksum(append(message[:len(message)-checksumBytes], byte(r.Uint32())))
 		default:
-			message[versionAt] += byte(1 + r.IntN(254))
-			message = signed(message[:len(message)-checksumBytes])
+			message[versionOffset] += byte(1 + r.IntN(254))
+			message = appendChecksum(message[:len(message)-checksumBytes])
 		}
 		return message
 	})
@@ -165,7 +167,7 @@ func invalidMessages(c *Cluster) func() {
 func (c *Cluster) awaitMessages() (known [][]byte) {
 	c.t.Helper()
 	harness.Eventually(c.t, waitTimeout, "messages between the replicas", func() error {
-		known = c.forger.messages()
+		known = c.forger.copyRecorded()
 		if len(known) < minMessages {
 			return errors.New("too few messages recorded")
 		}
@@ -174,26 +176,27 @@ func (c *Cluster) awaitMessages() (known [][]byte) {
 	return known
 }
 
-// Parts of the message format; see FORMAT in the API server's package fanout.
+// Offsets and sizes in bytes of a message; see FORMAT in the API server's package fanout.
 const (
-	versionAt     = 2
-	flagsAt       = 3
-	clusterAt     = 4
-	checksumBytes = 4
-	sumBytes      = 4
-	flagEnd       = 1 << 1
+	versionOffset   = 2
+	flagsOffset     = 3
+	clusterOffset   = 4
+	checksumBytes   = 4
+	sumBytes        = 4
+	lastMessageFlag = 1 << 1
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func signed(message []byte) []byte {
+// appendChecksum appends the checksum of a message, as publishers do.
+func appendChecksum(message []byte) []byte {
 	return binary.LittleEndian.AppendUint32(message, crc32.Checksum(message, castagnoli))
 }
 
-// continued returns a message with which the same publisher continues at an arbitrary later
+// continueAfter returns a message with which the same publisher continues at an arbitrary later
 // revision, either without changes or as its last message.
-func continued(r *rand.Rand, message []byte) []byte {
-	at := clusterAt
+func continueAfter(r *rand.Rand, message []byte) []byte {
+	at := clusterOffset
 	number := func() uint64 {
 		n, size := binary.Uvarint(message[at:])
 		at += size
@@ -203,7 +206,7 @@ func continued(r *rand.Rand, message []byte) []byte {
 	number()            // epoch
 	number()            // chain
 	head := slices.Clone(message[:at])
-	head[flagsAt] = byte(r.IntN(2)) * flagEnd
+	head[flagsOffset] = byte(r.IntN(2)) * lastMessageFlag
 	previous := number()
 	last := number()
 	sum := message[at : at+sumBytes]
@@ -212,5 +215,5 @@ func continued(r *rand.Rand, message []byte) []byte {
 	head = append(head, sum...)
 	head = binary.AppendUvarint(head, uint64(1+r.IntN(10_000))) // revisions advanced
 	head = binary.AppendUvarint(head, 0)                        // number of changes
-	return signed(head)
+	return appendChecksum(head)
 }

@@ -10,8 +10,8 @@ import (
 // formerEnv names a commit whose API server runs as one of the replicas.
 const formerEnv = "BINNACLE_ROBUSTNESS_FROM"
 
-// formerBinary returns the path of the API server of that commit, or "" if none is set.
-func formerBinary(t testing.TB) string {
+// formerAPIServer returns the path of the API server of that commit, or "" if none is set.
+func formerAPIServer(t testing.TB) string {
 	t.Helper()
 	commit := os.Getenv(formerEnv)
 	if commit == "" {

@@ -13,21 +13,21 @@ import (
 // memberFaults are faults of an etcd cluster.
 func memberFaults() []fault {
 	return []fault{
-		{"etcd's leader killed", onLeader(func(m *member) func() { return kill(m) }), brief},
-		{"etcd's leader paused", onLeader(func(m *member) func() { return freeze(m) }), brief},
+		{"etcd's leader killed", atLeader(func(m *member) func() { return killProcess(m) }), brief},
+		{"etcd's leader paused", atLeader(func(m *member) func() { return pauseProcess(m) }), brief},
 		{"etcd's leader moved", moveLeader, brief},
 		{"a member of etcd replaced through a learner", replaceMember, brief},
-		{"a replica cut from some members of etcd", onSome(fromSomeMembers), brief},
+		{"a replica cut from some members of etcd", atAnyReplica(cutFromOtherMembers), brief},
 	}
 }
 
 // diskFaults are faults of the disks of all etcd members or of the leader's disk.
 func diskFaults() []fault {
 	return []fault{
-		{"the disk of etcd's leader slow", onLeader(slowDisk), brief},
-		{"all disks of etcd slow", slowDisks, brief},
-		{"the disk of etcd's leader full", fullDisk, brief},
-		{"all disks of etcd full", fullDisks, brief},
+		{"the disk of etcd's leader slow", atLeader(slowDownDisk), brief},
+		{"all disks of etcd slow", slowDownAllDisks, brief},
+		{"the disk of etcd's leader full", fillLeaderDisk, brief},
+		{"all disks of etcd full", fillAllDisks, brief},
 	}
 }
 
@@ -52,7 +52,8 @@ func (c *Cluster) leader() (leader *member) {
 	return leader
 }
 
-func onLeader(do func(*member) func()) func(*Cluster) func() {
+// atLeader returns a fault of the leader of etcd.
+func atLeader(do func(*member) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() {
 		c.t.Helper()
 		return do(c.leader())
@@ -88,17 +89,17 @@ func replaceMember(c *Cluster) func() {
 	c.t.Helper()
 	next := &member{disk: &harness.Disk{}}
 	var flags []string
-	if c.topology.disks {
+	if c.topology.failingDisks {
 		var err error
 		if next.disk, err = harness.StartDisk(c.t); err != nil {
 			c.t.Fatal(err)
 		}
 		flags = append(flags, "--data-dir="+filepath.Join(next.disk.Dir, "etcd"))
 	}
-	next.Etcd = harness.Join(c.t, c.members(), flags...)
+	next.Etcd = harness.Join(c.t, c.etcdMembers(), flags...)
 	i := c.rand.IntN(len(c.etcd))
 	c.client.SetEndpoints(append(c.client.Endpoints(), next.Endpoint)...)
-	others := slices.Delete(c.members(), i, i+1)
+	others := slices.Delete(c.etcdMembers(), i, i+1)
 	harness.Leave(c.t, c.etcd[i].Etcd, append(others, next.Etcd))
 	c.etcd[i] = next
 	var endpoints []string
@@ -107,14 +108,14 @@ func replaceMember(c *Cluster) func() {
 	}
 	c.client.SetEndpoints(endpoints...)
 	for _, r := range c.replicas {
-		r.toEtcd[i].SetTargets(address(next.Endpoint))
+		r.toEtcd[i].SetTargets(hostPort(next.Endpoint))
 		r.toEtcd[i].Reset()
 	}
 	return func() {}
 }
 
-// fromSomeMembers leaves a replica connected to only one member.
-func fromSomeMembers(c *Cluster, r *replica) func() {
+// cutFromOtherMembers leaves a replica connected to only one member.
+func cutFromOtherMembers(c *Cluster, r *replica) func() {
 	var links []*harness.Proxy
 	for _, i := range c.rand.Perm(len(r.toEtcd))[1:] {
 		links = append(links, r.toEtcd[i])
@@ -122,15 +123,16 @@ func fromSomeMembers(c *Cluster, r *replica) func() {
 	return c.setTraffic(harness.Cut, links...)
 }
 
-func slowDisk(m *member) func() {
+// slowDownDisk makes the disk of a member slow.
+func slowDownDisk(m *member) func() {
 	m.disk.Slow(slowFlush)
 	return func() { m.disk.Slow(0) }
 }
 
-// slowDisks slows down the disks of all members.
-func slowDisks(c *Cluster) func() {
+// slowDownAllDisks slows down the disks of all members.
+func slowDownAllDisks(c *Cluster) func() {
 	for _, m := range c.etcd {
-		slowDisk(m)
+		slowDownDisk(m)
 	}
 	return func() {
 		for _, m := range c.etcd {
@@ -139,9 +141,9 @@ func slowDisks(c *Cluster) func() {
 	}
 }
 
-// fullDisk fills the leader's disk, so that it exits at its next write. The repair frees the disk
-// and restarts the member.
-func fullDisk(c *Cluster) func() {
+// fillLeaderDisk fills the leader's disk, so that it exits at its next write. The repair frees the
+// disk and restarts the member.
+func fillLeaderDisk(c *Cluster) func() {
 	m := c.leader()
 	m.disk.Fill(true)
 	return func() {
@@ -157,8 +159,8 @@ func fullDisk(c *Cluster) func() {
 	}
 }
 
-// fullDisks fills the disks of all members.
-func fullDisks(c *Cluster) func() {
+// fillAllDisks fills the disks of all members.
+func fillAllDisks(c *Cluster) func() {
 	for _, m := range c.etcd {
 		m.disk.Fill(true)
 	}
@@ -167,6 +169,6 @@ func fullDisks(c *Cluster) func() {
 			m.Kill()
 			m.disk.Fill(false)
 		}
-		harness.StartTogether(c.members())
+		harness.StartTogether(c.etcdMembers())
 	}
 }

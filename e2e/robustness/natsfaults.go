@@ -6,11 +6,11 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// splitNATS partitions the publisher's NATS server from the others. Each replica is connected to
-// only one server meanwhile, so that the replicas on the other servers detect missing messages.
-func splitNATS(c *Cluster) func() {
+// partitionNATS partitions the publisher's NATS server from the others. Each replica is connected
+// to only one server meanwhile, so that the replicas on the other servers detect missing messages.
+func partitionNATS(c *Cluster) func() {
 	c.t.Helper()
-	publisher, _ := c.roles()
+	publisher, _ := c.publisherAndOther()
 	var links []*harness.Proxy
 	var split *harness.NATS
 	for i, r := range c.replicas {
@@ -25,14 +25,14 @@ func splitNATS(c *Cluster) func() {
 	}
 	restore := c.setTraffic(harness.Cut, links...)
 	harness.Eventually(c.t, waitTimeout, "all replicas to follow through one server each", func() error {
-		if _, fallback := c.gaps(); fallback > 0 {
+		if _, fallback := c.countGaps(); fallback > 0 {
 			return errors.New("some replicas read from etcd")
 		}
 		return nil
 	})
 	join := c.setTraffic(harness.Cut, split.Routes()...)
 	harness.Eventually(c.t, waitTimeout, "detection of the partition", func() error {
-		if _, fallback := c.gaps(); fallback == 0 {
+		if _, fallback := c.countGaps(); fallback == 0 {
 			return errors.New("all replicas still follow a publisher")
 		}
 		return nil

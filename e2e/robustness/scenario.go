@@ -24,9 +24,9 @@ const seedEnv = "BINNACLE_ROBUSTNESS_SEED"
 
 const (
 	// waitTimeout bounds every wait for an expected condition.
-	waitTimeout = 45 * time.Second
-	writers     = 6
-	pace        = 60 * time.Millisecond
+	waitTimeout   = 45 * time.Second
+	writers       = 6
+	writeInterval = 60 * time.Millisecond
 	// warmUpChanges is the number of changes before the first fault.
 	warmUpChanges = 30
 )
@@ -50,15 +50,16 @@ type scenario struct {
 func (c *Cluster) Run(t testing.TB, hold func(*rand.Rand) time.Duration, steps ...[]fault) {
 	t.Helper()
 	s := &scenario{Cluster: c, t: t, seed: c.rand.Uint64()}
-	s.begin()
+	s.startTraffic()
 	for _, faults := range steps {
-		s.inject(hold(c.rand), faults)
-		s.awaitRecovery("recovery from: " + names(faults))
+		s.injectFaults(hold(c.rand), faults)
+		s.awaitRecovery("recovery from: " + faultNames(faults))
 	}
-	s.finish()
+	s.stopAndCheck()
 }
 
-func names(faults []fault) string {
+// faultNames joins the names of faults.
+func faultNames(faults []fault) string {
 	var all []string
 	for _, f := range faults {
 		all = append(all, f.name)
@@ -66,14 +67,14 @@ func names(faults []fault) string {
 	return strings.Join(all, " and ")
 }
 
-// begin creates namespaces and starts the traffic.
-func (s *scenario) begin() {
+// startTraffic creates namespaces and starts the traffic.
+func (s *scenario) startTraffic() {
 	s.t.Helper()
-	s.rounds++
+	s.scenarioCount++
 	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
 	defer cancel()
 	for _, part := range []string{"a", "b"} {
-		name := fmt.Sprintf("round-%d%s", s.rounds, part)
+		name := fmt.Sprintf("round-%d%s", s.scenarioCount, part)
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := s.replicas[0].admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 			s.t.Fatalf("create namespace %s: %v", name, err)
@@ -81,7 +82,7 @@ func (s *scenario) begin() {
 		s.namespaces = append(s.namespaces, name)
 	}
 	first := len(s.recorder.ChangeLog(time.Now()).Changes)
-	cfg := traffic.Config{Namespaces: s.namespaces, Seed: s.seed, Writers: writers, Interval: pace}
+	cfg := traffic.Config{Namespaces: s.namespaces, Seed: s.seed, Writers: writers, Interval: writeInterval}
 	for _, r := range s.replicas {
 		cfg.Replicas = append(cfg.Replicas, r.clients)
 	}
@@ -89,7 +90,7 @@ func (s *scenario) begin() {
 	s.unauthorizedClients = s.startUnauthorizedClients()
 	s.t.Cleanup(func() {
 		s.traffic.Stop()
-		_, _ = s.unauthorizedClients.end()
+		_, _ = s.unauthorizedClients.stopAndCollect()
 		if s.t.Failed() {
 			s.saveArtifacts()
 		}
@@ -103,9 +104,9 @@ func (s *scenario) begin() {
 	})
 }
 
-// inject causes faults, holds them and repairs them in reverse order, so that a restarted process
-// finds its links repaired.
-func (s *scenario) inject(d time.Duration, faults []fault) {
+// injectFaults causes faults, holds them and repairs them in reverse order, so that a restarted
+// process finds its links repaired.
+func (s *scenario) injectFaults(d time.Duration, faults []fault) {
 	s.t.Helper()
 	if len(faults) == 0 {
 		hold := time.NewTimer(d)
@@ -115,11 +116,11 @@ func (s *scenario) inject(d time.Duration, faults []fault) {
 	}
 	f := faults[0]
 	publisher, _ := s.publisher()
-	gaps, _ := s.gaps()
+	gaps, _ := s.countGaps()
 	started := s.traffic.Elapsed()
 	repair := f.inject(s.Cluster)
 	s.awaitEffect(f, publisher, gaps)
-	s.inject(d, faults[1:])
+	s.injectFaults(d, faults[1:])
 	repair()
 	s.faults = append(s.faults, history.Fault{Name: f.name, Start: started, End: s.traffic.Elapsed()})
 }
@@ -135,9 +136,9 @@ func (s *scenario) awaitEffect(f fault, publisher *replica, gaps float64) {
 			}
 			return nil
 		})
-	case untilNoticed:
+	case untilGapDetected:
 		harness.Eventually(s.t, waitTimeout, "detection of a gap", func() error {
-			if n, fallback := s.gaps(); n <= gaps && fallback == 0 {
+			if n, fallback := s.countGaps(); n <= gaps && fallback == 0 {
 				return errors.New("no replica detected a gap")
 			}
 			return nil
@@ -153,13 +154,14 @@ func (s *scenario) storedChanges() *history.ChangeLog {
 // awaitRecovery waits until every client has received all changes up to now.
 func (s *scenario) awaitRecovery(what string) (revision int64) {
 	s.t.Helper()
-	revision = s.barrier()
-	harness.Eventually(s.t, waitTimeout, what, func() error { return s.traffic.Behind(s.storedChanges(), revision) })
+	revision = s.waitForRecorder()
+	harness.Eventually(s.t, waitTimeout, what, func() error { return s.traffic.CheckReached(s.storedChanges(), revision) })
 	return revision
 }
 
-// barrier returns a revision up to which the recorder has all changes.
-func (s *scenario) barrier() int64 {
+// waitForRecorder waits until the recorder has all changes up to now and returns a revision that
+// covers them.
+func (s *scenario) waitForRecorder() int64 {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
 	defer cancel()
@@ -170,37 +172,38 @@ func (s *scenario) barrier() int64 {
 	return revision
 }
 
-// finish ends the traffic and checks the history.
-func (s *scenario) finish() {
+// stopAndCheck stops the traffic and checks the history.
+func (s *scenario) stopAndCheck() {
 	s.t.Helper()
 	s.traffic.StopWrites()
 	s.settledRevision = s.awaitRecovery("delivery of the last changes")
 	s.traffic.Stop()
-	s.barrier()
-	rejected, err := s.unauthorizedClients.end()
+	s.waitForRecorder()
+	rejected, err := s.unauthorizedClients.stopAndCollect()
 	if err != nil {
 		s.t.Errorf("unauthorized access: %v", err)
 	}
-	h := s.history()
-	s.check(h)
+	h := s.recordedHistory()
+	s.checkHistory(h)
 	for i, r := range s.replicas {
 		if strings.Contains(r.Log(), "panic") {
 			s.t.Errorf("the log of replica %d contains a panic", i)
 		}
 	}
-	s.t.Logf("%s; %d unauthorized requests rejected", summary(h), rejected)
+	s.t.Logf("%s; %d unauthorized requests rejected", summarize(h), rejected)
 }
 
-func (s *scenario) check(h *history.History) {
+// checkHistory reports the violations in a history.
+func (s *scenario) checkHistory(h *history.History) {
 	s.t.Helper()
 	s.checked = true
 	for _, v := range check.All(h) {
-		s.t.Errorf("%v (%s)", v, during(h.Faults, v.Time))
+		s.t.Errorf("%v (%s)", v, describeFaultAt(h.Faults, v.Time))
 	}
 }
 
-// during describes the faults at a time.
-func during(faults []history.Fault, at time.Duration) string {
+// describeFaultAt names the fault at a time, or the last one before it.
+func describeFaultAt(faults []history.Fault, at time.Duration) string {
 	text := "without a fault"
 	for _, f := range faults {
 		switch {
@@ -213,8 +216,8 @@ func during(faults []history.Fault, at time.Duration) string {
 	return text
 }
 
-// history returns the recorded history. Call it after the traffic has ended.
-func (s *scenario) history() *history.History {
+// recordedHistory returns the recorded history. Call it after the traffic has ended.
+func (s *scenario) recordedHistory() *history.History {
 	s.t.Helper()
 	h, err := s.traffic.History()
 	if err != nil {
@@ -228,9 +231,9 @@ func (s *scenario) history() *history.History {
 // a scenario that ended early.
 func (s *scenario) saveArtifacts() {
 	s.t.Helper()
-	h := s.history()
+	h := s.recordedHistory()
 	if !s.checked {
-		s.check(h)
+		s.checkHistory(h)
 	}
 	dir, err := os.MkdirTemp("", "binnacle-robustness-*")
 	if err == nil {
@@ -239,8 +242,8 @@ func (s *scenario) saveArtifacts() {
 	s.t.Logf("%s=%d; histories and logs are in %s (%v)", seedEnv, s.clusterSeed, dir, err)
 }
 
-// summary describes the amount of data that was checked.
-func summary(h *history.History) string {
+// summarize describes the amount of data that was checked.
+func summarize(h *history.History) string {
 	outcomes := map[history.Outcome]int{}
 	for _, op := range h.Operations {
 		outcomes[op.Outcome]++

@@ -35,8 +35,8 @@ type unauthorizedClient struct {
 	name   string
 	url    string
 	client *http.Client
-	// from is the time after which the client has no access.
-	from time.Time
+	// deniedFrom is the time from which the client has no access.
+	deniedFrom time.Time
 	// clock is the replica's clock if the client's access depends on the time, else nil.
 	clock *clock
 }
@@ -56,11 +56,11 @@ func (s *scenario) startUnauthorizedClients() *unauthorizedClients {
 		}
 		add("an anonymous client", time.Time{}, nil, rest.AnonymousClientConfig(r.Config()))
 		add("a user without rights", time.Time{}, nil, r.ConfigFor(r.PKI.Client("user-without-roles")))
-		end := time.Now().Add(shortLifetime)
+		end := time.Now().Add(shortCertificateLifetime)
 		over := r.PKI.Reissue(r.PKI.Client("former-admin", harness.SystemMasters), end)
 		// Validity times of certificates have whole seconds.
 		add("a former administrator", end.Add(time.Second), r.clock, r.ConfigFor(over))
-		add("a future administrator", time.Time{}, r.clock, r.ConfigFor(r.PKI.Postpone(r.PKI.Client("future-admin", harness.SystemMasters), hours/2)))
+		add("a future administrator", time.Time{}, r.clock, r.ConfigFor(r.PKI.Postpone(r.PKI.Client("future-admin", harness.SystemMasters), threeHours/2)))
 	}
 	ctx, stop := context.WithCancel(s.t.Context())
 	out := &unauthorizedClients{stop: stop}
@@ -74,7 +74,7 @@ func (s *scenario) startUnauthorizedClients() *unauthorizedClients {
 				case <-ctx.Done():
 					return
 				case <-tick.C:
-					out.record(i.request(ctx))
+					out.record(i.send(ctx))
 				}
 			}
 		})
@@ -82,10 +82,10 @@ func (s *scenario) startUnauthorizedClients() *unauthorizedClients {
 	return out
 }
 
-// request reports whether the client was rejected. The error is a successful response without
-// access.
-func (i unauthorizedClient) request(ctx context.Context) (rejected bool, err error) {
-	started, transitions := time.Now(), i.transitions()
+// send sends a request and reports whether it was rejected. A successful response without access is
+// an error.
+func (i unauthorizedClient) send(ctx context.Context) (rejected bool, err error) {
+	started, transitions := time.Now(), i.clockTransitions()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.url, nil)
 	if err != nil {
 		return false, err
@@ -98,23 +98,24 @@ func (i unauthorizedClient) request(ctx context.Context) (rejected bool, err err
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
 		return true, nil
-	case resp.StatusCode < http.StatusBadRequest && started.After(i.from) && !i.excused(transitions):
+	case resp.StatusCode < http.StatusBadRequest && started.After(i.deniedFrom) && !i.mayBeAllowedByClock(transitions):
 		return false, fmt.Errorf("%s got %s", i.name, resp.Status)
 	}
 	return false, nil
 }
 
-// transitions returns those of the clock that the client's access depends on.
-func (i unauthorizedClient) transitions() int64 {
+// clockTransitions returns the number of transitions of the clock that the client's access depends
+// on.
+func (i unauthorizedClient) clockTransitions() int64 {
 	if i.clock == nil {
 		return 0
 	}
 	return i.clock.transitions.Load()
 }
 
-// excused reports whether the replica's clock may have allowed the access.
-func (i unauthorizedClient) excused(transitions int64) bool {
-	return i.clock != nil && i.clock.mayHaveBeenWrong(transitions)
+// mayBeAllowedByClock reports whether the replica's clock may have allowed the access.
+func (i unauthorizedClient) mayBeAllowedByClock(transitions int64) bool {
+	return i.clock != nil && i.clock.wasWrongSince(transitions)
 }
 
 // record counts the result of a request.
@@ -129,8 +130,9 @@ func (o *unauthorizedClients) record(rejected bool, err error) {
 	}
 }
 
-// end stops the clients and returns the number of rejections and the successful requests.
-func (o *unauthorizedClients) end() (rejected int, err error) {
+// stopAndCollect stops the clients and returns the number of rejections. The error names the
+// requests that succeeded.
+func (o *unauthorizedClients) stopAndCollect() (rejected int, err error) {
 	o.stop()
 	o.running.Wait()
 	o.mu.Lock()

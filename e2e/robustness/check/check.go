@@ -20,7 +20,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: %s at %s: %s", v.Guarantee, v.Subject, v.Time.Round(time.Millisecond), v.Description)
 }
 
-// Checker checks one guarantee.
+// Checker checks one guarantee. Package documentation lists them.
 type Checker struct {
 	Guarantee string
 	check     func(*history.History, *report)
@@ -36,16 +36,16 @@ func (c Checker) Check(h *history.History) []Violation {
 // Checkers returns the checkers of all guarantees.
 func Checkers() []Checker {
 	return []Checker{
-		{"ordered", ordered},
-		{"unique", unique},
-		{"atomic", atomic},
-		{"reliable", reliable},
-		{"resumable", resumable},
-		{"bookmarkable", bookmarkable},
-		{"consistent", consistent},
-		{"fresh", fresh},
-		{"linearizable", linearizable},
-		{"exact", exact},
+		{"ordered", checkOrder},
+		{"unique", checkUnique},
+		{"atomic", checkEventVersions},
+		{"reliable", checkComplete},
+		{"resumable", checkResumption},
+		{"bookmarkable", checkBookmarks},
+		{"consistent", checkConsistency},
+		{"fresh", checkFreshness},
+		{"linearizable", checkLinearizability},
+		{"exact", checkInformerStores},
 	}
 }
 
@@ -67,14 +67,15 @@ type report struct {
 	violations []Violation
 }
 
+// add adds a violation, unless there are maxViolations already.
 func (r *report) add(subject string, at time.Duration, format string, args ...any) {
 	if len(r.violations) < maxViolations {
 		r.violations = append(r.violations, Violation{r.guarantee, subject, at, fmt.Sprintf(format, args...)})
 	}
 }
 
-// sessions returns the sessions of all watches and informers.
-func sessions(h *history.History) []history.Session {
+// allSessions returns the sessions of all watches and informers.
+func allSessions(h *history.History) []history.Session {
 	var all []history.Session
 	for _, w := range h.AllWatches() {
 		all = append(all, w.Sessions()...)
@@ -82,6 +83,7 @@ func sessions(h *history.History) []history.Session {
 	return all
 }
 
+// formatEvent describes an event in a violation.
 func formatEvent(e history.Event) string {
 	return fmt.Sprintf("%s %s at revision %d (%s %s)", e.Type, e.Key, e.Revision, e.Value, e.Color)
 }

@@ -14,9 +14,9 @@ import (
 // linearizableTimeout bounds the search for an order of the operations on one object.
 const linearizableTimeout = time.Minute
 
-// linearizable searches for an order of the operations on each object that explains all responses.
-// A list of the newest state counts as a read of each object that it could return.
-func linearizable(h *history.History, r *report) {
+// checkLinearizability searches for an order of the operations on each object that explains all
+// responses. A list of the newest state counts as a read of each object that it could return.
+func checkLinearizability(h *history.History, r *report) {
 	byKey := map[string][]porcupine.Operation{}
 	add := func(op history.Operation) {
 		o := porcupine.Operation{ClientId: op.Client, Input: op, Call: int64(op.Start), Return: int64(op.End)}
@@ -25,7 +25,7 @@ func linearizable(h *history.History, r *report) {
 		}
 		byKey[op.Key] = append(byKey[op.Key], o)
 	}
-	for _, op := range decisive(h) {
+	for _, op := range informativeOperations(h) {
 		add(op)
 	}
 	clients := 0
@@ -41,17 +41,17 @@ func linearizable(h *history.History, r *report) {
 	for key, ops := range byKey {
 		switch porcupine.CheckOperationsTimeout(model, ops, linearizableTimeout) {
 		case porcupine.Illegal:
-			r.add(key, 0, "no order explains the responses to its %d operations:\n%s", len(ops), showOperations(ops))
+			r.add(key, 0, "no order explains the responses to its %d operations:\n%s", len(ops), formatOperations(ops))
 		case porcupine.Unknown:
 			r.add(key, 0, "no order of its %d operations was found within %s", len(ops), linearizableTimeout)
 		}
 	}
 }
 
-// decisive leaves out operations without information: reads without a response, and writes without
-// a response that never took effect. Leaving out the latter only saves time, because the model
-// allows them.
-func decisive(h *history.History) []history.Operation {
+// informativeOperations leaves out operations without information: reads without a response, and
+// writes without a response that never took effect. The model allows such writes, but leaving them
+// out saves time.
+func informativeOperations(h *history.History) []history.Operation {
 	marks := h.ChangeLog.Marks()
 	var ops []history.Operation
 	for _, op := range h.Operations {
@@ -111,18 +111,18 @@ func objectReads(h *history.History, client int) []history.Operation {
 func objectModel() porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init:  func() []any { return []any{""} },
-		Step:  func(state, input, _ any) []any { return step(state.(string), input.(history.Operation)) },
+		Step:  func(state, input, _ any) []any { return nextStates(state.(string), input.(history.Operation)) },
 		Equal: func(a, b any) bool { return a == b },
 		DescribeOperation: func(input, _ any) string {
-			return describe(input.(history.Operation))
+			return formatOperation(input.(history.Operation))
 		},
 	}
 	return m.ToModel()
 }
 
-// step returns the possible states after an operation, or none if its response is impossible.
-func step(state string, op history.Operation) []any {
-	next, want := outcome(state, op)
+// nextStates returns the possible states after an operation, or none if its response is impossible.
+func nextStates(state string, op history.Operation) []any {
+	next, want := apply(state, op)
 	switch {
 	case op.Outcome == history.Unknown && next != state:
 		return []any{next, state}
@@ -140,8 +140,8 @@ func step(state string, op history.Operation) []any {
 	return []any{next}
 }
 
-// outcome returns the effect of an operation on a state, and its response.
-func outcome(state string, op history.Operation) (next string, answer history.Outcome) {
+// apply returns the state after an operation that the server executes at once, and the response.
+func apply(state string, op history.Operation) (next string, response history.Outcome) {
 	switch {
 	case op.Verb == history.Create && state != "":
 		return state, history.Exists
@@ -162,16 +162,18 @@ func outcome(state string, op history.Operation) (next string, answer history.Ou
 	return op.Value, history.Done
 }
 
-func describe(op history.Operation) string {
+// formatOperation describes an operation.
+func formatOperation(op history.Operation) string {
 	return fmt.Sprintf("client %d, replica %d: %s %s if %q: %s (%s, revision %d) %s", op.Client, op.Replica, op.Verb, op.Value, op.Expected, op.Outcome,
 		op.Key, op.Revision, op.Error)
 }
 
-func showOperations(ops []porcupine.Operation) string {
+// formatOperations describes operations, one per line.
+func formatOperations(ops []porcupine.Operation) string {
 	var b strings.Builder
 	for _, o := range ops {
 		op := o.Input.(history.Operation)
-		fmt.Fprintf(&b, "  %s – %s %s\n", op.Start, op.End, describe(op))
+		fmt.Fprintf(&b, "  %s – %s %s\n", op.Start, op.End, formatOperation(op))
 	}
 	return b.String()
 }

@@ -22,11 +22,11 @@ func allReads(h *history.History) []history.Read {
 	return all
 }
 
-// consistent checks that a list equals the state at its revision.
-func consistent(h *history.History, r *report) {
+// checkConsistency checks that a list equals the state at its revision.
+func checkConsistency(h *history.History, r *report) {
 	for _, read := range allReads(h) {
 		want := h.ChangeLog.State(read.Selection, read.Revision)
-		compare(r, read.Client, read.End, read.Items, want, read.Revision)
+		compareState(r, read.Client, read.End, read.Items, want, read.Revision)
 		switch {
 		case read.Kind == history.NotOlder && read.Revision < read.MinRevision:
 			r.add(read.Client, read.End, "read not older than revision %d: got %d", read.MinRevision, read.Revision)
@@ -36,10 +36,10 @@ func consistent(h *history.History, r *report) {
 	}
 }
 
-// compare reports the differences between a state and the state in etcd.
-func compare(r *report, subject string, at time.Duration, have []history.Version, want map[string]history.Version, revision int64) {
+// compareState reports the differences between a received state and the state in etcd.
+func compareState(r *report, subject string, at time.Duration, got []history.Version, want map[string]history.Version, revision int64) {
 	seen := map[string]bool{}
-	for _, v := range have {
+	for _, v := range got {
 		if seen[v.Key] {
 			r.add(subject, at, "the state at revision %d contains %s twice", revision, v.Key)
 		}
@@ -63,12 +63,12 @@ func compare(r *report, subject string, at time.Duration, have []history.Version
 type observation struct {
 	at       time.Duration
 	revision int64
-	how      string
+	source   string // describes the response or event
 }
 
-// fresh compares each read of the newest state with the newest revision that any client had seen
-// before the read began, in the response to a write, in another read or in an event.
-func fresh(h *history.History, r *report) {
+// checkFreshness compares each read of the newest state with the newest revision that any client
+// had seen before the read began, in the response to a write, in another read or in an event.
+func checkFreshness(h *history.History, r *report) {
 	var all []observation
 	for _, op := range h.Operations {
 		if op.Outcome == history.Done && op.Revision > 0 {
@@ -99,14 +99,14 @@ func fresh(h *history.History, r *report) {
 		n := sort.Search(len(all), func(i int) bool { return all[i].at >= read.Start })
 		if n > 0 && newest[n-1].revision > read.Revision {
 			r.add(read.Client, read.End, "a %s read that began at %s has revision %d, but %d was known from a %s at %s",
-				read.Kind, read.Start, read.Revision, newest[n-1].revision, newest[n-1].how, newest[n-1].at)
+				read.Kind, read.Start, read.Revision, newest[n-1].revision, newest[n-1].source, newest[n-1].at)
 		}
 	}
 }
 
-// exact compares an informer's store with the state at the last revision of the informer. Before
-// the end a store may be behind its watch.
-func exact(h *history.History, r *report) {
+// checkInformerStores compares an informer's store with the state at the last revision of the
+// informer. Before the end a store may be behind its watch.
+func checkInformerStores(h *history.History, r *report) {
 	if h.SettledRevision == 0 {
 		return
 	}
@@ -115,6 +115,6 @@ func exact(h *history.History, r *report) {
 		if n := len(i.Streams); n > 0 {
 			end = max(end, i.Streams[n-1].Last())
 		}
-		compare(r, i.Name, 0, i.Final, h.ChangeLog.State(i.Selection, end), end)
+		compareState(r, i.Name, 0, i.Final, h.ChangeLog.State(i.Selection, end), end)
 	}
 }

@@ -6,15 +6,15 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// change identifies a change of an object.
-type change struct {
+// changeID identifies a change of an object.
+type changeID struct {
 	key      string
 	revision int64
 }
 
-// ordered checks that the revisions of a session's events never decrease.
-func ordered(h *history.History, r *report) {
-	for _, s := range sessions(h) {
+// checkOrder checks that the revisions of a session's events never decrease.
+func checkOrder(h *history.History, r *report) {
+	for _, s := range allSessions(h) {
 		last := s.Start.Revision
 		for _, e := range s.Events() {
 			if e.Revision < last {
@@ -25,15 +25,15 @@ func ordered(h *history.History, r *report) {
 	}
 }
 
-// unique checks that a session delivers each event once.
-func unique(h *history.History, r *report) {
-	for _, s := range sessions(h) {
-		seen := map[change]time.Duration{}
+// checkUnique checks that a session delivers each event once.
+func checkUnique(h *history.History, r *report) {
+	for _, s := range allSessions(h) {
+		seen := map[changeID]time.Duration{}
 		for _, e := range s.Events() {
 			if e.Type == history.Bookmark {
 				continue
 			}
-			at := change{e.Key, e.Revision}
+			at := changeID{e.Key, e.Revision}
 			if before, again := seen[at]; again {
 				r.add(s.Name, e.Time, "%s was already delivered at %s", formatEvent(e), before)
 			}
@@ -42,19 +42,20 @@ func unique(h *history.History, r *report) {
 	}
 }
 
-// atomic checks that each event is a stored change of the selection, with its type and version.
-func atomic(h *history.History, r *report) {
+// checkEventVersions checks that each event is a stored change of the selection, with its type and
+// version.
+func checkEventVersions(h *history.History, r *report) {
 	for _, w := range h.AllWatches() {
-		stored := map[change]history.Event{}
+		stored := map[changeID]history.Event{}
 		for _, e := range h.ChangeLog.Events(w.Selection) {
-			stored[change{e.Key, e.Revision}] = e
+			stored[changeID{e.Key, e.Revision}] = e
 		}
 		for _, stream := range w.Streams {
 			for _, e := range stream.Events {
 				if e.Type == history.Bookmark {
 					continue
 				}
-				want, happened := stored[change{e.Key, e.Revision}]
+				want, happened := stored[changeID{e.Key, e.Revision}]
 				switch {
 				case !happened:
 					r.add(w.Name, e.Time, "%s does not match any change of the selection", formatEvent(e))
@@ -66,20 +67,20 @@ func atomic(h *history.History, r *report) {
 	}
 }
 
-// reliable checks that all changes were delivered, up to the last revision of each session. The
-// last session of a watch must also reach the settled revision.
-func reliable(h *history.History, r *report) {
-	for _, s := range sessions(h) {
-		delivered := map[change]bool{}
+// checkComplete checks that all changes were delivered, up to the last revision of each session.
+// The last session of a watch must also reach the settled revision.
+func checkComplete(h *history.History, r *report) {
+	for _, s := range allSessions(h) {
+		delivered := map[changeID]bool{}
 		for _, e := range s.Events() {
-			delivered[change{e.Key, e.Revision}] = true
+			delivered[changeID{e.Key, e.Revision}] = true
 		}
 		end := s.Last()
 		if s.Final {
 			end = max(end, h.SettledRevision)
 		}
 		for _, want := range history.Within(h.ChangeLog.Events(s.Selection), s.Start.Revision, end) {
-			if !delivered[change{want.Key, want.Revision}] {
+			if !delivered[changeID{want.Key, want.Revision}] {
 				r.add(s.Name, want.Time, "%s was not delivered to the session that began at revision %d and ended at %d",
 					formatEvent(want), s.Start.Revision, s.Last())
 			}
@@ -92,10 +93,10 @@ func reliable(h *history.History, r *report) {
 	}
 }
 
-// resumable checks that the first event of a stream is the first change after the revision at which
-// the stream resumed.
-func resumable(h *history.History, r *report) {
-	for _, s := range sessions(h) {
+// checkResumption checks that the first event of a stream is the first change after the revision at
+// which the stream resumed.
+func checkResumption(h *history.History, r *report) {
+	for _, s := range allSessions(h) {
 		truth := h.ChangeLog.Events(s.Selection)
 		for i, stream := range s.Streams {
 			if i > 0 && stream.FromRevision != s.Streams[i-1].Last() {
@@ -122,15 +123,15 @@ func resumable(h *history.History, r *report) {
 	}
 }
 
-// bookmarkable checks that no event follows a bookmark that covers it.
-func bookmarkable(h *history.History, r *report) {
-	for _, s := range sessions(h) {
+// checkBookmarks checks that no event follows a bookmark that covers it.
+func checkBookmarks(h *history.History, r *report) {
+	for _, s := range allSessions(h) {
 		truth := h.ChangeLog.Events(s.Selection)
-		delivered := map[change]bool{}
+		delivered := map[changeID]bool{}
 		var marked, covered int64 = 0, s.Start.Revision
 		for _, e := range s.Events() {
 			if e.Type != history.Bookmark {
-				delivered[change{e.Key, e.Revision}] = true
+				delivered[changeID{e.Key, e.Revision}] = true
 				if e.Revision <= marked {
 					r.add(s.Name, e.Time, "%s arrives after a bookmark at revision %d", formatEvent(e), marked)
 				}
@@ -141,7 +142,7 @@ func bookmarkable(h *history.History, r *report) {
 			}
 			marked = max(marked, e.Revision)
 			for _, want := range history.Within(truth, covered, marked) {
-				if !delivered[change{want.Key, want.Revision}] {
+				if !delivered[changeID{want.Key, want.Revision}] {
 					r.add(s.Name, e.Time, "a bookmark at revision %d arrives before %s", e.Revision, formatEvent(want))
 				}
 			}

@@ -54,9 +54,9 @@ const (
 	Paged ReadKind = "paged"
 	// Any reads return some state.
 	Any ReadKind = "any"
-	// NotOlder reads return the state at Requested or a later one.
+	// NotOlder reads return the state at MinRevision or a later one.
 	NotOlder ReadKind = "not older"
-	// Exact reads return the state at Requested.
+	// Exact reads return the state at MinRevision.
 	Exact ReadKind = "exact"
 	// Initial reads are the initial state of a watch.
 	Initial ReadKind = "initial"
@@ -67,9 +67,9 @@ type Read struct {
 	Kind        ReadKind
 	Client      string
 	Selection   Selection
-	MinRevision int64
+	MinRevision int64 // requested revision of NotOlder and Exact reads
 	Start, End  time.Duration
-	Revision    int64
+	Revision    int64 // revision of the response
 	Items       []Version
 }
 
@@ -80,15 +80,15 @@ type Watch struct {
 	Streams   []Stream
 }
 
-// Stream is one watch request. A stream with a State starts a session. The others resume at From,
-// where the previous stream ended.
+// Stream is one watch request. A stream with a State starts a session. The others resume at
+// FromRevision, where the previous stream ended.
 type Stream struct {
 	Replica      int
 	State        *Read
 	FromRevision int64
 	Start        time.Duration
 	Events       []Event
-	// End is the reason of the end.
+	// End is the reason for which the stream ended at Ended.
 	End   string
 	Ended time.Duration
 }
@@ -111,7 +111,7 @@ type Event struct {
 	Version
 }
 
-// AllWatches returns all watches, with those of informers.
+// AllWatches returns all watches, including the watches of informers.
 func (h *History) AllWatches() []*Watch {
 	all := slices.Clone(h.Watches)
 	for _, i := range h.Informers {

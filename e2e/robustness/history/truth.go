@@ -37,15 +37,15 @@ func (t *ChangeLog) Events(s Selection) []Event {
 	var events []Event
 	for _, c := range t.Changes {
 		old, existed := live[c.Key]
-		was := existed && s.Matches(old)
-		is := !c.Deleted && s.Matches(c.Version)
+		wasSelected := existed && s.Matches(old)
+		isSelected := !c.Deleted && s.Matches(c.Version)
 		e := Event{Time: c.Time, Version: c.Version}
 		switch {
-		case is && was:
+		case isSelected && wasSelected:
 			e.Type = Modified
-		case is:
+		case isSelected:
 			e.Type = Added
-		case was:
+		case wasSelected:
 			e.Type = Deleted
 			e.Value = old.Value
 			e.Color = old.Color
@@ -91,11 +91,12 @@ func (t *ChangeLog) Marks() map[string]Change {
 
 // Within returns the events after one revision up to and including another.
 func Within(events []Event, after, upTo int64) []Event {
-	from := search(events, after+1)
-	return events[from:max(from, search(events, upTo+1))]
+	from := searchRevision(events, after+1)
+	return events[from:max(from, searchRevision(events, upTo+1))]
 }
 
-func search(events []Event, revision int64) int {
+// searchRevision returns the index of the first event with at least the revision.
+func searchRevision(events []Event, revision int64) int {
 	i, _ := slices.BinarySearchFunc(events, revision, func(e Event, r int64) int { return cmp.Compare(e.Revision, r) })
 	return i
 }

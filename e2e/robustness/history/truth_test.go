@@ -8,13 +8,14 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
+// version returns a version of a pod, whose value is derived from the revision.
 func version(name string, revision int64, color string) history.Version {
 	return history.Version{Key: "pods/ns/" + name, Revision: revision, Value: fmt.Sprint("m", revision), Color: color}
 }
 
-// truth is about an object that changes from red to blue and back and is deleted, and an object
+// changeLog is about an object that changes from red to blue and back and is deleted, and an object
 // that is always blue.
-func truth() *history.ChangeLog {
+func changeLog() *history.ChangeLog {
 	return &history.ChangeLog{Revision: 20, Changes: []history.Change{
 		{Version: version("a", 11, "red")},
 		{Version: version("b", 12, "blue")},
@@ -24,6 +25,8 @@ func truth() *history.ChangeLog {
 	}}
 }
 
+// TestEventsOfSelection checks which events a watch of a selection must deliver, also when an
+// object enters or leaves the selection.
 func TestEventsOfSelection(t *testing.T) {
 	gone := func(name string, revision, last int64, color string) history.Version {
 		v := version(name, last, color)
@@ -55,32 +58,35 @@ func TestEventsOfSelection(t *testing.T) {
 		{name: "another resource", s: history.Selection{Resource: "configmaps"}, want: nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := truth().Events(c.s); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got  %v\nwant %v", got, c.want)
+			if got := changeLog().Events(c.s); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("Events(%+v):\ngot  %v\nwant %v", c.s, got, c.want)
 			}
 		})
 	}
 }
 
+// TestStateAtRevision checks that the state holds the selected versions at a revision.
 func TestStateAtRevision(t *testing.T) {
 	red := history.Selection{Resource: "pods", Color: "red"}
 	for revision, want := range map[int64][]history.Version{
 		10: nil, 11: {version("a", 11, "red")}, 12: {version("a", 11, "red")}, 13: nil, 14: {version("a", 14, "red")}, 20: nil,
 	} {
-		got := truth().State(red, revision)
+		got := changeLog().State(red, revision)
 		if len(got) != len(want) {
-			t.Errorf("at revision %d: got %v, want %v", revision, got, want)
+			t.Errorf("State at revision %d = %v, want %v", revision, got, want)
 		}
 		for _, v := range want {
 			if got[v.Key] != v {
-				t.Errorf("at revision %d: got %v, want %v", revision, got[v.Key], v)
+				t.Errorf("State at revision %d: got %v, want %v", revision, got[v.Key], v)
 			}
 		}
 	}
 }
 
+// TestWithinReturnsHalfOpenRange checks that the lower bound is excluded and the upper one
+// included.
 func TestWithinReturnsHalfOpenRange(t *testing.T) {
-	events := truth().Events(history.Selection{Resource: "pods"})
+	events := changeLog().Events(history.Selection{Resource: "pods"})
 	for _, c := range []struct {
 		after, upTo int64
 		from, to    int
@@ -94,11 +100,13 @@ func TestWithinReturnsHalfOpenRange(t *testing.T) {
 	} {
 		got := history.Within(events, c.after, c.upTo)
 		if want := events[c.from:c.to]; len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
-			t.Errorf("after %d up to %d: got %v, want %v", c.after, c.upTo, got, want)
+			t.Errorf("Within(events, %d, %d) = %v, want %v", c.after, c.upTo, got, want)
 		}
 	}
 }
 
+// TestSessionsBeginAtStates checks that a stream with a state begins a session and that later
+// streams continue it.
 func TestSessionsBeginAtStates(t *testing.T) {
 	bookmark := func(r int64) history.Event {
 		return history.Event{Type: history.Bookmark, Version: history.Version{Revision: r}}
@@ -115,9 +123,9 @@ func TestSessionsBeginAtStates(t *testing.T) {
 	}
 	first, second := sessions[0], sessions[1]
 	if first.Final || first.Start.Revision != 5 || first.Last() != 7 || len(first.Events()) != 1 || len(first.Streams) != 2 {
-		t.Errorf("first session: %+v", first)
+		t.Errorf("got first session %+v, want 2 streams from revision 5 to 7 with 1 event, not final", first)
 	}
 	if !second.Final || second.Start.Revision != 9 || second.Last() != 12 || len(second.Events()) != 2 {
-		t.Errorf("second session: %+v", second)
+		t.Errorf("got second session %+v, want a final one from revision 9 to 12 with 2 events", second)
 	}
 }

@@ -15,47 +15,48 @@ import (
 // informer is a client-go informer or reflector whose requests are recorded.
 type informer struct {
 	*source
-	runs  func(context.Context)
+	run   func(context.Context)
 	store cache.Store
 }
 
 // newInformer returns an informer that lists and watches.
-func newInformer(t *Traffic, name string, s history.Selection, target func() (int, form)) *informer {
-	i := &informer{source: newSource(t, name, s, target)}
+func newInformer(t *Traffic, name string, s history.Selection, nextTarget func() (int, encoding)) *informer {
+	i := &informer{source: newSource(t, name, s, nextTarget)}
 	shared := cache.NewSharedIndexInformer(i.listWatch(), emptyObject(s.Resource), 0, cache.Indexers{})
 	i.store = shared.GetStore()
-	i.runs = func(ctx context.Context) { shared.RunWithContext(ctx) }
+	i.run = func(ctx context.Context) { shared.RunWithContext(ctx) }
 	return i
 }
 
 // newStreamingInformer returns an informer that gets the initial state from the watch. It is a
 // reflector with a store, because an informer cannot enable streaming for itself only.
-func newStreamingInformer(t *Traffic, name string, s history.Selection, target func() (int, form)) *informer {
-	i := &informer{source: newSource(t, name, s, target), store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+func newStreamingInformer(t *Traffic, name string, s history.Selection, nextTarget func() (int, encoding)) *informer {
+	i := &informer{source: newSource(t, name, s, nextTarget), store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
 	r := cache.NewReflectorWithOptions(i.listWatch(), emptyObject(s.Resource), i.store, cache.ReflectorOptions{Name: name})
 	yes := true
 	r.UseWatchList = &yes
-	i.runs = r.RunWithContext
+	i.run = r.RunWithContext
 	return i
 }
 
+// listWatch returns functions that list and watch through the source.
 func (i *informer) listWatch() *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			ctx, cancel := context.WithTimeout(ctx, timeLimit)
+			ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 			defer cancel()
-			return i.list(ctx, o)
+			return i.listAndRecord(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			seconds := int64(maxWatchSeconds)
 			o.TimeoutSeconds = &seconds
-			return i.follow(ctx, o)
+			return i.startWatch(ctx, o)
 		},
 	}
 }
 
-// versions returns the contents of the store.
-func (i *informer) versions() ([]history.Version, error) {
+// storedVersions returns the contents of the store.
+func (i *informer) storedVersions() ([]history.Version, error) {
 	var all []history.Version
 	for _, obj := range i.store.List() {
 		v, err := versionOf(i.watch.Selection.Resource, obj.(runtime.Object))
@@ -67,10 +68,10 @@ func (i *informer) versions() ([]history.Version, error) {
 	return all, nil
 }
 
-// behind returns an error if the store lacks an object of the state at a revision that has not
-// changed since, or holds an older version.
-func (i *informer) behind(truth *history.ChangeLog, revision int64) error {
-	have, err := i.versions()
+// checkReached returns an error if the store is behind a revision: if it holds an older version of
+// an object, or lacks an object that has not changed since.
+func (i *informer) checkReached(truth *history.ChangeLog, revision int64) error {
+	have, err := i.storedVersions()
 	if err != nil {
 		return err
 	}

@@ -24,23 +24,23 @@ func resources() []string { return []string{configMaps, pods} }
 // colors returns the values of the label that selects objects.
 func colors() []string { return []string{"red", "green", "blue"} }
 
-// key identifies an object in a history.
-type key struct{ resource, namespace, name string }
+// objectKey identifies an object in a history.
+type objectKey struct{ resource, namespace, name string }
 
 // String returns the key in a history.
-func (k key) String() string { return k.resource + "/" + k.namespace + "/" + k.name }
+func (k objectKey) String() string { return k.resource + "/" + k.namespace + "/" + k.name }
 
 // parseStorageKey parses the etcd key of an object of one of the resources.
-func parseStorageKey(s string) (key, bool) {
+func parseStorageKey(s string) (objectKey, bool) {
 	parts := strings.Split(s, "/")
 	if len(parts) != 5 || parts[0] != "" || parts[1] != "registry" || parts[2] != configMaps && parts[2] != pods {
-		return key{}, false
+		return objectKey{}, false
 	}
-	return key{parts[2], parts[3], parts[4]}, true
+	return objectKey{parts[2], parts[3], parts[4]}, true
 }
 
 // newObject returns a new object.
-func newObject(k key, mark, color string) runtime.Object {
+func newObject(k objectKey, mark, color string) runtime.Object {
 	m := metav1.ObjectMeta{
 		Namespace: k.namespace, Name: k.name,
 		Labels: map[string]string{history.Color: color}, Annotations: map[string]string{history.MarkAnnotation: mark},
@@ -78,7 +78,7 @@ func versionOf(resource string, obj runtime.Object) (history.Version, error) {
 		return history.Version{}, fmt.Errorf("%s/%s: %w", m.GetNamespace(), m.GetName(), err)
 	}
 	return history.Version{
-		Key:      key{resource, m.GetNamespace(), m.GetName()}.String(),
+		Key:      objectKey{resource, m.GetNamespace(), m.GetName()}.String(),
 		Revision: revision,
 		Value:    m.GetAnnotations()[history.MarkAnnotation],
 		Color:    m.GetLabels()[history.Color],
@@ -104,8 +104,9 @@ func versionsOf(resource string, list runtime.Object) (int64, []history.Version,
 	return revision, items, err
 }
 
-// storedVersion is versionOf for a stored object, which has no resource version.
-func storedVersion(k key, obj runtime.Object, revision int64) (history.Version, error) {
+// storedVersion returns the version of a stored object. Its resource version is not stored, so the
+// revision is passed.
+func storedVersion(k objectKey, obj runtime.Object, revision int64) (history.Version, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return history.Version{}, fmt.Errorf("%s: %w", k, err)

@@ -24,33 +24,35 @@ type reader struct {
 	rand       *rand.Rand
 	replicas   []Replica
 	namespaces []string
-	pace       time.Duration
+	interval   time.Duration
 	// newest is the highest revision that any reader received.
 	newest *atomic.Int64
 	reads  []history.Read
 	err    error
 }
 
+// run lists at intervals until ctx ends.
 func (r *reader) run(ctx context.Context) {
-	tick := time.NewTicker(r.pace)
+	tick := time.NewTicker(r.interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := r.act(ctx); err != nil && r.err == nil {
+			if err := r.listOnce(ctx); err != nil && r.err == nil {
 				r.err = fmt.Errorf("%s: %w", r.name, err)
 			}
 		}
 	}
 }
 
-// act reads once. It returns an error for a response that no fault explains.
-func (r *reader) act(ctx context.Context) error {
-	s := history.Selection{Resource: pick(r.rand, resources()), Namespace: pick(r.rand, r.namespaces)}
+// listOnce lists once with a random kind of consistency. It returns an error for a response that no
+// fault explains.
+func (r *reader) listOnce(ctx context.Context) error {
+	s := history.Selection{Resource: pickOne(r.rand, resources()), Namespace: pickOne(r.rand, r.namespaces)}
 	if r.rand.IntN(3) == 0 {
-		s.Color = pick(r.rand, colors())
+		s.Color = pickOne(r.rand, colors())
 	}
 	read := history.Read{Client: r.name, Selection: s, Kind: history.Newest}
 	o := metav1.ListOptions{}
@@ -70,10 +72,10 @@ func (r *reader) act(ctx context.Context) error {
 		read.Kind, read.MinRevision, o.ResourceVersion = history.Exact, requested, formatRevision(requested)
 		o.ResourceVersionMatch = metav1.ResourceVersionMatchExact
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), responseTimeout)
 	defer cancel()
 	read.Start = r.now()
-	complete, err := r.pages(ctx, &read, o)
+	complete, err := r.readPages(ctx, &read, o)
 	read.End = r.now()
 	if err != nil || !complete {
 		return err
@@ -85,11 +87,11 @@ func (r *reader) act(ctx context.Context) error {
 	return nil
 }
 
-// pages reads all pages, each from a random replica. A missing response is not an error.
-func (r *reader) pages(ctx context.Context, read *history.Read, o metav1.ListOptions) (complete bool, err error) {
+// readPages reads all pages, each from a random replica. A missing response is not an error.
+func (r *reader) readPages(ctx context.Context, read *history.Read, o metav1.ListOptions) (complete bool, err error) {
 	for {
-		more, err := r.page(ctx, pick(r.rand, r.replicas), read, &o)
-		if unexpected(err) {
+		more, err := r.readPage(ctx, pickOne(r.rand, r.replicas), read, &o)
+		if isUnexplained(err) {
 			return false, fmt.Errorf("%s list of %v: %w", read.Kind, read.Selection, err)
 		}
 		if err != nil {
@@ -101,33 +103,33 @@ func (r *reader) pages(ctx context.Context, read *history.Read, o metav1.ListOpt
 	}
 }
 
-// page reads one page of a list and records it. more reports whether another page follows.
-func (r *reader) page(ctx context.Context, replica Replica, read *history.Read, o *metav1.ListOptions) (more bool, err error) {
-	list, err := replica.list(ctx, form(r.rand.IntN(int(metadataOnly)+1)), read.Selection, *o)
+// readPage reads one page of a list and records it. more reports whether another page follows.
+func (r *reader) readPage(ctx context.Context, replica Replica, read *history.Read, o *metav1.ListOptions) (more bool, err error) {
+	list, err := replica.list(ctx, encoding(r.rand.IntN(int(metadataEncoding)+1)), read.Selection, *o)
 	if err != nil {
 		return false, err
 	}
 	revision, items, err := versionsOf(read.Selection.Resource, list)
 	if err != nil {
-		return false, &invalidResponse{err}
+		return false, &undecodableResponse{err}
 	}
 	if o.Continue != "" && revision != read.Revision {
-		return false, &invalidResponse{fmt.Errorf("a page has revision %d, the previous page %d", revision, read.Revision)}
+		return false, &undecodableResponse{fmt.Errorf("a page has revision %d, the previous page %d", revision, read.Revision)}
 	}
 	read.Revision, read.Items = revision, append(read.Items, items...)
 	m, err := meta.ListAccessor(list)
 	if err != nil {
-		return false, &invalidResponse{err}
+		return false, &undecodableResponse{err}
 	}
 	o.Continue = m.GetContinue()
 	return o.Continue != "", nil
 }
 
-// invalidResponse is a response that cannot be interpreted.
-type invalidResponse struct{ error }
+// undecodableResponse is a response that cannot be interpreted.
+type undecodableResponse struct{ error }
 
-// unexpected reports whether a response cannot be the result of a fault.
-func unexpected(err error) bool {
-	_, wrong := err.(*invalidResponse)
+// isUnexplained reports whether a response cannot be the result of a fault.
+func isUnexplained(err error) bool {
+	_, wrong := err.(*undecodableResponse)
 	return wrong || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 }

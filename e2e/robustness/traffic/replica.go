@@ -27,18 +27,18 @@ type Replica struct {
 	Metadata       metadata.Interface
 }
 
-// form is the encoding of requests and responses.
-type form int
+// encoding is the encoding of the objects in requests and responses.
+type encoding int
 
 const (
-	inJSON form = iota
-	inProtobuf
-	metadataOnly
+	jsonEncoding encoding = iota
+	protobufEncoding
+	metadataEncoding
 )
 
 // typedClient returns a client for whole objects.
-func (r Replica) typedClient(f form) rest.Interface {
-	if f == inProtobuf {
+func (r Replica) typedClient(f encoding) rest.Interface {
+	if f == protobufEncoding {
 		return r.Protobuf.CoreV1().RESTClient()
 	}
 	return r.JSON.CoreV1().RESTClient()
@@ -49,8 +49,8 @@ func (r Replica) metadataClient(s history.Selection) metadata.ResourceInterface 
 	return r.Metadata.Resource(corev1.SchemeGroupVersion.WithResource(s.Resource)).Namespace(s.Namespace)
 }
 
-// timeLimit bounds the wait for a response.
-const timeLimit = 3 * time.Second
+// responseTimeout bounds the wait for a response.
+const responseTimeout = 3 * time.Second
 
 // clock measures times relative to the beginning of a history.
 type clock struct{ start time.Time }
@@ -67,9 +67,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// object returns a request for one object. The client library must not repeat requests, because the
-// outcome of a repeated write would be ambiguous.
-func object(r *rest.Request, k key) *rest.Request {
+// objectRequest returns a request for one object. The client library must not repeat requests,
+// because the outcome of a repeated write would be ambiguous.
+func objectRequest(r *rest.Request, k objectKey) *rest.Request {
 	return r.Resource(k.resource).Namespace(k.namespace).MaxRetries(0)
 }
 
@@ -84,30 +84,30 @@ func withSelection(s history.Selection, o metav1.ListOptions) metav1.ListOptions
 	return o
 }
 
-// collection returns a request for the selected objects.
-func collection(c rest.Interface, s history.Selection, o metav1.ListOptions) *rest.Request {
+// listRequest returns a request for the selected objects.
+func listRequest(c rest.Interface, s history.Selection, o metav1.ListOptions) *rest.Request {
 	return c.Get().Resource(s.Resource).NamespaceIfScoped(s.Namespace, s.Namespace != "").
 		VersionedParams(&o, scheme.ParameterCodec).MaxRetries(0)
 }
 
 // list lists the selected objects in an encoding.
-func (r Replica) list(ctx context.Context, f form, s history.Selection, o metav1.ListOptions) (runtime.Object, error) {
+func (r Replica) list(ctx context.Context, f encoding, s history.Selection, o metav1.ListOptions) (runtime.Object, error) {
 	o = withSelection(s, o)
-	if f == metadataOnly {
+	if f == metadataEncoding {
 		return r.metadataClient(s).List(ctx, o)
 	}
 	list := emptyList(s.Resource)
-	return list, collection(r.typedClient(f), s, o).Do(ctx).Into(list)
+	return list, listRequest(r.typedClient(f), s, o).Do(ctx).Into(list)
 }
 
 // watch watches the selected objects in an encoding.
-func (r Replica) watch(ctx context.Context, f form, s history.Selection, o metav1.ListOptions) (watch.Interface, error) {
+func (r Replica) watch(ctx context.Context, f encoding, s history.Selection, o metav1.ListOptions) (watch.Interface, error) {
 	o = withSelection(s, o)
 	o.Watch = true
-	if f == metadataOnly {
+	if f == metadataEncoding {
 		return r.metadataClient(s).Watch(ctx, o)
 	}
-	return collection(r.typedClient(f), s, o).Watch(ctx)
+	return listRequest(r.typedClient(f), s, o).Watch(ctx)
 }
 
 var errNoRevision = errors.New("the response has no resourceVersion")

@@ -20,24 +20,24 @@ import (
 type source struct {
 	clock
 	replicas []Replica
-	// target returns the replica to use and the form of the request.
-	target func() (int, form)
+	// nextTarget returns the index of the replica for the next request, and the encoding.
+	nextTarget func() (int, encoding)
 
-	taps    sync.WaitGroup
-	reached atomic.Int64 // the revision up to which everything was delivered
-	mu      sync.Mutex   // guards the fields below; never held while another lock is acquired
-	watch   *history.Watch
-	listed  *history.Read // the next watch may start from it
-	err     error         // a response that no fault explains
+	running           sync.WaitGroup
+	deliveredRevision atomic.Int64 // the revision up to which everything was delivered
+	mu                sync.Mutex   // guards the fields below; never held while another lock is acquired
+	watch             *history.Watch
+	lastList          *history.Read // the next watch may start from it
+	err               error         // a response that no fault explains
 }
 
-func newSource(t *Traffic, name string, s history.Selection, target func() (int, form)) *source {
-	return &source{clock: t.clock, replicas: t.replicas, target: target, watch: &history.Watch{Name: name, Selection: s}}
+func newSource(t *Traffic, name string, s history.Selection, nextTarget func() (int, encoding)) *source {
+	return &source{clock: t.clock, replicas: t.replicas, nextTarget: nextTarget, watch: &history.Watch{Name: name, Selection: s}}
 }
 
-// list lists and records the result as a possible start of a watch.
-func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	replica, form := s.target()
+// listAndRecord lists the selection and records the result, from which the next watch may start.
+func (s *source) listAndRecord(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	replica, form := s.nextTarget()
 	read := &history.Read{Client: s.watch.Name, Selection: s.watch.Selection, Start: s.now(), Kind: history.Newest}
 	switch o.ResourceVersion {
 	case "":
@@ -57,17 +57,17 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	}
 	read.End = s.now()
 	if read.Revision, read.Items, err = versionsOf(s.watch.Selection.Resource, list); err != nil {
-		return nil, s.fail(err)
+		return nil, s.recordError(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.listed = read
+	s.lastList = read
 	return list, nil
 }
 
-// follow watches and records the events that its receiver accepts.
-func (s *source) follow(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	replica, form := s.target()
+// startWatch starts a watch that records each event when the caller has received it.
+func (s *source) startWatch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	replica, form := s.nextTarget()
 	stream := history.Stream{Replica: replica, Start: s.now()}
 	streaming := o.SendInitialEvents != nil && *o.SendInitialEvents
 	if !streaming {
@@ -80,7 +80,7 @@ func (s *source) follow(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	if err != nil {
 		return nil, err
 	}
-	t := &tap{source: s, inner: w, out: make(chan watch.Event), stopped: make(chan struct{}), stream: stream}
+	t := &recordedWatch{recorder: s, upstream: w, events: make(chan watch.Event), stopped: make(chan struct{}), stream: stream}
 	if streaming {
 		t.initial = &history.Read{Kind: history.Initial, Client: s.watch.Name, Selection: s.watch.Selection, Start: stream.Start}
 		if o.ResourceVersion != "" {
@@ -91,32 +91,33 @@ func (s *source) follow(ctx context.Context, o metav1.ListOptions) (watch.Interf
 			}
 		}
 	} else {
-		s.begin(stream)
+		s.beginStream(stream)
 	}
-	s.taps.Go(t.run)
+	s.running.Go(t.run)
 	return t, nil
 }
 
-// begin adds a stream. If it starts from the last list, that list is its state.
-func (s *source) begin(stream history.Stream) {
+// beginStream adds a stream to the recorded watch. If it starts from the last list, that list is
+// its state.
+func (s *source) beginStream(stream history.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if stream.State == nil && s.listed != nil && s.listed.Revision == stream.FromRevision {
-		stream.State = s.listed
+	if stream.State == nil && s.lastList != nil && s.lastList.Revision == stream.FromRevision {
+		stream.State = s.lastList
 	}
-	s.listed = nil
+	s.lastList = nil
 	s.watch.Streams = append(s.watch.Streams, stream)
-	s.reached.Store(stream.Last())
+	s.deliveredRevision.Store(stream.Last())
 }
 
-// add adds an event to the current stream. undo removes it.
-func (s *source) add(e history.Event) (undo func()) {
+// addEvent adds an event to the current stream. undo removes it.
+func (s *source) addEvent(e history.Event) (undo func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.watch.Streams) - 1
 	stream := &s.watch.Streams[n]
 	stream.Events = append(stream.Events, e)
-	s.reached.Store(stream.Last())
+	s.deliveredRevision.Store(stream.Last())
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -125,8 +126,8 @@ func (s *source) add(e history.Event) (undo func()) {
 	}
 }
 
-// end records why a stream ended.
-func (s *source) end(started time.Duration, reason string) {
+// endStream records the reason for which the stream that started at a time ended.
+func (s *source) endStream(started time.Duration, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.watch.Streams {
@@ -136,8 +137,8 @@ func (s *source) end(started time.Duration, reason string) {
 	}
 }
 
-// fail records a response that no fault explains.
-func (s *source) fail(err error) error {
+// recordError records a response that no fault explains.
+func (s *source) recordError(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -146,60 +147,61 @@ func (s *source) fail(err error) error {
 	return err
 }
 
-// recorded waits for the end of all watches and returns the recorded watch.
-func (s *source) recorded() (*history.Watch, error) {
-	s.taps.Wait()
+// waitForWatch waits until all streams have ended and returns the recorded watch.
+func (s *source) waitForWatch() (*history.Watch, error) {
+	s.running.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.watch, s.err
 }
 
-// tap is a watch that records events when its receiver accepts them.
-type tap struct {
-	source  *source
-	inner   watch.Interface
-	out     chan watch.Event
-	stopped chan struct{}
-	once    sync.Once
+// recordedWatch is a watch that records events when its receiver accepts them.
+type recordedWatch struct {
+	recorder *source
+	upstream watch.Interface
+	events   chan watch.Event
+	stopped  chan struct{}
+	once     sync.Once
 
-	// initial is the incomplete initial state, or nil when it is complete.
+	// initial is the initial state while it is incomplete, else nil.
 	initial *history.Read
 	stream  history.Stream
 }
 
 // ResultChan implements watch.Interface.
-func (t *tap) ResultChan() <-chan watch.Event { return t.out }
+func (t *recordedWatch) ResultChan() <-chan watch.Event { return t.events }
 
 // Stop implements watch.Interface.
-func (t *tap) Stop() {
+func (t *recordedWatch) Stop() {
 	t.once.Do(func() {
 		close(t.stopped)
-		t.inner.Stop()
+		t.upstream.Stop()
 	})
 }
 
-func (t *tap) run() {
-	defer close(t.out)
-	defer t.inner.Stop()
-	reason := t.pass()
+// run forwards events until the watch ends and records the reason.
+func (t *recordedWatch) run() {
+	defer close(t.events)
+	defer t.upstream.Stop()
+	reason := t.forward()
 	if t.initial == nil {
-		t.source.end(t.stream.Start, reason)
+		t.recorder.endStream(t.stream.Start, reason)
 	}
 }
 
-// pass forwards events until the watch ends and returns the reason.
-func (t *tap) pass() string {
+// forward records and forwards events until the watch ends. It returns the reason of the end.
+func (t *recordedWatch) forward() string {
 	reason := "end of stream"
-	for e := range t.inner.ResultChan() {
-		undo, err := t.record(e)
+	for e := range t.upstream.ResultChan() {
+		undo, err := t.recordEvent(e)
 		if err != nil {
-			return t.source.fail(err).Error()
+			return t.recorder.recordError(err).Error()
 		}
 		if e.Type == watch.Error {
 			reason = apierrors.FromObject(e.Object).Error()
 		}
 		select {
-		case t.out <- e:
+		case t.events <- e:
 		case <-t.stopped:
 			undo()
 			return "stopped"
@@ -208,8 +210,9 @@ func (t *tap) pass() string {
 	return reason
 }
 
-// record records an event.
-func (t *tap) record(e watch.Event) (undo func(), err error) {
+// recordEvent adds an event to the initial state or to the stream. undo removes an event that the
+// receiver did not accept.
+func (t *recordedWatch) recordEvent(e watch.Event) (undo func(), err error) {
 	nothing := func() {}
 	if e.Type == watch.Error {
 		return nothing, nil
@@ -218,18 +221,18 @@ func (t *tap) record(e watch.Event) (undo func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	at := t.source.now()
+	at := t.recorder.now()
 	event := history.Event{Time: at, Type: history.EventType(e.Type)}
 	if e.Type == watch.Bookmark {
 		event.Revision, err = parseRevision(m.GetResourceVersion())
 	} else {
-		event.Version, err = versionOf(t.source.watch.Selection.Resource, e.Object)
+		event.Version, err = versionOf(t.recorder.watch.Selection.Resource, e.Object)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s event: %w", e.Type, err)
 	}
 	if t.initial == nil {
-		return t.source.add(event), nil
+		return t.recorder.addEvent(event), nil
 	}
 	if e.Type == watch.Bookmark {
 		if m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
@@ -240,7 +243,7 @@ func (t *tap) record(e watch.Event) (undo func(), err error) {
 		t.stream.State = t.initial
 		t.stream.FromRevision = event.Revision
 		t.initial = nil
-		t.source.begin(t.stream)
+		t.recorder.beginStream(t.stream)
 		return nothing, nil
 	}
 	if event.Type != history.Added {

@@ -31,11 +31,11 @@ type Traffic struct {
 	namespaces []string
 	seed       uint64
 
-	writers   []*writer
-	readers   []*reader
-	watchers  []*watcher
-	informers []*informer
-	sources   uint64 // number of random sources in use
+	writers     []*writer
+	readers     []*reader
+	watchers    []*watcher
+	informers   []*informer
+	randSources uint64 // number of generators that newRand has returned
 
 	stopWrites, stopFollowing context.CancelFunc
 	writing, following        sync.WaitGroup
@@ -46,26 +46,26 @@ func Start(ctx context.Context, cfg Config) *Traffic {
 	t := &Traffic{clock: clock{time.Now()}, replicas: cfg.Replicas, namespaces: cfg.Namespaces, seed: cfg.Seed}
 	for i := range cfg.Writers {
 		t.writers = append(t.writers, &writer{
-			clock: t.clock, id: i, home: i % len(cfg.Replicas), rand: t.source(), replicas: cfg.Replicas, namespaces: cfg.Namespaces, pace: cfg.Interval, known: map[key]observedObject{},
+			clock: t.clock, id: i, mainReplica: i % len(cfg.Replicas), rand: t.newRand(), replicas: cfg.Replicas, namespaces: cfg.Namespaces, interval: cfg.Interval, known: map[objectKey]observedObject{},
 		})
 	}
 	newest := &atomic.Int64{}
 	for i := range readers {
 		t.readers = append(t.readers, &reader{
-			clock: t.clock, name: fmt.Sprintf("reader-%d", i), rand: t.source(), replicas: cfg.Replicas,
-			namespaces: cfg.Namespaces, pace: cfg.Interval, newest: newest,
+			clock: t.clock, name: fmt.Sprintf("reader-%d", i), rand: t.newRand(), replicas: cfg.Replicas,
+			namespaces: cfg.Namespaces, interval: cfg.Interval, newest: newest,
 		})
 	}
 	t.addWatchers()
 	t.addInformers()
-	t.start(ctx)
+	t.startClients(ctx)
 	return t
 }
 
-// source returns a random source for one client.
-func (t *Traffic) source() *rand.Rand {
-	t.sources++
-	return rand.New(rand.NewPCG(t.seed, t.sources))
+// newRand returns a random number generator for one client.
+func (t *Traffic) newRand() *rand.Rand {
+	t.randSources++
+	return rand.New(rand.NewPCG(t.seed, t.randSources))
 }
 
 // addWatchers adds watches of each scope, distributed over the replicas, and some that rotate over
@@ -73,32 +73,32 @@ func (t *Traffic) source() *rand.Rand {
 func (t *Traffic) addWatchers() {
 	ns := t.namespaces[0]
 	add := func(name string, s history.Selection, change func(*watcher)) {
-		at := len(t.watchers) % len(t.replicas)
-		w := newWatcher(t, fmt.Sprintf("%s-%s", s.Resource, name), s, at)
+		replica := len(t.watchers) % len(t.replicas)
+		w := newWatcher(t, fmt.Sprintf("%s-%s", s.Resource, name), s, replica)
 		if change != nil {
 			change(w)
 		}
 		t.watchers = append(t.watchers, w)
 	}
-	rotate := func(w *watcher) { w.rotate = true }
+	rotate := func(w *watcher) { w.rotates = true }
 	for _, r := range resources() {
 		add("one-namespace", history.Selection{Resource: r, Namespace: ns}, nil)
 		add("one-name", history.Selection{Resource: r, Namespace: ns, Name: "object-0"}, nil)
-		add("one-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[0]}, func(w *watcher) { w.form = inProtobuf })
+		add("one-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[0]}, func(w *watcher) { w.encoding = protobufEncoding })
 		add("rotating", history.Selection{Resource: r, Namespace: ns}, rotate)
 		add("rotating-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[1]}, rotate)
-		add("streaming", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.streaming = true })
+		add("streaming", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.streamsState = true })
 		add("streaming-rotating", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) {
-			w.streaming = true
-			w.rotate = true
-			w.form = inProtobuf
+			w.streamsState = true
+			w.rotates = true
+			w.encoding = protobufEncoding
 		})
-		add("metadata", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.form = metadataOnly })
-		add("slow", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.slow = true })
+		add("metadata", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.encoding = metadataEncoding })
+		add("slow", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.isSlow = true })
 	}
 	for i := range t.replicas {
 		// The objects of earlier scenarios are selected, too.
-		add(fmt.Sprintf("all-at-%d", i), history.Selection{Resource: configMaps}, func(w *watcher) { w.at = i })
+		add(fmt.Sprintf("all-at-%d", i), history.Selection{Resource: configMaps}, func(w *watcher) { w.replica = i })
 	}
 }
 
@@ -108,26 +108,26 @@ func (t *Traffic) addInformers() {
 	for i, kind := range []struct {
 		name     string
 		resource string
-		form     form
-		make     func(*Traffic, string, history.Selection, func() (int, form)) *informer
+		form     encoding
+		make     func(*Traffic, string, history.Selection, func() (int, encoding)) *informer
 	}{
-		{name: "json", resource: configMaps, form: inJSON, make: newInformer},
-		{name: "protobuf", resource: pods, form: inProtobuf, make: newInformer},
-		{name: "streaming-json", resource: pods, form: inJSON, make: newStreamingInformer},
-		{name: "streaming-protobuf", resource: configMaps, form: inProtobuf, make: newStreamingInformer},
+		{name: "json", resource: configMaps, form: jsonEncoding, make: newInformer},
+		{name: "protobuf", resource: pods, form: protobufEncoding, make: newInformer},
+		{name: "streaming-json", resource: pods, form: jsonEncoding, make: newStreamingInformer},
+		{name: "streaming-protobuf", resource: configMaps, form: protobufEncoding, make: newStreamingInformer},
 	} {
-		at := i
-		next := func() (int, form) {
-			at = (at + 1) % len(t.replicas)
-			return at, kind.form
+		replica := i
+		next := func() (int, encoding) {
+			replica = (replica + 1) % len(t.replicas)
+			return replica, kind.form
 		}
 		s := history.Selection{Resource: kind.resource, Namespace: t.namespaces[0]}
 		t.informers = append(t.informers, kind.make(t, kind.name, s, next))
 	}
 }
 
-// start starts all clients. Writers and followers are stopped separately.
-func (t *Traffic) start(ctx context.Context) {
+// startClients starts all clients. Writers and followers are stopped separately.
+func (t *Traffic) startClients(ctx context.Context) {
 	var writing, following context.Context
 	writing, t.stopWrites = context.WithCancel(ctx)
 	following, t.stopFollowing = context.WithCancel(ctx)
@@ -135,7 +135,7 @@ func (t *Traffic) start(ctx context.Context) {
 		t.following.Go(func() { w.run(following) })
 	}
 	for _, i := range t.informers {
-		t.following.Go(func() { i.runs(following) })
+		t.following.Go(func() { i.run(following) })
 	}
 	for _, w := range t.writers {
 		t.writing.Go(func() { w.run(writing) })
@@ -145,16 +145,16 @@ func (t *Traffic) start(ctx context.Context) {
 	}
 }
 
-// Behind returns an error that names the clients that have not received all changes up to a
+// CheckReached returns an error that names the clients that have not received all changes up to a
 // revision.
-func (t *Traffic) Behind(truth *history.ChangeLog, revision int64) error {
+func (t *Traffic) CheckReached(truth *history.ChangeLog, revision int64) error {
 	var errs []error
 	check := func(s *source) {
 		want := int64(0)
 		if due := history.Within(truth.Events(s.watch.Selection), 0, revision); len(due) > 0 {
 			want = due[len(due)-1].Revision
 		}
-		if reached := s.reached.Load(); reached == 0 || reached < want {
+		if reached := s.deliveredRevision.Load(); reached == 0 || reached < want {
 			errs = append(errs, fmt.Errorf("%s is at revision %d of %d", s.watch.Name, reached, want))
 		}
 	}
@@ -163,7 +163,7 @@ func (t *Traffic) Behind(truth *history.ChangeLog, revision int64) error {
 	}
 	for _, i := range t.informers {
 		check(i.source)
-		errs = append(errs, i.behind(truth, revision))
+		errs = append(errs, i.checkReached(truth, revision))
 	}
 	return errors.Join(errs...)
 }
@@ -193,20 +193,20 @@ func (t *Traffic) History() (*history.History, error) {
 	h := &history.History{Seed: t.seed}
 	var errs []error
 	for _, w := range t.writers {
-		h.Operations = append(h.Operations, w.ops...)
+		h.Operations = append(h.Operations, w.operations...)
 	}
 	for _, r := range t.readers {
 		h.Reads = append(h.Reads, r.reads...)
 		errs = append(errs, r.err)
 	}
 	for _, w := range t.watchers {
-		watch, err := w.recorded()
+		watch, err := w.waitForWatch()
 		h.Watches = append(h.Watches, watch)
 		errs = append(errs, err)
 	}
 	for _, i := range t.informers {
-		watch, err := i.recorded()
-		final, storeErr := i.versions()
+		watch, err := i.waitForWatch()
+		final, storeErr := i.storedVersions()
 		h.Informers = append(h.Informers, &history.Informer{Watch: *watch, Final: final})
 		errs = append(errs, err, storeErr)
 	}

@@ -30,12 +30,12 @@ type Recorder struct {
 	changes  []history.Change
 	revision int64
 	err      error
-	advanced chan struct{} // closed when revision or err changes
+	changed  chan struct{} // closed and replaced when revision or err changes
 }
 
 // NewRecorder returns a recorder. Run records.
 func NewRecorder(c *clientv3.Client) *Recorder {
-	return &Recorder{client: c, start: time.Now(), advanced: make(chan struct{})}
+	return &Recorder{client: c, start: time.Now(), changed: make(chan struct{})}
 }
 
 // Run records until ctx ends.
@@ -47,12 +47,12 @@ func (r *Recorder) Run(ctx context.Context) {
 			err = r.record(resp.Events)
 		}
 		if err != nil {
-			r.advance(func() { r.err = fmt.Errorf("record the truth: %w", err) })
+			r.update(func() { r.err = fmt.Errorf("record the truth: %w", err) })
 			return
 		}
 	}
 	if ctx.Err() == nil {
-		r.advance(func() { r.err = errors.New("the watch of etcd ended") })
+		r.update(func() { r.err = errors.New("the watch of etcd ended") })
 	}
 }
 
@@ -79,7 +79,7 @@ func (r *Recorder) record(events []*clientv3.Event) error {
 		}
 		changes = append(changes, c)
 	}
-	r.advance(func() {
+	r.update(func() {
 		for i := range changes {
 			changes[i].Time = time.Since(r.start)
 		}
@@ -89,12 +89,13 @@ func (r *Recorder) record(events []*clientv3.Event) error {
 	return nil
 }
 
-func (r *Recorder) advance(change func()) {
+// update changes the recorder and wakes the callers of Barrier.
+func (r *Recorder) update(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change()
-	close(r.advanced)
-	r.advanced = make(chan struct{})
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 // Revision returns the last recorded revision.
@@ -105,15 +106,15 @@ func (r *Recorder) Revision() int64 {
 }
 
 const (
-	barrierTries = 60
-	barrierPause = 500 * time.Millisecond
+	barrierAttempts = 60
+	barrierPause    = 500 * time.Millisecond
 )
 
 // Barrier blocks until everything that happened before the call is recorded, and returns a later
 // revision.
 func (r *Recorder) Barrier(ctx context.Context) (int64, error) {
 	resp, err := r.client.Put(ctx, barrierKey, "")
-	for range barrierTries { // a member may be down before the client notices
+	for range barrierAttempts { // a member may be down before the client notices
 		if !unavailable(err) {
 			break
 		}
@@ -129,7 +130,7 @@ func (r *Recorder) Barrier(ctx context.Context) (int64, error) {
 	for {
 		r.mu.Lock()
 		reached := r.revision >= resp.Header.Revision
-		advanced := r.advanced
+		advanced := r.changed
 		err := r.err
 		r.mu.Unlock()
 		if err != nil || reached {

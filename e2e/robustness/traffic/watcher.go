@@ -17,29 +17,30 @@ const (
 	// end.
 	minWatchSeconds = 3
 	maxWatchSeconds = 5
-	retryAfter      = 100 * time.Millisecond
+	retryPause      = 100 * time.Millisecond
 
-	// A slow watcher pauses for slowFor after one in slowOneIn events.
-	slowOneIn = 15
-	slowFor   = 300 * time.Millisecond
+	// A slow watcher pauses for slowPause after one of slowEvents events.
+	slowEvents = 15
+	slowPause  = 300 * time.Millisecond
 )
 
 // watcher is a client that watches a selection. It resumes where a stream ended, and lists again
 // when the revision has expired.
 type watcher struct {
 	*source
-	rand *rand.Rand
-	at   int // index of the current replica
-	form form
+	rand     *rand.Rand
+	replica  int // index of the current replica
+	encoding encoding
 
-	streaming bool // gets the initial state from the watch instead of a list
-	rotate    bool // uses the next replica after each stream
-	slow      bool // pauses occasionally
+	streamsState bool // gets the initial state from the watch instead of a list
+	rotates      bool // uses the next replica after each stream
+	isSlow       bool // pauses occasionally
 }
 
+// newWatcher returns a watcher whose first replica has the index at.
 func newWatcher(t *Traffic, name string, s history.Selection, at int) *watcher {
-	w := &watcher{at: at, rand: t.source()}
-	w.source = newSource(t, name, s, func() (int, form) { return w.at, w.form })
+	w := &watcher{replica: at, rand: t.newRand()}
+	w.source = newSource(t, name, s, func() (int, encoding) { return w.replica, w.encoding })
 	return w
 }
 
@@ -47,40 +48,40 @@ func newWatcher(t *Traffic, name string, s history.Selection, at int) *watcher {
 func (w *watcher) run(ctx context.Context) {
 	revision := ""
 	for ctx.Err() == nil {
-		next, err := w.stream(ctx, revision)
+		next, err := w.watchOnce(ctx, revision)
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 			next = ""
 		}
 		revision = next
-		if w.rotate {
-			w.at = (w.at + 1) % len(w.replicas)
+		if w.rotates {
+			w.replica = (w.replica + 1) % len(w.replicas)
 		}
 		if err != nil {
-			pause(ctx, retryAfter)
+			pause(ctx, retryPause)
 		}
 	}
 }
 
-// stream watches once, from a revision or, if that is "", from a new list. It returns the revision
-// to resume at.
-func (w *watcher) stream(ctx context.Context, revision string) (string, error) {
+// watchOnce watches once, from a revision or, if that is "", from a new list. It returns the
+// revision to resume at.
+func (w *watcher) watchOnce(ctx context.Context, revision string) (string, error) {
 	seconds := minWatchSeconds + w.rand.Int64N(maxWatchSeconds-minWatchSeconds+1)
 	o := metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &seconds, ResourceVersion: revision}
-	if revision == "" && w.streaming {
+	if revision == "" && w.streamsState {
 		yes := true
 		o.SendInitialEvents = &yes
 		o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	} else if revision == "" {
 		var err error
-		if o.ResourceVersion, err = w.relist(ctx); err != nil {
+		if o.ResourceVersion, err = w.listRevision(ctx); err != nil {
 			return "", err
 		}
 		revision = o.ResourceVersion
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+timeLimit)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+responseTimeout)
 	defer cancel()
-	before := w.streams()
-	stream, err := w.follow(ctx, o)
+	before := w.streamCount()
+	stream, err := w.startWatch(ctx, o)
 	if err != nil {
 		return revision, err
 	}
@@ -89,31 +90,31 @@ func (w *watcher) stream(ctx context.Context, revision string) (string, error) {
 			err = apierrors.FromObject(e.Object)
 			break
 		}
-		if w.slow && w.rand.IntN(slowOneIn) == 0 {
-			pause(ctx, slowFor)
+		if w.isSlow && w.rand.IntN(slowEvents) == 0 {
+			pause(ctx, slowPause)
 		}
 	}
 	stream.Stop()
-	if w.streams() > before {
-		revision = formatRevision(w.reached.Load())
+	if w.streamCount() > before {
+		revision = formatRevision(w.deliveredRevision.Load())
 	}
 	return revision, err
 }
 
-// relist lists and returns the revision of the list.
-func (w *watcher) relist(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+// listRevision lists and returns the revision of the list.
+func (w *watcher) listRevision(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
-	if _, err := w.list(ctx, metav1.ListOptions{}); err != nil {
+	if _, err := w.listAndRecord(ctx, metav1.ListOptions{}); err != nil {
 		return "", err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return formatRevision(w.listed.Revision), nil
+	return formatRevision(w.lastList.Revision), nil
 }
 
-// streams returns the number of streams so far.
-func (w *watcher) streams() int {
+// streamCount returns the number of streams so far.
+func (w *watcher) streamCount() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.watch.Streams)

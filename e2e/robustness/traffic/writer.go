@@ -17,26 +17,27 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// writeLimit bounds a writer's wait for a response. It is short so that writers continue during
+// writeTimeout bounds a writer's wait for a response. It is short so that writers continue during
 // faults.
-const writeLimit = time.Second
+const writeTimeout = time.Second
 
-// names is the number of names per resource and namespace. It is small so that writers conflict.
-const names = 6
+// namesPerNamespace is the number of names per resource and namespace. It is small so that writers
+// conflict.
+const namesPerNamespace = 6
 
 // writer is a client that changes objects, one request after another.
 type writer struct {
 	clock
-	id         int
-	home       int // replica of most requests, so that one fault does not block all writers
-	rand       *rand.Rand
-	replicas   []Replica
-	namespaces []string
-	pace       time.Duration
-	written    int
+	id          int
+	mainReplica int // replica of most requests, so that one fault does not block all writers
+	rand        *rand.Rand
+	replicas    []Replica
+	namespaces  []string
+	interval    time.Duration
+	written     int
 	// known holds the last received versions, which may be outdated.
-	known map[key]observedObject
-	ops   []history.Operation
+	known      map[objectKey]observedObject
+	operations []history.Operation
 }
 
 // observedObject is an object as returned by a read or a write.
@@ -45,24 +46,25 @@ type observedObject struct {
 	value string
 }
 
+// run sends requests at intervals until ctx ends.
 func (w *writer) run(ctx context.Context) {
-	tick := time.NewTicker(w.pace)
+	tick := time.NewTicker(w.interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.act(ctx)
+			w.sendRandomRequest(ctx)
 		}
 	}
 }
 
-// act changes or reads a random object, based on a known version or after a get.
-func (w *writer) act(ctx context.Context) {
-	k := key{
-		resource: pick(w.rand, resources()), namespace: pick(w.rand, w.namespaces),
-		name: fmt.Sprintf("object-%d", w.rand.IntN(names)),
+// sendRandomRequest changes or reads a random object, based on a known version or after a get.
+func (w *writer) sendRandomRequest(ctx context.Context) {
+	k := objectKey{
+		resource: pickOne(w.rand, resources()), namespace: pickOne(w.rand, w.namespaces),
+		name: fmt.Sprintf("object-%d", w.rand.IntN(namesPerNamespace)),
 	}
 	n := w.rand.IntN(100)
 	switch {
@@ -89,60 +91,63 @@ func (w *writer) act(ctx context.Context) {
 	}
 }
 
-func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
+// pickOne returns a random element.
+func pickOne[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
-// mark returns a mark that is unique over all scenarios.
-func (w *writer) mark() string {
+// newMark returns a mark that is unique over all scenarios.
+func (w *writer) newMark() string {
 	w.written++
 	return fmt.Sprintf("%s-%d-%d", w.namespaces[0], w.id, w.written)
 }
 
-func (w *writer) create(ctx context.Context, k key) {
-	op := history.Operation{Verb: history.Create, Value: w.mark()}
-	body := newObject(k, op.Value, pick(w.rand, colors()))
-	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
-		return object(c.Post(), k).Body(body).Do(ctx).Into(into)
+// create creates an object.
+func (w *writer) create(ctx context.Context, k objectKey) {
+	op := history.Operation{Verb: history.Create, Value: w.newMark()}
+	body := newObject(k, op.Value, pickOne(w.rand, colors()))
+	w.send(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return objectRequest(c.Post(), k).Body(body).Do(ctx).Into(into)
 	})
 }
 
-func (w *writer) get(ctx context.Context, k key) (observedObject, bool) {
-	return w.do(ctx, k, history.Operation{Verb: history.Get}, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
-		return object(c.Get(), k).Name(k.name).Do(ctx).Into(into)
+// get reads an object. It returns false if it got none.
+func (w *writer) get(ctx context.Context, k objectKey) (observedObject, bool) {
+	return w.send(ctx, k, history.Operation{Verb: history.Get}, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return objectRequest(c.Get(), k).Name(k.name).Do(ctx).Into(into)
 	})
 }
 
-// update replaces a version conditionally.
-func (w *writer) update(ctx context.Context, k key, old observedObject) {
-	op := history.Operation{Verb: history.Update, Value: w.mark(), Expected: old.value}
+// update replaces an object if it still has the version old.
+func (w *writer) update(ctx context.Context, k objectKey, old observedObject) {
+	op := history.Operation{Verb: history.Update, Value: w.newMark(), Expected: old.value}
 	body := old.obj.DeepCopyObject()
 	m, err := meta.Accessor(body)
 	if err != nil {
 		return
 	}
 	m.GetAnnotations()[history.MarkAnnotation] = op.Value
-	m.GetLabels()[history.Color] = pick(w.rand, colors())
-	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
-		return object(c.Put(), k).Name(k.name).Body(body).Do(ctx).Into(into)
+	m.GetLabels()[history.Color] = pickOne(w.rand, colors())
+	w.send(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return objectRequest(c.Put(), k).Name(k.name).Body(body).Do(ctx).Into(into)
 	})
 }
 
-// patch changes the current version.
-func (w *writer) patch(ctx context.Context, k key) {
-	op := history.Operation{Verb: history.Update, Value: w.mark()}
+// patch changes the current version of an object, whatever it is.
+func (w *writer) patch(ctx context.Context, k objectKey) {
+	op := history.Operation{Verb: history.Update, Value: w.newMark()}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{history.MarkAnnotation: op.Value},
-		"labels":      map[string]string{history.Color: pick(w.rand, colors())},
+		"labels":      map[string]string{history.Color: pickOne(w.rand, colors())},
 	}})
 	if err != nil {
 		return
 	}
-	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
-		return object(c.Patch(types.MergePatchType), k).Name(k.name).Body(body).Do(ctx).Into(into)
+	w.send(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return objectRequest(c.Patch(types.MergePatchType), k).Name(k.name).Body(body).Do(ctx).Into(into)
 	})
 }
 
-// delete deletes a version conditionally if old is set, else unconditionally.
-func (w *writer) delete(ctx context.Context, k key, old *observedObject) {
+// delete deletes an object. If old is not nil, the object must still have that version.
+func (w *writer) delete(ctx context.Context, k objectKey, old *observedObject) {
 	now := int64(0)
 	o := &metav1.DeleteOptions{GracePeriodSeconds: &now}
 	op := history.Operation{Verb: history.Delete}
@@ -155,29 +160,30 @@ func (w *writer) delete(ctx context.Context, k key, old *observedObject) {
 		op.Expected = old.value
 		o.Preconditions = &metav1.Preconditions{ResourceVersion: &revision}
 	}
-	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, _ runtime.Object) error {
-		return object(c.Delete(), k).Name(k.name).Body(o).Do(ctx).Error()
+	w.send(ctx, k, op, func(ctx context.Context, c rest.Interface, _ runtime.Object) error {
+		return objectRequest(c.Delete(), k).Name(k.name).Body(o).Do(ctx).Error()
 	})
 }
 
-// do sends a request to a replica and records it.
-func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(context.Context, rest.Interface, runtime.Object) error) (observedObject, bool) {
+// send calls request with a client of a replica and records the result as op. It returns the object
+// in the response, or false if there is none.
+func (w *writer) send(ctx context.Context, k objectKey, op history.Operation, request func(context.Context, rest.Interface, runtime.Object) error) (observedObject, bool) {
 	// A started request is awaited even when writing stops.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	op.Client, op.Key, op.Replica = w.id, k.String(), w.home
+	op.Client, op.Key, op.Replica = w.id, k.String(), w.mainReplica
 	if w.rand.IntN(4) == 0 {
 		op.Replica = w.rand.IntN(len(w.replicas))
 	}
-	client := w.replicas[op.Replica].typedClient(form(w.rand.IntN(int(metadataOnly))))
-	into := emptyObject(k.resource)
+	client := w.replicas[op.Replica].typedClient(encoding(w.rand.IntN(int(metadataEncoding))))
+	result := emptyObject(k.resource)
 	op.Start = w.now()
-	err := send(ctx, client, into)
+	err := request(ctx, client, result)
 	op.End = w.now()
-	now := observedObject{obj: into, value: op.Value}
+	now := observedObject{obj: result, value: op.Value}
 	op.Outcome = outcomeOf(err)
 	if op.Outcome == history.Done && op.Verb != history.Delete {
-		v, verr := versionOf(k.resource, into)
+		v, verr := versionOf(k.resource, result)
 		if verr != nil {
 			// An undecodable response has an unknown outcome. The error stays in the history.
 			op.Outcome = history.Unknown
@@ -189,7 +195,7 @@ func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(
 	if err != nil {
 		op.Error = err.Error()
 	}
-	w.ops = append(w.ops, op)
+	w.operations = append(w.operations, op)
 	if op.Outcome != history.Done || op.Verb == history.Delete {
 		return observedObject{}, false
 	}
