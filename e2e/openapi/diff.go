@@ -11,8 +11,8 @@ import (
 
 // difference is a difference between two documents.
 type difference struct {
-	// kind is "new" if only our document has the value, "gone" if only Kubernetes' has it, or
-	// "changed".
+	// kind is "new" if only the server's document has the value, "gone" if only Kubernetes' has it,
+	// or "changed".
 	kind string
 	// path is the path of the value: keys separated by dots. Elements of parameter lists are named.
 	path     string
@@ -21,10 +21,11 @@ type difference struct {
 }
 
 func (d difference) String() string {
-	return fmt.Sprintf("%s is %s: got %s, want %s", d.path, d.kind, short(d.actual), short(d.expected))
+	return fmt.Sprintf("%s is %s: got %s, want %s", d.path, d.kind, shortJSON(d.actual), shortJSON(d.expected))
 }
 
-func short(v any) string {
+// shortJSON returns the beginning of a value as JSON.
+func shortJSON(v any) string {
 	text, _ := json.Marshal(v)
 	if len(text) > 200 {
 		return string(text[:200]) + " …"
@@ -32,34 +33,35 @@ func short(v any) string {
 	return string(text)
 }
 
-// differences returns the differences between two JSON values.
-func differences(path string, want, ours any) (out []difference) {
-	want, ours = named(want), named(ours)
-	w, isMap := want.(map[string]any)
-	o, isToo := ours.(map[string]any)
+// differences returns the differences between two JSON values at a path.
+func differences(path string, want, actual any) (out []difference) {
+	want, actual = parametersByName(want), parametersByName(actual)
+	wantMap, isMap := want.(map[string]any)
+	actualMap, isToo := actual.(map[string]any)
 	if !isMap || !isToo {
-		if !reflect.DeepEqual(want, ours) {
-			out = append(out, difference{"changed", path, ours, want})
+		if !reflect.DeepEqual(want, actual) {
+			out = append(out, difference{"changed", path, actual, want})
 		}
 		return out
 	}
-	for _, key := range slices.Sorted(maps.Keys(w)) {
-		if value, has := o[key]; has {
-			out = append(out, differences(path+"."+key, w[key], value)...)
+	for _, key := range slices.Sorted(maps.Keys(wantMap)) {
+		if value, has := actualMap[key]; has {
+			out = append(out, differences(path+"."+key, wantMap[key], value)...)
 		} else {
-			out = append(out, difference{"gone", path + "." + key, nil, w[key]})
+			out = append(out, difference{"gone", path + "." + key, nil, wantMap[key]})
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(o)) {
-		if _, has := w[key]; !has {
-			out = append(out, difference{"new", path + "." + key, o[key], nil})
+	for _, key := range slices.Sorted(maps.Keys(actualMap)) {
+		if _, has := wantMap[key]; !has {
+			out = append(out, difference{"new", path + "." + key, actualMap[key], nil})
 		}
 	}
 	return out
 }
 
-// named converts a list of parameters, whose order is irrelevant, into a map.
-func named(v any) any {
+// parametersByName converts a list of parameters, whose order is irrelevant, into a map. It returns
+// other values unchanged.
+func parametersByName(v any) any {
 	list, ok := v.([]any)
 	if !ok {
 		return v
@@ -80,12 +82,17 @@ func named(v any) any {
 
 // knownDifference is an accepted difference: its kind, a part and a suffix of its path, and the
 // reason.
-type knownDifference struct{ kind, part, end, reason string }
+type knownDifference struct {
+	kind     string
+	pathPart string // anywhere in the path
+	pathEnd  string
+	reason   string
+}
 
-// explain returns the index of the entry that accepts a difference, or -1.
-func explain(list []knownDifference, document string, d difference) int {
+// indexOfKnown returns the index of the entry in list that accepts a difference, or -1.
+func indexOfKnown(list []knownDifference, document string, d difference) int {
 	at := document + d.path
 	return slices.IndexFunc(list, func(k knownDifference) bool {
-		return k.kind == d.kind && strings.Contains(at, k.part) && strings.HasSuffix(at, k.end)
+		return k.kind == d.kind && strings.Contains(at, k.pathPart) && strings.HasSuffix(at, k.pathEnd)
 	})
 }

@@ -12,13 +12,13 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestDocumentsAreThoseOfKubernetes compares each document of a server with all versions and media
-// types with that of Kubernetes 1.33.
-func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
+// TestDocumentsEqualKubernetesDocuments compares each document of a server with all versions and
+// media types with the document of Kubernetes 1.33.
+func TestDocumentsEqualKubernetesDocuments(t *testing.T) {
 	if testing.Short() {
 		t.Skip("downloads a module")
 	}
-	want, err := reference()
+	want, err := kubernetesDocuments()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,47 +28,48 @@ func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 	var index struct {
 		Paths map[string]json.RawMessage `json:"paths"`
 	}
-	if err := json.Unmarshal(read(t, client, "/openapi/v3"), &index); err != nil {
+	if err := json.Unmarshal(readDocument(t, client, "/openapi/v3"), &index); err != nil {
 		t.Fatal(err)
 	}
 	list := knownDifferences()
 	used := make([]bool, len(list))
 	check := func(document string, d difference) {
-		if i := explain(list, document, d); i >= 0 {
+		if i := indexOfKnown(list, document, d); i >= 0 {
 			used[i] = true
 		} else {
 			t.Errorf("%s%s", document, d)
 		}
 	}
-	for _, at := range slices.Sorted(maps.Keys(want)) {
-		if _, ok := index.Paths[at]; !ok {
-			check(at, difference{kind: "gone"})
+	for _, document := range slices.Sorted(maps.Keys(want)) {
+		if _, ok := index.Paths[document]; !ok {
+			check(document, difference{kind: "gone"})
 			continue
 		}
-		var theirs, ours any
-		if err := json.Unmarshal(want[at], &theirs); err != nil {
+		var expected, actual any
+		if err := json.Unmarshal(want[document], &expected); err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(read(t, client, "/openapi/v3/"+at), &ours); err != nil {
+		if err := json.Unmarshal(readDocument(t, client, "/openapi/v3/"+document), &actual); err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range differences("", theirs, ours) {
-			check(at, d)
+		for _, d := range differences("", expected, actual) {
+			check(document, d)
 		}
 	}
-	for at := range index.Paths {
-		if _, isVersion := strings.CutPrefix(at, "apis/"); isVersion && strings.Count(at, "/") == 2 && want[at] == nil {
-			check(at, difference{kind: "new"})
+	for document := range index.Paths {
+		if _, isVersion := strings.CutPrefix(document, "apis/"); isVersion && strings.Count(document, "/") == 2 && want[document] == nil {
+			check(document, difference{kind: "new"})
 		}
 	}
 	for i, k := range list {
 		if !used[i] {
-			t.Errorf("known difference not found: %s at %s … %s", k.kind, k.part, k.end)
+			t.Errorf("known difference not found: %s at %s … %s", k.kind, k.pathPart, k.pathEnd)
 		}
 	}
 }
 
-func read(t *testing.T, c *kubernetes.Clientset, path string) []byte {
+// readDocument returns the response to a GET.
+func readDocument(t *testing.T, c *kubernetes.Clientset, path string) []byte {
 	t.Helper()
 	body, err := c.RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(t.Context())
 	if err != nil {

@@ -18,8 +18,8 @@ const (
 	folder    = "pkg/openapiclient/builtins/1.33"
 )
 
-// reference returns the documents by path, such as apis/apps/v1.
-func reference() (map[string][]byte, error) {
+// kubernetesDocuments returns the documents by path, such as apis/apps/v1.
+func kubernetesDocuments() (map[string][]byte, error) {
 	cmd := exec.Command("go", "mod", "download", "-json", module)
 	cmd.Dir = os.TempDir() // outside of any module
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")

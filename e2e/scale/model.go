@@ -6,30 +6,31 @@ import "time"
 type Units struct {
 	// CPU of one write: in the replica that receives it, in etcd (serial), and in each replica that
 	// receives the change from NATS.
-	Write, Etcd, Apply time.Duration
-	// Sync is the time to sync etcd's log, once for all waiting writes.
-	Sync time.Duration
-	// Hop is the latency of a message between processes.
-	Hop time.Duration
+	ReceiveWrite, EtcdWrite, ApplyChange time.Duration
+	// EtcdSync is the time to sync etcd's log, once for all waiting writes.
+	EtcdSync time.Duration
+	// HopLatency is the latency of a message between processes.
+	HopLatency time.Duration
 	// CPU of a delivery to a broad watcher (all objects) and to a narrow one (one object or node).
-	Delivery, Narrow time.Duration
-	// Bytes of an object as stored and as an event; memory of an object, of a watcher and of a
-	// server without either.
-	Stored, Event, Object, Watcher, Idle float64
-	// Load is the CPU per object to load the cache after a start.
-	Load time.Duration
+	BroadDelivery, NarrowDelivery time.Duration
+	// Bytes of an object as stored and as an event.
+	StoredBytes, EventBytes float64
+	// Memory in bytes of an object, of a watcher, and of a server without objects and watchers.
+	ObjectMemory, WatcherMemory, IdleMemory float64
+	// LoadObject is the CPU per object to load the cache after a start.
+	LoadObject time.Duration
 }
 
-// Measured returns the costs from docs/dev/performance.md for a quiet machine. Costs measured only
-// on a busy machine are scaled by the ratio of a create there, 2.5. Sync and Hop are assumed: a
-// disk with power-loss protection and a network of one data center.
-func Measured() Units {
+// MeasuredUnits returns the costs from docs/dev/performance.md for a quiet machine. Costs measured
+// only on a busy machine are scaled by the ratio of a create there, 2.5. Sync and Hop are assumed:
+// a disk with power-loss protection and a network of one data center.
+func MeasuredUnits() Units {
 	return Units{
-		Write: 900 * time.Microsecond, Etcd: 150 * time.Microsecond, Apply: 80 * time.Microsecond,
-		Sync: time.Millisecond, Hop: 200 * time.Microsecond,
-		Delivery: 27 * time.Microsecond, Narrow: 55 * time.Microsecond,
-		Stored: 4500, Event: 6000, Object: 2600, Watcher: 9 << 10, Idle: 75 << 20,
-		Load: 40 * time.Microsecond,
+		ReceiveWrite: 900 * time.Microsecond, EtcdWrite: 150 * time.Microsecond, ApplyChange: 80 * time.Microsecond,
+		EtcdSync: time.Millisecond, HopLatency: 200 * time.Microsecond,
+		BroadDelivery: 27 * time.Microsecond, NarrowDelivery: 55 * time.Microsecond,
+		StoredBytes: 4500, EventBytes: 6000, ObjectMemory: 2600, WatcherMemory: 9 << 10, IdleMemory: 75 << 20,
+		LoadObject: 40 * time.Microsecond,
 	}
 }
 
@@ -47,38 +48,38 @@ type Suite struct {
 	Leaves          int // NATS leaf nodes between NATS and the replicas; 0 for none
 }
 
-// history is how long etcd keeps replaced revisions.
-const history = 5 * time.Minute
+// historyTime is the time for which etcd keeps replaced revisions.
+const historyTime = 5 * time.Minute
 
 // Figures are the results of the arithmetic.
 type Figures struct {
-	ReplicaCores        float64 // of a replica that receives writes
-	ReplicaMemory       float64
-	Load                time.Duration
-	NATS, Clients       float64 // bytes per second, out of NATS and out of a replica
-	Stored, WithHistory float64 // bytes in each etcd
+	ReplicaCores                   float64       // of a replica that receives writes
+	ReplicaMemory                  float64       // bytes
+	LoadTime                       time.Duration // to load the cache after a start
+	NATSBandwidth, ClientBandwidth float64       // bytes per second, out of NATS and out of a replica
+	Stored, WithHistory            float64       // bytes in each etcd
 }
 
-// Computed returns the figures of a suite.
-func (s Suite) Computed(u Units) Figures {
+// ComputeFigures returns the figures of a suite.
+func (s Suite) ComputeFigures(u Units) Figures {
 	n := float64(s.Replicas)
 	deliveries := s.Writes * float64(s.Broad+s.Matching) / n // per replica and second
-	cpu := s.Writes*u.Apply.Seconds() +
-		s.Writes*float64(s.Broad)/n*u.Delivery.Seconds() + s.Writes*float64(s.Matching)/n*u.Narrow.Seconds() +
-		s.Writes/float64(max(s.Replicas-s.Readers, 1))*u.Write.Seconds()
+	cpu := s.Writes*u.ApplyChange.Seconds() +
+		s.Writes*float64(s.Broad)/n*u.BroadDelivery.Seconds() + s.Writes*float64(s.Matching)/n*u.NarrowDelivery.Seconds() +
+		s.Writes/float64(max(s.Replicas-s.Readers, 1))*u.ReceiveWrite.Seconds()
 	receivers := n - 1 // the publisher's own replica does not use NATS
 	if s.Leaves > 0 {
 		receivers = float64(s.Leaves)
 	}
 	etcds := float64(s.Etcds)
 	return Figures{
-		ReplicaCores:  cpu,
-		ReplicaMemory: u.Idle + float64(s.Objects)*u.Object + float64(s.Watchers+s.Broad)/n*u.Watcher,
-		Load:          time.Duration(s.Objects) * u.Load,
-		NATS:          s.Writes * u.Stored * max(receivers, 0),
-		Clients:       deliveries * u.Event,
-		Stored:        float64(s.Objects) * u.Stored / etcds,
-		WithHistory:   (float64(s.Objects) + s.Writes*history.Seconds()) * u.Stored / etcds,
+		ReplicaCores:    cpu,
+		ReplicaMemory:   u.IdleMemory + float64(s.Objects)*u.ObjectMemory + float64(s.Watchers+s.Broad)/n*u.WatcherMemory,
+		LoadTime:        time.Duration(s.Objects) * u.LoadObject,
+		NATSBandwidth:   s.Writes * u.StoredBytes * max(receivers, 0),
+		ClientBandwidth: deliveries * u.EventBytes,
+		Stored:          float64(s.Objects) * u.StoredBytes / etcds,
+		WithHistory:     (float64(s.Objects) + s.Writes*historyTime.Seconds()) * u.StoredBytes / etcds,
 	}
 }
 

@@ -9,31 +9,31 @@ import (
 const short = 2 * time.Second
 
 func TestSingleWriteTakesSumOfCosts(t *testing.T) {
-	u := Measured()
+	u := MeasuredUnits()
 	s := Suite{Objects: 1, Broad: 1, Replicas: 1, Cores: 2, Etcds: 1, Writes: 5}
 	r := Simulate(s, u, 20*time.Second, 1)
-	want := u.Write + u.Hop + u.Sync + u.Etcd + u.Hop + u.Apply + u.Delivery + u.Hop
+	want := u.ReceiveWrite + u.HopLatency + u.EtcdSync + u.EtcdWrite + u.HopLatency + u.ApplyChange + u.BroadDelivery + u.HopLatency
 	if r.P50 != want {
 		t.Errorf("latency of a single write: got %v, want %v", r.P50, want)
 	}
-	if r.Behind {
+	if r.Overloaded {
 		t.Error("5 writes/s: got behind, want not")
 	}
 }
 
 // TestSimulatedCPUEqualsComputedCPU compares the simulation with the arithmetic.
 func TestSimulatedCPUEqualsComputedCPU(t *testing.T) {
-	u := Measured()
+	u := MeasuredUnits()
 	s := Suite{Objects: 1, Broad: 9, Matching: 2, Replicas: 1, Cores: 8, Etcds: 1, Writes: 1000}
-	got, want := Simulate(s, u, 10*time.Second, 1).Replica, s.Computed(u).ReplicaCores
+	got, want := Simulate(s, u, 10*time.Second, 1).ReplicaCores, s.ComputeFigures(u).ReplicaCores
 	if math.Abs(got-want)/want > 0.05 {
 		t.Errorf("got %.3f simulated cores, want %.3f", got, want)
 	}
 }
 
 func TestOverloadIsReported(t *testing.T) {
-	u := Measured()
-	most := float64(time.Second / u.Etcd)
+	u := MeasuredUnits()
+	most := float64(time.Second / u.EtcdWrite)
 	for _, c := range []struct {
 		name   string
 		s      Suite
@@ -45,15 +45,15 @@ func TestOverloadIsReported(t *testing.T) {
 		{name: "more deliveries than cores", s: Suite{Broad: 400, Replicas: 1, Cores: 2, Etcds: 1, Writes: 1000}, behind: true},
 		{name: "the same over ten replicas", s: Suite{Broad: 400, Replicas: 10, Cores: 2, Etcds: 1, Writes: 1000}},
 	} {
-		if r := Simulate(c.s, u, short, 1); r.Behind != c.behind {
-			t.Errorf("%s: got behind %t, p50 %v, want %v", c.name, r.Behind, r.P50, c.behind)
+		if r := Simulate(c.s, u, short, 1); r.Overloaded != c.behind {
+			t.Errorf("%s: got behind %t, p50 %v, want %v", c.name, r.Overloaded, r.P50, c.behind)
 		}
 	}
 }
 
 func TestSameSeedGivesSameResult(t *testing.T) {
 	s := Suite{Broad: 3, Matching: 3, Replicas: 3, Cores: 4, Etcds: 2, Writes: 500}
-	if a, b := Simulate(s, Measured(), short, 7), Simulate(s, Measured(), short, 7); a != b {
+	if a, b := Simulate(s, MeasuredUnits(), short, 7), Simulate(s, MeasuredUnits(), short, 7); a != b {
 		t.Errorf("got %+v and %+v, want equal results", a, b)
 	}
 }
@@ -62,8 +62,8 @@ func TestTwoEtcdsHoldHalfTheDataEach(t *testing.T) {
 	one := Suite{Objects: 1000, Replicas: 2, Cores: 1, Etcds: 1, Writes: 10}
 	two := one
 	two.Etcds = 2
-	u := Measured()
-	if a, b := one.Computed(u), two.Computed(u); a.WithHistory != 2*b.WithHistory || a.ReplicaMemory != b.ReplicaMemory {
+	u := MeasuredUnits()
+	if a, b := one.ComputeFigures(u), two.ComputeFigures(u); a.WithHistory != 2*b.WithHistory || a.ReplicaMemory != b.ReplicaMemory {
 		t.Errorf("one etcd: got %+v; two: %+v, want a history of %v and a replica memory of %v for one", a, b, 2*b.WithHistory, b.ReplicaMemory)
 	}
 }

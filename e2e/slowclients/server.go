@@ -20,8 +20,8 @@ import (
 // standardFlag selects the HTTP/2 server of net/http.
 const standardFlag = "--http2-implementation"
 
-// hasStandard reports whether the server has standardFlag.
-func hasStandard(t testing.TB) bool {
+// hasStandardServer reports whether the server has standardFlag.
+func hasStandardServer(t testing.TB) bool {
 	t.Helper()
 	help, err := exec.Command(harness.Binary(t, harness.APIServer), "--help").CombinedOutput()
 	if err != nil {
@@ -52,12 +52,12 @@ func startServer(t testing.TB, cells []*cell, flags ...string) *server {
 	small, large := 1, 1
 	for _, c := range cells {
 		switch c.workload {
-		case thirtyLists:
-			small = max(small, c.bytes()/30/smallObject)
-		case listsWatch:
-			small = max(small, c.bytes()/10/smallObject)
-		case oneList, initial:
-			large = max(large, c.bytes()/largeObject)
+		case listThirtyTimes:
+			small = max(small, c.transferBytes()/30/smallObject)
+		case listAndWatch:
+			small = max(small, c.transferBytes()/10/smallObject)
+		case listOnce, watchInitialEvents:
+			large = max(large, c.transferBytes()/largeObject)
 		}
 	}
 	group, ctx := errgroup.WithContext(t.Context())
@@ -79,14 +79,14 @@ func startServer(t testing.TB, cells []*cell, flags ...string) *server {
 	return s
 }
 
-// create creates an object of a cell and returns its resource version.
-func (s *server) create(ctx context.Context, namespace, name, cell string, data []byte) (string, error) {
+// createForCell creates an object of a cell and returns its resource version.
+func (s *server) createForCell(ctx context.Context, namespace, name, cell string, data []byte) (string, error) {
 	return s.createObject(ctx, namespace, configMap(name, map[string]string{"cell": cell}, len(data)))
 }
 
 // createObject creates a config map and returns its resource version.
 func (s *server) createObject(ctx context.Context, namespace string, body []byte) (string, error) {
 	var object corev1.ConfigMap
-	err := s.client.CoreV1().RESTClient().Post().AbsPath(configMaps(namespace)).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Into(&object)
+	err := s.client.CoreV1().RESTClient().Post().AbsPath(configMapsPath(namespace)).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Into(&object)
 	return object.ResourceVersion, err
 }

@@ -21,15 +21,15 @@ const extraTime = 3 * time.Minute
 
 // shortCells returns cells of half a minute each, which is longer than the timeouts of the server.
 func shortCells() []*cell {
-	const take = 35 * time.Second
+	const linkTime = 35 * time.Second
 	return []*cell{
-		{rate: 260_000, kind: &kinds[1], workload: thirtyLists, time: take},
-		{rate: 110_000, kind: &kinds[2], workload: listsWatch, time: take},
-		{rate: 60_000, kind: &kinds[1], workload: initial, time: take},
-		{rate: 60_000, kind: &kinds[4], workload: oneList, time: take},
-		{rate: 30_000, kind: &kinds[0], workload: oneList, time: take},
-		{rate: 30_000, kind: &kinds[1], workload: uploads, time: take},
-		{rate: 110_000, kind: &kinds[3], workload: thirtyLists, time: take},
+		{rate: 260_000, kind: &clientKinds[1], workload: listThirtyTimes, linkTime: linkTime},
+		{rate: 110_000, kind: &clientKinds[2], workload: listAndWatch, linkTime: linkTime},
+		{rate: 60_000, kind: &clientKinds[1], workload: watchInitialEvents, linkTime: linkTime},
+		{rate: 60_000, kind: &clientKinds[4], workload: listOnce, linkTime: linkTime},
+		{rate: 30_000, kind: &clientKinds[0], workload: listOnce, linkTime: linkTime},
+		{rate: 30_000, kind: &clientKinds[1], workload: uploadObject, linkTime: linkTime},
+		{rate: 110_000, kind: &clientKinds[3], workload: listThirtyTimes, linkTime: linkTime},
 	}
 }
 
@@ -37,24 +37,24 @@ func shortCells() []*cell {
 // buffers and takes minutes on the slowest link.
 func longCells() (cells []*cell) {
 	for _, rate := range []int{30_000, 60_000, 110_000, 260_000, 800_000} {
-		for i := range kinds {
-			for _, w := range []*workload{oneList, thirtyLists, listsWatch, initial, uploads} {
-				if w.goOnly && strings.HasPrefix(kinds[i].name, "curl") {
+		for i := range clientKinds {
+			for _, w := range []*workload{listOnce, listThirtyTimes, listAndWatch, watchInitialEvents, uploadObject} {
+				if w.goOnly && strings.HasPrefix(clientKinds[i].name, "curl") {
 					continue
 				}
-				take := 50 * time.Second
-				if w == oneList {
-					take = max(take, 4*time.Second*1_000_000/time.Duration(rate))
+				linkTime := 50 * time.Second
+				if w == listOnce {
+					linkTime = max(linkTime, 4*time.Second*1_000_000/time.Duration(rate))
 				}
-				cells = append(cells, &cell{rate, &kinds[i], w, take})
+				cells = append(cells, &cell{rate, &clientKinds[i], w, linkTime})
 			}
 		}
 	}
 	return cells
 }
 
-// selected returns the cells of the form that the environment selects.
-func selected(t *testing.T) (cells []*cell) {
+// selectedCells returns the cells that the environment selects.
+func selectedCells(t *testing.T) (cells []*cell) {
 	all := shortCells()
 	if os.Getenv("BINNACLE_SLOWCLIENTS") == "long" {
 		all = longCells()
@@ -76,15 +76,15 @@ func selected(t *testing.T) (cells []*cell) {
 	return cells
 }
 
-// outcome is the result of a cell.
-type outcome struct {
-	err   error
-	took  time.Duration
-	conns int64
+// cellResult is the result of a cell.
+type cellResult struct {
+	err      error
+	duration time.Duration
+	conns    int64
 }
 
-func (o outcome) String() string {
-	text := fmt.Sprintf("%.0f s", o.took.Seconds())
+func (o cellResult) String() string {
+	text := fmt.Sprintf("%.0f s", o.duration.Seconds())
 	if o.err != nil {
 		text = fmt.Sprintf("FAILED after %s: %.160s", text, strings.ReplaceAll(o.err.Error(), "\n", "; "))
 	}
@@ -97,15 +97,15 @@ func TestSlowClients(t *testing.T) {
 		t.Skip("takes a minute")
 	}
 	t.Parallel()
-	cells := selected(t)
+	cells := selectedCells(t)
 	columns := []string{"ours"}
 	flags := map[string][]string{}
-	if hasStandard(t) {
+	if hasStandardServer(t) {
 		columns, flags["standard"] = append(columns, "standard"), []string{standardFlag + "=standard"}
 	} else {
 		t.Logf("no column for net/http: the server has no flag %s", standardFlag)
 	}
-	outcomes := map[string][]outcome{}
+	outcomes := map[string][]cellResult{}
 	for _, column := range columns {
 		s := startServer(t, cells, append(flags[column], "--feature-gates=WatchList=true")...)
 		outcomes[column] = runCells(t, s, cells)
@@ -117,7 +117,7 @@ func TestSlowClients(t *testing.T) {
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "cell\ton the link\t%s\n", strings.Join(columns, "\t"))
 	for i, c := range cells {
-		fmt.Fprintf(table, "%s\t%.0f s", c, c.time.Seconds())
+		fmt.Fprintf(table, "%s\t%.0f s", c, c.linkTime.Seconds())
 		for _, column := range columns {
 			o := outcomes[column][i]
 			fmt.Fprintf(table, "\t%s", o)
@@ -135,30 +135,30 @@ func TestSlowClients(t *testing.T) {
 }
 
 // maxBytesPerSecond bounds the total rate of the links in use. At higher rates CPU delays would
-// look like those of the links.
+// look like delays of the links.
 const maxBytesPerSecond = 2_500_000
 
 // runCells runs cells concurrently, because each waits for its link.
-func runCells(t *testing.T, s *server, cells []*cell) []outcome {
-	outcomes := make([]outcome, len(cells))
+func runCells(t *testing.T, s *server, cells []*cell) []cellResult {
+	outcomes := make([]cellResult, len(cells))
 	var all sync.WaitGroup
 	limit := semaphore.NewWeighted(maxBytesPerSecond)
 	for i, c := range cells {
 		if err := limit.Acquire(t.Context(), int64(c.rate)); err != nil {
 			t.Fatal(err)
 		}
-		l := startLink(t, s.addr, c.rate)
-		r := &run{c, c.kind.start(t, s.Server, l), s, fmt.Sprintf("cell-%d", i)}
+		l := newLink(t, s.addr, c.rate)
+		r := &cellRun{c, c.kind.start(t, s.Server, l), s, fmt.Sprintf("cell-%d", i)}
 		all.Go(func() {
 			defer limit.Release(int64(c.rate))
-			ctx, cancel := context.WithTimeout(t.Context(), c.time+extraTime)
+			ctx, cancel := context.WithTimeout(t.Context(), c.linkTime+extraTime)
 			defer cancel()
 			start := time.Now()
 			err := r.client.connect(ctx)
 			if err == nil {
 				err = c.workload.run(ctx, r)
 			}
-			outcomes[i] = outcome{err, time.Since(start), l.conns.Load()}
+			outcomes[i] = cellResult{err, time.Since(start), l.conns.Load()}
 		})
 	}
 	all.Wait()

@@ -24,20 +24,20 @@ const (
 // cell is one combination of a rate, a client and a workload.
 type cell struct {
 	rate     int // bytes per second
-	kind     *kind
+	kind     *clientKind
 	workload *workload
-	time     time.Duration // transfer time of its bytes on the link
+	linkTime time.Duration // transfer time of its bytes on the link
 }
 
 func (c *cell) String() string {
 	return fmt.Sprintf("%d KB/s, %s, %s", c.rate/1000, c.kind.name, c.workload.name)
 }
 
-// bytes returns the number of bytes that pass during the time of the cell.
-func (c *cell) bytes() int { return int(c.time.Seconds() * float64(c.rate)) }
+// transferBytes returns the number of bytes that pass during the time of the cell.
+func (c *cell) transferBytes() int { return int(c.linkTime.Seconds() * float64(c.rate)) }
 
-// run is a cell that runs against a server.
-type run struct {
+// cellRun is a cell that runs against a server.
+type cellRun struct {
 	*cell
 	client client
 	server *server
@@ -47,34 +47,34 @@ type run struct {
 // workload is the work of a client. Its error says what is incomplete.
 type workload struct {
 	name string
-	run  func(context.Context, *run) error
+	run  func(context.Context, *cellRun) error
 	// goOnly workloads need several requests at a time that curl cannot make on one connection.
 	goOnly bool
 }
 
 var (
-	oneList     = &workload{"one list", func(ctx context.Context, r *run) error { return r.lists(ctx, 1) }, false}
-	thirtyLists = &workload{"30 lists", func(ctx context.Context, r *run) error { return r.lists(ctx, 30) }, false}
-	listsWatch  = &workload{"10 lists and watches", listsAndWatches, true}
-	initial     = &workload{"watch with initial events", initialEvents, false}
-	uploads     = &workload{"upload", runUpload, false}
+	listOnce           = &workload{"one list", func(ctx context.Context, r *cellRun) error { return r.readLists(ctx, 1) }, false}
+	listThirtyTimes    = &workload{"30 lists", func(ctx context.Context, r *cellRun) error { return r.readLists(ctx, 30) }, false}
+	listAndWatch       = &workload{"10 lists and watches", listsAndWatches, true}
+	watchInitialEvents = &workload{"watch with initial events", initialEvents, false}
+	uploadObject       = &workload{"upload", runUpload, false}
 )
 
-// lists reads n lists concurrently. Together they have the bytes of the cell.
-func (r *run) lists(ctx context.Context, n int) error {
-	namespace, items := "small", r.bytes()/n/smallObject
+// readLists reads n lists concurrently. Together they have the bytes of the cell.
+func (r *cellRun) readLists(ctx context.Context, n int) error {
+	namespace, items := "small", r.transferBytes()/n/smallObject
 	if n == 1 {
-		namespace, items = "large", r.bytes()/largeObject
+		namespace, items = "large", r.transferBytes()/largeObject
 	}
 	items = max(items, 1)
 	paths := make([]string, n)
 	for i := range paths {
-		paths[i] = configMaps(namespace) + "?labelSelector=" + url.QueryEscape(fmt.Sprintf("n<%d", items)) + fmt.Sprintf("&list=%d", i)
+		paths[i] = configMapsPath(namespace) + "?labelSelector=" + url.QueryEscape(fmt.Sprintf("n<%d", items)) + fmt.Sprintf("&list=%d", i)
 	}
 	var mu sync.Mutex
 	whole := 0
 	var failed error
-	r.client.lists(ctx, paths, func(body io.Reader, err error) {
+	r.client.readLists(ctx, paths, func(body io.Reader, err error) {
 		got := 0
 		if err == nil {
 			got, err = countItems(body)
@@ -98,14 +98,14 @@ func (r *run) lists(ctx context.Context, n int) error {
 
 // listsAndWatches reads lists while watches on the same connection wait. Each watch must deliver an
 // object that is created during the lists, and one that is created after them.
-func listsAndWatches(ctx context.Context, r *run) error {
+func listsAndWatches(ctx context.Context, r *cellRun) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	version, err := r.server.create(ctx, "watched", r.id+"-before", r.id, nil)
+	version, err := r.server.createForCell(ctx, "watched", r.id+"-before", r.id, nil)
 	if err != nil {
 		return err
 	}
-	path := configMaps("watched") + "?watch=1&labelSelector=cell%3D" + r.id + "&resourceVersion=" + version
+	path := configMapsPath("watched") + "?watch=1&labelSelector=cell%3D" + r.id + "&resourceVersion=" + version
 	first := make(chan struct{}, watchers)
 	ended := make(chan error, watchers)
 	for range watchers {
@@ -119,8 +119,8 @@ func listsAndWatches(ctx context.Context, r *run) error {
 		}()
 	}
 	lists := make(chan error, 1)
-	go func() { lists <- r.lists(ctx, 10) }()
-	if _, err = r.server.create(ctx, "watched", r.id+"-during", r.id, nil); err != nil {
+	go func() { lists <- r.readLists(ctx, 10) }()
+	if _, err = r.server.createForCell(ctx, "watched", r.id+"-during", r.id, nil); err != nil {
 		return err
 	}
 	for range watchers {
@@ -131,7 +131,7 @@ func listsAndWatches(ctx context.Context, r *run) error {
 		}
 	}
 	failed := <-lists
-	_, err = r.server.create(ctx, "watched", r.id+"-after", r.id, nil)
+	_, err = r.server.createForCell(ctx, "watched", r.id+"-after", r.id, nil)
 	failed = errors.Join(failed, err)
 	for range watchers {
 		failed = errors.Join(failed, <-ended)
@@ -140,9 +140,9 @@ func listsAndWatches(ctx context.Context, r *run) error {
 }
 
 // initialEvents watches with sendInitialEvents until the bookmark that ends them.
-func initialEvents(ctx context.Context, r *run) error {
-	items, got := max(1, r.bytes()/largeObject), 0
-	path := configMaps("large") + "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&labelSelector=" + url.QueryEscape(fmt.Sprintf("n<%d", items))
+func initialEvents(ctx context.Context, r *cellRun) error {
+	items, got := max(1, r.transferBytes()/largeObject), 0
+	path := configMapsPath("large") + "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&labelSelector=" + url.QueryEscape(fmt.Sprintf("n<%d", items))
 	var failed error
 	err := r.client.watch(ctx, path, func(line []byte) bool {
 		var event struct {
@@ -167,11 +167,14 @@ func initialEvents(ctx context.Context, r *run) error {
 }
 
 // runUpload creates an object as large as the cell's bytes, at most uploadSize.
-func runUpload(ctx context.Context, r *run) error {
-	return r.client.upload(ctx, configMaps("uploads"), configMap(r.id, nil, min(r.bytes(), uploadSize)))
+func runUpload(ctx context.Context, r *cellRun) error {
+	return r.client.create(ctx, configMapsPath("uploads"), configMap(r.id, nil, min(r.transferBytes(), uploadSize)))
 }
 
-func configMaps(namespace string) string { return "/api/v1/namespaces/" + namespace + "/configmaps" }
+// configMapsPath returns the path of the ConfigMaps of a namespace.
+func configMapsPath(namespace string) string {
+	return "/api/v1/namespaces/" + namespace + "/configmaps"
+}
 
 // configMap returns a ConfigMap of about size bytes, as JSON.
 func configMap(name string, labels map[string]string, size int) []byte {

@@ -30,11 +30,11 @@ import (
 
 // mutation is a condition of a file and the value that replaces it.
 type mutation struct {
-	file       string
-	line       int
-	begin, end int
-	becomes    string // "true" or "false"
-	text       string // source text of the condition
+	file        string
+	line        int
+	begin, end  int    // offsets of the condition in the file
+	replacement string // "true" or "false"
+	text        string // source text of the condition
 }
 
 func main() {
@@ -48,7 +48,7 @@ func main() {
 	}
 	survived := 0
 	for _, dir := range flag.Args() {
-		n, err := mutate(dir, *run, strings.Fields(*tests), *files)
+		n, err := mutatePackage(dir, *run, strings.Fields(*tests), *files)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "mutate:", dir+":", err)
 			os.Exit(2)
@@ -60,16 +60,18 @@ func main() {
 	}
 }
 
-func mutate(dir, run string, tests []string, files string) (survived int, err error) {
-	wanted, err := regexp.Compile(files)
+// mutatePackage tests all mutants of the package in dir and prints those that survive. run selects
+// tests, files selects source files, and tests names further packages with tests.
+func mutatePackage(dir, run string, tests []string, files string) (survived int, err error) {
+	selectedFiles, err := regexp.Compile(files)
 	if err != nil {
 		return 0, err
 	}
-	named, err := regexp.Compile(run)
+	selectedTests, err := regexp.Compile(run)
 	if err != nil {
 		return 0, err
 	}
-	sources, found, err := readFolder(dir, wanted)
+	sources, found, err := readFolder(dir, selectedFiles)
 	if err != nil {
 		return 0, err
 	}
@@ -84,18 +86,18 @@ func mutate(dir, run string, tests []string, files string) (survived int, err er
 	}
 	var all []*test
 	for i, pkg := range append([]string{"./" + filepath.ToSlash(filepath.Clean(dir))}, tests...) {
-		more, err := build(filepath.Join(temp, fmt.Sprintf("tests%d", i)), pkg, overlay, named)
+		more, err := buildTests(filepath.Join(temp, fmt.Sprintf("tests%d", i)), pkg, overlay, selectedTests)
 		if err != nil {
 			return 0, err
 		}
 		all = append(all, more...)
 	}
 	for _, t := range all {
-		if err := t.unchanged(filepath.Join(temp, "reached")); err != nil {
+		if err := t.runWithoutMutant(filepath.Join(temp, "reached")); err != nil {
 			return 0, err
 		}
 	}
-	sort.SliceStable(all, func(i, j int) bool { return all[i].took < all[j].took })
+	sort.SliceStable(all, func(i, j int) bool { return all[i].duration < all[j].duration })
 	for id, m := range found {
 		reached, killed := false, false
 		for _, t := range all {
@@ -103,7 +105,7 @@ func mutate(dir, run string, tests []string, files string) (survived int, err er
 				continue
 			}
 			reached = true
-			if killed = t.fails(id); killed {
+			if killed = t.detects(id); killed {
 				break
 			}
 		}
@@ -136,7 +138,7 @@ func readFolder(dir string, wanted *regexp.Regexp) (map[string][]byte, []mutatio
 		if err != nil {
 			return nil, nil, err
 		}
-		more, err := mutations(path, source)
+		more, err := findMutations(path, source)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -148,8 +150,8 @@ func readFolder(dir string, wanted *regexp.Regexp) (map[string][]byte, []mutatio
 	return sources, found, nil
 }
 
-// mutations returns the mutations of a file in source order.
-func mutations(path string, source []byte) ([]mutation, error) {
+// findMutations returns the mutations of a file in source order.
+func findMutations(path string, source []byte) ([]mutation, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, path, source, 0)
 	if err != nil {
@@ -163,20 +165,20 @@ func mutations(path string, source []byte) ([]mutation, error) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.IfStmt:
-			operands(n.Cond, "false", add)
+			addOperands(n.Cond, "false", add)
 		case *ast.SwitchStmt:
 			if n.Tag != nil {
 				return true
 			}
 			for _, c := range n.Body.List {
 				for _, e := range c.(*ast.CaseClause).List {
-					operands(e, "false", add)
+					addOperands(e, "false", add)
 				}
 			}
 		case *ast.ReturnStmt:
 			for _, e := range n.Results {
 				if isCondition(e) {
-					operands(e, "false", add)
+					addOperands(e, "false", add)
 					if b, ok := e.(*ast.BinaryExpr); !ok || b.Op != token.LAND && b.Op != token.LOR {
 						add(e, "true")
 					}
@@ -188,13 +190,14 @@ func mutations(path string, source []byte) ([]mutation, error) {
 	return out, nil
 }
 
-// operands adds the leaves of a condition, and the conjunctions and disjunctions that are operands
-// of the other kind or stand alone. becomes is the value of an operand that stands alone. In a ||
-// b, where each operand becomes false, replacing both would test nothing new.
-func operands(e ast.Expr, becomes string, add func(ast.Expr, string)) {
+// addOperands adds the leaves of a condition, and the conjunctions and disjunctions that are
+// operands of the other kind or stand alone. becomes is the value that replaces an operand that
+// stands alone. In a || b each operand becomes false, so replacing the whole would test nothing
+// new.
+func addOperands(e ast.Expr, becomes string, add func(ast.Expr, string)) {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
-		operands(e.X, becomes, add)
+		addOperands(e.X, becomes, add)
 		return
 	case *ast.BinaryExpr:
 		switch e.Op {
@@ -202,15 +205,15 @@ func operands(e ast.Expr, becomes string, add func(ast.Expr, string)) {
 			if becomes == "false" {
 				add(e, becomes)
 			}
-			operands(e.X, "true", add)
-			operands(e.Y, "true", add)
+			addOperands(e.X, "true", add)
+			addOperands(e.Y, "true", add)
 			return
 		case token.LOR:
 			if becomes == "true" {
 				add(e, becomes)
 			}
-			operands(e.X, "false", add)
-			operands(e.Y, "false", add)
+			addOperands(e.X, "false", add)
+			addOperands(e.Y, "false", add)
 			return
 		}
 	}

@@ -18,12 +18,12 @@ import (
 
 // The environment of a test with mutants.
 const (
-	isOn      = "MUTATE_ON"      // the number of the mutant that is on
-	reachedIn = "MUTATE_REACHED" // file for the numbers of the reached mutants
+	activeEnv  = "MUTATE_ON"      // number of the active mutant
+	reachedEnv = "MUTATE_REACHED" // file for the numbers of the reached mutants
 )
 
-// switchboard is the file that is added to a mutated package; PACKAGE is its name.
-const switchboard = `package PACKAGE
+// switchSource is the file that is added to a mutated package; PACKAGE is its name.
+const switchSource = `package PACKAGE
 
 import (
 	"os"
@@ -31,9 +31,9 @@ import (
 	"sync"
 )
 
-var mutateOn = os.Getenv("` + isOn + `")
+var mutateOn = os.Getenv("` + activeEnv + `")
 
-var mutateReached = os.Getenv("` + reachedIn + `")
+var mutateReached = os.Getenv("` + reachedEnv + `")
 
 var mutateSeen sync.Map
 
@@ -57,7 +57,7 @@ func mutateIf[B ~bool](id int, is, becomes B) B {
 // returns its path.
 func writeOverlay(temp, dir string, sources map[string][]byte, found []mutation) (string, error) {
 	replace := map[string]string{}
-	show := func(path, content string) error {
+	overlay := func(path, content string) error {
 		path, err := filepath.Abs(path)
 		if err != nil {
 			return err
@@ -73,25 +73,25 @@ func writeOverlay(temp, dir string, sources map[string][]byte, found []mutation)
 			return "", err
 		}
 		name = file.Name.Name
-		if err := show(path, withMutants(path, source, found)); err != nil {
+		if err := overlay(path, insertMutants(path, source, found)); err != nil {
 			return "", err
 		}
 	}
-	if err := show(filepath.Join(dir, "zz_mutate.go"), strings.ReplaceAll(switchboard, "PACKAGE", name)); err != nil {
+	if err := overlay(filepath.Join(dir, "zz_mutate.go"), strings.ReplaceAll(switchSource, "PACKAGE", name)); err != nil {
 		return "", err
 	}
 	raw, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
-	overlay := filepath.Join(temp, "overlay.json")
-	return overlay, os.WriteFile(overlay, raw, 0o600)
+	file := filepath.Join(temp, "overlay.json")
+	return file, os.WriteFile(file, raw, 0o600)
 }
 
-// withMutants returns a source in which each condition can be switched. Mutations can be nested, so
-// each adds text before and after. Of two mutations that begin at the same place, the longer one is
-// outside.
-func withMutants(path string, source []byte, found []mutation) string {
+// insertMutants returns a source in which each condition can be switched. Mutations can be nested,
+// so each adds text before and after. Of two mutations that begin at the same place, the longer one
+// is outside.
+func insertMutants(path string, source []byte, found []mutation) string {
 	type insertion struct {
 		at, order int
 		text      string
@@ -105,7 +105,7 @@ func withMutants(path string, source []byte, found []mutation) string {
 		// The first of two mutations of the same condition is inside.
 		all = append(all,
 			insertion{m.begin, (1<<30 - size*1000) - id%1000, fmt.Sprintf("mutateIf(%d, ", id)},
-			insertion{m.end, -(1 << 30) + size*1000 + id%1000, fmt.Sprintf(", %s)", m.becomes)})
+			insertion{m.end, -(1 << 30) + size*1000 + id%1000, fmt.Sprintf(", %s)", m.replacement)})
 	}
 	sort.Slice(all, func(i, j int) bool {
 		if all[i].at != all[j].at {
@@ -127,12 +127,12 @@ func withMutants(path string, source []byte, found []mutation) string {
 // test is a test of a built package.
 type test struct {
 	binary, dir, name string
-	reaches           map[int]bool
-	took              time.Duration // without an active mutant
+	reaches           map[int]bool  // numbers of the mutants that it reaches
+	duration          time.Duration // without an active mutant
 }
 
-// build builds the tests of a package into a file and lists them.
-func build(binary, pkg, overlay string, named *regexp.Regexp) ([]*test, error) {
+// buildTests builds the tests of a package into a file and lists them.
+func buildTests(binary, pkg, overlay string, named *regexp.Regexp) ([]*test, error) {
 	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+overlay, "-o", binary, pkg).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
@@ -156,17 +156,17 @@ func build(binary, pkg, overlay string, named *regexp.Regexp) ([]*test, error) {
 	return all, nil
 }
 
-// unchanged runs a test without an active mutant and records the mutants that it reaches.
-func (t *test) unchanged(reached string) error {
+// runWithoutMutant runs a test without an active mutant and records the mutants that it reaches.
+func (t *test) runWithoutMutant(reached string) error {
 	if err := os.WriteFile(reached, nil, 0o600); err != nil {
 		return err
 	}
 	start := time.Now()
-	out, err := t.command(10*time.Minute, reachedIn+"="+reached).CombinedOutput()
+	out, err := t.command(10*time.Minute, reachedEnv+"="+reached).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s without a mutant: %w: %s", t.name, err, out)
 	}
-	t.took, t.reaches = time.Since(start), map[int]bool{}
+	t.duration, t.reaches = time.Since(start), map[int]bool{}
 	raw, err := os.ReadFile(reached)
 	if err != nil {
 		return err
@@ -181,11 +181,12 @@ func (t *test) unchanged(reached string) error {
 	return nil
 }
 
-// fails reports whether the test detects a mutant. A test that hangs detects it, too.
-func (t *test) fails(id int) bool {
-	return t.command(20*time.Second+5*t.took, isOn+"="+strconv.Itoa(id)).Run() != nil
+// detects reports whether the test detects a mutant. A test that hangs detects it, too.
+func (t *test) detects(id int) bool {
+	return t.command(20*time.Second+5*t.duration, activeEnv+"="+strconv.Itoa(id)).Run() != nil
 }
 
+// command returns the command that runs the test with an environment variable.
 func (t *test) command(limit time.Duration, env string) *exec.Cmd {
 	c := exec.Command(t.binary, "-test.run=^"+t.name+"$", "-test.failfast", "-test.timeout="+limit.String())
 	c.Dir, c.Env = t.dir, append(os.Environ(), env)
