@@ -12,9 +12,9 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestDocumentsEqualKubernetesDocuments compares each document of a server with all versions and
+// TestDocumentsAreThoseOfKubernetes compares each document of a server with all versions and
 // media types with the document of Kubernetes 1.33.
-func TestDocumentsEqualKubernetesDocuments(t *testing.T) {
+func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("downloads a module")
 	}
