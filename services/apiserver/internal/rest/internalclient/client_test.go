@@ -15,11 +15,11 @@ import (
 // script is a Doer with prepared results. It repeats the last result of a verb, and records calls.
 type script struct {
 	answers map[internalclient.Verb][]error
-	asked   []internalclient.Verb
+	verbs   []internalclient.Verb
 }
 
 func (s *script) Do(_ context.Context, c internalclient.Call, _ any) error {
-	s.asked = append(s.asked, c.Verb)
+	s.verbs = append(s.verbs, c.Verb)
 	all := s.answers[c.Verb]
 	if len(all) == 0 {
 		return nil
@@ -54,68 +54,68 @@ func TestConflictsAreRetried(t *testing.T) {
 	}
 	type answers = map[internalclient.Verb][]error
 	for name, c := range map[string]struct {
-		do      func(context.Context, *internalclient.Client) error
-		answers answers
-		asked   []internalclient.Verb
-		err     error
+		do        func(context.Context, *internalclient.Client) error
+		answers   answers
+		wantVerbs []internalclient.Verb
+		err       error
 	}{
-		"replaced":                 {do: put, asked: []internalclient.Verb{get, update}},
-		"change reports no update": {do: same, asked: []internalclient.Verb{get}},
-		"unreadable":               {do: put, answers: answers{get: {odd}}, asked: []internalclient.Verb{get}, err: odd},
-		"created":                  {do: put, answers: answers{get: {none}}, asked: []internalclient.Verb{get, create}},
+		"replaced":                 {do: put, wantVerbs: []internalclient.Verb{get, update}},
+		"change reports no update": {do: same, wantVerbs: []internalclient.Verb{get}},
+		"unreadable":               {do: put, answers: answers{get: {odd}}, wantVerbs: []internalclient.Verb{get}, err: odd},
+		"created":                  {do: put, answers: answers{get: {none}}, wantVerbs: []internalclient.Verb{get, create}},
 		"created by another": {
-			do:      put,
-			answers: answers{get: {none, nil}, create: {alreadyExists}},
-			asked:   []internalclient.Verb{get, create, get, update},
+			do:        put,
+			answers:   answers{get: {none, nil}, create: {alreadyExists}},
+			wantVerbs: []internalclient.Verb{get, create, get, update},
 		},
 		"replaced by another": {
-			do:      put,
-			answers: answers{update: {conflict, nil}},
-			asked:   []internalclient.Verb{get, update, get, update},
+			do:        put,
+			answers:   answers{update: {conflict, nil}},
+			wantVerbs: []internalclient.Verb{get, update, get, update},
 		},
 		"rejected": {
-			do:      put,
-			answers: answers{update: {odd}},
-			asked:   []internalclient.Verb{get, update},
-			err:     odd,
+			do:        put,
+			answers:   answers{update: {odd}},
+			wantVerbs: []internalclient.Verb{get, update},
+			err:       odd,
 		},
-		"ensured":                         {do: ensure, asked: []internalclient.Verb{get}},
-		"ensure creates a missing object": {do: ensure, answers: answers{get: {none}}, asked: []internalclient.Verb{get, create}},
+		"ensured":                         {do: ensure, wantVerbs: []internalclient.Verb{get}},
+		"ensure creates a missing object": {do: ensure, answers: answers{get: {none}}, wantVerbs: []internalclient.Verb{get, create}},
 		"ensure finds that another client created it": {
-			do:      ensure,
-			answers: answers{get: {none}, create: {alreadyExists}},
-			asked:   []internalclient.Verb{get, create},
+			do:        ensure,
+			answers:   answers{get: {none}, create: {alreadyExists}},
+			wantVerbs: []internalclient.Verb{get, create},
 		},
 		"ensure fails": {
-			do:      ensure,
-			answers: answers{get: {none}, create: {odd}},
-			asked:   []internalclient.Verb{get, create},
-			err:     odd,
+			do:        ensure,
+			answers:   answers{get: {none}, create: {odd}},
+			wantVerbs: []internalclient.Verb{get, create},
+			err:       odd,
 		},
-		"labelled":                  {do: label, asked: []internalclient.Verb{get, update}},
-		"labelled already":          {do: labelled, asked: []internalclient.Verb{get}},
-		"label of a missing secret": {do: label, answers: answers{get: {none}}, asked: []internalclient.Verb{get}, err: none},
+		"labelled":                  {do: label, wantVerbs: []internalclient.Verb{get, update}},
+		"labelled already":          {do: labelled, wantVerbs: []internalclient.Verb{get}},
+		"label of a missing secret": {do: label, answers: answers{get: {none}}, wantVerbs: []internalclient.Verb{get}, err: none},
 		"changed by another": {
-			do:      label,
-			answers: answers{update: {conflict, nil}},
-			asked:   []internalclient.Verb{get, update, get, update},
+			do:        label,
+			answers:   answers{update: {conflict, nil}},
+			wantVerbs: []internalclient.Verb{get, update, get, update},
 		},
 		"label fails": {
-			do:      label,
-			answers: answers{update: {odd}},
-			asked:   []internalclient.Verb{get, update},
-			err:     odd,
+			do:        label,
+			answers:   answers{update: {odd}},
+			wantVerbs: []internalclient.Verb{get, update},
+			err:       odd,
 		},
 	} {
 		s := &script{answers: c.answers}
-		if err := c.do(t.Context(), &internalclient.Client{Doer: s}); !errors.Is(err, c.err) || !slices.Equal(s.asked, c.asked) {
-			t.Errorf("%s: got %v, calls %v; want %v, %v", name, err, s.asked, c.err, c.asked)
+		if err := c.do(t.Context(), &internalclient.Client{Doer: s}); !errors.Is(err, c.err) || !slices.Equal(s.verbs, c.wantVerbs) {
+			t.Errorf("%s: got %v, calls %v; want %v, %v", name, err, s.verbs, c.err, c.wantVerbs)
 		}
 	}
 	for name, do := range map[string]func(context.Context, *internalclient.Client) error{"put": put, "label": label} {
 		s := &script{answers: answers{update: {conflict}}}
-		if err := do(t.Context(), &internalclient.Client{Doer: s}); err == nil || len(s.asked) != 10 {
-			t.Errorf("%s: got error %v after calls %s, want an error after 10", name, err, s.asked)
+		if err := do(t.Context(), &internalclient.Client{Doer: s}); err == nil || len(s.verbs) != 10 {
+			t.Errorf("%s: got error %v after calls %s, want an error after 10", name, err, s.verbs)
 		}
 	}
 }

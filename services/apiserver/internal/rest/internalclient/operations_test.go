@@ -41,8 +41,8 @@ type store struct {
 	more      []storage.KeyValue // after it
 	confirmed error
 	written   error
-	// asked lists the writes, last is the value of the last one.
-	asked []string
+	// calls lists the writes, last is the value of the last one.
+	calls []string
 	last  []byte
 }
 
@@ -72,7 +72,7 @@ func (s *store) Get(_ context.Context, key string, _ int64) (storage.KeyValue, i
 const next = 6
 
 func (s *store) recordWrite(what, key string, value []byte) (int64, error) {
-	s.asked = append(s.asked, what+" "+key[strings.LastIndex(key, "/")+1:])
+	s.calls = append(s.calls, what+" "+key[strings.LastIndex(key, "/")+1:])
 	s.last = value
 	return next, s.written
 }
@@ -297,36 +297,36 @@ func TestAllVerbsReturnResults(t *testing.T) {
 	other := types.UID("other")
 	var out corev1.ConfigMap
 	for name, c := range map[string]struct {
-		do          func() error
-		asked, said string
-		is          func(error) bool
+		do                   func() error
+		wantCalls, wantValue string
+		is                   func(error) bool
 	}{
 		"create": {
-			do:    func() error { return client.Create(ctx, configs, sent("n", "created")) },
-			asked: "create n",
-			said:  "created",
-			is:    isNil,
+			do:        func() error { return client.Create(ctx, configs, sent("n", "created")) },
+			wantCalls: "create n",
+			wantValue: "created",
+			is:        isNil,
 		},
 		"update": {
-			do:    func() error { return client.Update(ctx, m, sent("m", "updated"), nil) },
-			asked: "update m",
-			said:  "updated",
-			is:    isNil,
+			do:        func() error { return client.Update(ctx, m, sent("m", "updated"), nil) },
+			wantCalls: "update m",
+			wantValue: "updated",
+			is:        isNil,
 		},
 		"update returns the new object": {
-			do:    func() error { return client.Update(ctx, m, sent("m", "seen"), &out) },
-			asked: "update m",
-			said:  "seen",
-			is:    isNil,
+			do:        func() error { return client.Update(ctx, m, sent("m", "seen"), &out) },
+			wantCalls: "update m",
+			wantValue: "seen",
+			is:        isNil,
 		},
 		"patch": {
-			do:    func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"said": "patched"}}) },
-			asked: "update m",
-			said:  "patched",
-			is:    isNil,
+			do:        func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"said": "patched"}}) },
+			wantCalls: "update m",
+			wantValue: "patched",
+			is:        isNil,
 		},
-		"apply":  {do: func() error { return client.Apply(ctx, m, applied) }, asked: "update m", said: "applied", is: isNil},
-		"delete": {do: func() error { return client.Delete(ctx, m, nil) }, asked: "delete m", is: isNil},
+		"apply":  {do: func() error { return client.Apply(ctx, m, applied) }, wantCalls: "update m", wantValue: "applied", is: isNil},
+		"delete": {do: func() error { return client.Delete(ctx, m, nil) }, wantCalls: "delete m", is: isNil},
 		"delete with the uid of another object": {
 			do: func() error {
 				return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
@@ -337,10 +337,10 @@ func TestAllVerbsReturnResults(t *testing.T) {
 		"patch that is no object":       {do: func() error { return client.Patch(ctx, m, "text") }, is: isError},
 		"another kind":                  {do: func() error { return client.Create(ctx, configs, newSecret()) }, is: isError},
 	} {
-		s.asked = nil
+		s.calls = nil
 		s.last = nil
-		if err := c.do(); !c.is(err) || strings.Join(s.asked, ", ") != c.asked || !strings.Contains(string(s.last), c.said) {
-			t.Errorf("%s: got error %v, calls %q, value %q, want calls %q, value with %q", name, err, s.asked, s.last, c.asked, c.said)
+		if err := c.do(); !c.is(err) || strings.Join(s.calls, ", ") != c.wantCalls || !strings.Contains(string(s.last), c.wantValue) {
+			t.Errorf("%s: got error %v, calls %q, value %q, want calls %q, value with %q", name, err, s.calls, s.last, c.wantCalls, c.wantValue)
 		}
 	}
 	if out.Data["said"] != "seen" || out.ResourceVersion != "6" {

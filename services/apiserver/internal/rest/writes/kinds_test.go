@@ -115,10 +115,10 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 // it is removed (second swap).
 func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 	type step struct {
-		after       time.Duration // since the previous step
-		asked       *int64
-		grace, ends int64 // in seconds; ends since the first step, grace -1 if the pod was removed
-		swaps       int
+		after          time.Duration // since the previous step
+		requestedGrace *int64
+		grace, ends    int64 // in seconds; ends since the first step, grace -1 if the pod was removed
+		swaps          int
 	}
 	in := func(n int64) *int64 { return &n }
 	start := now.Truncate(time.Second)
@@ -129,17 +129,17 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 	}{
 		"running": {steps: []step{
 			{after: 0, grace: 20, ends: 20, swaps: 1},
-			{after: 0, asked: in(50), grace: 20, ends: 20, swaps: 0},
-			{after: 0, asked: in(5), grace: 5, ends: 5, swaps: 1},
+			{after: 0, requestedGrace: in(50), grace: 20, ends: 20, swaps: 0},
+			{after: 0, requestedGrace: in(5), grace: 5, ends: 5, swaps: 1},
 			{after: 0, grace: 5, ends: 5, swaps: 0},
-			{after: 0, asked: in(0), grace: -1, ends: 0, swaps: 2},
+			{after: 0, requestedGrace: in(0), grace: -1, ends: 0, swaps: 2},
 		}},
 		"shortened to less than has passed": {
-			steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 4 * time.Second, asked: in(2), grace: 1, ends: 4, swaps: 1}, {after: 0, asked: in(1), grace: 1, ends: 4, swaps: 0}, {after: 0, asked: in(0), grace: -1, ends: 0, swaps: 2}}},
-		"shortened by a negative period": {steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 0, asked: in(-5), grace: 1, ends: 1, swaps: 1}}},
+			steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 4 * time.Second, requestedGrace: in(2), grace: 1, ends: 4, swaps: 1}, {after: 0, requestedGrace: in(1), grace: 1, ends: 4, swaps: 0}, {after: 0, requestedGrace: in(0), grace: -1, ends: 0, swaps: 2}}},
+		"shortened by a negative period": {steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 0, requestedGrace: in(-5), grace: 1, ends: 1, swaps: 1}}},
 		"without a node":                 {change: func(p *corev1.Pod) { p.Spec.NodeName = "" }, steps: []step{{after: 0, grace: -1, ends: 0, swaps: 2}}},
 		"finished": {change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
-			steps: []step{{after: 0, asked: in(7), grace: -1, ends: 0, swaps: 2}}},
+			steps: []step{{after: 0, requestedGrace: in(7), grace: -1, ends: 0, swaps: 2}}},
 		"already marked with period 0": {change: func(p *corev1.Pod) {
 			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			p.DeletionGracePeriodSeconds = in(0)
@@ -150,7 +150,7 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 			p.DeletionGracePeriodSeconds = in(20)
 		}, steps: []step{{after: 0, grace: 20, ends: 20, swaps: 0}}},
 		"held by a finalizer": {change: func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} },
-			steps: []step{{after: 0, asked: in(0), grace: 0, ends: 0, swaps: 1}, {after: 0, asked: in(0), grace: 0, ends: 0, swaps: 0}}},
+			steps: []step{{after: 0, requestedGrace: in(0), grace: 0, ends: 0, swaps: 1}, {after: 0, requestedGrace: in(0), grace: 0, ends: 0, swaps: 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := b.fixture(t)
@@ -169,7 +169,7 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 			for i, step := range tc.steps {
 				at = at.Add(step.after)
 				r := w.newRequest("pods", "p")
-				r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.asked}
+				r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.requestedGrace}
 				w.store.swaps = 0
 				res, err := w.writer.Delete(context.Background(), r)
 				if err != nil {

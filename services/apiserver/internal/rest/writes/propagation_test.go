@@ -93,26 +93,26 @@ func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
 	for _, c := range []struct {
 		name, resource string
 		object         registry.Object
-		asked          *int64
+		requestedGrace *int64
 		collection     bool
 		grace          *int64
 		uid            *types.UID
 	}{
 		{name: "scheduled pod", resource: "pods", object: pod("node"), grace: ptr.To(int64(20))},
-		{name: "scheduled pod, shorter", resource: "pods", object: pod("node"), asked: ptr.To(int64(5)), grace: ptr.To(int64(5))},
-		{name: "pod that is not scheduled", resource: "pods", object: pod(""), asked: ptr.To(int64(5)), grace: ptr.To(int64(0))},
+		{name: "scheduled pod, shorter", resource: "pods", object: pod("node"), requestedGrace: ptr.To(int64(5)), grace: ptr.To(int64(5))},
+		{name: "pod that is not scheduled", resource: "pods", object: pod(""), requestedGrace: ptr.To(int64(5)), grace: ptr.To(int64(0))},
 		{name: "pod of a collection", resource: "pods", object: pod("node"), collection: true},
 		{name: "config map", resource: "configmaps", object: &corev1.ConfigMap{ObjectMeta: meta}},
-		{name: "negative period", resource: "configmaps", object: &corev1.ConfigMap{ObjectMeta: meta}, asked: ptr.To(int64(-5)), grace: ptr.To(int64(1))},
+		{name: "negative period", resource: "configmaps", object: &corev1.ConfigMap{ObjectMeta: meta}, requestedGrace: ptr.To(int64(-5)), grace: ptr.To(int64(1))},
 		{name: "namespace", resource: "namespaces", object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, uid: ptr.To(types.UID("u"))},
-		{name: "namespace, negative period", resource: "namespaces", object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, asked: ptr.To(int64(-1)), grace: ptr.To(int64(-1)), uid: ptr.To(types.UID("u"))},
+		{name: "namespace, negative period", resource: "namespaces", object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, requestedGrace: ptr.To(int64(-1)), grace: ptr.To(int64(-1)), uid: ptr.To(types.UID("u"))},
 	} {
 		w := b.fixture(t)
 		w.storeDirectly(w.kind(c.resource), c.object)
 		w.syncCache()
 		r := w.newRequest(c.resource, "n")
 		r.Namespace, r.Collection = c.object.GetNamespace(), c.collection
-		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: c.asked}
+		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: c.requestedGrace}
 		if _, err := w.writer.Delete(t.Context(), r); err != nil || len(w.requests) == 0 {
 			t.Fatalf("%s: got error %v, %d admission requests, want none and at least one", c.name, err, len(w.requests))
 		}
