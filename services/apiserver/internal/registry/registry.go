@@ -120,6 +120,8 @@ type Create struct {
 	// DisabledReason, if set, is the reason why objects can no longer be created, except by an
 	// apply.
 	DisabledReason string
+	// PrefixIsName means that metadata.generateName becomes the name without a suffix.
+	PrefixIsName bool
 	// NamedCreate means that a POST to the path of an object creates it.
 	NamedCreate bool
 	// Prepare resets fields that a client must not set, in addition to the status, which is reset

@@ -4,6 +4,8 @@
 package declare
 
 import (
+	"reflect"
+
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -86,6 +88,16 @@ func SpecAccessors[T registry.Object, S any](specOf func(T) *S) registry.SpecSta
 			return !semantic.Equal(specOf(obj.(T)), specOf(old.(T)))
 		},
 	}
+}
+
+// ExactSpecAccessors is SpecAccessors for kinds that count a change between an absent and an empty
+// list as a change of the spec, as Kubernetes does for a few kinds.
+func ExactSpecAccessors[T registry.Object, S any](specOf func(T) *S) registry.SpecStatusAccessors {
+	p := SpecAccessors(specOf)
+	p.SpecChanged = func(obj, old registry.Object) bool {
+		return !reflect.DeepEqual(specOf(obj.(T)), specOf(old.(T)))
+	}
+	return p
 }
 
 // AdditionalVersion changes k to be served in another version that has the same fields. Objects are

@@ -65,6 +65,11 @@ func (f Field) checkSinglePerFamily(name string, value any, values []string, isD
 
 // CheckDualStackIPs requires at most one address of each family.
 func (f Field) CheckDualStackIPs(name string, value any, ips []string) {
+	if len(ips) > 1 {
+		if _, err := netutils.IsDualStackIPStrings(ips); err != nil {
+			f.Add(field.InternalError(f.childPath(name), fmt.Errorf("failed to check for dual stack with error:%w", err)))
+		}
+	}
 	f.checkSinglePerFamily(name, value, ips, netutils.IsDualStackIPStrings, "may specify no more than one IP for each IP family")
 }
 

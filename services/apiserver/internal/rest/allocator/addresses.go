@@ -183,6 +183,9 @@ func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr net
 		}
 		rng, err = a.rangeOfAddress(addr)
 	}
+	if errors.Is(err, errOtherNetwork) && dryRun {
+		err = a.dryRunError(addr)
+	}
 	if err != nil {
 		return err
 	}
@@ -195,6 +198,19 @@ func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr net
 		a.metrics.observeAddress(rng.prefix, staticScope, err, time.Since(start))
 	}
 	return err
+}
+
+// dryRunError returns the error of a dry run for an address outside of all ranges. As in Kubernetes,
+// it names the first range.
+func (a *Allocator) dryRunError(addr netip.Addr) error {
+	ranges, err := a.allocatableRanges(familyOf(addr))
+	if err != nil {
+		return err
+	}
+	if len(ranges) == 0 {
+		return errOtherNetwork
+	}
+	return errOutOfRange(addr, ranges[0].prefix)
 }
 
 // rangeOfAddress returns the range from which an address is allocated. It returns errOtherNetwork

@@ -83,7 +83,7 @@ func parseListOptions(op *requestinfo.Info, watch, watchList bool) (*listOptions
 }
 
 // resolveAll converts the field selector to the labels of the kind and parses the version. noCache
-// is Config.NoCache.
+// is the result of readsStore.
 func (o *listOptions) resolveAll(c *codec.KindCodec, noCache bool) error {
 	if err := o.resolveFields(c); err != nil {
 		return err
@@ -101,7 +101,11 @@ func (o *listOptions) resolveFields(c *codec.KindCodec) error {
 	return nil
 }
 
-// resolveVersion parses the version. noCache is Config.NoCache.
+// readsStore reports whether lists with resourceVersion=0 return the most recent objects in pages.
+// Kubernetes does not cache events.
+func (a *API) readsStore(c *Call) bool { return a.NoCache || c.Kind.Stored.HasTTL }
+
+// resolveVersion parses the version. noCache is the result of readsStore.
 func (o *listOptions) resolveVersion(noCache bool) (err error) {
 	o.revision, err = parseRevision(o.ResourceVersion)
 	if err != nil && !o.Watch {

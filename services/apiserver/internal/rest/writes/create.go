@@ -57,7 +57,11 @@ func (w *Writer) createObject(ctx context.Context, r *Request, obj registry.Obje
 		candidate := obj
 		if generated {
 			candidate = obj.DeepCopyObject().(registry.Object)
-			candidate.SetName(meta.GenerateName(obj.GetGenerateName()))
+			if r.Resource.Create.PrefixIsName {
+				candidate.SetName(obj.GetGenerateName())
+			} else {
+				candidate.SetName(meta.GenerateName(obj.GetGenerateName()))
+			}
 		}
 		attrs.Object = candidate
 		attrs.Name = requestedName

@@ -17,7 +17,7 @@ func mutatingWebhookConfigurations(compile compiler) *registry.Kind {
 		},
 		New:     declare.New[admissionv1.MutatingWebhookConfiguration],
 		NewList: declare.New[admissionv1.MutatingWebhookConfigurationList],
-		Parts:   declare.SpecAccessors(func(m *admissionv1.MutatingWebhookConfiguration) *[]admissionv1.MutatingWebhook { return &m.Webhooks }),
+		Parts:   declare.ExactSpecAccessors(func(m *admissionv1.MutatingWebhookConfiguration) *[]admissionv1.MutatingWebhook { return &m.Webhooks }),
 		Stored:  registry.StorageForm{Prefix: "mutatingwebhookconfigurations"},
 		Default: declare.Adapt(defaultMutatingWebhooks),
 		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, c *admissionv1.MutatingWebhookConfiguration) {

@@ -17,7 +17,7 @@ func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 		},
 		New:     declare.New[admissionv1.ValidatingWebhookConfiguration],
 		NewList: declare.New[admissionv1.ValidatingWebhookConfigurationList],
-		Parts: declare.SpecAccessors(func(v *admissionv1.ValidatingWebhookConfiguration) *[]admissionv1.ValidatingWebhook {
+		Parts: declare.ExactSpecAccessors(func(v *admissionv1.ValidatingWebhookConfiguration) *[]admissionv1.ValidatingWebhook {
 			return &v.Webhooks
 		}),
 		Stored:  registry.StorageForm{Prefix: "validatingwebhookconfigurations"},

@@ -23,9 +23,12 @@ func ipAddresses() *registry.Kind {
 		New:     declare.New[networkingv1.IPAddress],
 		NewList: declare.New[networkingv1.IPAddressList],
 		Stored:  betaStorageForm("ipaddresses"),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, a *networkingv1.IPAddress) {
-			validateParent(fld.Child("spec"), a.Spec.ParentRef)
-		})},
+		Create: registry.Create{
+			PrefixIsName: true,
+			Validate: declare.AdaptValidation(func(fld validate.Field, a *networkingv1.IPAddress) {
+				validateParent(fld.Child("spec"), a.Spec.ParentRef)
+			}),
+		},
 		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, a, old *networkingv1.IPAddress) {
 			fld.Child("spec").CheckImmutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
 		})},

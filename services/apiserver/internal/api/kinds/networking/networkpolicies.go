@@ -19,7 +19,7 @@ func networkPolicies() *registry.Kind {
 		},
 		New:     declare.New[networkingv1.NetworkPolicy],
 		NewList: declare.New[networkingv1.NetworkPolicyList],
-		Parts:   declare.SpecAccessors(func(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &n.Spec }),
+		Parts:   declare.ExactSpecAccessors(func(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &n.Spec }),
 		Stored:  registry.StorageForm{Prefix: "networkpolicies"},
 		Default: declare.Adapt(defaultNetworkPolicy),
 		Create: registry.Create{

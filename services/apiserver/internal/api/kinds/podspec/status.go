@@ -13,10 +13,10 @@ import (
 func (r *Rules) ValidateStatus(fld validate.Field, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
 	c.validateAnnotationChanges(fld, p, old)
-	validateConditions(fld, p.Status.Conditions)
 	s := &p.Status
 	was := &old.Status
 	path := fld.Child("status")
+	validateConditions(path, s.Conditions)
 	path.ForbidSet("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
 	if s.NominatedNodeName != was.NominatedNodeName {
 		path.CheckOptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)
@@ -45,9 +45,10 @@ func (r *Rules) ValidateStatus(fld validate.Field, p, old *corev1.Pod) {
 	})
 }
 
-// validateConditions reports error paths below metadata, as in Kubernetes.
+// validateConditions requires a qualified name as the type of a condition that Kubernetes does not
+// define.
 func validateConditions(fld validate.Field, conditions []corev1.PodCondition) {
-	validate.Each(fld.Child("metadata"), "conditions", conditions, func(fld validate.Field, c *corev1.PodCondition) {
+	validate.Each(fld, "conditions", conditions, func(fld validate.Field, c *corev1.PodCondition) {
 		switch c.Type {
 		case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized:
 		default:

@@ -273,6 +273,9 @@ func (i *Issuer) bindingFor(
 	if gvk.Group != "" {
 		return b, unboundableError(gvk)
 	}
+	if bindable := gvk.Kind == "Pod" || gvk.Kind == "Secret" || gvk.Kind == "Node"; bindable && ref.Name == "" {
+		return b, apierrors.NewBadRequest("Name parameter required.")
+	}
 	var bound *satoken.Ref
 	switch gvk.Kind {
 	case "Pod":
