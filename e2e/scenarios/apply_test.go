@@ -33,14 +33,14 @@ func TestWrites(t *testing.T) {
 	server := harness.StartServer(t)
 	cli := harness.NewCLI(t, server)
 	for name, test := range map[string]func(*testing.T, *harness.CLI){
-		"migration":  kubectlMigration,
-		"conflicts":  kubectlConflicts,
-		"edit":       kubectlEdit,
-		"patch":      kubectlPatch,
-		"validate":   kubectlValidate,
-		"dry-run":    kubectlDryRuns,
-		"scaled":     kubectlScaled,
-		"diff-apply": kubectlDiff,
+		"migration":  checkMigrationToServerSideApply,
+		"conflicts":  checkApplyConflicts,
+		"edit":       checkEdit,
+		"patch":      checkPatches,
+		"validate":   checkValidation,
+		"dry-run":    checkDryRuns,
+		"scaled":     checkApplyOfScaledDeployment,
+		"diff-apply": checkDiff,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -51,12 +51,12 @@ func TestWrites(t *testing.T) {
 	t.Run("typed", func(t *testing.T) {
 		t.Parallel()
 		cli.Run(t, "create", "namespace", "typed")
-		typedApply(t, server.Client())
+		checkTypedApply(t, server.Client())
 	})
 }
 
-// web returns a Deployment manifest.
-func web(image, replicas string) string {
+// webDeployment returns a Deployment manifest.
+func webDeployment(image, replicas string) string {
 	return fmt.Sprintf(`apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, labels: {app: web}}
@@ -71,91 +71,96 @@ spec:
 `, replicas, image)
 }
 
-// managers returns the field managers of an object in the order of its managedFields.
-func managers(t *testing.T, cli *harness.CLI, object string) string {
+// fieldManagers returns the field managers of an object in the order of its managedFields.
+func fieldManagers(t *testing.T, cli *harness.CLI, object string) string {
 	t.Helper()
 	return cli.Run(t, "get", object, "--show-managed-fields", "-o", `jsonpath={range .metadata.managedFields[*]}{.manager}:{.operation}{":"}{.subresource} {end}`)
 }
 
-// kubectlMigration migrates an object from client-side to server-side apply without a conflict, and
-// back.
-func kubectlMigration(t *testing.T, cli *harness.CLI) {
-	cli.RunWith(t, web("web:1", "2"), "apply", "-f", "-")
-	contains(t, "before", managers(t, cli, "deployment/web"), "kubectl-client-side-apply:Update:")
-	cli.RunWith(t, web("web:2", "2"), "apply", "--server-side", "-f", "-")
-	if got := managers(t, cli, "deployment/web"); !strings.Contains(got, "kubectl:Apply: ") || strings.Contains(got, "Update") {
-		t.Errorf("managers after the migration: got %q", got)
+// checkMigrationToServerSideApply migrates an object from client-side to server-side apply without
+// a conflict, and back.
+func checkMigrationToServerSideApply(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, webDeployment("web:1", "2"), "apply", "-f", "-")
+	expectParts(t, "before", fieldManagers(t, cli, "deployment/web"), "kubectl-client-side-apply:Update:")
+	cli.RunWith(t, webDeployment("web:2", "2"), "apply", "--server-side", "-f", "-")
+	if got := fieldManagers(t, cli, "deployment/web"); !strings.Contains(got, "kubectl:Apply: ") || strings.Contains(got, "Update") {
+		t.Errorf("managers after the migration: got %q, want kubectl:Apply and no Update", got)
 	}
 	// A removed field has no other owner and is deleted.
-	without := strings.Replace(web("web:2", "2"), `, env: [{name: A, value: "1"}]`, "", 1)
+	without := strings.Replace(webDeployment("web:2", "2"), `, env: [{name: A, value: "1"}]`, "", 1)
 	cli.RunWith(t, without, "apply", "--server-side", "-f", "-")
 	if got := cli.Run(t, "get", "deployment/web", "-o", "jsonpath={..env}"); got != "" {
 		t.Errorf("env: got %s, want none", got)
 	}
 	// The annotation is updated, so that the migration back works.
-	contains(t, "the annotation", cli.Run(t, "apply", "view-last-applied", "deployment/web"), "web:2")
-	cli.RunWith(t, web("web:3", "3"), "apply", "-f", "-")
+	expectParts(t, "the annotation", cli.Run(t, "apply", "view-last-applied", "deployment/web"), "web:2")
+	cli.RunWith(t, webDeployment("web:3", "3"), "apply", "-f", "-")
 	if got := cli.Run(t, "get", "deployment/web", "-o", "jsonpath={..image} {.spec.replicas}"); got != "web:3 3" {
 		t.Errorf("client-side apply again: got %q, want \"web:3 3\"", got)
 	}
 }
 
-func kubectlConflicts(t *testing.T, cli *harness.CLI) {
-	cli.RunWith(t, web("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-")
-	r := cli.Execute(t, web("web:2", "3"), "apply", "--server-side", "--field-manager=second", "-f", "-")
+// checkApplyConflicts checks that an apply of fields of another manager conflicts unless it is
+// forced.
+func checkApplyConflicts(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, webDeployment("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-")
+	r := cli.Execute(t, webDeployment("web:2", "3"), "apply", "--server-side", "--field-manager=second", "-f", "-")
 	if r.Err == nil {
-		t.Fatal("got no conflict")
+		t.Fatal("apply by another manager: got no error, want a conflict")
 	}
-	contains(t, "conflict", r.Stderr, `Apply failed with 2 conflicts: conflicts with "first"`, ".spec.replicas", `.spec.template.spec.containers[name="web"].image`, "--force-conflicts")
-	cli.RunWith(t, web("web:2", "2"), "apply", "--server-side", "--force-conflicts", "--field-manager=second", "-f", "-")
-	if r := cli.Execute(t, web("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-"); r.Err == nil {
-		t.Error("got no conflict after a forced apply")
+	expectParts(t, "conflict", r.Stderr, `Apply failed with 2 conflicts: conflicts with "first"`, ".spec.replicas", `.spec.template.spec.containers[name="web"].image`, "--force-conflicts")
+	cli.RunWith(t, webDeployment("web:2", "2"), "apply", "--server-side", "--force-conflicts", "--field-manager=second", "-f", "-")
+	if r := cli.Execute(t, webDeployment("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-"); r.Err == nil {
+		t.Error("apply by the first manager after a forced apply: got no error, want a conflict")
 	}
 	cli.Run(t, "set", "image", "deployment/web", "web=web:9")
-	r = cli.Execute(t, web("web:2", "2"), "apply", "--server-side", "--field-manager=second", "-f", "-")
-	contains(t, "conflict with an update", r.Stderr, `Apply failed with 1 conflict: conflict with "kubectl-set" using apps/v1: .spec.template.spec.containers[name="web"].image`)
-	contains(t, "managers", managers(t, cli, "deployment/web"), "first:Apply:", "second:Apply:", "kubectl-set:Update:")
+	r = cli.Execute(t, webDeployment("web:2", "2"), "apply", "--server-side", "--field-manager=second", "-f", "-")
+	expectParts(t, "conflict with an update", r.Stderr, `Apply failed with 1 conflict: conflict with "kubectl-set" using apps/v1: .spec.template.spec.containers[name="web"].image`)
+	expectParts(t, "managers", fieldManagers(t, cli, "deployment/web"), "first:Apply:", "second:Apply:", "kubectl-set:Update:")
 }
 
-func kubectlEdit(t *testing.T, cli *harness.CLI) {
+// checkEdit checks kubectl edit with and without a change.
+func checkEdit(t *testing.T, cli *harness.CLI) {
 	script := filepath.Join(t.TempDir(), "editor")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nsed -i 's/value-one/value-two/' \"$1\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	cli.Run(t, "create", "configmap", "e", "--from-literal=a=value-one")
 	editor := cli.WithEnv("KUBE_EDITOR=" + script)
-	contains(t, "edit", editor.Run(t, "edit", "configmap", "e"), "configmap/e edited")
+	expectParts(t, "edit", editor.Run(t, "edit", "configmap", "e"), "configmap/e edited")
 	if got := cli.Run(t, "get", "configmap", "e", "-o", "jsonpath={.data.a}"); got != "value-two" {
 		t.Errorf("after edit: got %q, want \"value-two\"", got)
 	}
-	contains(t, "managers", managers(t, cli, "configmap/e"), "kubectl-edit:Update:")
+	expectParts(t, "managers", fieldManagers(t, cli, "configmap/e"), "kubectl-edit:Update:")
 	r := editor.Execute(t, "", "edit", "configmap", "e")
-	contains(t, "nothing to edit", r.Stdout+r.Stderr, "Edit cancelled, no changes made")
+	expectParts(t, "nothing to edit", r.Stdout+r.Stderr, "Edit cancelled, no changes made")
 }
 
-func kubectlPatch(t *testing.T, cli *harness.CLI) {
-	cli.RunWith(t, web("web:1", "1"), "create", "-f", "-")
+// checkPatches checks strategic, merge and JSON patches, and that invalid ones are rejected.
+func checkPatches(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, webDeployment("web:1", "1"), "create", "-f", "-")
 	cli.Run(t, "patch", "deployment", "web", "-p", `{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"s:1"}]}}}}`)
 	cli.Run(t, "patch", "deployment", "web", "--type=merge", "-p", `{"metadata":{"labels":{"app":null,"tier":"front"}},"spec":{"paused":true}}`)
 	cli.Run(t, "patch", "deployment", "web", "--type=json", "-p", `[{"op":"test","path":"/spec/paused","value":true},{"op":"replace","path":"/spec/replicas","value":4}]`)
 	cli.Run(t, "patch", "deployment", "web", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":4}}`)
 	got := cli.Run(t, "get", "deployment", "web", "-o", "jsonpath={..image} {.metadata.labels} {.spec.paused} {.spec.replicas} {.status.replicas}")
-	if got != `s:1 web:1 {"tier":"front"} true 4 4` {
-		t.Errorf("after patch: got %s", got)
+	if want := `s:1 web:1 {"tier":"front"} true 4 4`; got != want {
+		t.Errorf("after the patches: got %s, want %s", got, want)
 	}
 	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=json", "-p", `[{"op":"test","path":"/spec/paused","value":false},{"op":"replace","path":"/spec/replicas","value":5}]`); r.Err == nil {
-		t.Error("a failing test operation was accepted")
+		t.Error("patch with a failing test operation: got no error, want one")
 	}
 	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"metadata":{"name":"other"}}`); r.Err == nil {
-		t.Error("a patch of the name was accepted")
+		t.Error("patch of the name: got no error, want one")
 	}
 	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"replicas":"many"}}`); r.Err == nil || !strings.Contains(r.Stderr, "patch: Invalid value") {
 		t.Errorf("patch that does not decode: got %v, error output %s, want the error: patch: Invalid value", r.Err, r.Stderr)
 	}
-	contains(t, "managers", managers(t, cli, "deployment/web"), "kubectl-create:Update: ", "kubectl-patch:Update: ", "kubectl-patch:Update:status ")
+	expectParts(t, "managers", fieldManagers(t, cli, "deployment/web"), "kubectl-create:Update: ", "kubectl-patch:Update: ", "kubectl-patch:Update:status ")
 }
 
-func kubectlValidate(t *testing.T, cli *harness.CLI) {
+// checkValidation checks each value of --validate with apply.
+func checkValidation(t *testing.T, cli *harness.CLI) {
 	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: v}\nspec: {}\n"
 	for _, c := range []struct {
 		validate, stderr string
@@ -169,7 +174,7 @@ func kubectlValidate(t *testing.T, cli *harness.CLI) {
 	} {
 		r := cli.Execute(t, manifest, "apply", "--dry-run=server", "--validate="+c.validate, "-f", "-")
 		if (r.Err != nil) != c.fails || !strings.Contains(r.Stderr, c.stderr) || c.stderr == "" && r.Stderr != "" {
-			t.Errorf("--validate=%s: got %v %s", c.validate, r.Err, r.Stderr)
+			t.Errorf("--validate=%s: got %v, error output %s, want %q and failure: %t", c.validate, r.Err, r.Stderr, c.stderr, c.fails)
 		}
 	}
 	// Server-side apply rejects unknown fields in any case.
@@ -178,66 +183,69 @@ func kubectlValidate(t *testing.T, cli *harness.CLI) {
 	}
 }
 
-func kubectlDryRuns(t *testing.T, cli *harness.CLI) {
+// checkDryRuns checks that no command with --dry-run=server changes an object.
+func checkDryRuns(t *testing.T, cli *harness.CLI) {
 	run := func(what, stdin string, args ...string) {
 		t.Helper()
-		contains(t, what, cli.RunWith(t, stdin, append(args, "--dry-run=server")...), "(server dry run)")
+		expectParts(t, what, cli.RunWith(t, stdin, append(args, "--dry-run=server")...), "(server dry run)")
 	}
-	run("apply", web("web:1", "1"), "apply", "--server-side", "-f", "-")
+	run("apply", webDeployment("web:1", "1"), "apply", "--server-side", "-f", "-")
 	if r := cli.Execute(t, "", "get", "deployment", "web"); r.Err == nil {
-		t.Fatal("a dry run created the object")
+		t.Fatal("get after a dry run: got the object, want NotFound")
 	}
-	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
+	cli.RunWith(t, webDeployment("web:1", "1"), "apply", "--server-side", "-f", "-")
 	before := cli.Run(t, "get", "deployment", "web", "--show-managed-fields", "-o", "yaml")
-	run("apply again", web("web:2", "2"), "apply", "--server-side", "-f", "-")
-	run("replace", web("web:3", "3"), "replace", "-f", "-")
+	run("apply again", webDeployment("web:2", "2"), "apply", "--server-side", "-f", "-")
+	run("replace", webDeployment("web:3", "3"), "replace", "-f", "-")
 	cli.Run(t, "patch", "deployment", "web", "--dry-run=server", "-p", `{"spec":{"replicas":9}}`)
 	run("scale", "", "scale", "deployment", "web", "--replicas=9")
 	run("label", "", "label", "deployment", "web", "a=b")
 	run("delete", "", "delete", "deployment", "web")
 	run("delete all", "", "delete", "deployments", "--all")
-	if r := cli.Execute(t, web("web:2", "2"), "apply", "--server-side", "--field-manager=other", "--dry-run=server", "-f", "-"); r.Err == nil {
-		t.Error("got no conflict in a dry run")
+	if r := cli.Execute(t, webDeployment("web:2", "2"), "apply", "--server-side", "--field-manager=other", "--dry-run=server", "-f", "-"); r.Err == nil {
+		t.Error("dry run by another manager: got no error, want a conflict")
 	}
 	if after := cli.Run(t, "get", "deployment", "web", "--show-managed-fields", "-o", "yaml"); after != before {
 		t.Errorf("dry runs changed the object from\n%s\nto\n%s", before, after)
 	}
 }
 
-// kubectlScaled checks that a scale request owns the replicas through the scale subresource.
-func kubectlScaled(t *testing.T, cli *harness.CLI) {
-	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
+// checkApplyOfScaledDeployment checks that a scale request owns the replicas through the scale
+// subresource.
+func checkApplyOfScaledDeployment(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, webDeployment("web:1", "1"), "apply", "--server-side", "-f", "-")
 	cli.Run(t, "scale", "deployment", "web", "--replicas=3")
-	r := cli.Execute(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
-	contains(t, "conflict", r.Stderr, `conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas`)
-	without := strings.Replace(web("web:1", "1"), "  replicas: 1\n", "", 1)
+	r := cli.Execute(t, webDeployment("web:1", "1"), "apply", "--server-side", "-f", "-")
+	expectParts(t, "conflict", r.Stderr, `conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas`)
+	without := strings.Replace(webDeployment("web:1", "1"), "  replicas: 1\n", "", 1)
 	cli.RunWith(t, without, "apply", "--server-side", "-f", "-")
 	if got := cli.Run(t, "get", "deployment", "web", "-o", "jsonpath={.spec.replicas}"); got != "3" {
 		t.Errorf("replicas: got %s, want \"3\"", got)
 	}
 }
 
-func kubectlDiff(t *testing.T, cli *harness.CLI) {
-	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
-	if r := cli.Execute(t, web("web:1", "1"), "diff", "--server-side", "-f", "-"); r.Err != nil || r.Stdout != "" {
+// checkDiff checks kubectl diff with and without a difference.
+func checkDiff(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, webDeployment("web:1", "1"), "apply", "--server-side", "-f", "-")
+	if r := cli.Execute(t, webDeployment("web:1", "1"), "diff", "--server-side", "-f", "-"); r.Err != nil || r.Stdout != "" {
 		t.Errorf("diff: got %v, output %s, want no difference", r.Err, r.Stdout)
 	}
-	r := cli.Execute(t, web("web:2", "1"), "diff", "--server-side", "-f", "-")
+	r := cli.Execute(t, webDeployment("web:2", "1"), "diff", "--server-side", "-f", "-")
 	if r.Err == nil {
-		t.Error("diff without a change: got an error")
+		t.Error("diff with a change: got no error, want exit code 1")
 	}
-	contains(t, "diff", r.Stdout, "\n-        image: web:1\n+        image: web:2\n")
+	expectParts(t, "diff", r.Stdout, "\n-        image: web:1\n+        image: web:2\n")
 }
 
-// typedNamespace is the namespace of the objects of typedApply.
+// typedNamespace is the namespace of the objects of checkTypedApply.
 const typedNamespace = "typed"
 
-// typedOptions are the options of typedApply.
+// typedOptions are the options of checkTypedApply.
 var typedOptions = metav1.ApplyOptions{FieldManager: "typed"}
 
-// typedApply applies ten kinds twice, the second time with fewer fields, and extracts them as apply
-// configurations.
-func typedApply(t *testing.T, client kubernetes.Interface) {
+// checkTypedApply applies ten kinds twice, the second time with fewer fields, and extracts them as
+// apply configurations.
+func checkTypedApply(t *testing.T, client kubernetes.Interface) {
 	const ns = typedNamespace
 	ctx := t.Context()
 	o := typedOptions
@@ -303,13 +311,13 @@ func typedApply(t *testing.T, client kubernetes.Interface) {
 	if t.Failed() {
 		return
 	}
-	applyExtracted(t, client, deployment)
-	applyStatus(t, client)
+	checkExtractedApply(t, client, deployment)
+	checkStatusApply(t, client)
 }
 
-// applyExtracted checks that the extracted configuration equals the applied one, and that applying
-// it with fewer fields removes the others.
-func applyExtracted(t *testing.T, client kubernetes.Interface, deployment *appsv1.Deployment) {
+// checkExtractedApply checks that the extracted configuration equals the applied one, and that
+// applying it with fewer fields removes the others.
+func checkExtractedApply(t *testing.T, client kubernetes.Interface, deployment *appsv1.Deployment) {
 	t.Helper()
 	deployments := client.AppsV1().Deployments(typedNamespace)
 	config, err := applyapps.ExtractDeployment(deployment, "typed")
@@ -327,8 +335,8 @@ func applyExtracted(t *testing.T, client kubernetes.Interface, deployment *appsv
 	}
 }
 
-// applyStatus checks that the status has its own field manager.
-func applyStatus(t *testing.T, client kubernetes.Interface) {
+// checkStatusApply checks that the status has its own field manager.
+func checkStatusApply(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	ctx := t.Context()
 	deployments := client.AppsV1().Deployments(typedNamespace)

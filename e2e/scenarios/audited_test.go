@@ -49,7 +49,7 @@ func readAuditLog(t *testing.T, file string) auditLog {
 }
 
 // TestBlockingAuditLogSurvivesKill kills a server with blocking audit logging. The log must contain
-// each answered request and each request that changed an object.
+// each request with a response and each request that changed an object.
 func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 	s := harness.StartServer(t, harness.WithFlags("--audit-policy-file="+policy, "--audit-log-path="+file))
 	const kills, clients, enough = 3, 8, 150
 	var mu sync.Mutex
-	answered := map[string]string{} // names by audit ID
+	responded := map[string]string{} // names of objects by the audit ID of the response
 	for round := range kills {
 		client, err := rest.HTTPClientFor(s.Config())
 		if err != nil {
@@ -78,11 +78,11 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 					if err != nil {
 						return // the server was killed
 					}
-					read, err := idOf(ctx, client, http.MethodGet, s.URL+"/api/v1/namespaces/default/configmaps/"+name, "", "", http.StatusOK)
+					read, err := sendAndReturnAuditID(ctx, client, http.MethodGet, s.URL+"/api/v1/namespaces/default/configmaps/"+name, "", "", http.StatusOK)
 					mu.Lock()
-					answered[id] = name
+					responded[id] = name
 					if err == nil {
-						answered[read] = name
+						responded[read] = name
 					}
 					count++
 					if count == enough {
@@ -95,7 +95,7 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 		select {
 		case <-busy:
 		case <-t.Context().Done():
-			t.Fatal("no request was answered in time")
+			t.Fatal("got too few responses in time")
 		}
 		s.Kill()
 		cancel()
@@ -104,9 +104,9 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 		s.Start()
 	}
 	log := readAuditLog(t, file)
-	for id, name := range answered {
+	for id, name := range responded {
 		if !log.received[id] || !log.complete[id] {
-			t.Errorf("%s was answered with audit ID %s; logged on receipt: %v, on completion: %v", name, id, log.received[id], log.complete[id])
+			t.Errorf("%s: got a response with audit ID %s; logged on receipt: %v, on completion: %v, want both", name, id, log.received[id], log.complete[id])
 		}
 	}
 	client, err := rest.HTTPClientFor(s.Config())
@@ -130,23 +130,23 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 		if name := o.Metadata.Name; strings.HasPrefix(name, "c-") {
 			changed++
 			if !log.named[name] {
-				t.Errorf("%s exists, but the log has no event of its creation", name)
+				t.Errorf("%s exists, want an event of its creation in the log", name)
 			}
 		}
 	}
-	if len(answered) < 2*kills*enough-kills*clients || 2*changed < len(answered) {
-		t.Errorf("%d requests were answered, %d objects exist", len(answered), changed)
+	if len(responded) < 2*kills*enough-kills*clients || 2*changed < len(responded) {
+		t.Errorf("got %d responses and %d objects, want at least %d responses and half as many objects", len(responded), changed, 2*kills*enough-kills*clients)
 	}
 }
 
 // applyConfigMap applies an object and returns the audit ID of the request.
 func applyConfigMap(ctx context.Context, client *http.Client, url, name string) (string, error) {
 	body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{"k":"v"}}`
-	return idOf(ctx, client, http.MethodPatch, url+"/api/v1/namespaces/default/configmaps/"+name+"?fieldManager=e2e", "application/apply-patch+yaml", body, http.StatusCreated)
+	return sendAndReturnAuditID(ctx, client, http.MethodPatch, url+"/api/v1/namespaces/default/configmaps/"+name+"?fieldManager=e2e", "application/apply-patch+yaml", body, http.StatusCreated)
 }
 
-// idOf sends a request, reads the whole response and returns the audit ID.
-func idOf(ctx context.Context, client *http.Client, method, url, media, body string, code int) (string, error) {
+// sendAndReturnAuditID sends a request, reads the whole response and returns the audit ID.
+func sendAndReturnAuditID(ctx context.Context, client *http.Client, method, url, media, body string, code int) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return "", err

@@ -14,10 +14,10 @@ import (
 	"binnacle/e2e/harness"
 )
 
-func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+func objectMeta(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
 func serviceAccount(name string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{ObjectMeta: named(name)}
+	return &corev1.ServiceAccount{ObjectMeta: objectMeta(name)}
 }
 
 // revocable is a credential and its revocation.
@@ -27,20 +27,20 @@ type revocable struct {
 	revoke func(t *testing.T, admin kubernetes.Interface) error
 }
 
-// boundToken returns a token that is bound to an object.
-func boundToken(kind, name string) func(*testing.T, kubernetes.Interface) string {
+// boundTokenOf returns a token that is bound to an object.
+func boundTokenOf(kind, name string) func(*testing.T, kubernetes.Interface) string {
 	return func(t *testing.T, admin kubernetes.Interface) string {
-		return freshToken(t, admin, "robot", &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name})
+		return createToken(t, admin, "robot", &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name})
 	}
 }
 
-func revocables() []revocable {
+func revocableAccounts() []revocable {
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	bootstrap := func(token string) func(*testing.T, kubernetes.Interface) string {
 		return func(t *testing.T, admin kubernetes.Interface) string {
 			id, secret, _ := strings.Cut(token, ".")
 			s := &corev1.Secret{
-				ObjectMeta: named("bootstrap-token-" + id), Type: "bootstrap.kubernetes.io/token",
+				ObjectMeta: objectMeta("bootstrap-token-" + id), Type: "bootstrap.kubernetes.io/token",
 				StringData: map[string]string{"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true"},
 			}
 			if _, err := admin.CoreV1().Secrets("kube-system").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
@@ -50,13 +50,13 @@ func revocables() []revocable {
 		}
 	}
 	return []revocable{
-		{name: "a deleted pod", token: boundToken("Pod", "pod"), revoke: func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted pod", token: boundTokenOf("Pod", "pod"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Pods("default").Delete(t.Context(), "pod", now)
 		}},
-		{name: "a deleted secret", token: boundToken("Secret", "secret"), revoke: func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted secret", token: boundTokenOf("Secret", "secret"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Secrets("default").Delete(t.Context(), "secret", now)
 		}},
-		{name: "a deleted node", token: boundToken("Node", "node"), revoke: func(t *testing.T, c kubernetes.Interface) error {
+		{name: "a deleted node", token: boundTokenOf("Node", "node"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Nodes().Delete(t.Context(), "node", now)
 		}},
 		{name: "a deleted bootstrap token", token: bootstrap("aaaaaa.0123456789abcdef"), revoke: func(t *testing.T, c kubernetes.Interface) error {
@@ -71,7 +71,7 @@ func revocables() []revocable {
 			_, err = c.CoreV1().Secrets("kube-system").Update(t.Context(), s, metav1.UpdateOptions{})
 			return err
 		}},
-		{name: "a recreated account", token: func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
+		{name: "a recreated account", token: func(t *testing.T, c kubernetes.Interface) string { return createToken(t, c, "robot", nil) },
 			revoke: func(t *testing.T, c kubernetes.Interface) error {
 				if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now); err != nil {
 					return err
@@ -79,7 +79,7 @@ func revocables() []revocable {
 				_, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), serviceAccount("robot"), metav1.CreateOptions{})
 				return err
 			}},
-		{name: "a deleted account", token: func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
+		{name: "a deleted account", token: func(t *testing.T, c kubernetes.Interface) string { return createToken(t, c, "robot", nil) },
 			revoke: func(t *testing.T, c kubernetes.Interface) error {
 				return c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now)
 			}},
@@ -100,23 +100,23 @@ func TestRevocation(t *testing.T) {
 	other := one.StartReplica(shared...)
 	one.StartTokenService(port)
 	admin := one.Client()
-	makeAccount(t, admin, "robot")
+	createAccount(t, admin, "robot")
 	core := admin.CoreV1()
-	_, err := core.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: named("node")}, metav1.CreateOptions{})
+	_, err := core.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: objectMeta("node")}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = core.Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: named("secret")}, metav1.CreateOptions{}); err != nil {
+	if _, err = core.Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: objectMeta("secret")}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	pod := &corev1.Pod{ObjectMeta: named("pod"), Spec: corev1.PodSpec{
+	pod := &corev1.Pod{ObjectMeta: objectMeta("pod"), Spec: corev1.PodSpec{
 		ServiceAccountName: "robot", NodeName: "elsewhere", Containers: []corev1.Container{{Name: "c", Image: "i"}},
 	}}
 	if _, err = core.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	at := map[string]*tokenClient{"the same replica": newTokenClient(t, one), "the other replica": newTokenClient(t, other)}
-	for _, r := range revocables() {
+	for _, r := range revocableAccounts() {
 		t.Run(r.name, func(t *testing.T) {
 			token := r.token(t, admin)
 			for where, b := range at {

@@ -10,8 +10,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// kubectlOf returns a kubectl with a user's certificate.
-func kubectlOf(t *testing.T, s *harness.Server, user string, groups ...string) *harness.CLI {
+// newCLIForUser returns a kubectl with a user's certificate.
+func newCLIForUser(t *testing.T, s *harness.Server, user string, groups ...string) *harness.CLI {
 	t.Helper()
 	return harness.CLIOf(t, s.Kubeconfig(s.PKI.Client(user, groups...)))
 }
@@ -20,14 +20,14 @@ func kubectlOf(t *testing.T, s *harness.Server, user string, groups ...string) *
 func TestKubectlAuth(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
-	admin, alice := harness.NewCLI(t, server), kubectlOf(t, server, "alice", "dev")
+	admin, alice := harness.NewCLI(t, server), newCLIForUser(t, server, "alice", "dev")
 	admin.Run(t, "create", "namespace", "one")
 	admin.Run(t, "create", "rolebinding", "viewers", "--clusterrole=view", "--group=dev", "-n", "one")
 	admin.Run(t, "create", "role", "restarts", "--verb=patch", "--resource=deployments.apps", "--resource-name=web", "-n", "one")
 	admin.Run(t, "create", "rolebinding", "restarts", "--role=restarts", "--user=alice", "-n", "one")
 	harness.Eventually(t, patience, "pods", func() error { return alice.Execute(t, "", "get", "pods", "-n", "one").Err })
 
-	contains(t, "whoami", alice.Run(t, "auth", "whoami"), "alice", "[dev system:authenticated]")
+	expectParts(t, "whoami", alice.Run(t, "auth", "whoami"), "alice", "[dev system:authenticated]")
 	for question, yes := range map[string]bool{
 		"list pods -n one": true, "list pods": false, "list pods -A": false, "get pods/log -n one": true, "delete pods -n one": false,
 		"patch deployments.apps/web -n one": true, "patch deployments.apps/other -n one": false, "get /version": true, "get /metrics": false,
@@ -38,14 +38,14 @@ func TestKubectlAuth(t *testing.T) {
 			t.Errorf("can-i %s: got %q, %v, want %s", question, r.Stdout, r.Err, want)
 		}
 	}
-	contains(t, "can-i for another", admin.Run(t, "auth", "can-i", "list", "pods", "-n", "one", "--as=bob", "--as-group=dev"), "yes")
-	contains(t, "can-i --list", alice.Run(t, "auth", "can-i", "--list", "-n", "one"),
+	expectParts(t, "can-i for another", admin.Run(t, "auth", "can-i", "list", "pods", "-n", "one", "--as=bob", "--as-group=dev"), "yes")
+	expectParts(t, "can-i --list", alice.Run(t, "auth", "can-i", "--list", "-n", "one"),
 		"Resources", "selfsubjectaccessreviews.authorization.k8s.io", "pods/log", "deployments.apps", "[web]", "[patch]", "[/healthz]")
-	kubectlReconcile(t, admin)
+	checkReconcile(t, admin)
 }
 
-// policies returns a role and its binding for a namespace.
-func policies(verbs, subjects string) string {
+// policyRules returns a role and its binding for a namespace.
+func policyRules(verbs, subjects string) string {
 	return fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -60,9 +60,9 @@ subjects: [%s]
 `, verbs, subjects)
 }
 
-// kubectlReconcile checks that auth reconcile adds missing rules, removes extra ones on request and
+// checkReconcile checks that auth reconcile adds missing rules, removes extra ones on request and
 // recreates a binding whose role has changed.
-func kubectlReconcile(t *testing.T, admin *harness.CLI) {
+func checkReconcile(t *testing.T, admin *harness.CLI) {
 	t.Helper()
 	user := func(name string) string {
 		return "{apiGroup: rbac.authorization.k8s.io, kind: User, name: " + name + "}"
@@ -82,13 +82,13 @@ func kubectlReconcile(t *testing.T, admin *harness.CLI) {
 			t.Errorf("after reconcile: got %s, want %s", got, want)
 		}
 	}
-	contains(t, "reconcile", reconcile(policies("get", user("ann"))), "role.rbac.authorization.k8s.io/reconciled reconciled", "rolebinding.rbac.authorization.k8s.io/reconciled reconciled")
+	expectParts(t, "reconcile", reconcile(policyRules("get", user("ann"))), "role.rbac.authorization.k8s.io/reconciled reconciled", "rolebinding.rbac.authorization.k8s.io/reconciled reconciled")
 	expect(`["get"] ann Role/reconciled`)
-	reconcile(policies("list", user("ben")))
+	reconcile(policyRules("list", user("ben")))
 	expect(`["get"] ["list"] ann ben Role/reconciled`)
-	reconcile(policies("list", user("ben")), "--remove-extra-permissions", "--remove-extra-subjects")
+	reconcile(policyRules("list", user("ben")), "--remove-extra-permissions", "--remove-extra-subjects")
 	expect(`["list"] ben Role/reconciled`)
-	other := strings.Replace(policies("list", user("ben")), "kind: Role, name: reconciled}", "kind: ClusterRole, name: view}", 1)
+	other := strings.Replace(policyRules("list", user("ben")), "kind: Role, name: reconciled}", "kind: ClusterRole, name: view}", 1)
 	reconcile(other)
 	expect(`["list"] ben ClusterRole/view`)
 }
@@ -105,18 +105,18 @@ func TestAccessWebhookReplacesAuthzWebhook(t *testing.T) {
 	}
 	example := harness.NewProcess(t, string(harness.AccessExample), harness.Binary(t, harness.AccessExample))
 	example.Start("--address="+address, "--cert="+serving.CertFile, "--key="+serving.KeyFile, "--client-ca="+server.PKI.CA, "--rules="+rules)
-	ada, dev := kubectlOf(t, server, "ada"), kubectlOf(t, server, "ben", "dev")
+	ada, dev := newCLIForUser(t, server, "ada"), newCLIForUser(t, server, "ben", "dev")
 	harness.Eventually(t, patience, "ada to be allowed to write", func() error {
 		return ada.Execute(t, "", "create", "configmap", "c", "-n", "default").Err
 	})
-	contains(t, "ben reads", dev.Run(t, "get", "configmaps", "-n", "default", "-o", "name"), "configmap/c")
+	expectParts(t, "ben reads", dev.Run(t, "get", "configmaps", "-n", "default", "-o", "name"), "configmap/c")
 	if r := dev.Execute(t, "", "delete", "configmap", "c", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") || !strings.Contains(r.Stderr, "no rule allows it") {
 		t.Errorf("delete as ben: got %v %s, want Forbidden: no rule allows it", r.Err, r.Stderr)
 	}
 	// RBAC roles have no effect.
 	admin := harness.NewCLI(t, server)
 	admin.Run(t, "create", "rolebinding", "admins", "--clusterrole=cluster-admin", "--user=mallory", "-n", "default")
-	if r := kubectlOf(t, server, "mallory").Execute(t, "", "get", "configmaps", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") {
+	if r := newCLIForUser(t, server, "mallory").Execute(t, "", "get", "configmaps", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") {
 		t.Errorf("read as mallory: got %v %s, want Forbidden", r.Err, r.Stdout)
 	}
 }

@@ -40,20 +40,21 @@ authorizers:
 
 // accessSuite is an API server that uses two replicas of authz-webhook behind one address.
 type accessSuite struct {
-	t       *testing.T
-	server  *harness.Server
-	admin   *kubernetes.Clientset
-	address *harness.Proxy
-	authz   [2]*harness.Authority
-	asked   int // number of calls of decides
-	clients sync.WaitGroup
-	stop    chan struct{}
+	t              *testing.T
+	server         *harness.Server
+	admin          *kubernetes.Clientset
+	address        *harness.Proxy
+	authz          [2]*harness.Authority
+	decisionChecks int // number of calls of checkDecisions
+	clients        sync.WaitGroup
+	stopped        chan struct{} // closed by stop
 }
 
+// startAccessSuite starts the servers.
 func startAccessSuite(t *testing.T) *accessSuite {
 	t.Helper()
 	harness.Binary(t, harness.AuthzWebhook)
-	s := &accessSuite{t: t, address: harness.StartProxy(t), stop: make(chan struct{})}
+	s := &accessSuite{t: t, address: harness.StartProxy(t), stopped: make(chan struct{})}
 	s.server = harness.StartServer(t, harness.WithAuthorizationConfig(s.address.Addr, accessConfig))
 	s.admin = s.server.Client()
 	for i := range s.authz {
@@ -64,8 +65,8 @@ func startAccessSuite(t *testing.T) *accessSuite {
 	return s
 }
 
-// user returns a client of a user, which times out requests that hang.
-func (s *accessSuite) user(name string) *kubernetes.Clientset {
+// clientFor returns a client of a user, which times out requests that hang.
+func (s *accessSuite) clientFor(name string) *kubernetes.Clientset {
 	s.t.Helper()
 	config := s.server.ConfigFor(s.server.PKI.Client(name))
 	config.Timeout = patience
@@ -75,14 +76,14 @@ func (s *accessSuite) user(name string) *kubernetes.Clientset {
 // pace is the pause between two requests of a client.
 const pace = 2 * time.Millisecond
 
-// keep runs check in a loop until the end of the suite. An error fails the test.
-func (s *accessSuite) keep(what string, n *atomic.Int64, check func() error) {
+// repeat runs check in a loop until the end of the suite. An error fails the test.
+func (s *accessSuite) repeat(what string, n *atomic.Int64, check func() error) {
 	s.clients.Go(func() {
 		tick := time.NewTicker(pace)
 		defer tick.Stop()
 		for {
 			select {
-			case <-s.stop:
+			case <-s.stopped:
 				return
 			case <-tick.C:
 			}
@@ -95,13 +96,14 @@ func (s *accessSuite) keep(what string, n *atomic.Int64, check func() error) {
 	})
 }
 
-func (s *accessSuite) end() {
-	close(s.stop)
+// stop stops the clients.
+func (s *accessSuite) stop() {
+	close(s.stopped)
 	s.clients.Wait()
 }
 
-// grant lets a user read the ConfigMaps of the default namespace.
-func (s *accessSuite) grant(user string) {
+// grantUser lets a user read the ConfigMaps of the default namespace.
+func (s *accessSuite) grantUser(user string) {
 	s.t.Helper()
 	b := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "of-" + user},
@@ -113,25 +115,26 @@ func (s *accessSuite) grant(user string) {
 	}
 }
 
+// readConfigMap reads a ConfigMap of the default namespace.
 func readConfigMap(ctx context.Context, c kubernetes.Interface, name string) error {
 	_, err := c.CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{})
 	return err
 }
 
-// rejected returns nil for a rejection and an error for success. A request that fails because no
-// webhook answered counts as rejected.
-func rejected(err error) error {
+// requireRejection returns nil for a rejection and an error for success. A request that fails
+// because no webhook responded counts as rejected.
+func requireRejection(err error) error {
 	switch {
 	case err == nil:
 		return errors.New("an unauthorized request succeeded")
-	case !apierrors.IsForbidden(err) && !undecided(err):
+	case !apierrors.IsForbidden(err) && !isUndecided(err):
 		return err
 	}
 	return nil
 }
 
-// undecided reports whether a request failed because no webhook answered.
-func undecided(err error) bool {
+// isUndecided reports whether a request failed because no webhook responded.
+func isUndecided(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "authorization webhook authz-webhook: ")
 }
 
@@ -144,19 +147,19 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	alice, bob, mallory := s.user("alice"), s.user("bob"), s.user("mallory")
-	s.grant("alice")
-	s.grant("bob")
+	alice, bob, mallory := s.clientFor("alice"), s.clientFor("bob"), s.clientFor("mallory")
+	s.grantUser("alice")
+	s.grantUser("bob")
 	harness.Eventually(t, patience, "alice to be allowed to read", func() error { return readConfigMap(t.Context(), alice, "c") })
-	var cached, fresh, rejections, unanswered atomic.Int64
-	s.keep("cached decisions", &cached, func() error { return readConfigMap(t.Context(), alice, "c") })
-	s.keep("mallory", &rejections, func() error {
-		return rejected(readConfigMap(t.Context(), mallory, fmt.Sprint("c", rejections.Load())))
+	var cached, fresh, rejections, undecided atomic.Int64
+	s.repeat("cached decisions", &cached, func() error { return readConfigMap(t.Context(), alice, "c") })
+	s.repeat("mallory", &rejections, func() error {
+		return requireRejection(readConfigMap(t.Context(), mallory, fmt.Sprint("c", rejections.Load())))
 	})
-	s.keep("bob", &fresh, func() error {
+	s.repeat("bob", &fresh, func() error {
 		err := readConfigMap(t.Context(), bob, fmt.Sprint("c", fresh.Load())) // does not exist
-		if undecided(err) {
-			unanswered.Add(1)
+		if isUndecided(err) {
+			undecided.Add(1)
 			return nil
 		}
 		if apierrors.IsNotFound(err) {
@@ -187,12 +190,12 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 			return nil
 		})
 	}
-	// awaitRejection waits until a new request is rejected because no webhook answers.
+	// awaitRejection waits until a new request is rejected because no webhook responds.
 	awaitRejection := func(during string) {
 		t.Helper()
-		start, answered := unanswered.Load(), cached.Load()
+		undecidedBefore, cachedBefore := undecided.Load(), cached.Load()
 		harness.Eventually(t, patience, "a rejection while "+during, func() error {
-			if unanswered.Load() == start || cached.Load() == answered {
+			if undecided.Load() == undecidedBefore || cached.Load() == cachedBefore {
 				return errors.New("no rejection yet")
 			}
 			return nil
@@ -234,16 +237,16 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 		a.Start()
 	}
 	awaitDecisions("replacement")
-	s.end()
-	t.Logf("%d cached decisions, %d new ones (%d without an answer), %d rejections", cached.Load(), fresh.Load(), unanswered.Load(), rejections.Load())
+	s.stop()
+	t.Logf("%d cached decisions, %d new ones (%d without a response), %d rejections", cached.Load(), fresh.Load(), undecided.Load(), rejections.Load())
 }
 
-// TestRevokedPermissionEndsCachedDecisions revokes a permission while no webhook answers. The
+// TestRevokedPermissionEndsCachedDecisions revokes a permission while no webhook responds. The
 // cached decision must not outlive the permission.
 func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 	t.Parallel()
 	s := startAccessSuite(t)
-	alice := s.user("alice")
+	alice := s.clientFor("alice")
 	revoke := func() {
 		t.Helper()
 		if err := s.admin.RbacV1().RoleBindings("default").Delete(t.Context(), "of-alice", metav1.DeleteOptions{}); err != nil {
@@ -256,7 +259,7 @@ func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 		}
 		return nil
 	}
-	isRejected := func() error { return rejected(readConfigMap(t.Context(), alice, "x")) }
+	isRejected := func() error { return requireRejection(readConfigMap(t.Context(), alice, "x")) }
 	for _, fault := range []struct {
 		name        string
 		begin, heal func(*harness.Authority)
@@ -265,7 +268,7 @@ func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 		{name: "pause", begin: func(a *harness.Authority) { a.Pause() }, heal: func(a *harness.Authority) { a.Resume() }},
 		{name: "death", begin: func(a *harness.Authority) { a.Kill() }, heal: (*harness.Authority).Start},
 	} {
-		s.grant("alice")
+		s.grantUser("alice")
 		harness.Eventually(t, patience, fault.name+": permission to read", reads)
 		for _, a := range s.authz {
 			fault.begin(a)
@@ -306,7 +309,7 @@ func TestPolicyChangeAppliesToAllReplicas(t *testing.T) {
 	admin := asking.Client()
 	for range 5 {
 		s := &accessSuite{t: t, server: inProcess, admin: admin}
-		s.grant("alice")
+		s.grantUser("alice")
 		for _, replica := range []*harness.Server{asking, inProcess} {
 			alice := harness.ClientFor(t, replica.ConfigFor(replica.PKI.Client("alice")))
 			harness.Eventually(t, patience, "alice to be allowed to read", func() error {
@@ -321,7 +324,7 @@ func TestPolicyChangeAppliesToAllReplicas(t *testing.T) {
 		}
 		for _, replica := range []*harness.Server{asking, inProcess} {
 			alice := harness.ClientFor(t, replica.ConfigFor(replica.PKI.Client("alice")))
-			isRejected := func() error { return rejected(readConfigMap(t.Context(), alice, "x")) }
+			isRejected := func() error { return requireRejection(readConfigMap(t.Context(), alice, "x")) }
 			harness.Eventually(t, patience, "rejection of alice", isRejected)
 			for range 20 { // and the decision does not flip back
 				if err := isRejected(); err != nil {

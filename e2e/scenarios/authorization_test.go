@@ -21,7 +21,7 @@ func TestAuthorization(t *testing.T) {
 	admin := server.Client()
 	alice := harness.ClientFor(t, server.ConfigFor(server.PKI.Client("alice", "dev")))
 	ns := "authorization"
-	makeNamespace(t, admin, ns)
+	createNamespace(t, admin, ns)
 
 	list := func() error {
 		_, err := alice.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{})
@@ -63,16 +63,17 @@ func TestAuthorization(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, patience, "create after the role has the verb", create)
-	escalation(t, admin, alice, ns)
-	reviews(t, server, alice, ns)
+	checkEscalation(t, admin, alice, ns)
+	checkReviews(t, server, alice, ns)
 	if err := admin.RbacV1().RoleBindings(ns).Delete(t.Context(), "readers", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, patience, "a rejection after the binding is deleted", func() error { return rejected(list()) })
+	harness.Eventually(t, patience, "a rejection after the binding is deleted", func() error { return requireRejection(list()) })
 }
 
-// escalation checks that a user who may write roles can grant only permissions that the user has.
-func escalation(t *testing.T, admin, alice kubernetes.Interface, ns string) {
+// checkEscalation checks that a user who may write roles can grant only permissions that the user
+// has.
+func checkEscalation(t *testing.T, admin, alice kubernetes.Interface, ns string) {
 	t.Helper()
 	writer := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
@@ -105,8 +106,8 @@ func escalation(t *testing.T, admin, alice kubernetes.Interface, ns string) {
 	}
 }
 
-// reviews checks access reviews for the client, for others and for rules.
-func reviews(t *testing.T, server *harness.Server, alice kubernetes.Interface, ns string) {
+// checkReviews checks access reviews for the client, for others and for rules.
+func checkReviews(t *testing.T, server *harness.Server, alice kubernetes.Interface, ns string) {
 	t.Helper()
 	for verb, want := range map[string]bool{"list": true, "delete": false} {
 		r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{

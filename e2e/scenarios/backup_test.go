@@ -32,7 +32,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := save(t, etcd.Client())
+	file := saveSnapshot(t, etcd.Client())
 	after, err := maps.Create(t.Context(), configMap("after", "1"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestBackupAndRestore(t *testing.T) {
 
 	data := filepath.Join(t.TempDir(), "restored")
 	const peer = "http://127.0.0.1:1" // a single member connects to no peer
-	restore(t, "--from="+file, "--data-dir="+data, "--name=e2e", "--initial-cluster=e2e="+peer, "--initial-cluster-token=restored", "--initial-advertise-peer-urls="+peer)
+	runRestore(t, "--from="+file, "--data-dir="+data, "--name=e2e", "--initial-cluster=e2e="+peer, "--initial-cluster-token=restored", "--initial-advertise-peer-urls="+peer)
 	again := harness.StartServer(t, harness.WithEtcd(harness.StartEtcd(t, "--data-dir="+data)))
 	maps = again.Client().CoreV1().ConfigMaps("default")
 	got, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
@@ -59,7 +59,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if revision(t, changed.ResourceVersion) <= revision(t, after.ResourceVersion) {
+	if parseRevision(t, changed.ResourceVersion) <= parseRevision(t, after.ResourceVersion) {
 		t.Errorf("got version %s after %s", changed.ResourceVersion, after.ResourceVersion)
 	}
 	w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: after.ResourceVersion})
@@ -118,7 +118,7 @@ func TestSnapshotOfEmbeddedEtcd(t *testing.T) {
 	}
 
 	data := filepath.Join(dir, "restored")
-	restore(t, "--from="+file, "--data-dir="+data)
+	runRestore(t, "--from="+file, "--data-dir="+data)
 	again := harness.StartServer(t, harness.WithFlags("--data-dir="+data))
 	maps = again.Client().CoreV1().ConfigMaps("default")
 	got, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
@@ -126,13 +126,13 @@ func TestSnapshotOfEmbeddedEtcd(t *testing.T) {
 		t.Errorf("saved object: got %v, %v, want UID %s", got, err, before.UID)
 	}
 	got.Data["value"] = "2"
-	if changed, err := maps.Update(t.Context(), got, metav1.UpdateOptions{}); err != nil || revision(t, changed.ResourceVersion) < 1_000_000_000 {
+	if changed, err := maps.Update(t.Context(), got, metav1.UpdateOptions{}); err != nil || parseRevision(t, changed.ResourceVersion) < 1_000_000_000 {
 		t.Errorf("got %v, %v, want no error, revision(t, changed.ResourceVersion) at least 1_000_000_000", changed, err)
 	}
 }
 
-// restore runs the command that creates a data folder from a snapshot.
-func restore(t *testing.T, args ...string) {
+// runRestore runs the command that creates a data folder from a snapshot.
+func runRestore(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer), append([]string{"snapshot", "restore"}, args...)...).CombinedOutput()
 	if err != nil {
@@ -140,8 +140,8 @@ func restore(t *testing.T, args ...string) {
 	}
 }
 
-// save writes the content of etcd to a file.
-func save(t *testing.T, c *clientv3.Client) string {
+// saveSnapshot writes the content of etcd to a file.
+func saveSnapshot(t *testing.T, c *clientv3.Client) string {
 	t.Helper()
 	r, err := c.Snapshot(t.Context())
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 // tokenSettle bounds the wait for a controller's reaction.
 const tokenSettle = 20 * time.Second
 
-// controllerLease returns lease flags with a failover within seconds.
-func controllerLease() []string {
+// controllerLeaseFlags returns lease flags with a failover within seconds.
+func controllerLeaseFlags() []string {
 	return []string{"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=300ms"}
 }
 
@@ -37,7 +37,8 @@ type replica struct {
 	args []string
 }
 
-func startController(t *testing.T, s *harness.Server, p harness.Program, groups ...string) *replica {
+// startControllerFor starts a controller with a certificate of its user in some groups.
+func startControllerFor(t *testing.T, s *harness.Server, p harness.Program, groups ...string) *replica {
 	t.Helper()
 	return startControllerWith(t, p, s.Kubeconfig(s.PKI.Client("system:binnacle:"+string(p), groups...)))
 }
@@ -48,7 +49,7 @@ func startControllerWith(t *testing.T, p harness.Program, kubeconfig string) *re
 	port := harness.FreePort(t)
 	r := &replica{
 		Process: harness.NewProcess(t, string(p), harness.Binary(t, p)), url: fmt.Sprintf("https://127.0.0.1:%d", port),
-		args: append(controllerLease(), "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir()),
+		args: append(controllerLeaseFlags(), "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir()),
 	}
 	r.Start(r.args...)
 	return r
@@ -68,7 +69,8 @@ func (r *replica) get(path string) (int, string, error) {
 	return resp.StatusCode, string(body), err
 }
 
-func (r *replica) ready() error {
+// checkReady returns an error unless the controller is ready.
+func (r *replica) checkReady() error {
 	code, body, err := r.get("/readyz")
 	if err == nil && code != http.StatusOK {
 		err = errors.New(body)
@@ -76,13 +78,14 @@ func (r *replica) ready() error {
 	return err
 }
 
-func (r *replica) leads() bool {
+// isLeader reports whether the controller is the leader, according to its metrics.
+func (r *replica) isLeader() bool {
 	_, body, err := r.get("/metrics")
-	return err == nil && leaderLine(body) == "1"
+	return err == nil && leaderMetric(body) == "1"
 }
 
-// leaderLine returns the value of the metric for leadership.
-func leaderLine(metrics string) string {
+// leaderMetric returns the value of the metric for leadership.
+func leaderMetric(metrics string) string {
 	for line := range strings.Lines(metrics) {
 		if strings.HasPrefix(line, "leader_election_master_status{") {
 			return strings.TrimSpace(line[strings.LastIndexByte(line, ' '):])
@@ -91,7 +94,8 @@ func leaderLine(metrics string) string {
 	return ""
 }
 
-func makeToken(t *testing.T, c *kubernetes.Clientset, id, expiration string) {
+// createBootstrapToken creates a token. It does not expire if expiration is empty.
+func createBootstrapToken(t *testing.T, c *kubernetes.Clientset, id, expiration string) {
 	t.Helper()
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id},
@@ -106,8 +110,8 @@ func makeToken(t *testing.T, c *kubernetes.Clientset, id, expiration string) {
 	}
 }
 
-// expirationIn returns the time after d in the form of a token's expiration.
-func expirationIn(d time.Duration) (string, time.Time) {
+// expirationAfter returns the time after d in the form of a token's expiration.
+func expirationAfter(d time.Duration) (string, time.Time) {
 	at := time.Now().Add(d).Truncate(time.Second)
 	return at.UTC().Format(time.RFC3339), at
 }
@@ -121,54 +125,54 @@ func TestBootstrapTokens(t *testing.T) {
 	replicas := map[harness.Program][]*replica{}
 	for _, p := range []harness.Program{harness.TokenCleaner, harness.BootstrapSigner} {
 		for range 2 {
-			replicas[p] = append(replicas[p], startController(t, server, p, "system:binnacle"))
+			replicas[p] = append(replicas[p], startControllerFor(t, server, p, "system:binnacle"))
 		}
 	}
 	for p, two := range replicas {
 		for _, r := range two {
-			harness.Eventually(t, tokenSettle, string(p)+" to be ready", r.ready)
+			harness.Eventually(t, tokenSettle, string(p)+" to be ready", r.checkReady)
 		}
 	}
-	makeToken(t, client, "aaaaaa", "")
-	makeClusterInfo(t, client)
-	harness.Eventually(t, tokenSettle, "a signature", func() error { return signatures(t, client, "aaaaaa") })
+	createBootstrapToken(t, client, "aaaaaa", "")
+	createClusterInfo(t, client)
+	harness.Eventually(t, tokenSettle, "a signature", func() error { return checkSignatures(t, client, "aaaaaa") })
 
-	expiration, _ := expirationIn(-time.Hour)
-	makeToken(t, client, "bbbbbb", expiration)
-	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error { return vanished(t, client, "bbbbbb") })
+	expiration, _ := expirationAfter(-time.Hour)
+	createBootstrapToken(t, client, "bbbbbb", expiration)
+	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error { return checkTokenDeleted(t, client, "bbbbbb") })
 
-	text, at := expirationIn(5 * time.Second)
-	makeToken(t, client, "cccccc", text)
-	harness.Eventually(t, tokenSettle, "another signature", func() error { return signatures(t, client, "aaaaaa", "cccccc") })
-	harness.Eventually(t, tokenSettle, "removal of a token", func() error { return vanished(t, client, "cccccc") })
+	text, at := expirationAfter(5 * time.Second)
+	createBootstrapToken(t, client, "cccccc", text)
+	harness.Eventually(t, tokenSettle, "another signature", func() error { return checkSignatures(t, client, "aaaaaa", "cccccc") })
+	harness.Eventually(t, tokenSettle, "removal of a token", func() error { return checkTokenDeleted(t, client, "cccccc") })
 	if now := time.Now(); now.Before(at) {
 		t.Errorf("the token was removed %s before its expiration", at.Sub(now))
 	}
-	harness.Eventually(t, tokenSettle, "removal of its signature", func() error { return signatures(t, client, "aaaaaa") })
+	harness.Eventually(t, tokenSettle, "removal of its signature", func() error { return checkSignatures(t, client, "aaaaaa") })
 
-	verifyAsJoiner(t, server, "aaaaaa")
+	checkSignatureAsJoiner(t, server, "aaaaaa")
 
 	for p, two := range replicas {
 		leader, other := two[0], two[1]
-		if other.leads() {
+		if other.isLeader() {
 			leader, other = other, leader
 		}
-		if !leader.leads() || other.leads() {
+		if !leader.isLeader() || other.isLeader() {
 			t.Fatalf("%s: want exactly one leader", p)
 		}
 		leader.Kill()
 	}
-	expiration, _ = expirationIn(-time.Hour)
-	makeToken(t, client, "dddddd", expiration)
-	makeToken(t, client, "eeeeee", "")
-	harness.Eventually(t, tokenSettle, "takeover by the other cleaner", func() error { return vanished(t, client, "dddddd") })
-	harness.Eventually(t, tokenSettle, "takeover by the other signer", func() error { return signatures(t, client, "aaaaaa", "eeeeee") })
+	expiration, _ = expirationAfter(-time.Hour)
+	createBootstrapToken(t, client, "dddddd", expiration)
+	createBootstrapToken(t, client, "eeeeee", "")
+	harness.Eventually(t, tokenSettle, "takeover by the other cleaner", func() error { return checkTokenDeleted(t, client, "dddddd") })
+	harness.Eventually(t, tokenSettle, "takeover by the other signer", func() error { return checkSignatures(t, client, "aaaaaa", "eeeeee") })
 }
 
-// verifyAsJoiner reads cluster-info with kubectl as an anonymous user, as the role in
+// checkSignatureAsJoiner reads cluster-info with kubectl as an anonymous user, as the role in
 // deploy/manifests allows, and verifies it by its token only. The signature is checked by another
 // implementation of the algorithm.
-func verifyAsJoiner(t *testing.T, s *harness.Server, id string) {
+func checkSignatureAsJoiner(t *testing.T, s *harness.Server, id string) {
 	t.Helper()
 	harness.NewCLI(t, s).Run(t, "apply", "-f", filepath.Join(harness.Project(t), "deploy", "manifests", "rbac", "cluster-info.yaml"))
 	// kubectl requires a credential; no server accepts this one.
@@ -203,7 +207,7 @@ func verifyAsJoiner(t *testing.T, s *harness.Server, id string) {
 	}
 }
 
-func makeClusterInfo(t *testing.T, c *kubernetes.Clientset) {
+func createClusterInfo(t *testing.T, c *kubernetes.Clientset) {
 	t.Helper()
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: map[string]string{"kubeconfig": "k", "other": "x"}}
 	if _, err := c.CoreV1().ConfigMaps("kube-public").Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
@@ -211,8 +215,8 @@ func makeClusterInfo(t *testing.T, c *kubernetes.Clientset) {
 	}
 }
 
-// signatures returns an error unless cluster-info has exactly the signatures of the tokens.
-func signatures(t *testing.T, c *kubernetes.Clientset, ids ...string) error {
+// checkSignatures returns an error unless cluster-info has exactly the signatures of the tokens.
+func checkSignatures(t *testing.T, c *kubernetes.Clientset, ids ...string) error {
 	m, err := c.CoreV1().ConfigMaps("kube-public").Get(t.Context(), "cluster-info", metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -228,7 +232,7 @@ func signatures(t *testing.T, c *kubernetes.Clientset, ids ...string) error {
 	return nil
 }
 
-func vanished(t *testing.T, c *kubernetes.Clientset, id string) error {
+func checkTokenDeleted(t *testing.T, c *kubernetes.Clientset, id string) error {
 	_, err := c.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-"+id, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil

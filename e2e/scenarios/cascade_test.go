@@ -33,63 +33,63 @@ func TestCascadeSurvivesFaults(t *testing.T) {
 	config := server.Config()
 	config.QPS = -1
 	client := harness.ClientFor(t, harness.Protobuf(config))
-	makeNamespace(t, client, "cascade")
-	model := makeFamily(t, client, dependents)
+	createNamespace(t, client, "cascade")
+	model := createFamily(t, client, dependents)
 
 	replicas := []*cutReplica{startCutReplica(t, server), startCutReplica(t, server)}
-	leading := func() (*cutReplica, error) {
+	findLeader := func() (*cutReplica, error) {
 		for _, r := range replicas {
-			if r.leads() {
+			if r.isLeader() {
 				return r, nil
 			}
 		}
 		return nil, errors.New("no replica leads")
 	}
-	leader := func() (found *cutReplica) {
+	waitForLeader := func() (found *cutReplica) {
 		t.Helper()
 		harness.Eventually(t, controllersSettle, "a replica leads", func() (err error) {
-			found, err = leading()
+			found, err = findLeader()
 			return err
 		})
 		return found
 	}
-	leader()
+	waitForLeader()
 	policy := metav1.DeletePropagationForeground
 	if err := client.CoreV1().ConfigMaps("cascade").Delete(t.Context(), "doomed", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 		t.Fatal(err)
 	}
-	remain := func(share int) {
+	waitForDeletions := func(share int) {
 		t.Helper()
 		harness.Eventually(t, cascadeSettle, "a part of the dependents is deleted", func() error {
-			if n := len(family(t, client)); n > len(model)-dependents/share {
+			if n := len(remainingObjects(t, client)); n > len(model)-dependents/share {
 				return fmt.Errorf("%d objects", n)
 			}
 			return nil
 		})
 	}
-	kill := func() {
-		r := leader()
+	killLeader := func() {
+		r := waitForLeader()
 		r.Kill()
 		r.Start(r.args...)
 	}
-	remain(6)
-	kill()
-	remain(4)
-	separated := leader()
+	waitForDeletions(6)
+	killLeader()
+	waitForDeletions(4)
+	separated := waitForLeader()
 	separated.proxy.Set(harness.Cut)
 	harness.Eventually(t, controllersSettle, "the separated replica gives up its leadership", func() error {
-		if separated.leads() {
+		if separated.isLeader() {
 			return errors.New("it leads")
 		}
 		return nil
 	})
-	leader()
+	waitForLeader()
 	separated.proxy.Set(harness.Pass)
 	if !separated.Running() {
 		separated.Start(separated.args...)
 	}
-	remain(2)
-	kill()
+	waitForDeletions(2)
+	killLeader()
 	want := map[string]bool{}
 	for name, stays := range model {
 		if stays {
@@ -97,10 +97,10 @@ func TestCascadeSurvivesFaults(t *testing.T) {
 		}
 	}
 	harness.Eventually(t, cascadeSettle, "the state of the model", func() error {
-		left := family(t, client)
+		left := remainingObjects(t, client)
 		for name := range want {
 			if _, ok := left[name]; !ok {
-				t.Fatalf("%s has an owner or none and was deleted", name)
+				t.Fatalf("%s was deleted, want it to stay, because it has an owner left or never had one", name)
 			}
 		}
 		if len(left) != len(want) {
@@ -123,6 +123,7 @@ type cutReplica struct {
 	proxy *harness.Proxy
 }
 
+// startCutReplica starts a replica of the controllers behind a proxy.
 func startCutReplica(t *testing.T, server *harness.Server) *cutReplica {
 	t.Helper()
 	proxy := harness.StartProxy(t, strings.TrimPrefix(server.URL, "https://"))
@@ -130,8 +131,8 @@ func startCutReplica(t *testing.T, server *harness.Server) *cutReplica {
 	return &cutReplica{replica: startControllerWith(t, harness.Controllers, kubeconfig), proxy: proxy}
 }
 
-// family returns the config maps of the test.
-func family(t *testing.T, client kubernetes.Interface) map[string]*corev1.ConfigMap {
+// remainingObjects returns the config maps of the test that exist, by name.
+func remainingObjects(t *testing.T, client kubernetes.Interface) map[string]*corev1.ConfigMap {
 	t.Helper()
 	all, err := client.CoreV1().ConfigMaps("cascade").List(t.Context(), metav1.ListOptions{LabelSelector: "family"})
 	if err != nil {
@@ -144,9 +145,9 @@ func family(t *testing.T, client kubernetes.Interface) map[string]*corev1.Config
 	return out
 }
 
-// makeFamily creates two owners, "doomed" and "kept", and dependents. It returns which objects stay
-// after the deletion of "doomed".
-func makeFamily(t *testing.T, client kubernetes.Interface, dependents int) map[string]bool {
+// createFamily creates two owners, "doomed" and "kept", and dependents. It returns which objects
+// stay after the deletion of "doomed".
+func createFamily(t *testing.T, client kubernetes.Interface, dependents int) map[string]bool {
 	t.Helper()
 	maps := client.CoreV1().ConfigMaps("cascade")
 	create := func(name string, owners ...metav1.OwnerReference) (metav1.OwnerReference, error) {

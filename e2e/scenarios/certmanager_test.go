@@ -80,7 +80,7 @@ func managedSecrets(t *testing.T, objects []*unstructured.Unstructured) map[stri
 	}
 	secrets := map[string]map[string][]byte{}
 	for name := range m.certificates {
-		p := m.issue(name)
+		p := m.issuePair(name)
 		secrets[name] = map[string][]byte{
 			corev1.TLSCertKey:              pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.certificate.Raw}),
 			corev1.TLSPrivateKeyKey:        pem.EncodeToMemory(p.keyBlock),
@@ -90,9 +90,9 @@ func managedSecrets(t *testing.T, objects []*unstructured.Unstructured) map[stri
 	return secrets
 }
 
-// issue returns the pair of a Secret. It issues the pair, and before it that of the CA, if it has
-// not done so.
-func (m *certManager) issue(secret string) *issuedPair {
+// issuePair returns the pair of a Secret. It issues the pair, and before it that of the CA, if it
+// has not done so.
+func (m *certManager) issuePair(secret string) *issuedPair {
 	m.t.Helper()
 	if p := m.issued[secret]; p != nil {
 		return p
@@ -102,11 +102,11 @@ func (m *certManager) issue(secret string) *issuedPair {
 		m.t.Fatalf("no Certificate or Issuer creates the Secret %s", secret)
 	}
 	p := &issuedPair{}
-	p.key, p.keyBlock = m.key(c)
-	template := m.template(c)
+	p.key, p.keyBlock = m.newKey(c)
+	template := m.newTemplate(c)
 	parent, signer := template, p.key
 	if ca := m.issuers[c.Spec.IssuerRef.Name].Spec.CA; ca != nil {
-		by := m.issue(ca.SecretName)
+		by := m.issuePair(ca.SecretName)
 		parent, signer = by.certificate, by.key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, p.key.Public(), signer)
@@ -123,8 +123,8 @@ func (m *certManager) issue(secret string) *issuedPair {
 	return p
 }
 
-// key creates a private key in the default encoding of cert-manager.
-func (m *certManager) key(c *managedCertificate) (crypto.Signer, *pem.Block) {
+// newKey creates a private key in the default encoding of cert-manager.
+func (m *certManager) newKey(c *managedCertificate) (crypto.Signer, *pem.Block) {
 	m.t.Helper()
 	if c.Spec.PrivateKey.Algorithm == "RSA" {
 		key, err := rsa.GenerateKey(rand.Reader, c.Spec.PrivateKey.Size)
@@ -144,8 +144,8 @@ func (m *certManager) key(c *managedCertificate) (crypto.Signer, *pem.Block) {
 	return key, &pem.Block{Type: "EC PRIVATE KEY", Bytes: der}
 }
 
-// template returns the unsigned content of a certificate.
-func (m *certManager) template(c *managedCertificate) *x509.Certificate {
+// newTemplate returns the unsigned content of a certificate.
+func (m *certManager) newTemplate(c *managedCertificate) *x509.Certificate {
 	m.t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {

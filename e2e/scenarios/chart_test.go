@@ -26,16 +26,16 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// chart returns the folder of the Helm chart.
-func chart(t *testing.T) string {
+// chartFolder returns the folder of the Helm chart.
+func chartFolder(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(harness.Project(t), "deploy", "charts", "binnacle")
 }
 
-// helm runs a Helm command on the chart.
-func helm(t *testing.T, command, namespace, values string) (string, error) {
+// runHelm runs a Helm command on the chart.
+func runHelm(t *testing.T, command, namespace, values string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), harness.Binary(t, harness.Helm), command, chart(t), namespace, values)
+	cmd := exec.CommandContext(t.Context(), harness.Binary(t, harness.Helm), command, chartFolder(t), namespace, values)
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
@@ -47,8 +47,8 @@ func helm(t *testing.T, command, namespace, values string) (string, error) {
 // combination is a choice of values.
 type combination struct{ name, values string }
 
-// combinations returns all compatible choices of the main values.
-func combinations() (out []combination) {
+// valueCombinations returns all compatible choices of the main values.
+func valueCombinations() (out []combination) {
 	add := func(parts ...string) {
 		out = append(out, combination{strings.Join(parts, ", "), "{" + strings.Join(parts, ", ") + "}"})
 	}
@@ -94,19 +94,19 @@ func TestChart(t *testing.T) {
 	cli.Run(t, "wait", "--for=condition=Established", "-f", "testdata/chart-crds.yaml")
 	cli.Run(t, "create", "namespace", "binnacle")
 	applied := newApplier(t, server)
-	certs, secrets := certificates(t)
+	certs, secrets := createCertificates(t)
 	cli.WithNamespace("binnacle").Run(t, "apply", "--validate=strict", "-f", secrets)
-	all := combinations()
+	all := valueCombinations()
 	for _, c := range all {
-		if _, err := helm(t, "lint", "binnacle", c.values); err != nil {
+		if _, err := runHelm(t, "lint", "binnacle", c.values); err != nil {
 			t.Errorf("lint of %s: %v", c.name, err)
 		}
-		text, err := helm(t, "template", "binnacle", c.values)
+		text, err := runHelm(t, "template", "binnacle", c.values)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		objects := objectsOf(t, text)
+		objects := parseObjects(t, text)
 		for _, o := range objects {
 			if err := applied.apply(o); err != nil {
 				t.Errorf("%s: %s %s: %v", c.name, o.GetKind(), o.GetName(), err)
@@ -122,8 +122,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// objectsOf decodes a YAML stream.
-func objectsOf(t *testing.T, text string) (out []*unstructured.Unstructured) {
+// parseObjects decodes a YAML stream.
+func parseObjects(t *testing.T, text string) (out []*unstructured.Unstructured) {
 	t.Helper()
 	for doc := range strings.SplitSeq("\n"+text, "\n---\n") {
 		o := &unstructured.Unstructured{}
@@ -214,7 +214,7 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 	}
 	container := spec.Containers[0]
 	checkEtcdMemory(t, container)
-	knowsFlags(t, strings.Replace(container.Image, ":latest", ":v1", 1), container.Args)
+	checkFlags(t, strings.Replace(container.Image, ":latest", ":v1", 1), container.Args)
 	files := map[string]bool{}
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
@@ -222,7 +222,7 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 			t.Errorf("%s: %s: volume %s not mounted", c.name, o.GetName(), v.Name)
 			continue
 		}
-		for _, f := range filesOf(t, v, all, certs) {
+		for _, f := range filesOfVolume(t, v, all, certs) {
 			files[container.VolumeMounts[i].MountPath+"/"+f] = true
 		}
 	}
@@ -233,13 +233,13 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 	}
 }
 
-// filesOf returns the files of a volume: of a Secret that `certs` writes, of a Secret that a
+// filesOfVolume returns the files of a volume: of a Secret that `certs` writes, of a Secret that a
 // Certificate of the chart creates, or of a ConfigMap of the chart.
-func filesOf(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, certs string) (out []string) {
+func filesOfVolume(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, certs string) (out []string) {
 	t.Helper()
 	switch {
 	case v.Secret != nil && !strings.HasSuffix(v.Secret.SecretName, "-certs"):
-		checkIssued(t, v.Secret.SecretName, all)
+		checkSecretIsIssued(t, v.Secret.SecretName, all)
 		for _, i := range v.Secret.Items {
 			out = append(out, i.Path)
 		}
@@ -259,7 +259,7 @@ func filesOf(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, ce
 		}
 	case v.Projected != nil:
 		for _, s := range v.Projected.Sources {
-			checkIssued(t, s.Secret.Name, all)
+			checkSecretIsIssued(t, s.Secret.Name, all)
 			for _, i := range s.Secret.Items {
 				out = append(out, i.Path)
 			}
@@ -268,8 +268,8 @@ func filesOf(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, ce
 	return out
 }
 
-// checkIssued checks that a Certificate of the chart creates a Secret.
-func checkIssued(t *testing.T, secret string, all []*unstructured.Unstructured) {
+// checkSecretIsIssued checks that a Certificate of the chart creates a Secret.
+func checkSecretIsIssued(t *testing.T, secret string, all []*unstructured.Unstructured) {
 	t.Helper()
 	if !slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool {
 		made, _, _ := unstructured.NestedString(o.Object, "spec", "secretName")
@@ -303,7 +303,7 @@ func TestChartRejectsConflictingValues(t *testing.T) {
 		{namespace: "binnacle", values: "apiserver: {replicas: many}", want: "replicas"},
 		{namespace: "binnacle", values: "apisever: {replicas: 2}", want: "apisever"},
 	} {
-		if _, err := helm(t, "template", c.namespace, c.values); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := runHelm(t, "template", c.namespace, c.values); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want an error with %q", c.values, err, c.want)
 		}
 	}
@@ -315,13 +315,13 @@ func TestChartMatchesManifests(t *testing.T) {
 	t.Parallel()
 	kubectl := harness.CLIOf(t, "/dev/null")
 	for overlay, values := range map[string]string{"ha": "{console: {enabled: true}}", "single": "{etcd: {mode: embedded}, nats: {mode: none}, apiserver: {replicas: 1}, console: {enabled: true}}"} {
-		text, err := helm(t, "template", "binnacle", values)
+		text, err := runHelm(t, "template", "binnacle", values)
 		if err != nil {
 			t.Fatal(err)
 		}
 		args := func(text string) map[string][]string {
 			out := map[string][]string{}
-			for _, o := range objectsOf(t, text) {
+			for _, o := range parseObjects(t, text) {
 				if containers, ok, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers"); ok {
 					list, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
 					slices.Sort(list)

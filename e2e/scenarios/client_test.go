@@ -12,12 +12,12 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// configs returns the administrator's configuration for each wire format.
-func configs(s *harness.Server) map[string]*rest.Config {
+// clientConfigs returns the administrator's configuration for each wire format.
+func clientConfigs(s *harness.Server) map[string]*rest.Config {
 	return map[string]*rest.Config{"JSON": s.Config(), "protobuf": harness.Protobuf(s.Config())}
 }
 
-func makeNamespace(t *testing.T, c kubernetes.Interface, name string) {
+func createNamespace(t *testing.T, c kubernetes.Interface, name string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := c.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
@@ -30,8 +30,8 @@ func configMap(name, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": value}}
 }
 
-// revision parses a resource version as a number, which clients must not do.
-func revision(t *testing.T, resourceVersion string) int64 {
+// parseRevision parses a resource version as a number, which clients must not do.
+func parseRevision(t *testing.T, resourceVersion string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(resourceVersion, 10, 64)
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 // accessTimeout bounds the waits of the access tests.
 const accessTimeout = 30 * time.Second
 
-// credential returns a TLS configuration with a client certificate of a folder and the CA that the
-// client trusts.
-func credential(t *testing.T, certs, trust, pair string) *tls.Config {
+// clientTLSConfig returns a TLS configuration with a client certificate of a folder and the CA that
+// the client trusts.
+func clientTLSConfig(t *testing.T, certs, trust, pair string) *tls.Config {
 	t.Helper()
 	pem, err := os.ReadFile(filepath.Join(certs, "ca", trust+".crt"))
 	if err != nil {
@@ -60,7 +60,7 @@ var unauthorized = map[string]string{
 // every certificate of the suite.
 func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	t.Parallel()
-	certs, _ := certificates(t)
+	certs, _ := createCertificates(t)
 	client, peer := fmt.Sprintf("https://127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("https://127.0.0.1:%d", harness.FreePort(t))
 	// A single member on other addresses. The flags for certificates are unchanged.
 	args := map[string]string{
@@ -69,7 +69,7 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 		"--listen-metrics-urls": fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t)),
 	}
 	var flags []string
-	for _, a := range composeFile(t).Services["etcd-0"].Command {
+	for _, a := range readComposeFile(t).Services["etcd-0"].Command {
 		name, value, ok := strings.Cut(a, "=")
 		if other, given := args[name]; given {
 			value = other
@@ -83,7 +83,7 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	harness.NewProcess(t, "etcd", harness.Binary(t, harness.EtcdServer)).Start(append(flags, "--log-level=warn")...)
 
 	put := func(pair string) error {
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{client}, DialTimeout: 2 * time.Second, TLS: credential(t, certs, "etcd-ca", pair)})
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{client}, DialTimeout: 2 * time.Second, TLS: clientTLSConfig(t, certs, "etcd-ca", pair)})
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 		t.Error("the token cleaner can write to etcd")
 	}
 	version := func(url, pair string) error {
-		return checkStatusLine(strings.TrimPrefix(url, "https://"), credential(t, certs, "etcd-ca", pair), "GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n", "HTTP/1.1 200")
+		return checkStatusLine(strings.TrimPrefix(url, "https://"), clientTLSConfig(t, certs, "etcd-ca", pair), "GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n", "HTTP/1.1 200")
 	}
 	if err := version(client, "apiserver/apiserver-etcd-client"); err != nil {
 		t.Error(err)
@@ -171,7 +171,7 @@ func dialNATS(address string, c *tls.Config, connect string) (*natsClient, error
 		conn.Close()
 		return nil, err
 	}
-	if line, err := n.await("PONG", "-ERR"); err != nil || strings.HasPrefix(line, "-ERR") {
+	if line, err := n.readUntil("PONG", "-ERR"); err != nil || strings.HasPrefix(line, "-ERR") {
 		conn.Close()
 		return nil, fmt.Errorf("rejected: %s %w", line, err)
 	}
@@ -183,8 +183,8 @@ func (n *natsClient) send(lines ...string) error {
 	return err
 }
 
-// await returns the next line that starts with one of the words.
-func (n *natsClient) await(words ...string) (string, error) {
+// readUntil returns the next line that starts with one of the words.
+func (n *natsClient) readUntil(words ...string) (string, error) {
 	for {
 		line, err := n.in.ReadString('\n')
 		if err != nil {
@@ -198,8 +198,8 @@ func (n *natsClient) await(words ...string) (string, error) {
 	}
 }
 
-// join connects as a member of the cluster.
-func join(address string, c *tls.Config) error {
+// joinCluster connects as a member of the cluster.
+func joinCluster(address string, c *tls.Config) error {
 	conn, err := tls.Dial("tcp", address, c)
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func join(address string, c *tls.Config) error {
 	if err != nil {
 		return err
 	}
-	line, err := n.await("PONG", "-ERR")
+	line, err := n.readUntil("PONG", "-ERR")
 	if err == nil && strings.HasPrefix(line, "-ERR") {
 		err = fmt.Errorf("rejected: %s", line)
 	}
@@ -226,7 +226,7 @@ func join(address string, c *tls.Config) error {
 // access, and no other port is open.
 func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 	t.Parallel()
-	certs, _ := certificates(t)
+	certs, _ := createCertificates(t)
 	text, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "compose", "nats.conf"))
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 	const connect = `CONNECT {"verbose":false,"echo":false,"lang":"go","version":"1","protocol":1}`
 	replicas := make([]*natsClient, n)
 	for i := range n {
-		if replicas[i], err = dialNATS(clients[i], credential(t, certs, "nats-ca", "apiserver/apiserver-nats-client"), connect); err != nil {
+		if replicas[i], err = dialNATS(clients[i], clientTLSConfig(t, certs, "nats-ca", "apiserver/apiserver-nats-client"), connect); err != nil {
 			t.Fatal(err)
 		}
 		defer replicas[i].Close()
@@ -275,7 +275,7 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 	// exists.
 	received := make(chan error, 1)
 	go func() {
-		_, err := replicas[1].await("MSG binnacle.binnacle.changes")
+		_, err := replicas[1].readUntil("MSG binnacle.binnacle.changes")
 		received <- err
 	}()
 	harness.Eventually(t, accessTimeout, "a message through another server", func() error {
@@ -293,20 +293,20 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 		if err := replicas[0].send(command); err != nil {
 			t.Fatal(err)
 		}
-		if line, err := replicas[0].await("-ERR"); err != nil || !strings.Contains(line, "Permissions Violation") {
+		if line, err := replicas[0].readUntil("-ERR"); err != nil || !strings.Contains(line, "Permissions Violation") {
 			t.Errorf("%s: got %s %v, want a Permissions Violation", command, line, err)
 		}
 	}
 	unauthorized := withIdentity(unauthorized, "the API server, to etcd", "apiserver/apiserver-etcd-client")
 	for identity, pair := range withIdentity(unauthorized, "a NATS server", "nats/nats") {
-		if c, err := dialNATS(clients[0], credential(t, certs, "nats-ca", pair), connect); err == nil {
+		if c, err := dialNATS(clients[0], clientTLSConfig(t, certs, "nats-ca", pair), connect); err == nil {
 			c.Close()
 			t.Errorf("NATS accepts %s", identity)
 		}
 	}
 	// An API server is not a member, although NATS' CA signed its certificate.
 	for pair, want := range map[string]bool{"nats/nats": true, "apiserver/apiserver-nats-client": false, "tokencleaner/tokencleaner-client": false} {
-		if err := join(routes[0], credential(t, certs, "nats-ca", pair)); (err == nil) != want {
+		if err := joinCluster(routes[0], clientTLSConfig(t, certs, "nats-ca", pair)); (err == nil) != want {
 			t.Errorf("as a member with %s: got %v, want success: %v", pair, err, want)
 		}
 	}

@@ -34,23 +34,23 @@ const controllersSettle = 90 * time.Second
 func TestControlPlaneIsWholeWithoutKubeControllerManager(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t, harness.WithServiceAccounts())
-	r := startController(t, server, harness.Controllers, "system:binnacle")
-	harness.Eventually(t, controllersSettle, "the controllers are ready", r.ready)
+	r := startControllerFor(t, server, harness.Controllers, "system:binnacle")
+	harness.Eventually(t, controllersSettle, "the controllers are ready", r.checkReady)
 	client, cli := server.Client(), harness.NewCLI(t, server)
 	cli.RunWith(t, gcWidgets, "apply", "-f", "-")
 	cli.Run(t, "wait", "--for=condition=Established", "crd/widgets.controllers.example.com")
 
-	t.Run("service account", func(t *testing.T) { serviceAccountOfNamespace(t, client, cli) })
-	t.Run("quota", func(t *testing.T) { quotaStatus(t, client) })
+	t.Run("service account", func(t *testing.T) { checkDefaultServiceAccount(t, client, cli) })
+	t.Run("quota", func(t *testing.T) { checkQuotaStatus(t, client) })
 	for policy, want := range map[string]string{"background": "", "foreground": "", "orphan": "configmap/child\nwidget.controllers.example.com/child\nsecret/grandchild"} {
-		t.Run(policy, func(t *testing.T) { deletionPolicy(t, client, cli, policy, want) })
+		t.Run(policy, func(t *testing.T) { checkDeletionPolicy(t, client, cli, policy, want) })
 	}
-	t.Run("namespace", func(t *testing.T) { namespaceDeletion(t, client, cli) })
+	t.Run("namespace", func(t *testing.T) { checkNamespaceDeletion(t, client, cli) })
 }
 
-// serviceAccountOfNamespace checks that a new namespace has what pods need.
-func serviceAccountOfNamespace(t *testing.T, client kubernetes.Interface, cli *harness.CLI) {
-	makeNamespace(t, client, "accounts")
+// checkDefaultServiceAccount checks that a new namespace has what pods need.
+func checkDefaultServiceAccount(t *testing.T, client kubernetes.Interface, cli *harness.CLI) {
+	createNamespace(t, client, "accounts")
 	harness.Eventually(t, controllersSettle, "the default service account", func() error {
 		_, err := client.CoreV1().ServiceAccounts("accounts").Get(t.Context(), "default", metav1.GetOptions{})
 		return err
@@ -77,9 +77,9 @@ func serviceAccountOfNamespace(t *testing.T, client kubernetes.Interface, cli *h
 	})
 }
 
-// quotaStatus checks that a quota does not block writes, and releases what is deleted.
-func quotaStatus(t *testing.T, client kubernetes.Interface) {
-	makeNamespace(t, client, "limited")
+// checkQuotaStatus checks that a quota does not block writes, and releases what is deleted.
+func checkQuotaStatus(t *testing.T, client kubernetes.Interface) {
+	createNamespace(t, client, "limited")
 	hard := corev1.ResourceList{"count/widgets.controllers.example.com": resource.MustParse("2"), "secrets": resource.MustParse("1"), "pods": resource.MustParse("3")}
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 	if _, err := client.CoreV1().ResourceQuotas("limited").Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
@@ -107,10 +107,11 @@ func quotaStatus(t *testing.T, client kubernetes.Interface) {
 	harness.Eventually(t, controllersSettle, "a secret in place of a deleted one", func() error { return create("two") })
 }
 
-// deletionPolicy checks what is left of an owner's dependents, of several resources, and of theirs.
-func deletionPolicy(t *testing.T, client kubernetes.Interface, cli *harness.CLI, policy, want string) {
+// checkDeletionPolicy checks what is left of an owner's dependents, of several resources, and of
+// theirs.
+func checkDeletionPolicy(t *testing.T, client kubernetes.Interface, cli *harness.CLI, policy, want string) {
 	namespace := "policy-" + policy
-	makeNamespace(t, client, namespace)
+	createNamespace(t, client, namespace)
 	cli = cli.WithNamespace(namespace)
 	uid := func(name string) string { return cli.Run(t, "get", name, "-o", "jsonpath={.metadata.uid}") }
 	dependent := func(apiVersion, kind, name, ownerVersion, ownerKind, owner, uid string) {
@@ -131,9 +132,10 @@ func deletionPolicy(t *testing.T, client kubernetes.Interface, cli *harness.CLI,
 	})
 }
 
-// namespaceDeletion checks a namespace with mixed content, a finalizer and an API without a server.
-func namespaceDeletion(t *testing.T, client kubernetes.Interface, cli *harness.CLI) {
-	makeNamespace(t, client, "doomed")
+// checkNamespaceDeletion checks a namespace with mixed content, a finalizer and an API without a
+// server.
+func checkNamespaceDeletion(t *testing.T, client kubernetes.Interface, cli *harness.CLI) {
+	createNamespace(t, client, "doomed")
 	held := configMap("held", "")
 	held.Finalizers = []string{"example.com/hold"}
 	if _, err := client.CoreV1().ConfigMaps("doomed").Create(t.Context(), held, metav1.CreateOptions{}); err != nil {
@@ -146,7 +148,7 @@ func namespaceDeletion(t *testing.T, client kubernetes.Interface, cli *harness.C
 		t.Fatal(err)
 	}
 	harness.Eventually(t, controllersSettle, "the conditions", func() error {
-		return conditionsAre(t, client, "doomed", map[corev1.NamespaceConditionType]string{
+		return checkConditions(t, client, "doomed", map[corev1.NamespaceConditionType]string{
 			corev1.NamespaceDeletionDiscoveryFailure: "True DiscoveryFailed Discovery failed for some groups, 1 failing: ",
 			corev1.NamespaceDeletionGVParsingFailure: "False ParsedGroupVersions All legacy kube types successfully parsed",
 			corev1.NamespaceDeletionContentFailure:   "False ContentDeleted All content successfully deleted, may be waiting on finalization",
@@ -165,9 +167,9 @@ func namespaceDeletion(t *testing.T, client kubernetes.Interface, cli *harness.C
 	})
 }
 
-// conditionsAre compares the conditions of a namespace: status, reason and the beginning of the
+// checkConditions compares the conditions of a namespace: status, reason and the beginning of the
 // message.
-func conditionsAre(t *testing.T, client kubernetes.Interface, name string, want map[corev1.NamespaceConditionType]string) error {
+func checkConditions(t *testing.T, client kubernetes.Interface, name string, want map[corev1.NamespaceConditionType]string) error {
 	ns, err := client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -44,12 +44,12 @@ type converter struct {
 // startConverter returns a webhook that does not serve yet.
 func startConverter(t *testing.T) *converter {
 	c := &converter{t: t, addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))}
-	t.Cleanup(c.kill)
+	t.Cleanup(c.stop)
 	return c
 }
 
-// serve starts to serve with a certificate.
-func (c *converter) serve(p harness.Pair) {
+// start starts to serve with a certificate.
+func (c *converter) start(p harness.Pair) {
 	c.t.Helper()
 	cert, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *converter) serve(p harness.Pair) {
 		return err
 	})
 	s := &http.Server{
-		Handler: http.HandlerFunc(c.convert), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(c.serveConversion), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 	}
 	c.mu.Lock()
@@ -70,8 +70,8 @@ func (c *converter) serve(p harness.Pair) {
 	go func() { _ = s.ServeTLS(l, "", "") }()
 }
 
-// kill closes all connections and stops to serve.
-func (c *converter) kill() {
+// stop closes all connections and stops to serve.
+func (c *converter) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.server != nil {
@@ -80,23 +80,23 @@ func (c *converter) kill() {
 	}
 }
 
-// set changes the handling of requests; see the fields.
-func (c *converter) set(change func(http.ResponseWriter, map[string]any) bool, hold chan struct{}) {
+// setBehaviour changes the handling of requests; see the fields.
+func (c *converter) setBehaviour(change func(http.ResponseWriter, map[string]any) bool, hold chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.change = change
 	c.hold = hold
 }
 
-// count returns the number of requests so far.
-func (c *converter) count() int {
+// callCount returns the number of requests so far.
+func (c *converter) callCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.requests
 }
 
-// convert serves a ConversionReview.
-func (c *converter) convert(w http.ResponseWriter, r *http.Request) {
+// serveConversion serves a ConversionReview.
+func (c *converter) serveConversion(w http.ResponseWriter, r *http.Request) {
 	var q struct {
 		APIVersion string
 		Request    struct {
@@ -132,14 +132,14 @@ func (c *converter) convert(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = unstructured.SetNestedMap(o.Object, spec, "spec")
 	}
-	answer := map[string]any{"kind": "ConversionReview", "apiVersion": q.APIVersion, "response": map[string]any{
+	response := map[string]any{"kind": "ConversionReview", "apiVersion": q.APIVersion, "response": map[string]any{
 		"uid": q.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": q.Request.Objects,
 	}}
-	if change != nil && change(w, answer) {
+	if change != nil && change(w, response) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer)
+	_ = json.NewEncoder(w).Encode(response)
 }
 
 // convertedDefinition returns a definition whose objects the webhook at an address converts.
@@ -190,8 +190,8 @@ func startConversionTest(t *testing.T) *conversionTest {
 	t.Helper()
 	s := harness.StartServer(t)
 	c := &conversionTest{T: t, server: s, client: dynamic.NewForConfigOrDie(s.Config()), authority: harness.NewPKI(t), hook: startConverter(t)}
-	makeNamespace(t, s.Client(), "f")
-	c.hook.serve(c.authority.Serving("hook"))
+	createNamespace(t, s.Client(), "f")
+	c.hook.start(c.authority.Serving("hook"))
 	definition := convertedDefinition(c.hook.addr, readFile(t, c.authority.CA))
 	if _, err := c.client.Resource(definitionsGVR).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -206,13 +206,13 @@ func startConversionTest(t *testing.T) *conversionTest {
 
 // createOlder creates an object in the stored version.
 func (c *conversionTest) createOlder(name, hostPort string) error {
-	_, err := c.older.Create(c.Context(), ep("v1", name, map[string]any{"hostPort": hostPort}), metav1.CreateOptions{})
+	_, err := c.older.Create(c.Context(), endpointObject("v1", name, map[string]any{"hostPort": hostPort}), metav1.CreateOptions{})
 	return err
 }
 
 // createNewer creates an object in the version that is not stored.
 func (c *conversionTest) createNewer(name, host, port string) (*unstructured.Unstructured, error) {
-	return c.newer.Create(c.Context(), ep("v2", name, map[string]any{"host": host, "port": port}), metav1.CreateOptions{})
+	return c.newer.Create(c.Context(), endpointObject("v2", name, map[string]any{"host": host, "port": port}), metav1.CreateOptions{})
 }
 
 // readFile returns the content of a file.
@@ -225,15 +225,15 @@ func readFile(t *testing.T, path string) []byte {
 	return b
 }
 
-// ep returns an object of the definition.
-func ep(version, name string, spec map[string]any) *unstructured.Unstructured {
+// endpointObject returns an object of the definition.
+func endpointObject(version, name string, spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "conv.test/" + version, "kind": "Ep", "metadata": map[string]any{"name": name}, "spec": spec,
 	}}
 }
 
-// specOf returns the JSON of the spec of an object.
-func specOf(o *unstructured.Unstructured) string {
+// specJSON returns the JSON of the spec of an object.
+func specJSON(o *unstructured.Unstructured) string {
 	b, _ := json.Marshal(o.Object["spec"])
 	return string(b)
 }
@@ -259,19 +259,19 @@ func (c *conversionTest) testVerbs() watch.Interface {
 	}
 	c.Cleanup(w.Stop)
 	created, err := c.createNewer("a", "h", "1")
-	if err != nil || specOf(created) != `{"host":"h","port":"1"}` || created.GetAPIVersion() != "conv.test/v2" {
+	if err != nil || specJSON(created) != `{"host":"h","port":"1"}` || created.GetAPIVersion() != "conv.test/v2" {
 		c.Fatalf("create: got %v, %v", created, err)
 	}
-	if ev := <-w.ResultChan(); ev.Type != watch.Added || specOf(ev.Object.(*unstructured.Unstructured)) != `{"host":"h","port":"1"}` {
+	if ev := <-w.ResultChan(); ev.Type != watch.Added || specJSON(ev.Object.(*unstructured.Unstructured)) != `{"host":"h","port":"1"}` {
 		c.Errorf("watch: got %v", ev)
 	}
-	if o, err := c.older.Get(c.Context(), "a", metav1.GetOptions{}); err != nil || specOf(o) != `{"hostPort":"h:1"}` {
+	if o, err := c.older.Get(c.Context(), "a", metav1.GetOptions{}); err != nil || specJSON(o) != `{"hostPort":"h:1"}` {
 		c.Errorf("stored version: got %v, %v", o, err)
 	}
 	patch := func(body string, subresources ...string) (*unstructured.Unstructured, error) {
 		return c.newer.Patch(c.Context(), "a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresources...)
 	}
-	if o, err := patch(`{"spec":{"port":"2"}}`); err != nil || specOf(o) != `{"host":"h","port":"2"}` || o.GetGeneration() != 2 {
+	if o, err := patch(`{"spec":{"port":"2"}}`); err != nil || specJSON(o) != `{"host":"h","port":"2"}` || o.GetGeneration() != 2 {
 		c.Errorf("patch: got %v, %v", o, err)
 	}
 	if o, err := patch(`{"status":{"n":3}}`, "status"); err != nil || fmt.Sprint(o.Object["status"]) != "map[n:3]" {
@@ -280,8 +280,8 @@ func (c *conversionTest) testVerbs() watch.Interface {
 	if o, err := patch(`{"spec":{"replicas":4}}`, "scale"); err != nil || fmt.Sprint(o.Object["spec"]) != "map[replicas:4]" {
 		c.Errorf("scale: got %v, %v, want no error, fmt.Sprint(o.Object[\"spec\"]) = \"map[replicas:4]\"", o, err)
 	}
-	applied, err := c.newer.Apply(c.Context(), "b", ep("v2", "b", map[string]any{"host": "b", "port": "9"}), metav1.ApplyOptions{FieldManager: "me"})
-	if err != nil || specOf(applied) != `{"host":"b","port":"9"}` {
+	applied, err := c.newer.Apply(c.Context(), "b", endpointObject("v2", "b", map[string]any{"host": "b", "port": "9"}), metav1.ApplyOptions{FieldManager: "me"})
+	if err != nil || specJSON(applied) != `{"host":"b","port":"9"}` {
 		c.Errorf("apply: got %v, %v", applied, err)
 	}
 	table := harness.NewCLI(c.T, c.server).WithNamespace("f").Run(c.T, "get", "eps.v2.conv.test")
@@ -300,7 +300,7 @@ func (c *conversionTest) testSharedCalls(watching watch.Interface) {
 		}
 	}
 	watching.Stop()
-	before := c.hook.count()
+	before := c.hook.callCount()
 	var group sync.WaitGroup
 	for range 10 {
 		group.Go(func() {
@@ -310,7 +310,7 @@ func (c *conversionTest) testSharedCalls(watching watch.Interface) {
 		})
 	}
 	group.Wait()
-	if n := c.hook.count() - before; n > 3 {
+	if n := c.hook.callCount() - before; n > 3 {
 		c.Errorf("got %d calls for ten lists, want at most 3", n)
 	}
 }
@@ -318,20 +318,20 @@ func (c *conversionTest) testSharedCalls(watching watch.Interface) {
 // testFailures checks that invalid responses, closed connections and crashes fail only requests
 // that need a conversion.
 func (c *conversionTest) testFailures() {
-	c.hook.set(func(_ http.ResponseWriter, answer map[string]any) bool {
-		answer["response"].(map[string]any)["result"] = map[string]any{"status": "Failure", "message": "cannot convert"}
+	c.hook.setBehaviour(func(_ http.ResponseWriter, response map[string]any) bool {
+		response["response"].(map[string]any)["result"] = map[string]any{"status": "Failure", "message": "cannot convert"}
 		return false
 	}, nil)
 	c.mustCreateOlder("nonsense")
 	c.checkRejected("nonsense", "conversion webhook for conv.test/v1, Kind=Ep failed: cannot convert")
-	c.hook.set(func(w http.ResponseWriter, _ map[string]any) bool { panic(http.ErrAbortHandler) }, nil)
+	c.hook.setBehaviour(func(w http.ResponseWriter, _ map[string]any) bool { panic(http.ErrAbortHandler) }, nil)
 	c.mustCreateOlder("cut")
 	c.checkRejected("cut", "conversion webhook for conv.test/v1, Kind=Ep failed: Post ")
-	c.hook.set(nil, nil)
-	c.hook.kill()
+	c.hook.setBehaviour(nil, nil)
+	c.hook.stop()
 	c.mustCreateOlder("dead")
 	c.checkRejected("dead", "connection refused")
-	c.hook.serve(c.authority.Serving("hook"))
+	c.hook.start(c.authority.Serving("hook"))
 }
 
 // mustCreateOlder creates an object in the stored version, which needs no conversion.
@@ -368,7 +368,7 @@ func (c *conversionTest) checkRejected(name, want string) {
 // timeout.
 func (c *conversionTest) testHangingWebhook() {
 	hold := make(chan struct{})
-	c.hook.set(nil, hold)
+	c.hook.setBehaviour(nil, hold)
 	c.mustCreateOlder("slow")
 	short, cancel := context.WithTimeout(c.Context(), time.Second)
 	if _, err := c.newer.Get(short, "slow", metav1.GetOptions{}); err == nil {
@@ -384,8 +384,8 @@ func (c *conversionTest) testHangingWebhook() {
 		c.Errorf("watch of 2 s: got status %d after %v, %v, want %d within %v", code, time.Since(start), err, http.StatusOK, 10*time.Second)
 	}
 	close(hold)
-	c.hook.set(nil, nil)
-	if o, err := c.newer.Get(c.Context(), "slow", metav1.GetOptions{}); err != nil || specOf(o) != `{"host":"h","port":"1"}` {
+	c.hook.setBehaviour(nil, nil)
+	if o, err := c.newer.Get(c.Context(), "slow", metav1.GetOptions{}); err != nil || specJSON(o) != `{"host":"h","port":"1"}` {
 		c.Errorf("after recovery: got %v, %v", o, err)
 	}
 }
@@ -393,9 +393,9 @@ func (c *conversionTest) testHangingWebhook() {
 // testChangedCA checks that a certificate of another CA is rejected until the definition contains
 // that CA.
 func (c *conversionTest) testChangedCA() {
-	c.hook.kill()
+	c.hook.stop()
 	other := harness.NewPKI(c.T)
-	c.hook.serve(other.Serving("hook"))
+	c.hook.start(other.Serving("hook"))
 	c.mustCreateOlder("rotated")
 	if _, err := c.newer.Get(c.Context(), "rotated", metav1.GetOptions{}); !strings.Contains(fmt.Sprint(err), "certificate") {
 		c.Errorf("certificate of another CA: got %v, want an error about the certificate", err)
@@ -405,7 +405,7 @@ func (c *conversionTest) testChangedCA() {
 	if _, err := c.client.Resource(definitionsGVR).Patch(c.Context(), "eps.conv.test", types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 		c.Fatal(err)
 	}
-	if o, err := c.newer.Get(c.Context(), "rotated", metav1.GetOptions{}); err != nil || specOf(o) != `{"host":"h","port":"1"}` {
+	if o, err := c.newer.Get(c.Context(), "rotated", metav1.GetOptions{}); err != nil || specJSON(o) != `{"host":"h","port":"1"}` {
 		c.Errorf("after the definition changed: got %v, %v", o, err)
 	}
 }
@@ -413,7 +413,7 @@ func (c *conversionTest) testChangedCA() {
 // testDeletion checks that the definition is deleted with all its objects although the webhook does
 // not respond.
 func (c *conversionTest) testDeletion() {
-	c.hook.kill()
+	c.hook.stop()
 	if err := c.client.Resource(definitionsGVR).Delete(c.Context(), "eps.conv.test", metav1.DeleteOptions{}); err != nil {
 		c.Fatal(err)
 	}

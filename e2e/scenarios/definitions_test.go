@@ -27,11 +27,11 @@ func plainDefinition(group string) *unstructured.Unstructured {
 	}}
 }
 
-func widgets(group string) schema.GroupVersionResource {
+func widgetResource(group string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}
 }
 
-func widget(group, name string, finalizers ...string) *unstructured.Unstructured {
+func newWidget(group, name string, finalizers ...string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": group + "/v1", "kind": "Widget", "metadata": map[string]any{"name": name}}}
 	u.SetFinalizers(finalizers)
 	return u
@@ -52,10 +52,10 @@ func TestDefinitionsOnEveryReplica(t *testing.T) {
 		if _, err := here.Resource(definitionsGVR).Create(t.Context(), plainDefinition(group), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := there.Resource(widgets(group)).Create(t.Context(), widget(group, "a"), metav1.CreateOptions{}); err != nil {
+		if _, err := there.Resource(widgetResource(group)).Create(t.Context(), newWidget(group, "a"), metav1.CreateOptions{}); err != nil {
 			t.Fatalf("object %d on the other replica: %v", i, err)
 		}
-		if l, err := here.Resource(widgets(group)).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 1 {
+		if l, err := here.Resource(widgetResource(group)).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 1 {
 			t.Fatalf("list %d on the first replica: got %v, %v, want one object", i, l, err)
 		}
 	}
@@ -75,11 +75,11 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 				t.Fatal(err)
 			}
 			for k := range 20 {
-				o := widget(group(i), fmt.Sprint("w", k))
+				o := newWidget(group(i), fmt.Sprint("w", k))
 				if k == 0 && i == 1 {
 					o.SetFinalizers([]string{"killed.test/hold"})
 				}
-				if _, err := client.Resource(widgets(group(i))).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+				if _, err := client.Resource(widgetResource(group(i))).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -105,7 +105,7 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 		close(acknowledged)
 		gone := round + 1 + len(acknowledged)
 		for i := range n {
-			_, err := client.Resource(widgets(group(i))).List(t.Context(), metav1.ListOptions{})
+			_, err := client.Resource(widgetResource(group(i))).List(t.Context(), metav1.ListOptions{})
 			if i >= n/2 && err != nil {
 				t.Errorf("round %d: widgets %d were not deleted, got %v", round, i, err)
 			}
@@ -124,13 +124,13 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 			if _, err := client.Resource(definitionsGVR).Create(t.Context(), plainDefinition(group(i)), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if l, err := client.Resource(widgets(group(i))).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 0 {
+			if l, err := client.Resource(widgetResource(group(i))).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 0 {
 				t.Errorf("round %d: new definition: got %d objects of the old one, %v, want none", round, len(l.Items), err)
 			}
 		}
 		// A request in flight at the kill took effect completely or not at all.
 		if _, err := client.Resource(definitionsGVR).Get(t.Context(), "widgets."+group(n), metav1.GetOptions{}); err == nil {
-			if _, err := client.Resource(widgets(group(n))).List(t.Context(), metav1.ListOptions{}); err != nil {
+			if _, err := client.Resource(widgetResource(group(n))).List(t.Context(), metav1.ListOptions{}); err != nil {
 				t.Errorf("round %d: an existing definition is not served: %v", round, err)
 			}
 		} else if !apierrors.IsNotFound(err) {
@@ -142,7 +142,7 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 // removeLastFinalizer removes the finalizer of the last object after all others are gone.
 func removeLastFinalizer(t *testing.T, client dynamic.Interface, group string) {
 	t.Helper()
-	r := client.Resource(widgets(group))
+	r := client.Resource(widgetResource(group))
 	harness.Eventually(t, 30*time.Second, "removal of all other objects", func() error {
 		l, err := r.List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(l.Items) != 1 || l.Items[0].GetDeletionTimestamp() == nil {

@@ -88,16 +88,16 @@ func TestControllersNeedOnlyTheirRoles(t *testing.T) {
 	client := server.Client()
 	harness.NewCLI(t, server).Run(t, "apply", "-f", filepath.Join(harness.Project(t), "deploy", "manifests", "rbac"))
 	for _, p := range []harness.Program{harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers} {
-		r := startController(t, server, p) // without the suite's group
-		harness.Eventually(t, tokenSettle, string(p)+" to be ready", r.ready)
+		r := startControllerFor(t, server, p) // without the suite's group
+		harness.Eventually(t, tokenSettle, string(p)+" to be ready", r.checkReady)
 	}
-	makeToken(t, client, "aaaaaa", "")
-	makeClusterInfo(t, client)
-	expiration, _ := expirationIn(-time.Hour)
-	makeToken(t, client, "bbbbbb", expiration)
-	harness.Eventually(t, tokenSettle, "a signature", func() error { return signatures(t, client, "aaaaaa") })
-	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error { return vanished(t, client, "bbbbbb") })
-	makeToken(t, client, "cccccc", "tomorrow")
+	createBootstrapToken(t, client, "aaaaaa", "")
+	createClusterInfo(t, client)
+	expiration, _ := expirationAfter(-time.Hour)
+	createBootstrapToken(t, client, "bbbbbb", expiration)
+	harness.Eventually(t, tokenSettle, "a signature", func() error { return checkSignatures(t, client, "aaaaaa") })
+	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error { return checkTokenDeleted(t, client, "bbbbbb") })
+	createBootstrapToken(t, client, "cccccc", "tomorrow")
 	harness.Eventually(t, tokenSettle, "an event about an invalid expiration", func() error {
 		out := harness.NewCLI(t, server).Run(t, "get", "events", "-n", "kube-system", "-o", "name", "--field-selector=reason=InvalidExpiration,involvedObject.name=bootstrap-token-cccccc")
 		if strings.TrimSpace(out) == "" {

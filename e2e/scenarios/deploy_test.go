@@ -29,8 +29,8 @@ var programs = map[string]harness.Program{
 
 var imageName = regexp.MustCompile(`([a-z-]+):[^:/]+$`)
 
-// knowsFlags checks a command line of an image against the flags of its program.
-func knowsFlags(t *testing.T, image string, args []string) {
+// checkFlags checks a command line of an image against the flags of its program.
+func checkFlags(t *testing.T, image string, args []string) {
 	t.Helper()
 	m := imageName.FindStringSubmatch(image)
 	if m == nil || programs[m[1]] == "" {
@@ -41,7 +41,7 @@ func knowsFlags(t *testing.T, image string, args []string) {
 	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		command, args = append(command, args[0]), args[1:]
 	}
-	known := flagsOf(t, programs[m[1]], command...)
+	known := supportedFlags(t, programs[m[1]], command...)
 	for _, a := range args {
 		name, _, _ := strings.Cut(a, "=")
 		if !known[strings.TrimLeft(name, "-")] {
@@ -53,8 +53,8 @@ func knowsFlags(t *testing.T, image string, args []string) {
 // flagName matches a flag in a help text, with two dashes or, as in Go, one.
 var flagName = regexp.MustCompile(`(?m)(?:^|[\s,'"])--?([a-z][a-z0-9_-]*)`)
 
-// flagsOf returns the flags of a program or of one of its commands.
-func flagsOf(t *testing.T, p harness.Program, command ...string) map[string]bool {
+// supportedFlags returns the flags of a program or of one of its commands.
+func supportedFlags(t *testing.T, p harness.Program, command ...string) map[string]bool {
 	t.Helper()
 	// Some programs exit with an error after --help.
 	help, _ := exec.CommandContext(t.Context(), harness.Binary(t, p), append(command, "--help")...).CombinedOutput()
@@ -68,8 +68,8 @@ func flagsOf(t *testing.T, p harness.Program, command ...string) map[string]bool
 	return out
 }
 
-// certificates creates the certificates of a suite and the Secrets of the manifests.
-func certificates(t *testing.T) (dir, secrets string) {
+// createCertificates creates the certificates of a suite and the Secrets of the manifests.
+func createCertificates(t *testing.T) (dir, secrets string) {
 	t.Helper()
 	dir = t.TempDir()
 	secrets = filepath.Join(dir, "secrets.yaml")
@@ -85,7 +85,7 @@ func TestManifests(t *testing.T) {
 	server := harness.StartServer(t)
 	client, cli := server.Client(), harness.NewCLI(t, server)
 	manifests := filepath.Join(harness.Project(t), "deploy", "manifests")
-	_, secrets := certificates(t)
+	_, secrets := createCertificates(t)
 	cli.Run(t, "apply", "--validate=strict", "-f", filepath.Join(manifests, "base", "namespace.yaml"))
 	cli.WithNamespace("binnacle").Run(t, "apply", "--validate=strict", "-f", secrets)
 	cli.Run(t, "apply", "--validate=strict", "-f", filepath.Join(manifests, "rbac"))
@@ -149,7 +149,7 @@ func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTempla
 	bad(spec.AutomountServiceAccountToken != nil && !*spec.AutomountServiceAccountToken, "has a token that it does not need")
 	bad(spec.SecurityContext != nil && yes(spec.SecurityContext.RunAsNonRoot), "may run as root")
 	for _, c := range spec.Containers {
-		knowsFlags(t, c.Image, c.Args)
+		checkFlags(t, c.Image, c.Args)
 		sc := c.SecurityContext
 		bad(sc != nil && yes(sc.ReadOnlyRootFilesystem) && sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation, "security context %v", sc)
 		bad(c.ReadinessProbe != nil && c.LivenessProbe != nil, "lacks a probe")
@@ -184,18 +184,18 @@ func TestManifestComponents(t *testing.T) {
 	server := harness.StartServer(t)
 	cli := harness.NewCLI(t, server)
 	manifests := filepath.Join(harness.Project(t), "deploy", "manifests")
-	_, secrets := certificates(t)
+	_, secrets := createCertificates(t)
 	cli.Run(t, "apply", "-f", "testdata/chart-crds.yaml")
 	cli.Run(t, "wait", "--for=condition=Established", "-f", "testdata/chart-crds.yaml")
 	cli.Run(t, "apply", "-f", filepath.Join(manifests, "base", "namespace.yaml"))
 	cli.WithNamespace("binnacle").Run(t, "apply", "-f", secrets)
-	cli.Run(t, "apply", "--validate=strict", "-k", kustomization(t, "overlays/ha", "components/backup", "components/rbac-fallback", "monitoring"))
+	cli.Run(t, "apply", "--validate=strict", "-k", writeKustomization(t, "overlays/ha", "components/backup", "components/rbac-fallback", "monitoring"))
 	job, err := server.Client().BatchV1().CronJobs("binnacle").Get(t.Context(), "etcd-backup", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	pod := job.Spec.JobTemplate.Spec.Template.Spec
-	knowsFlags(t, pod.Containers[0].Image, pod.Containers[0].Args)
+	checkFlags(t, pod.Containers[0].Image, pod.Containers[0].Args)
 	checkVolumes(t, server, "etcd-backup", &pod, pod.Containers[0])
 	d, err := server.Client().AppsV1().Deployments("binnacle").Get(t.Context(), "apiserver", metav1.GetOptions{})
 	if err != nil {
@@ -273,7 +273,7 @@ type composition struct {
 // variable matches a variable of the compose file with its default.
 var variable = regexp.MustCompile(`\$\{[A-Z_]+:-([^}]*)\}`)
 
-func composeFile(t *testing.T) (out composition) {
+func readComposeFile(t *testing.T) (out composition) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "compose", "compose.yaml"))
 	if err == nil {
@@ -289,8 +289,8 @@ func composeFile(t *testing.T) (out composition) {
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(harness.Project(t), "deploy", "compose")
-	dir, _ := certificates(t)
-	compose := composeFile(t)
+	dir, _ := createCertificates(t)
+	compose := readComposeFile(t)
 	number := map[string]int{}
 	for name, s := range compose.Services {
 		if !s.ReadOnly || s.User != "65532:65532" || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.Security, []string{"no-new-privileges:true"}) {
@@ -301,7 +301,7 @@ func TestCompose(t *testing.T) {
 			t.Errorf("%s has no limits, restart or health check: %+v", name, s)
 		}
 		if len(s.Health.Test) > 2 && s.Health.Test[2] == "healthcheck" {
-			knowsFlags(t, s.Image, s.Health.Test[2:])
+			checkFlags(t, s.Image, s.Health.Test[2:])
 		}
 		mounted := map[string]string{}
 		for _, v := range s.Volumes {
@@ -331,7 +331,7 @@ func TestCompose(t *testing.T) {
 				}
 			}
 		}
-		knowsFlags(t, s.Image, s.Command)
+		checkFlags(t, s.Image, s.Command)
 		number[imageName.FindStringSubmatch(s.Image)[1]]++
 	}
 	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "controllers": 2, "balancer": 1, "console": 1}; !maps.Equal(number, want) {

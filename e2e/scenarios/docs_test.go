@@ -75,19 +75,19 @@ func TestDocumentation(t *testing.T) {
 		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers, harness.Console,
 		harness.Certificates, harness.Images, harness.EtcdServer,
 	} {
-		for f := range flagsOf(t, p) {
+		for f := range supportedFlags(t, p) {
 			flags["--"+f] = true
 		}
 	}
 	for _, command := range [][]string{{"snapshot"}, {"snapshot", "restore"}, {"snapshot", "status"}} {
-		for f := range flagsOf(t, harness.APIServer, command...) {
+		for f := range supportedFlags(t, harness.APIServer, command...) {
 			flags["--"+f] = true
 		}
 	}
-	for f := range flagsOf(t, harness.Everything, "up") {
+	for f := range supportedFlags(t, harness.Everything, "up") {
 		flags["--"+f] = true
 	}
-	for f := range flagsOf(t, harness.Certificates, "check") {
+	for f := range supportedFlags(t, harness.Certificates, "check") {
 		flags["--"+f] = true
 	}
 	// Flags of other programs and flags that the help omits.

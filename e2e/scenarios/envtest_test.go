@@ -31,8 +31,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// assets creates a folder with the API server under the name that envtest expects.
-func assets(t *testing.T) string {
+// assetFolder creates a folder with the API server under the name that envtest expects.
+func assetFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, p := range map[string]harness.Program{
@@ -54,7 +54,7 @@ func assets(t *testing.T) string {
 // on.
 func TestEnvtestContract(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(assets(t), "kube-apiserver")
+	binary := filepath.Join(assetFolder(t), "kube-apiserver")
 	if out, err := exec.Command(binary, "--help").CombinedOutput(); err != nil || len(out) == 0 {
 		t.Fatalf("--help: %v\n%s", err, out)
 	}
@@ -119,7 +119,7 @@ func TestEnvtestContract(t *testing.T) {
 // TestControllerRuntime runs controller-runtime's envtest with the API server, and a manager with a
 // controller.
 func TestControllerRuntime(t *testing.T) {
-	dir := assets(t)
+	dir := assetFolder(t)
 	t.Setenv("TEST_ASSET_KUBE_APISERVER", filepath.Join(dir, "kube-apiserver"))
 	t.Setenv("TEST_ASSET_ETCD", filepath.Join(dir, "etcd"))
 	t.Setenv("TEST_ASSET_KUBECTL", filepath.Join(dir, "kubectl"))
@@ -170,8 +170,8 @@ func startEnvtest(t *testing.T, configure ...func(*envtest.APIServer)) (*envtest
 	return environment, config
 }
 
-// onMemory configures envtest's API server as docs/user/envtest.md describes.
-func onMemory(s *envtest.APIServer) {
+// useMemoryStore configures envtest's API server as docs/user/envtest.md describes.
+func useMemoryStore(s *envtest.APIServer) {
 	s.Configure().Disable("etcd-servers").Append("storage-backend", "memory")
 }
 
@@ -197,7 +197,7 @@ func TestEnvtestAssets(t *testing.T) {
 	}{
 		"by make":             {dir: made},
 		"links":               {dir: links},
-		"on the memory store": {dir: made, configure: []func(*envtest.APIServer){onMemory}},
+		"on the memory store": {dir: made, configure: []func(*envtest.APIServer){useMemoryStore}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Setenv("KUBEBUILDER_ASSETS", c.dir)

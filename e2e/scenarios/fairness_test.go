@@ -22,8 +22,8 @@ func TestDependentsOfANamespaceDoNotDelayOthers(t *testing.T) {
 	config := server.Config()
 	config.QPS = -1
 	client := harness.ClientFor(t, harness.Protobuf(config))
-	makeNamespace(t, client, "crowded")
-	makeNamespace(t, client, "ordinary")
+	createNamespace(t, client, "crowded")
+	createNamespace(t, client, "ordinary")
 	create := func(namespace, name string, owners ...metav1.OwnerReference) {
 		m := configMap(name, "")
 		m.OwnerReferences = owners
@@ -57,8 +57,8 @@ func TestDependentsOfANamespaceDoNotDelayOthers(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	r := startController(t, server, harness.Controllers, "system:binnacle")
-	harness.Eventually(t, controllersSettle, "the controllers are ready", r.ready)
+	r := startControllerFor(t, server, harness.Controllers, "system:binnacle")
+	harness.Eventually(t, controllersSettle, "the controllers are ready", r.checkReady)
 	harness.Eventually(t, controllersSettle, "the dependents of the ordinary namespace are deleted", func() error {
 		for i := range few {
 			if _, err := client.CoreV1().ConfigMaps("ordinary").Get(t.Context(), fmt.Sprintf("o-%d", i), metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -30,8 +30,8 @@ var goAwayPaths = []string{
 	"/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=2", "/api/v1/namespaces/default/configmaps/object-0",
 }
 
-// goAwayServer starts a server with ConfigMaps of 8 KB to list.
-func goAwayServer(t *testing.T, flags ...string) (*harness.Server, *goAwayClient) {
+// startGoAwayServer starts a server with ConfigMaps of 8 KB to list.
+func startGoAwayServer(t *testing.T, flags ...string) (*harness.Server, *goAwayClient) {
 	t.Helper()
 	server := harness.StartServer(t, harness.WithFlags(flags...))
 	for i := range 30 {
@@ -53,12 +53,12 @@ func goAwayServer(t *testing.T, flags ...string) (*harness.Server, *goAwayClient
 func TestGoAwayLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const clients, requests = 20, 100
-	_, client := goAwayServer(t, "--goaway-chance=0.02")
+	_, client := startGoAwayServer(t, "--goaway-chance=0.02")
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
 			for left := requests; left > 0; {
-				done, err := client.session(t.Context(), left)
+				done, err := client.runSession(t.Context(), left)
 				left -= done
 				if err != nil {
 					t.Error(err)
@@ -68,9 +68,9 @@ func TestGoAwayLosesNoRequest(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d connections ended by GOAWAY, %d requests sent again", client.goAways.Load(), client.unprocessed.Load())
+	t.Logf("%d connections closed by GOAWAY, %d requests sent again", client.goAways.Load(), client.unprocessed.Load())
 	if client.goAways.Load() == 0 {
-		t.Error("the server sent no GOAWAY")
+		t.Error("the server sent no GOAWAY, want at least one")
 	}
 }
 
@@ -79,14 +79,14 @@ func TestGoAwayLosesNoRequest(t *testing.T) {
 func TestShutdownLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const clients, slowClients, requests = 20, 5, 500
-	server, client := goAwayServer(t)
+	server, client := startGoAwayServer(t)
 	slow := &goAwayClient{addr: client.addr, config: client.config, window: 1000, late: 3 * time.Second}
 	enough := make(chan struct{})
 	var all sync.WaitGroup
 	var done, whole atomic.Int64
 	for range slowClients {
 		all.Go(func() {
-			n, err := slow.session(t.Context(), 1)
+			n, err := slow.runSession(t.Context(), 1)
 			if err != nil {
 				t.Errorf("client with a small window: %v", err)
 			}
@@ -96,7 +96,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 	for range clients {
 		all.Go(func() {
 			for {
-				n, err := client.session(t.Context(), 20)
+				n, err := client.runSession(t.Context(), 20)
 				if before := done.Add(int64(n)) - int64(n); before < requests && before+int64(n) >= requests {
 					close(enough)
 				}
@@ -143,28 +143,28 @@ type session struct {
 	framer  *http2.Framer
 	encoder *hpack.Encoder
 	block   bytes.Buffer
-	next    uint32
-	open    map[uint32]*goAwayAnswer
-	owed    map[uint32]uint32 // window to grant, by stream
-	leaving bool
-	done    int
+	next    uint32 // ID of the next stream
+	open    map[uint32]*goAwayResponse
+	unacked map[uint32]uint32 // bytes by which windows are to be enlarged, by stream
+	leaving bool              // after GOAWAY
+	done    int               // number of responses
 }
 
-// goAwayAnswer is a partial response.
-type goAwayAnswer struct {
+// goAwayResponse is a partial response.
+type goAwayResponse struct {
 	path, status string
 	body         bytes.Buffer
 }
 
-// session sends requests on one connection until that number has been answered or GOAWAY arrives.
-// It returns the number of answered requests, and an error if an accepted one is lost.
-func (c *goAwayClient) session(ctx context.Context, requests int) (done int, err error) {
+// runSession sends requests on one connection until that number has responses or GOAWAY arrives. It
+// returns the number of responses, and an error if an accepted request is lost.
+func (c *goAwayClient) runSession(ctx context.Context, requests int) (done int, err error) {
 	conn, err := (&tls.Dialer{Config: c.config}).DialContext(ctx, "tcp", c.addr)
 	if err != nil {
 		return 0, &dialError{err}
 	}
 	defer conn.Close()
-	s := &session{goAwayClient: c, framer: http2.NewFramer(conn, conn), next: 1, open: map[uint32]*goAwayAnswer{}, owed: map[uint32]uint32{}}
+	s := &session{goAwayClient: c, framer: http2.NewFramer(conn, conn), next: 1, open: map[uint32]*goAwayResponse{}, unacked: map[uint32]uint32{}}
 	s.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	s.encoder = hpack.NewEncoder(&s.block)
 	_, err = io.WriteString(conn, http2.ClientPreface)
@@ -172,10 +172,10 @@ func (c *goAwayClient) session(ctx context.Context, requests int) (done int, err
 	if err != nil {
 		return 0, &dialError{err} // no request has been sent
 	}
-	const atATime = 4
+	const maxOpen = 4
 	for {
-		for !s.leaving && len(s.open) < min(atATime, requests-s.done) {
-			if err := s.request(goAwayPaths[int(s.sent.Add(1))%len(goAwayPaths)]); err != nil {
+		for !s.leaving && len(s.open) < min(maxOpen, requests-s.done) {
+			if err := s.sendRequest(goAwayPaths[int(s.sent.Add(1))%len(goAwayPaths)]); err != nil {
 				break // the read error is reported
 			}
 		}
@@ -184,7 +184,7 @@ func (c *goAwayClient) session(ctx context.Context, requests int) (done int, err
 		}
 		f, err := s.framer.ReadFrame()
 		if err == nil {
-			err = s.received(f)
+			err = s.handleFrame(f)
 		}
 		if err != nil {
 			return s.done, fmt.Errorf("%d requests are lost, GOAWAY %t: %w", len(s.open), s.leaving, err)
@@ -192,7 +192,8 @@ func (c *goAwayClient) session(ctx context.Context, requests int) (done int, err
 	}
 }
 
-func (s *session) request(path string) error {
+// sendRequest opens a stream with a GET.
+func (s *session) sendRequest(path string) error {
 	if s.late > 0 {
 		path = "/api/v1/namespaces/default/configmaps/object-0" // fits into one buffer of the server
 	}
@@ -200,14 +201,15 @@ func (s *session) request(path string) error {
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", s.addr}, {":path", path}} {
 		_ = s.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // to memory
 	}
-	s.open[s.next] = &goAwayAnswer{path: path}
+	s.open[s.next] = &goAwayResponse{path: path}
 	s.next += 2
 	return s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.next - 2, BlockFragment: s.block.Bytes(), EndHeaders: true, EndStream: true})
 }
 
-func (s *session) received(f http2.Frame) error {
+// handleFrame handles a frame of the server. It returns an error if an accepted request is lost.
+func (s *session) handleFrame(f http2.Frame) error {
 	id := f.Header().StreamID
-	answer := s.open[id]
+	response := s.open[id]
 	switch f := f.(type) {
 	case *http2.SettingsFrame:
 		if !f.IsAck() {
@@ -218,45 +220,46 @@ func (s *session) received(f http2.Frame) error {
 			_ = s.framer.WritePing(true, f.Data)
 		}
 	case *http2.GoAwayFrame:
-		return s.goAway(f)
+		return s.handleGoAway(f)
 	case *http2.RSTStreamFrame:
-		if answer != nil {
-			return fmt.Errorf("%s: %s", answer.path, f.ErrCode)
+		if response != nil {
+			return fmt.Errorf("%s: %s", response.path, f.ErrCode)
 		}
 	case *http2.MetaHeadersFrame:
-		if answer == nil {
+		if response == nil {
 			return fmt.Errorf("HEADERS on closed stream %d", id)
 		}
 		if status := f.PseudoValue("status"); status != "" {
-			answer.status = status
+			response.status = status
 		}
-		return s.end(id, f.StreamEnded())
+		return s.finishStream(id, f.StreamEnded())
 	case *http2.DataFrame:
-		if answer == nil {
+		if response == nil {
 			return fmt.Errorf("DATA on closed stream %d", id)
 		}
-		answer.body.Write(f.Data())
-		s.owed[id] += f.Length
-		s.grant()
-		return s.end(id, f.StreamEnded())
+		response.body.Write(f.Data())
+		s.unacked[id] += f.Length
+		s.enlargeWindow()
+		return s.finishStream(id, f.StreamEnded())
 	}
 	return nil
 }
 
-// grant enlarges the windows by the amount read. A late client waits for GOAWAY.
-func (s *session) grant() {
+// enlargeWindow enlarges the windows by the amount read. A late client waits for GOAWAY.
+func (s *session) enlargeWindow() {
 	if s.late > 0 && !s.leaving {
 		return
 	}
-	for id, n := range s.owed {
+	for id, n := range s.unacked {
 		if n > 0 {
 			_ = s.framer.WriteWindowUpdate(id, n) // or reading fails
 		}
 	}
-	clear(s.owed)
+	clear(s.unacked)
 }
 
-func (s *session) goAway(f *http2.GoAwayFrame) error {
+// handleGoAway forgets the requests that GOAWAY does not accept.
+func (s *session) handleGoAway(f *http2.GoAwayFrame) error {
 	if f.ErrCode != http2.ErrCodeNo {
 		return fmt.Errorf("GOAWAY %s", f.ErrCode)
 	}
@@ -272,32 +275,32 @@ func (s *session) goAway(f *http2.GoAwayFrame) error {
 	}
 	if s.late > 0 {
 		time.Sleep(s.late)
-		s.grant()
+		s.enlargeWindow()
 	}
 	return nil
 }
 
-// end checks a complete response.
-func (s *session) end(id uint32, over bool) error {
-	if !over {
+// finishStream checks the response of a stream if it is complete.
+func (s *session) finishStream(id uint32, ended bool) error {
+	if !ended {
 		return nil
 	}
-	answer := s.open[id]
+	response := s.open[id]
 	delete(s.open, id)
 	s.done++
-	switch answer.status {
+	switch response.status {
 	case "429", "503": // rejected, not lost
 		return nil
 	case "200":
 	default:
-		return fmt.Errorf("%s: %s %s", answer.path, answer.status, &answer.body)
+		return fmt.Errorf("%s: %s %s", response.path, response.status, &response.body)
 	}
-	for d := json.NewDecoder(&answer.body); ; { // a watch has one value per event
+	for d := json.NewDecoder(&response.body); ; { // a watch has one value per event
 		var value json.RawMessage
 		if err := d.Decode(&value); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("%s: %w", answer.path, err)
+			return fmt.Errorf("%s: %w", response.path, err)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestImages(t *testing.T) {
 		t.Skipf("buildah does not work: %v\n%s", err, out)
 	}
 	out := filepath.Join(dir, "out")
-	if text, err := run(harness.Binary(t, harness.Images), "--builder=buildah", "--bin-dir="+binDir(t, harness.Balancer), "--out="+out, "--tag=test", "--prefix=localhost/e2e"); err != nil {
+	if text, err := run(harness.Binary(t, harness.Images), "--builder=buildah", "--bin-dir="+programFolder(t, harness.Balancer), "--out="+out, "--tag=test", "--prefix=localhost/e2e"); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	for _, service := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "controllers", "console", "balancer"} {
@@ -87,7 +87,7 @@ func checkImage(t *testing.T, archive, service string) {
 		case name == manifest[0].Config:
 			return json.NewDecoder(r).Decode(&image)
 		case slices.Contains(manifest[0].Layers, name):
-			return eachFile(r, func(h *tar.Header) {
+			return forEachFile(r, func(h *tar.Header) {
 				if h.Typeflag == tar.TypeReg {
 					files = append(files, "/"+strings.TrimPrefix(h.Name, "/"))
 					executable = executable || h.Name == service && h.Mode&0o111 == 0o111
@@ -129,7 +129,7 @@ func readArchive(t *testing.T, path string, each func(name string, r io.Reader) 
 	}
 }
 
-func eachFile(layer io.Reader, each func(*tar.Header)) error {
+func forEachFile(layer io.Reader, each func(*tar.Header)) error {
 	r := tar.NewReader(layer)
 	for {
 		h, err := r.Next()

@@ -37,15 +37,15 @@ func TestInformers(t *testing.T) {
 	var namespaces []string
 	for i := range informerNamespaces {
 		namespaces = append(namespaces, "informers-"+strconv.Itoa(i))
-		makeNamespace(t, client, namespaces[i])
+		createNamespace(t, client, namespaces[i])
 	}
 	w := &writer{client: client, namespaces: namespaces, live: map[string]string{}}
 	for range startObjects {
 		w.create(t)
 	}
 	observers := map[string]*observer{}
-	for name, config := range configs(server) {
-		observers[name] = observe(t, harness.ClientFor(t, config))
+	for name, config := range clientConfigs(server) {
+		observers[name] = startObserver(t, harness.ClientFor(t, config))
 	}
 	for _, phase := range []struct {
 		name    string
@@ -58,10 +58,10 @@ func TestInformers(t *testing.T) {
 	} {
 		phase.restart()
 		for range writesPerPhase {
-			w.step(t)
+			w.writeNext(t)
 		}
 		for name, o := range observers {
-			harness.Eventually(t, settleTime, name+" informer, "+phase.name, func() error { return o.agrees(w.live) })
+			harness.Eventually(t, settleTime, name+" informer, "+phase.name, func() error { return o.compareStore(w.live) })
 		}
 	}
 	truth := map[string]string{}
@@ -78,7 +78,7 @@ func TestInformers(t *testing.T) {
 		t.Errorf("the list differs from the written objects: %v", err)
 	}
 	for name, o := range observers {
-		for _, err := range o.faults() {
+		for _, err := range o.violations() {
 			t.Errorf("%s informer: %v", name, err)
 		}
 	}
@@ -93,8 +93,8 @@ type writer struct {
 	created    int
 }
 
-// step creates, updates or deletes in a fixed pattern.
-func (w *writer) step(t *testing.T) {
+// writeNext creates, updates or deletes a ConfigMap in a fixed pattern.
+func (w *writer) writeNext(t *testing.T) {
 	t.Helper()
 	w.created++
 	switch w.created % 5 {
@@ -107,6 +107,7 @@ func (w *writer) step(t *testing.T) {
 	}
 }
 
+// create creates a ConfigMap.
 func (w *writer) create(t *testing.T) {
 	t.Helper()
 	w.created++
@@ -119,6 +120,7 @@ func (w *writer) create(t *testing.T) {
 	w.order = append(w.order, ns+"/"+name)
 }
 
+// update updates one of the ConfigMaps.
 func (w *writer) update(t *testing.T) {
 	t.Helper()
 	key := w.order[w.created%len(w.order)]
@@ -134,6 +136,7 @@ func (w *writer) update(t *testing.T) {
 	w.live[key] = c.ResourceVersion
 }
 
+// delete deletes the oldest ConfigMap.
 func (w *writer) delete(t *testing.T) {
 	t.Helper()
 	key := w.order[0]
@@ -156,12 +159,14 @@ type observer struct {
 	history map[string][]notice // by key
 }
 
+// notice is one notification of an informer.
 type notice struct {
 	what    cache.DeltaType
 	version int64
 }
 
-func observe(t *testing.T, c kubernetes.Interface) *observer {
+// startObserver starts an informer of ConfigMaps and waits until it has synced.
+func startObserver(t *testing.T, c kubernetes.Interface) *observer {
 	t.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "metadata.name!=kube-root-ca.crt"
@@ -169,9 +174,9 @@ func observe(t *testing.T, c kubernetes.Interface) *observer {
 	informer := factory.Core().V1().ConfigMaps().Informer()
 	o := &observer{store: informer.GetStore(), history: map[string][]notice{}}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { o.note(t, cache.Added, obj) },
-		UpdateFunc: func(_, obj any) { o.note(t, cache.Updated, obj) },
-		DeleteFunc: func(obj any) { o.note(t, cache.Deleted, obj) },
+		AddFunc:    func(obj any) { o.recordDelta(t, cache.Added, obj) },
+		UpdateFunc: func(_, obj any) { o.recordDelta(t, cache.Updated, obj) },
+		DeleteFunc: func(obj any) { o.recordDelta(t, cache.Deleted, obj) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +190,8 @@ func observe(t *testing.T, c kubernetes.Interface) *observer {
 	return o
 }
 
-func (o *observer) note(t *testing.T, what cache.DeltaType, obj any) {
+// recordDelta records a notification.
+func (o *observer) recordDelta(t *testing.T, what cache.DeltaType, obj any) {
 	if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = lost.Obj
 	}
@@ -197,11 +203,11 @@ func (o *observer) note(t *testing.T, what cache.DeltaType, obj any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	key := c.Namespace + "/" + c.Name
-	o.history[key] = append(o.history[key], notice{what, revision(t, c.ResourceVersion)})
+	o.history[key] = append(o.history[key], notice{what, parseRevision(t, c.ResourceVersion)})
 }
 
-// agrees returns an error unless the informer's store has the expected objects.
-func (o *observer) agrees(live map[string]string) error {
+// compareStore returns an error unless the informer's store has the expected objects.
+func (o *observer) compareStore(live map[string]string) error {
 	got := map[string]string{}
 	for _, obj := range o.store.List() {
 		if c, ok := obj.(*corev1.ConfigMap); ok && c.Namespace != metav1.NamespaceSystem {
@@ -211,6 +217,7 @@ func (o *observer) agrees(live map[string]string) error {
 	return sameVersions(live, got)
 }
 
+// sameVersions returns an error for a difference between resource versions by object.
 func sameVersions(want, got map[string]string) error {
 	for key, version := range want {
 		if got[key] != version {
@@ -225,9 +232,9 @@ func sameVersions(want, got map[string]string) error {
 	return nil
 }
 
-// faults returns violations of an informer's guarantees for each object: notifications begin with
-// one addition, versions increase, and none follows a deletion (the test uses each name once).
-func (o *observer) faults() (errs []error) {
+// violations returns violations of an informer's guarantees for each object: notifications begin
+// with one addition, versions increase, and none follows a deletion (the test uses each name once).
+func (o *observer) violations() (errs []error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, notices := range o.history {
@@ -255,12 +262,12 @@ func TestWritesSurviveKill(t *testing.T) {
 	t.Parallel()
 	const rounds, writers, enough = 3, 6, 200
 	server := harness.StartServer(t)
-	makeNamespace(t, server.Client(), "load")
+	createNamespace(t, server.Client(), "load")
 	ledger := &ledger{expected: map[string]entry{}}
 	for round := range rounds {
 		ctx, cancel := context.WithCancel(t.Context())
 		reached := make(chan struct{})
-		target := ledger.acknowledged() + enough
+		target := ledger.acknowledgedCount() + enough
 		var once sync.Once
 		var group sync.WaitGroup
 		for i := range writers {
@@ -268,8 +275,8 @@ func TestWritesSurviveKill(t *testing.T) {
 			group.Go(func() {
 				w := loader{client: client, ledger: ledger, prefix: fmt.Sprintf("r%d-w%d", round, i)}
 				for n := 0; ctx.Err() == nil; n++ {
-					w.round(ctx, n)
-					if ledger.acknowledged() >= target {
+					w.sendRequests(ctx, n)
+					if ledger.acknowledgedCount() >= target {
 						once.Do(func() { close(reached) })
 					}
 				}
@@ -278,15 +285,15 @@ func TestWritesSurviveKill(t *testing.T) {
 		select {
 		case <-reached:
 		case <-time.After(settleTime):
-			t.Error("the writers are too slow")
+			t.Errorf("got %d acknowledged writes in %s, want %d", ledger.acknowledgedCount(), settleTime, target)
 		}
 		server.Kill()
 		cancel()
 		group.Wait()
 		server.Start()
-		ledger.verify(t, server.Client())
+		ledger.checkObjects(t, server.Client())
 	}
-	t.Logf("%d acknowledged writes of %d objects found after %d kills", ledger.acknowledged(), len(ledger.expected), rounds)
+	t.Logf("%d acknowledged writes of %d objects found after %d kills", ledger.acknowledgedCount(), len(ledger.expected), rounds)
 }
 
 // entry is the last acknowledged state of an object, and whether a later write without a response
@@ -298,19 +305,22 @@ type entry struct {
 	uncertain bool
 }
 
+// ledger holds the expected state of written objects.
 type ledger struct {
 	mu       sync.Mutex
 	expected map[string]entry
 	acks     int
 }
 
-func (l *ledger) acknowledged() int {
+// acknowledgedCount returns the number of acknowledged writes.
+func (l *ledger) acknowledgedCount() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.acks
 }
 
-func (l *ledger) record(name string, e entry) {
+// recordEntry records an acknowledged write.
+func (l *ledger) recordEntry(name string, e entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expected[name] = e
@@ -319,7 +329,8 @@ func (l *ledger) record(name string, e entry) {
 	}
 }
 
-func (l *ledger) doubt(name string) {
+// markDoubtful records that a write of an object got no response.
+func (l *ledger) markDoubtful(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.expected[name]
@@ -327,7 +338,8 @@ func (l *ledger) doubt(name string) {
 	l.expected[name] = e
 }
 
-func (l *ledger) verify(t *testing.T, c kubernetes.Interface) {
+// checkObjects compares the stored objects with the ledger.
+func (l *ledger) checkObjects(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	list, err := c.CoreV1().ConfigMaps("load").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -345,13 +357,13 @@ func (l *ledger) verify(t *testing.T, c kubernetes.Interface) {
 		case want.uncertain && want.version == 0:
 			// The creation was not acknowledged: both states are correct.
 		case want.deleted && there:
-			t.Errorf("%s was deleted but exists", name)
+			t.Errorf("%s exists, want it deleted", name)
 		case want.deleted:
 		case !there && !want.uncertain:
 			t.Errorf("%s was acknowledged with version %d but is lost", name, want.version)
 		case !there:
 		default:
-			version := revision(t, o.ResourceVersion)
+			version := parseRevision(t, o.ResourceVersion)
 			if version < want.version || !want.uncertain && (version != want.version || o.Data["value"] != want.value) {
 				t.Errorf("%s: want version %d with %q, got %d with %q", name, want.version, want.value, version, o.Data["value"])
 			}
@@ -366,30 +378,33 @@ type loader struct {
 	prefix string
 }
 
-func (w loader) round(ctx context.Context, n int) {
+// sendRequests creates and updates the n-th object, and deletes it if n is divisible by 3.
+func (w loader) sendRequests(ctx context.Context, n int) {
 	maps, name := w.client.CoreV1().ConfigMaps("load"), fmt.Sprintf("%s-%d", w.prefix, n)
 	c, err := maps.Create(ctx, configMap(name, "created"), metav1.CreateOptions{})
-	if !w.acknowledge(name, c, err) {
+	if !w.recordResponse(name, c, err) {
 		return
 	}
 	c.Data["value"] = "updated"
 	c, err = maps.Update(ctx, c, metav1.UpdateOptions{})
-	if !w.acknowledge(name, c, err) || n%3 != 0 {
+	if !w.recordResponse(name, c, err) || n%3 != 0 {
 		return
 	}
 	if err := maps.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		w.ledger.doubt(name)
+		w.ledger.markDoubtful(name)
 		return
 	}
-	w.ledger.record(name, entry{version: 1, deleted: true})
+	w.ledger.recordEntry(name, entry{version: 1, deleted: true})
 }
 
-func (w loader) acknowledge(name string, c *corev1.ConfigMap, err error) bool {
+// recordResponse records the response to a write in the ledger and reports whether it was
+// acknowledged.
+func (w loader) recordResponse(name string, c *corev1.ConfigMap, err error) bool {
 	if err != nil {
 		// Only a Status response proves that nothing happened.
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError {
-			w.ledger.doubt(name)
+			w.ledger.markDoubtful(name)
 		}
 		return false
 	}
@@ -397,6 +412,6 @@ func (w loader) acknowledge(name string, c *corev1.ConfigMap, err error) bool {
 	if err != nil {
 		return false
 	}
-	w.ledger.record(name, entry{version: version, value: c.Data["value"]})
+	w.ledger.recordEntry(name, entry{version: version, value: c.Data["value"]})
 	return true
 }

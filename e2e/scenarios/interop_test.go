@@ -28,8 +28,8 @@ import (
 // envelope is the prefix of every stored protobuf object.
 var envelope = []byte("k8s\x00")
 
-// stored is an object and where Kubernetes 1.33 stores it.
-type stored struct {
+// storedKind is an object and where Kubernetes 1.33 stores it.
+type storedKind struct {
 	manifest string
 	resource string // "group/version/resource", no group for core
 	key      string // below /registry/
@@ -39,8 +39,8 @@ type stored struct {
 
 // storedObjects has objects of all kinds. Some are stored under historical names or in a version
 // other than the served one. Namespaced objects are in the namespace "ns".
-func storedObjects() []stored {
-	return []stored{
+func storedObjects() []storedKind {
+	return []storedKind{
 		{resource: "v1/namespaces", key: "namespaces/o", version: "v1", manifest: `{kind: Namespace}`},
 		{resource: "v1/nodes", key: "minions/o", version: "v1", manifest: `{kind: Node}`},
 		{resource: "v1/configmaps", key: "configmaps/ns/o", version: "v1", manifest: `{kind: ConfigMap, data: {a: b}}`},
@@ -92,7 +92,7 @@ func storedObjects() []stored {
 	}
 }
 
-func (s stored) gvr() schema.GroupVersionResource {
+func (s storedKind) groupVersionResource() schema.GroupVersionResource {
 	parts := strings.Split(s.resource, "/")
 	if len(parts) == 2 {
 		parts = append([]string{""}, parts...)
@@ -100,14 +100,14 @@ func (s stored) gvr() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
 }
 
-// object returns the manifest with the common metadata.
-func (s stored) object(t *testing.T) *unstructured.Unstructured {
+// newObject returns the manifest with the common metadata.
+func (s storedKind) newObject(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(s.manifest), &o.Object); err != nil {
 		t.Fatal(err)
 	}
-	o.SetAPIVersion(s.gvr().GroupVersion().String())
+	o.SetAPIVersion(s.groupVersionResource().GroupVersion().String())
 	if o.GetName() == "" {
 		o.SetName("o")
 	}
@@ -124,21 +124,21 @@ func TestStoredLayout(t *testing.T) {
 	etcd := harness.StartEtcd(t)
 	server := harness.StartServer(t, harness.WithEtcd(etcd))
 	client, kv := dynamic.NewForConfigOrDie(server.Config()), etcd.Client()
-	makeNamespace(t, server.Client(), "ns")
+	createNamespace(t, server.Client(), "ns")
 	for _, s := range storedObjects() {
 		t.Run(strings.ReplaceAll(s.resource, "/", "."), func(t *testing.T) {
-			o := s.object(t)
-			made, err := client.Resource(s.gvr()).Namespace(o.GetNamespace()).Create(t.Context(), o, metav1.CreateOptions{})
+			o := s.newObject(t)
+			made, err := client.Resource(s.groupVersionResource()).Namespace(o.GetNamespace()).Create(t.Context(), o, metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			resp, err := kv.Get(t.Context(), "/registry/"+s.key)
 			if err != nil || len(resp.Kvs) != 1 {
-				t.Fatalf("key /registry/%s: got %d values, %v; all keys: %q, want one value", s.key, resp.Count, err, keys(t, kv, o.GetName()))
+				t.Fatalf("key /registry/%s: got %d values, %v; all keys: %q, want one value", s.key, resp.Count, err, etcdKeys(t, kv, o.GetName()))
 			}
 			harness.Eventually(t, patience, "the revision as resourceVersion", func() error {
 				// The conditions of a definition are written after its creation.
-				if made, err = client.Resource(s.gvr()).Namespace(o.GetNamespace()).Get(t.Context(), o.GetName(), metav1.GetOptions{}); err != nil {
+				if made, err = client.Resource(s.groupVersionResource()).Namespace(o.GetNamespace()).Get(t.Context(), o.GetName(), metav1.GetOptions{}); err != nil {
 					return err
 				}
 				resp, err = kv.Get(t.Context(), "/registry/"+s.key)
@@ -168,7 +168,7 @@ func TestStoredLayout(t *testing.T) {
 	}
 }
 
-func keys(t *testing.T, kv *clientv3.Client, name string) (found []string) {
+func etcdKeys(t *testing.T, kv *clientv3.Client, name string) (found []string) {
 	t.Helper()
 	resp, err := kv.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
@@ -183,7 +183,7 @@ func keys(t *testing.T, kv *clientv3.Client, name string) (found []string) {
 }
 
 // decodeStored returns the version of a stored value, and the object.
-func decodeStored(t *testing.T, s stored, value []byte) (string, runtime.Object) {
+func decodeStored(t *testing.T, s storedKind, value []byte) (string, runtime.Object) {
 	t.Helper()
 	if s.json {
 		o := &unstructured.Unstructured{}
@@ -239,7 +239,7 @@ func TestForeignObjects(t *testing.T) {
 		Spec:       networkingv1beta1.IPAddressSpec{ParentRef: &networkingv1beta1.ParentReference{Resource: "services", Name: "s"}},
 	})
 	server := harness.StartServer(t, harness.WithEtcd(etcd))
-	for name, config := range configs(server) {
+	for name, config := range clientConfigs(server) {
 		t.Run(name, func(t *testing.T) {
 			client := harness.ClientFor(t, config)
 			c, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})

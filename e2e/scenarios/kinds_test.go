@@ -102,8 +102,8 @@ type kindTest struct {
 	ref string
 }
 
-// expect checks that each pattern matches one or more lines of an output.
-func (l *kindTest) expect(t *testing.T, output string, patterns ...string) {
+// expectPatterns checks that each pattern matches one or more lines of an output.
+func (l *kindTest) expectPatterns(t *testing.T, output string, patterns ...string) {
 	t.Helper()
 	for _, p := range patterns {
 		if !regexp.MustCompile("(?m)" + p).MatchString(output) {
@@ -112,16 +112,16 @@ func (l *kindTest) expect(t *testing.T, output string, patterns ...string) {
 	}
 }
 
-// at returns the value at a path of the object.
-func (l *kindTest) at(t *testing.T, path string) string {
+// fieldAt returns the value at a path of the object.
+func (l *kindTest) fieldAt(t *testing.T, path string) string {
 	t.Helper()
 	return l.cli.Run(t, "get", l.ref, "-o", "jsonpath="+path)
 }
 
-// wantAt checks the value at a path of the object.
-func (l *kindTest) wantAt(t *testing.T, path, want string) {
+// expectField checks the value at a path of the object.
+func (l *kindTest) expectField(t *testing.T, path, want string) {
 	t.Helper()
-	if got := l.at(t, path); got != want {
+	if got := l.fieldAt(t, path); got != want {
 		t.Errorf("%s: want %q, got %q", path, want, got)
 	}
 }
@@ -129,12 +129,12 @@ func (l *kindTest) wantAt(t *testing.T, path, want string) {
 // testApply applies the manifest twice.
 func (l *kindTest) testApply(t *testing.T) {
 	t.Helper()
-	l.expect(t, l.cli.RunWith(t, l.Manifest, "apply", "-f", "-"), `/`+l.Name+` created$`)
-	version := l.at(t, "{.metadata.resourceVersion}")
+	l.expectPatterns(t, l.cli.RunWith(t, l.Manifest, "apply", "-f", "-"), `/`+l.Name+` created$`)
+	version := l.fieldAt(t, "{.metadata.resourceVersion}")
 	again := cmp.Or(l.Again, "unchanged")
-	l.expect(t, l.cli.RunWith(t, l.Manifest, "apply", "-f", "-"), `/`+l.Name+` `+again+`$`)
-	l.wantAt(t, "{.metadata.resourceVersion}", version)
-	l.wantAt(t, l.Look.Path, l.Look.Before)
+	l.expectPatterns(t, l.cli.RunWith(t, l.Manifest, "apply", "-f", "-"), `/`+l.Name+` `+again+`$`)
+	l.expectField(t, "{.metadata.resourceVersion}", version)
+	l.expectField(t, l.Look.Path, l.Look.Before)
 	if r := l.cli.Execute(t, l.Manifest, "create", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "(AlreadyExists)") {
 		t.Errorf("second create: got %v %s, want AlreadyExists", r.Err, r.Stderr)
 	}
@@ -156,7 +156,7 @@ func (l *kindTest) testTables(t *testing.T) {
 			t.Errorf("get -o %q: want columns %q, got %q", option, columns, head)
 		}
 		if option == "" {
-			l.expect(t, strings.TrimSpace(lines[1]), l.Row)
+			l.expectPatterns(t, strings.TrimSpace(lines[1]), l.Row)
 		}
 	}
 }
@@ -175,13 +175,13 @@ func (l *kindTest) testFormats(t *testing.T) {
 		t.Errorf("get -o name: want %q in %q", l.Name, names)
 	}
 	// explain reads the OpenAPI document of the kind's version.
-	l.expect(t, l.cli.Run(t, "explain", l.Resource), `^KIND: +`+l.Kind+`$`, `^ +metadata\s+<ObjectMeta>`)
+	l.expectPatterns(t, l.cli.Run(t, "explain", l.Resource), `^KIND: +`+l.Kind+`$`, `^ +metadata\s+<ObjectMeta>`)
 }
 
 // testDescribe describes the object.
 func (l *kindTest) testDescribe(t *testing.T) {
 	t.Helper()
-	l.expect(t, l.cli.Run(t, "describe", l.Resource, l.Name), append(l.Describe, `^Name: +`+l.Name+`$`)...)
+	l.expectPatterns(t, l.cli.Run(t, "describe", l.Resource, l.Name), append(l.Describe, `^Name: +`+l.Name+`$`)...)
 }
 
 // testDiff compares the object with the changed manifest, and applies that.
@@ -193,25 +193,25 @@ func (l *kindTest) testDiff(t *testing.T) {
 	if r := l.cli.Execute(t, l.Changed, "diff", "-f", "-"); r.Err == nil || !strings.Contains(r.Stdout, "\n+") {
 		t.Errorf("diff of a change: got %v, want code 1 and lines\n%s%s", r.Err, r.Stdout, r.Stderr)
 	}
-	l.wantAt(t, l.Look.Path, l.Look.Before)
-	l.expect(t, l.cli.RunWith(t, l.Changed, "apply", "-f", "-"), `/`+l.Name+` configured$`)
-	l.wantAt(t, l.Look.Path, l.Look.After)
+	l.expectField(t, l.Look.Path, l.Look.Before)
+	l.expectPatterns(t, l.cli.RunWith(t, l.Changed, "apply", "-f", "-"), `/`+l.Name+` configured$`)
+	l.expectField(t, l.Look.Path, l.Look.After)
 }
 
 // testLabelsAndAnnotations adds and removes a label, and adds an annotation.
 func (l *kindTest) testLabelsAndAnnotations(t *testing.T) {
 	t.Helper()
-	l.expect(t, l.cli.Run(t, "label", l.ref, "e2e=yes"), ` labeled$`)
-	l.expect(t, l.cli.Run(t, "get", l.Resource, "-l", "e2e=yes", "-o", "name"), `/`+l.Name+`$`)
+	l.expectPatterns(t, l.cli.Run(t, "label", l.ref, "e2e=yes"), ` labeled$`)
+	l.expectPatterns(t, l.cli.Run(t, "get", l.Resource, "-l", "e2e=yes", "-o", "name"), `/`+l.Name+`$`)
 	if r := l.cli.Execute(t, "", "label", l.ref, "e2e=no"); r.Err == nil {
 		t.Error("a label was overwritten without --overwrite")
 	}
-	l.expect(t, l.cli.Run(t, "label", l.ref, "e2e-"), ` unlabeled$`)
+	l.expectPatterns(t, l.cli.Run(t, "label", l.ref, "e2e-"), ` unlabeled$`)
 	if got := l.cli.Run(t, "get", l.Resource, "-l", "e2e", "-o", "name"); got != "" {
 		t.Errorf("get -l after the label is removed: got %q, want \"\"", got)
 	}
-	l.expect(t, l.cli.Run(t, "annotate", l.ref, "e2e/note=some words"), ` annotated$`)
-	l.wantAt(t, `{.metadata.annotations.e2e/note}`, "some words")
+	l.expectPatterns(t, l.cli.Run(t, "annotate", l.ref, "e2e/note=some words"), ` annotated$`)
+	l.expectField(t, `{.metadata.annotations.e2e/note}`, "some words")
 }
 
 // testEdit edits the annotation with an editor.
@@ -221,8 +221,8 @@ func (l *kindTest) testEdit(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec sed -i 's/some words/other words/' \"$1\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l.expect(t, l.cli.WithEnv("EDITOR="+script, "KUBE_EDITOR=").Run(t, "edit", l.ref), ` edited$`)
-	l.wantAt(t, `{.metadata.annotations.e2e/note}`, "other words")
+	l.expectPatterns(t, l.cli.WithEnv("EDITOR="+script, "KUBE_EDITOR=").Run(t, "edit", l.ref), ` edited$`)
+	l.expectField(t, `{.metadata.annotations.e2e/note}`, "other words")
 }
 
 // testPatches sends each type of patch twice.
@@ -239,10 +239,10 @@ func (l *kindTest) testPatches(t *testing.T) {
 		patches["strategic"] = *l.Strategic
 	}
 	for typ, p := range patches {
-		l.expect(t, l.cli.Run(t, "patch", l.ref, "--type", typ, "-p", p.Patch), ` patched$`)
-		l.wantAt(t, p.Path, p.Want)
+		l.expectPatterns(t, l.cli.Run(t, "patch", l.ref, "--type", typ, "-p", p.Patch), ` patched$`)
+		l.expectField(t, p.Path, p.Want)
 		if typ != "json" {
-			l.expect(t, l.cli.Run(t, "patch", l.ref, "--type", typ, "-p", p.Patch), ` patched \(no change\)$`)
+			l.expectPatterns(t, l.cli.Run(t, "patch", l.ref, "--type", typ, "-p", p.Patch), ` patched \(no change\)$`)
 		}
 	}
 }
@@ -253,26 +253,26 @@ func (l *kindTest) testScale(t *testing.T) {
 	if !l.Scale {
 		return
 	}
-	l.expect(t, l.cli.Run(t, "scale", l.ref, "--replicas=5"), ` scaled$`)
-	l.wantAt(t, "{.spec.replicas}", "5")
+	l.expectPatterns(t, l.cli.Run(t, "scale", l.ref, "--replicas=5"), ` scaled$`)
+	l.expectField(t, "{.spec.replicas}", "5")
 	if r := l.cli.Execute(t, "", "scale", l.ref, "--current-replicas=4", "--replicas=6"); r.Err == nil {
 		t.Error("scale with a wrong --current-replicas succeeded")
 	}
-	l.wantAt(t, "{.spec.replicas}", "5")
+	l.expectField(t, "{.spec.replicas}", "5")
 }
 
 // testDelete deletes the object.
 func (l *kindTest) testDelete(t *testing.T) {
 	t.Helper()
 	if l.Lingers {
-		l.expect(t, l.cli.Run(t, "delete", l.ref, "--wait=false"), ` deleted$`)
-		if l.at(t, "{.metadata.deletionTimestamp}") == "" {
+		l.expectPatterns(t, l.cli.Run(t, "delete", l.ref, "--wait=false"), ` deleted$`)
+		if l.fieldAt(t, "{.metadata.deletionTimestamp}") == "" {
 			t.Error("got no deletionTimestamp after a delete")
 		}
 		return
 	}
 	// An unscheduled pod is removed at once, also with a grace period.
-	l.expect(t, l.cli.Run(t, "delete", l.ref, "--wait"), ` deleted$`)
+	l.expectPatterns(t, l.cli.Run(t, "delete", l.ref, "--wait"), ` deleted$`)
 	if r := l.cli.Execute(t, "", "get", l.ref); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
 		t.Errorf("get after delete: got %v %s, want NotFound", r.Err, r.Stderr)
 	}

@@ -34,7 +34,7 @@ func TestKubeadmStaticPod(t *testing.T) {
 		t.Fatalf("%s: got command %s, want kube-apiserver in an image of it", pod.Spec.Containers[0].Image, command[0])
 	}
 	dir := t.TempDir()
-	pki := kubeadmFiles(t, dir)
+	pki := createKubeadmFiles(t, dir)
 	port := harness.FreePort(t)
 	etcd := harness.StartEtcd(t)
 	var args []string
@@ -71,8 +71,8 @@ func TestKubeadmStaticPod(t *testing.T) {
 	}
 }
 
-// kubeadmFiles creates files with kubeadm's names, signed by one CA.
-func kubeadmFiles(t *testing.T, dir string) *harness.PKI {
+// createKubeadmFiles creates files with kubeadm's names, signed by one CA.
+func createKubeadmFiles(t *testing.T, dir string) *harness.PKI {
 	t.Helper()
 	pki := harness.NewPKI(t)
 	write := func(name string, data []byte) {

@@ -23,20 +23,20 @@ func TestKubectl(t *testing.T) {
 	server := harness.StartServer(t)
 	cli := harness.NewCLI(t, server)
 	for name, test := range map[string]func(*testing.T, *harness.CLI){
-		"discovery":         kubectlDiscovery,
-		"generators":        kubectlGenerators,
-		"watch":             kubectlWatch,
-		"wait":              kubectlWait,
-		"dry-run":           kubectlDryRun,
-		"many":              kubectlMany,
-		"rollout":           kubectlRollout,
-		"nodes":             kubectlNodes,
-		"unknown-fields":    kubectlUnknownFields,
-		"server-side-apply": kubectlServerSideApply,
-		"events":            kubectlEvents,
-		"finalizers":        kubectlFinalizers,
-		"subresource":       kubectlSubresource,
-		"replace":           kubectlReplace,
+		"discovery":         checkDiscovery,
+		"generators":        checkGenerators,
+		"watch":             checkWatch,
+		"wait":              checkWait,
+		"dry-run":           checkDryRun,
+		"many":              checkManyObjects,
+		"rollout":           checkRollout,
+		"nodes":             checkNodes,
+		"unknown-fields":    checkUnknownFields,
+		"server-side-apply": checkServerSideApply,
+		"events":            checkEvents,
+		"finalizers":        checkFinalizers,
+		"subresource":       checkSubresource,
+		"replace":           checkReplace,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,8 +46,8 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// contains fails the test unless output contains all parts.
-func contains(t *testing.T, what, output string, parts ...string) {
+// expectParts fails the test unless output contains all parts.
+func expectParts(t *testing.T, what, output string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
 		if !strings.Contains(output, p) {
@@ -56,7 +56,9 @@ func contains(t *testing.T, what, output string, parts ...string) {
 	}
 }
 
-func kubectlDiscovery(t *testing.T, cli *harness.CLI) {
+// checkDiscovery checks api-resources, api-versions, version, auth, cluster-info, get --raw and
+// explain.
+func checkDiscovery(t *testing.T, cli *harness.CLI) {
 	resources := cli.Run(t, "api-resources")
 	for _, line := range []string{
 		`configmaps +cm +v1 +true +ConfigMap`, `deployments +deploy +apps/v1 +true +Deployment`,
@@ -68,33 +70,35 @@ func kubectlDiscovery(t *testing.T, cli *harness.CLI) {
 		}
 	}
 	if cluster := cli.Run(t, "api-resources", "--namespaced=false", "--verbs=list", "-o", "name"); strings.Contains(cluster, "configmaps") || !strings.Contains(cluster, "persistentvolumes\n") {
-		t.Errorf("api-resources --namespaced=false:\n%s", cluster)
+		t.Errorf("api-resources --namespaced=false: want persistentvolumes and no configmaps, got:\n%s", cluster)
 	}
-	contains(t, "api-versions", "\n"+cli.Run(t, "api-versions"), "\nv1\n", "\napps/v1\n", "\nbatch/v1\n", "\nautoscaling/v1\n", "\nautoscaling/v2\n", "\nrbac.authorization.k8s.io/v1\n")
+	expectParts(t, "api-versions", "\n"+cli.Run(t, "api-versions"), "\nv1\n", "\napps/v1\n", "\nbatch/v1\n", "\nautoscaling/v1\n", "\nautoscaling/v2\n", "\nrbac.authorization.k8s.io/v1\n")
 	version := cli.Execute(t, "", "version")
-	contains(t, "version", version.Stdout, "Client Version: v1.33", "Server Version: v1.33")
+	expectParts(t, "version", version.Stdout, "Client Version: v1.33", "Server Version: v1.33")
 	if version.Stderr != "" {
 		t.Errorf("version: got warning %s, want \"\"", version.Stderr)
 	}
-	contains(t, "whoami", cli.Run(t, "auth", "whoami"), "e2e-admin", harness.SystemMasters, "system:authenticated")
-	contains(t, "can-i", cli.Run(t, "auth", "can-i", "delete", "nodes"), "yes")
-	contains(t, "cluster-info", cli.Run(t, "cluster-info"), "Kubernetes control plane")
+	expectParts(t, "whoami", cli.Run(t, "auth", "whoami"), "e2e-admin", harness.SystemMasters, "system:authenticated")
+	expectParts(t, "can-i", cli.Run(t, "auth", "can-i", "delete", "nodes"), "yes")
+	expectParts(t, "cluster-info", cli.Run(t, "cluster-info"), "Kubernetes control plane")
 	if out := cli.Run(t, "get", "--raw", "/readyz"); out != "ok" {
 		t.Errorf("get --raw /readyz: got %q, want \"ok\"", out)
 	}
-	contains(t, "get --raw", cli.Run(t, "get", "--raw", "/api/v1/namespaces/default"), `"kind":"Namespace"`)
-	contains(t, "explain a field", cli.Run(t, "explain", "pod.spec.containers.image"), "KIND:       Pod", "FIELD: image <string>")
-	contains(t, "explain a version", cli.Run(t, "explain", "hpa", "--api-version=autoscaling/v1"), "VERSION:    v1")
-	contains(t, "explain --recursive", cli.Run(t, "explain", "deployment.spec", "--recursive"), "terminationGracePeriodSeconds\t<integer>")
+	expectParts(t, "get --raw", cli.Run(t, "get", "--raw", "/api/v1/namespaces/default"), `"kind":"Namespace"`)
+	expectParts(t, "explain a field", cli.Run(t, "explain", "pod.spec.containers.image"), "KIND:       Pod", "FIELD: image <string>")
+	expectParts(t, "explain a version", cli.Run(t, "explain", "hpa", "--api-version=autoscaling/v1"), "VERSION:    v1")
+	expectParts(t, "explain --recursive", cli.Run(t, "explain", "deployment.spec", "--recursive"), "terminationGracePeriodSeconds\t<integer>")
 	if r := cli.Execute(t, "", "explain", "pod.spec.nothing"); r.Err == nil {
 		t.Errorf("explain an unknown field: got %s, want an error", r.Stdout)
 	}
 	if r := cli.Execute(t, "", "get", "nothings"); r.Err == nil || !strings.Contains(r.Stderr, `the server doesn't have a resource type "nothings"`) {
-		t.Errorf("get nothings: got %v %s", r.Err, r.Stderr)
+		t.Errorf("get nothings: got %v, error output %s, want an error about the resource type", r.Err, r.Stderr)
 	}
 }
 
-func kubectlGenerators(t *testing.T, cli *harness.CLI) {
+// checkGenerators checks commands that generate objects (create, run, expose, autoscale) and
+// kubectl set.
+func checkGenerators(t *testing.T, cli *harness.CLI) {
 	for _, tc := range []struct {
 		args []string
 		want string
@@ -146,10 +150,11 @@ func kubectlGenerators(t *testing.T, cli *harness.CLI) {
 			t.Errorf("after kubectl %s: want %q at %s, got %q", strings.Join(tc.args, " "), tc.at, tc.path, got)
 		}
 	}
-	contains(t, "get all", cli.Run(t, "get", "all", "-o", "name"), "deployment.apps/web", "pod/p", "service/web", "cronjob.batch/cj", "job.batch/j")
+	expectParts(t, "get all", cli.Run(t, "get", "all", "-o", "name"), "deployment.apps/web", "pod/p", "service/web", "cronjob.batch/cj", "job.batch/j")
 }
 
-func kubectlWatch(t *testing.T, cli *harness.CLI) {
+// checkWatch checks that get -w prints a line for each change.
+func checkWatch(t *testing.T, cli *harness.CLI) {
 	ctx, cancel := context.WithTimeout(t.Context(), watchLimit)
 	defer cancel()
 	cli.Run(t, "create", "configmap", "first")
@@ -188,7 +193,8 @@ func kubectlWatch(t *testing.T, cli *harness.CLI) {
 	_ = cmd.Wait() // it was killed
 }
 
-func kubectlWait(t *testing.T, cli *harness.CLI) {
+// checkWait checks that wait returns when a field, a deletion or a condition occurs.
+func checkWait(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "create", "configmap", "w")
 	ctx, cancel := context.WithTimeout(t.Context(), watchLimit)
 	defer cancel()
@@ -219,7 +225,8 @@ func kubectlWait(t *testing.T, cli *harness.CLI) {
 	}
 }
 
-func kubectlDryRun(t *testing.T, cli *harness.CLI) {
+// checkDryRun checks that server-side dry runs change nothing.
+func checkDryRun(t *testing.T, cli *harness.CLI) {
 	if out := cli.Run(t, "create", "configmap", "ghost", "--dry-run=server"); out != "configmap/ghost created (server dry run)\n" {
 		t.Errorf("create: got %q, want \"configmap/ghost created (server dry run)\\n\"", out)
 	}
@@ -235,7 +242,9 @@ func kubectlDryRun(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "get", "configmap", "real")
 }
 
-func kubectlMany(t *testing.T, cli *harness.CLI) {
+// checkManyObjects checks commands for many objects: apply of a folder, chunked lists, selectors
+// and --prune.
+func checkManyObjects(t *testing.T, cli *harness.CLI) {
 	dir := t.TempDir()
 	const objects = 30
 	for i := range objects {
@@ -263,7 +272,7 @@ func kubectlMany(t *testing.T, cli *harness.CLI) {
 		t.Errorf("after delete -l: got %d, want %d", got, objects/2)
 	}
 	if out := cli.Run(t, "apply", "-f", filepath.Join(dir, "00.yaml"), "--prune", "-l", "set=many", "--prune-allowlist=core/v1/ConfigMap"); strings.Count(out, " pruned\n") != objects/2-1 {
-		t.Errorf("apply --prune:\n%s", out)
+		t.Errorf("apply --prune: want %d pruned objects, got:\n%s", objects/2-1, out)
 	}
 	cli.Run(t, "delete", "-f", dir, "--ignore-not-found")
 	if out := cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name"); out != "" {
@@ -271,37 +280,40 @@ func kubectlMany(t *testing.T, cli *harness.CLI) {
 	}
 }
 
-func kubectlRollout(t *testing.T, cli *harness.CLI) {
+// checkRollout checks the rollout commands that only change a Deployment.
+func checkRollout(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "create", "deployment", "d", "--image=a")
-	contains(t, "pause", cli.Run(t, "rollout", "pause", "deployment/d"), "paused")
-	contains(t, "resume", cli.Run(t, "rollout", "resume", "deployment/d"), "resumed")
-	contains(t, "restart", cli.Run(t, "rollout", "restart", "deployment/d"), "restarted")
+	expectParts(t, "pause", cli.Run(t, "rollout", "pause", "deployment/d"), "paused")
+	expectParts(t, "resume", cli.Run(t, "rollout", "resume", "deployment/d"), "resumed")
+	expectParts(t, "restart", cli.Run(t, "rollout", "restart", "deployment/d"), "restarted")
 	if cli.Run(t, "get", "deployment", "d", "-o", `jsonpath={.spec.template.metadata.annotations.kubectl\.kubernetes\.io/restartedAt}`) == "" {
-		t.Error("rollout restart set no annotation")
+		t.Error("after rollout restart: got no annotation restartedAt, want a time")
 	}
 	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.metadata.generation}"); got != "4" {
 		t.Errorf("generation after three changes of the spec: got %s, want \"4\"", got)
 	}
 }
 
-func kubectlNodes(t *testing.T, cli *harness.CLI) {
+// checkNodes checks taint, cordon and uncordon.
+func checkNodes(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, "apiVersion: v1\nkind: Node\nmetadata: {name: e2e-node}\n", "create", "-f", "-")
-	contains(t, "get nodes", cli.Run(t, "get", "node", "e2e-node"), "Unknown", "<none>")
-	contains(t, "taint", cli.Run(t, "taint", "node", "e2e-node", "k=v:NoSchedule"), "tainted")
-	contains(t, "cordon", cli.Run(t, "cordon", "e2e-node"), "cordoned")
-	contains(t, "get a cordoned node", cli.Run(t, "get", "node", "e2e-node"), "SchedulingDisabled")
-	contains(t, "describe", cli.Run(t, "describe", "node", "e2e-node"), "k=v:NoSchedule", "Unschedulable:      true")
-	contains(t, "uncordon", cli.Run(t, "uncordon", "e2e-node"), "uncordoned")
+	expectParts(t, "get nodes", cli.Run(t, "get", "node", "e2e-node"), "Unknown", "<none>")
+	expectParts(t, "taint", cli.Run(t, "taint", "node", "e2e-node", "k=v:NoSchedule"), "tainted")
+	expectParts(t, "cordon", cli.Run(t, "cordon", "e2e-node"), "cordoned")
+	expectParts(t, "get a cordoned node", cli.Run(t, "get", "node", "e2e-node"), "SchedulingDisabled")
+	expectParts(t, "describe", cli.Run(t, "describe", "node", "e2e-node"), "k=v:NoSchedule", "Unschedulable:      true")
+	expectParts(t, "uncordon", cli.Run(t, "uncordon", "e2e-node"), "uncordoned")
 	cli.Run(t, "delete", "node", "e2e-node")
 }
 
-func kubectlUnknownFields(t *testing.T, cli *harness.CLI) {
+// checkUnknownFields checks each level of --validate for a field that is not in the schema.
+func checkUnknownFields(t *testing.T, cli *harness.CLI) {
 	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: u}\nspec: {}\n"
 	if r := cli.Execute(t, manifest, "create", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, `unknown field "spec"`) {
-		t.Errorf("strict: %v %s", r.Err, r.Stderr)
+		t.Errorf("strict: got %v, error output %s, want an error about the field", r.Err, r.Stderr)
 	}
 	if r := cli.Execute(t, manifest, "create", "-f", "-", "--validate=warn"); r.Err != nil || !strings.Contains(r.Stderr, `Warning: unknown field "spec"`) {
-		t.Errorf("warn: %v %s", r.Err, r.Stderr)
+		t.Errorf("warn: got %v, error output %s, want a warning", r.Err, r.Stderr)
 	}
 	cli.Run(t, "delete", "configmap", "u")
 	if r := cli.Execute(t, manifest, "create", "-f", "-", "--validate=ignore"); r.Err != nil || r.Stderr != "" {
@@ -309,12 +321,13 @@ func kubectlUnknownFields(t *testing.T, cli *harness.CLI) {
 	}
 }
 
-func kubectlServerSideApply(t *testing.T, cli *harness.CLI) {
+// checkServerSideApply checks conflicts, forced applies and unchanged applies of server-side apply.
+func checkServerSideApply(t *testing.T, cli *harness.CLI) {
 	manifest := func(value string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owned}\ndata: {a: \"" + value + "\"}\n"
 	}
 	first := cli.Execute(t, manifest("1"), "apply", "--server-side", "-f", "-")
-	contains(t, "first", first.Stdout+first.Stderr, "configmap/owned serverside-applied")
+	expectParts(t, "first", first.Stdout+first.Stderr, "configmap/owned serverside-applied")
 	version := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}")
 	cli.RunWith(t, manifest("1"), "apply", "--server-side", "-f", "-")
 	if again := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}"); again != version {
@@ -325,15 +338,16 @@ func kubectlServerSideApply(t *testing.T, cli *harness.CLI) {
 	}
 	cli.RunWith(t, manifest("2"), "apply", "--server-side", "--force-conflicts", "--field-manager=other", "-f", "-")
 	if got := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.data.a}"); got != "2" {
-		t.Errorf("forced: %q, want \"2\"", got)
+		t.Errorf("after a forced apply: got %q, want \"2\"", got)
 	}
 	if got := cli.Run(t, "get", "configmap", "owned", "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields[*].manager}"); got != "other" && got != "kubectl other" {
-		t.Errorf("managers: %q", got)
+		t.Errorf("managers: got %q, want \"other\" or \"kubectl other\"", got)
 	}
-	contains(t, "diff", cli.Execute(t, manifest("3"), "diff", "--server-side", "--force-conflicts", "-f", "-").Stdout, "\n+  a: \"3\"")
+	expectParts(t, "diff", cli.Execute(t, manifest("3"), "diff", "--server-side", "--force-conflicts", "-f", "-").Stdout, "\n+  a: \"3\"")
 }
 
-func kubectlEvents(t *testing.T, cli *harness.CLI) {
+// checkEvents checks that an event is shown by kubectl events and in both API groups.
+func checkEvents(t *testing.T, cli *harness.CLI) {
 	event := map[string]any{
 		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": "ev.1"},
 		"involvedObject": map[string]any{"kind": "ConfigMap", "name": "c", "namespace": "events", "apiVersion": "v1"},
@@ -346,16 +360,17 @@ func kubectlEvents(t *testing.T, cli *harness.CLI) {
 	}
 	cli.Run(t, "create", "configmap", "c")
 	cli.RunWith(t, string(raw), "create", "-f", "-")
-	contains(t, "events", cli.Run(t, "events", "--for=configmap/c"), "Tested", "it was tried", "(x3 over")
-	contains(t, "get events", cli.Run(t, "get", "events", "--field-selector=involvedObject.name=c"), "configmap/c", "it was tried")
-	contains(t, "the newer group", cli.Run(t, "get", "events.events.k8s.io", "ev.1", "-o", "jsonpath={.note} {.regarding.name} {.deprecatedCount}"), "it was tried c 3")
+	expectParts(t, "events", cli.Run(t, "events", "--for=configmap/c"), "Tested", "it was tried", "(x3 over")
+	expectParts(t, "get events", cli.Run(t, "get", "events", "--field-selector=involvedObject.name=c"), "configmap/c", "it was tried")
+	expectParts(t, "the newer group", cli.Run(t, "get", "events.events.k8s.io", "ev.1", "-o", "jsonpath={.note} {.regarding.name} {.deprecatedCount}"), "it was tried c 3")
 }
 
-func kubectlFinalizers(t *testing.T, cli *harness.CLI) {
+// checkFinalizers checks that a deleted object exists until its last finalizer is removed.
+func checkFinalizers(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, finalizers: [e2e.example.org/hold]}\n", "create", "-f", "-")
-	contains(t, "delete", cli.Run(t, "delete", "configmap", "held", "--wait=false"), "deleted")
+	expectParts(t, "delete", cli.Run(t, "delete", "configmap", "held", "--wait=false"), "deleted")
 	if cli.Run(t, "get", "configmap", "held", "-o", "jsonpath={.metadata.deletionTimestamp}") == "" {
-		t.Error("got no deletionTimestamp on an object with a finalizer")
+		t.Error("deleted object with a finalizer: got no deletionTimestamp, want one")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), watchLimit)
 	defer cancel()
@@ -371,16 +386,17 @@ func kubectlFinalizers(t *testing.T, cli *harness.CLI) {
 	}
 }
 
-func kubectlSubresource(t *testing.T, cli *harness.CLI) {
+// checkSubresource checks reads and patches of the scale and status subresources.
+func checkSubresource(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "create", "deployment", "d", "--image=x", "--replicas=2")
-	contains(t, "scale as a table", cli.Run(t, "get", "deployment", "d", "--subresource=scale"), "DESIRED", "AVAILABLE")
+	expectParts(t, "scale as a table", cli.Run(t, "get", "deployment", "d", "--subresource=scale"), "DESIRED", "AVAILABLE")
 	if got := cli.Run(t, "get", "deployment", "d", "--subresource=scale", "-o", "jsonpath={.kind} {.spec.replicas}"); got != "Scale 2" {
-		t.Errorf("scale: %q, want \"Scale 2\"", got)
+		t.Errorf("scale: got %q, want \"Scale 2\"", got)
 	}
 	cli.Run(t, "patch", "deployment", "d", "--subresource=scale", "--type=merge", "-p", `{"spec":{"replicas":7}}`)
 	cli.Run(t, "patch", "deployment", "d", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":1,"observedGeneration":9},"spec":{"replicas":100}}`)
 	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.spec.replicas} {.status.replicas} {.status.observedGeneration} {.metadata.generation}"); got != "7 1 9 2" {
-		t.Errorf("spec, status and generation: %q, want \"7 1 9 2\"", got)
+		t.Errorf("spec, status and generation: got %q, want \"7 1 9 2\"", got)
 	}
 	cli.Run(t, "patch", "deployment", "d", "--type=merge", "-p", `{"status":{"replicas":100}}`)
 	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.status.replicas}"); got != "1" {
@@ -388,7 +404,8 @@ func kubectlSubresource(t *testing.T, cli *harness.CLI) {
 	}
 }
 
-func kubectlReplace(t *testing.T, cli *harness.CLI) {
+// checkReplace checks conditional, unconditional and forced replaces.
+func checkReplace(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "create", "configmap", "r", "--from-literal=a=1")
 	old := cli.Run(t, "get", "configmap", "r", "-o", "json")
 	cli.Run(t, "patch", "configmap", "r", "--type=merge", "-p", `{"data":{"a":"2"}}`)
@@ -399,10 +416,10 @@ func kubectlReplace(t *testing.T, cli *harness.CLI) {
 	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: r}\ndata: {b: \"3\"}\n"
 	cli.RunWith(t, manifest, "replace", "-f", "-")
 	if got := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.data} {.metadata.uid}"); got != `{"b":"3"} `+uid {
-		t.Errorf("replaced: %q, want %v", got, `{"b":"3"} `+uid)
+		t.Errorf("after replace: got %q, want %v", got, `{"b":"3"} `+uid)
 	}
 	cli.RunWith(t, manifest, "replace", "--force", "-f", "-")
 	if got := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.metadata.uid}"); got == uid {
-		t.Error("got the old uid after replace --force")
+		t.Errorf("after replace --force: got the old uid %s, want another", got)
 	}
 }

@@ -51,13 +51,13 @@ func TestKubectlReachesPods(t *testing.T) {
 
 	t.Run("logs", func(t *testing.T) {
 		t.Parallel()
-		contains(t, "logs", cli.Run(t, "logs", "p"), "line 0 of /containerLogs/default/p/c\n", "line 2 of")
-		contains(t, "logs --tail", cli.Run(t, "logs", "p", "--tail=5"), "tail 5")
+		expectParts(t, "logs", cli.Run(t, "logs", "p"), "line 0 of /containerLogs/default/p/c\n", "line 2 of")
+		expectParts(t, "logs --tail", cli.Run(t, "logs", "p", "--tail=5"), "tail 5")
 		bad := cli.Execute(t, "", "logs", "p", "-c", "other")
-		contains(t, "logs of no container", bad.Stderr, "container other is not valid for pod p")
-		contains(t, "describe pod", cli.Run(t, "describe", "pod", "p"), "Status:       Running", "Restart Count:  0")
-		contains(t, "describe node", cli.Run(t, "describe", "node", "n"), "InternalIP:  127.0.0.1", "default                     p")
-		contains(t, "proxy to the node", cli.Run(t, "get", "--raw", "/api/v1/nodes/n/proxy/healthz"), "kubelet is ok")
+		expectParts(t, "logs of no container", bad.Stderr, "container other is not valid for pod p")
+		expectParts(t, "describe pod", cli.Run(t, "describe", "pod", "p"), "Status:       Running", "Restart Count:  0")
+		expectParts(t, "describe node", cli.Run(t, "describe", "node", "n"), "InternalIP:  127.0.0.1", "default                     p")
+		expectParts(t, "proxy to the node", cli.Run(t, "get", "--raw", "/api/v1/nodes/n/proxy/healthz"), "kubelet is ok")
 	})
 	for name, websockets := range map[string]string{"websocket": "true", "spdy": "false"} {
 		cli := cli.WithEnv("KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websockets)
@@ -74,14 +74,14 @@ func TestKubectlReachesPods(t *testing.T) {
 			if !errors.As(failed.Err, &exit) || exit.ExitCode() != 3 {
 				t.Errorf("exit: %v", failed.Err)
 			}
-			contains(t, "stderr", failed.Stderr, "bad\n", "command terminated with exit code 3")
+			expectParts(t, "stderr", failed.Stderr, "bad\n", "command terminated with exit code 3")
 			if out := cli.RunWith(t, "attached", "attach", "-i", "p"); !strings.Contains(out, "attached") {
 				t.Errorf("attach: got %q, want attached in it", out)
 			}
 		})
 		t.Run("port-forward over "+name, func(t *testing.T) {
 			t.Parallel()
-			kubectlPortForward(t, cli)
+			checkPortForward(t, cli)
 		})
 		t.Run("cp over "+name, func(t *testing.T) {
 			t.Parallel()
@@ -99,8 +99,8 @@ func TestKubectlReachesPods(t *testing.T) {
 	}
 }
 
-// kubectlPortForward sends a request to a local server through kubectl port-forward.
-func kubectlPortForward(t *testing.T, cli *harness.CLI) {
+// checkPortForward sends a request to a local server through kubectl port-forward.
+func checkPortForward(t *testing.T, cli *harness.CLI) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "here ", r.URL.Path) }))
 	defer target.Close()
 	_, port, _ := net.SplitHostPort(target.Listener.Addr().String())
@@ -157,20 +157,20 @@ func TestKubectlServices(t *testing.T) {
 		t.Errorf("got %s replicas", got)
 	}
 	cli.Run(t, "expose", "deployment", "web", "--type=NodePort", "--port=8080", "--target-port=80")
-	contains(t, "get services", cli.Run(t, "get", "services"), "NodePort", "10.0.0.")
+	expectParts(t, "get services", cli.Run(t, "get", "services"), "NodePort", "10.0.0.")
 	described := cli.Run(t, "describe", "service", "web")
 	for _, want := range []string{`(?m)^IP Family Policy: +SingleStack$`, `(?m)^IPs: +10\.0\.0\.\d+$`, `(?m)^NodePort: +<unset>  3\d{4}/TCP$`} {
 		if !regexp.MustCompile(want).MatchString(described) {
 			t.Errorf("want /%s/ in:\n%s", want, described)
 		}
 	}
-	contains(t, "describe deployment", cli.Run(t, "describe", "deployment", "web"), "5 desired")
+	expectParts(t, "describe deployment", cli.Run(t, "describe", "deployment", "web"), "5 desired")
 	cli.Run(t, "create", "serviceaccount", "a")
 	if token := cli.Run(t, "create", "token", "a"); strings.Count(token, ".") != 2 {
 		t.Errorf("token: got %q, want strings.Count(token, \".\") = 2", token)
 	}
-	contains(t, "addresses", cli.Run(t, "get", "ipaddresses"), "services/default/kubernetes", "services/s/web")
-	contains(t, "ranges", cli.Run(t, "get", "servicecidrs"), "kubernetes", harness.ServiceRange)
+	expectParts(t, "addresses", cli.Run(t, "get", "ipaddresses"), "services/default/kubernetes", "services/s/web")
+	expectParts(t, "ranges", cli.Run(t, "get", "servicecidrs"), "kubernetes", harness.ServiceRange)
 	cli.Run(t, "delete", "service", "web")
 	if left := cli.Run(t, "get", "ipaddresses"); strings.Contains(left, "services/s/web") {
 		t.Errorf("the address of a deleted service still exists:\n%s", left)

@@ -22,8 +22,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// monitoring reads a file of deploy/monitoring.
-func monitoring(t *testing.T, file string, unmarshal func([]byte, any) error, into any) {
+// readMonitoringFile reads a file of deploy/monitoring.
+func readMonitoringFile(t *testing.T, file string, unmarshal func([]byte, any) error, into any) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "monitoring", file))
 	if err == nil {
@@ -34,7 +34,7 @@ func monitoring(t *testing.T, file string, unmarshal func([]byte, any) error, in
 	}
 }
 
-func fromYAML(data []byte, into any) error { return yaml.Unmarshal(data, into) }
+func unmarshalYAML(data []byte, into any) error { return yaml.Unmarshal(data, into) }
 
 // TestAllMetricsAreScraped checks that the scrape configuration has every container with metrics
 // and its port.
@@ -53,9 +53,9 @@ func TestAllMetricsAreScraped(t *testing.T) {
 			} `json:"dns_sd_configs"`
 		} `json:"scrape_configs"`
 	}
-	monitoring(t, "prometheus.yaml", fromYAML, &config)
+	readMonitoringFile(t, "prometheus.yaml", unmarshalYAML, &config)
 	scraped := map[string]bool{}
-	certs, _ := certificates(t)
+	certs, _ := createCertificates(t)
 	for _, c := range config.Scrapes {
 		for _, s := range c.Static {
 			for _, target := range s.Targets {
@@ -77,7 +77,7 @@ func TestAllMetricsAreScraped(t *testing.T) {
 		}
 	}
 	// The exporter of NATS is not part of the composition.
-	compose, there := composeFile(t), map[string]bool{"nats-exporter:7777": true}
+	compose, there := readComposeFile(t), map[string]bool{"nats-exporter:7777": true}
 	for name, s := range compose.Services {
 		switch imageName.FindStringSubmatch(s.Image)[1] {
 		case "etcd":
@@ -86,7 +86,7 @@ func TestAllMetricsAreScraped(t *testing.T) {
 		case "console":
 			there[name+":6448"] = true
 		default:
-			there[name+":"+portOf(compose, name)] = true
+			there[name+":"+publishedPort(compose, name)] = true
 		}
 	}
 	if !maps.Equal(scraped, there) {
@@ -94,8 +94,8 @@ func TestAllMetricsAreScraped(t *testing.T) {
 	}
 }
 
-// portOf returns the port at which the console finds a container.
-func portOf(compose composition, name string) string {
+// publishedPort returns the port at which the console finds a container.
+func publishedPort(compose composition, name string) string {
 	for _, a := range compose.Services["console"].Command {
 		if _, port, ok := strings.Cut(a, "=https://"+name+":"); ok {
 			return port
@@ -104,8 +104,8 @@ func portOf(compose composition, name string) string {
 	return "not known to the console"
 }
 
-// expressions returns the expressions of the alerts and of the dashboard by location.
-func expressions(t *testing.T) map[string]string {
+// dashboardExpressions returns the expressions of the alerts and of the dashboard by location.
+func dashboardExpressions(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	var rules struct {
@@ -113,7 +113,7 @@ func expressions(t *testing.T) map[string]string {
 			Rules []struct{ Alert, Expr string } `json:"rules"`
 		} `json:"groups"`
 	}
-	monitoring(t, "rules.yaml", fromYAML, &rules)
+	readMonitoringFile(t, "rules.yaml", unmarshalYAML, &rules)
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			out["alert "+r.Alert] = r.Expr
@@ -125,7 +125,7 @@ func expressions(t *testing.T) map[string]string {
 			Targets []struct{ Expr string }
 		}
 	}
-	monitoring(t, "dashboard.json", json.Unmarshal, &board)
+	readMonitoringFile(t, "dashboard.json", json.Unmarshal, &board)
 	for _, p := range board.Panels {
 		for i, target := range p.Targets {
 			out[fmt.Sprintf("panel %s %d", p.Title, i)] = target.Expr
@@ -146,8 +146,9 @@ var (
 // etcd, of the exporter of NATS, of kubelets and of kube-state-metrics.
 var elsewhere = regexp.MustCompile(`^(binnacle_etcd_member|etcd_(disk|server)|gnatsd|kubelet|kube_cronjob)_`)
 
-// metricsOf returns the metric names in an expression: words that are neither functions nor labels.
-func metricsOf(expr string) (out []string) {
+// metricNames returns the metric names in an expression: words that are neither functions nor
+// labels.
+func metricNames(expr string) (out []string) {
 	for _, w := range words.FindAllString(noMetrics.ReplaceAllString(expr, " "), -1) {
 		if !strings.HasSuffix(w, "(") {
 			out = append(out, strings.TrimSpace(w))
@@ -156,8 +157,8 @@ func metricsOf(expr string) (out []string) {
 	return out
 }
 
-// exposed returns the metrics of the services on some local ports.
-func exposed(t *testing.T, kubeconfig string, first, n int) (map[string]bool, error) {
+// exposedMetrics returns the metrics of the services on some local ports.
+func exposedMetrics(t *testing.T, kubeconfig string, first, n int) (map[string]bool, error) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -194,14 +195,14 @@ func exposed(t *testing.T, kubeconfig string, first, n int) (map[string]bool, er
 // checkMonitoring checks that the suite exposes every metric of the alerts and of the dashboard.
 func checkMonitoring(t *testing.T, kubeconfig string, first int) {
 	t.Helper()
-	all := expressions(t)
+	all := dashboardExpressions(t)
 	harness.Eventually(t, tokenSettle, "all metrics", func() error {
-		have, err := exposed(t, kubeconfig, first, suiteSize)
+		have, err := exposedMetrics(t, kubeconfig, first, suiteSize)
 		if err != nil {
 			return err
 		}
 		for where, expr := range all {
-			names := metricsOf(expr)
+			names := metricNames(expr)
 			if len(names) == 0 {
 				return fmt.Errorf("%s: got no metric in %q", where, expr)
 			}

@@ -28,8 +28,8 @@ const (
 	churnRound  = 5
 )
 
-// deletes reports whether a write of the sequence deletes the parameter.
-func deletes(seq int64) bool { return seq%churnRound == churnRound-1 }
+// isDeletion reports whether a write of the sequence deletes the parameter.
+func isDeletion(seq int64) bool { return seq%churnRound == churnRound-1 }
 
 // churnTest is a parameter that one writer changes through two replicas in turn.
 type churnTest struct {
@@ -42,18 +42,18 @@ type churnTest struct {
 	acknowledged []atomic.Int64
 }
 
-// policy returns the name of the policy and of its binding.
-func (c *churnTest) policy() string { return strings.ToLower(c.kind.Kind) }
+// policyName returns the name of the policy and of its binding.
+func (c *churnTest) policyName() string { return strings.ToLower(c.kind.Kind) }
 
-// write performs a write of the sequence.
-func (c *churnTest) write(ctx context.Context, seq int64) error {
+// writeParam performs a write of the sequence.
+func (c *churnTest) writeParam(ctx context.Context, seq int64) error {
 	at := int(seq) % len(c.clients)
 	objects := c.clients[at].Resource(c.resource).Namespace("churn")
 	c.issued.Store(seq)
 	var err error
 	value := strconv.FormatInt(seq, 10)
 	switch {
-	case deletes(seq):
+	case isDeletion(seq):
 		err = objects.Delete(ctx, "param", metav1.DeleteOptions{})
 	case seq%churnRound == 0:
 		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "param", "annotations": map[string]any{"seq": value}}}}
@@ -71,10 +71,10 @@ func (c *churnTest) write(ctx context.Context, seq int64) error {
 // judgedBy matches the number of a write in the message of the policy.
 var judgedBy = regexp.MustCompile(`judged by ([0-9]+)`)
 
-// decide sends a request to a replica and returns the write of the sequence by which the policy
-// decided, or that the parameter is absent.
-func (c *churnTest) decide(ctx context.Context, replica int) (seq int64, absent bool, err error) {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "asked", "labels": map[string]any{"policy": c.policy()}}}}
+// askForDecision sends a request to a replica and returns the write of the sequence by which the
+// policy decided, or that the parameter is absent.
+func (c *churnTest) askForDecision(ctx context.Context, replica int) (seq int64, absent bool, err error) {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "asked", "labels": map[string]any{"policy": c.policyName()}}}}
 	_, err = c.clients[replica].Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("churn").Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if !apierrors.IsInvalid(err) {
 		return 0, false, fmt.Errorf("no decision: %w", err)
@@ -89,17 +89,17 @@ func (c *churnTest) decide(ctx context.Context, replica int) (seq int64, absent 
 	return 0, false, err
 }
 
-// check sends a request to a replica. The policy must not use an older write than the last one that
-// the replica had acknowledged before.
-func (c *churnTest) check(ctx context.Context, replica int) (seq int64, err error) {
+// checkDecision sends a request to a replica. The policy must not use an older write than the last
+// one that the replica had acknowledged before.
+func (c *churnTest) checkDecision(ctx context.Context, replica int) (seq int64, err error) {
 	before := c.acknowledged[replica].Load()
-	seq, absent, err := c.decide(ctx, replica)
+	seq, absent, err := c.askForDecision(ctx, replica)
 	if err != nil {
 		return 0, err
 	}
 	if absent {
 		// The write that deleted the parameter is not known. It is the newest one that may have.
-		for seq = c.issued.Load(); seq >= before && !deletes(seq); seq-- {
+		for seq = c.issued.Load(); seq >= before && !isDeletion(seq); seq-- {
 		}
 	}
 	if seq < before {
@@ -118,7 +118,7 @@ func TestPolicyParametersStayCurrent(t *testing.T) {
 	flags := harness.WithFlags("--nats-servers=nats://"+broker.Addr, "--cluster-id=churn")
 	one := harness.StartServer(t, harness.WithEtcd(etcd), flags)
 	two := one.StartReplica(harness.WithEtcd(etcd), flags)
-	makeNamespace(t, one.Client(), "churn")
+	createNamespace(t, one.Client(), "churn")
 	clients := []dynamic.Interface{dynamic.NewForConfigOrDie(one.Config()), dynamic.NewForConfigOrDie(two.Config())}
 	definition := plainDefinition("churn.test")
 	if err := unstructured.SetNestedField(definition.Object, "Namespaced", "spec", "scope"); err != nil {
@@ -129,7 +129,7 @@ func TestPolicyParametersStayCurrent(t *testing.T) {
 	}
 	for _, c := range []*churnTest{
 		{resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}},
-		{resource: widgets("churn.test"), kind: schema.GroupVersionKind{Group: "churn.test", Version: "v1", Kind: "Widget"}},
+		{resource: widgetResource("churn.test"), kind: schema.GroupVersionKind{Group: "churn.test", Version: "v1", Kind: "Widget"}},
 	} {
 		c.clients = clients
 		c.acknowledged = make([]atomic.Int64, len(clients))
@@ -141,7 +141,7 @@ func TestPolicyParametersStayCurrent(t *testing.T) {
 func (c *churnTest) run(t *testing.T) {
 	c.createPolicy(t, 0)
 	c.createBinding(t, 0)
-	if err := c.write(t.Context(), 0); err != nil {
+	if err := c.writeParam(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	for replica := range c.clients { // wait until each enforces it
@@ -151,8 +151,8 @@ func (c *churnTest) run(t *testing.T) {
 	c.testPolicyChanges(t)
 }
 
-// admission returns the client of a kind of policy or binding.
-func (c *churnTest) admission(replica int, resource string) dynamic.ResourceInterface {
+// admissionClient returns the client of a kind of policy or binding.
+func (c *churnTest) admissionClient(replica int, resource string) dynamic.ResourceInterface {
 	return c.clients[replica].Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource})
 }
 
@@ -160,9 +160,9 @@ func (c *churnTest) admission(replica int, resource string) dynamic.ResourceInte
 func (c *churnTest) create(t *testing.T, replica int, resource, kind string, spec map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": c.policy()}, "spec": spec,
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": c.policyName()}, "spec": spec,
 	}}
-	if _, err := c.admission(replica, resource).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+	if _, err := c.admissionClient(replica, resource).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -173,7 +173,7 @@ func (c *churnTest) createPolicy(t *testing.T, replica int) {
 	c.create(t, replica, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", map[string]any{
 		"paramKind": map[string]any{"apiVersion": c.kind.GroupVersion().String(), "kind": c.kind.Kind},
 		"matchConstraints": map[string]any{
-			"objectSelector": map[string]any{"matchLabels": map[string]any{"policy": c.policy()}},
+			"objectSelector": map[string]any{"matchLabels": map[string]any{"policy": c.policyName()}},
 			"resourceRules":  []any{map[string]any{"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"secrets"}}},
 		},
 		"validations": []any{map[string]any{"expression": "params == null", "messageExpression": "'judged by ' + string(params.metadata.annotations.seq)"}},
@@ -184,7 +184,7 @@ func (c *churnTest) createPolicy(t *testing.T, replica int) {
 func (c *churnTest) createBinding(t *testing.T, replica int) {
 	t.Helper()
 	c.create(t, replica, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", map[string]any{
-		"policyName": c.policy(), "validationActions": []any{"Deny"}, "paramRef": map[string]any{"name": "param", "namespace": "churn", "parameterNotFoundAction": "Deny"},
+		"policyName": c.policyName(), "validationActions": []any{"Deny"}, "paramRef": map[string]any{"name": "param", "namespace": "churn", "parameterNotFoundAction": "Deny"},
 	})
 }
 
@@ -199,9 +199,9 @@ func (c *churnTest) testWrites(t *testing.T) {
 		clients.Go(func() { c.runClient(clientsCtx, t, i%len(c.clients), &requests) })
 	}
 	for seq := int64(1); seq < churnWrites && !t.Failed(); seq++ {
-		err := c.write(ctx, seq)
+		err := c.writeParam(ctx, seq)
 		if err == nil {
-			_, err = c.check(ctx, int(seq)%len(c.clients))
+			_, err = c.checkDecision(ctx, int(seq)%len(c.clients))
 		}
 		if err != nil {
 			t.Errorf("write %d: %v", seq, err)
@@ -223,7 +223,7 @@ func (c *churnTest) testWrites(t *testing.T) {
 func (c *churnTest) runClient(ctx context.Context, t *testing.T, replica int, requests *atomic.Int64) {
 	last := int64(0)
 	for ctx.Err() == nil {
-		seq, err := c.check(t.Context(), replica)
+		seq, err := c.checkDecision(t.Context(), replica)
 		if err == nil && seq < last {
 			err = fmt.Errorf("replica %d used write %d, then %d", replica, last, seq)
 		}
@@ -248,20 +248,20 @@ func (c *churnTest) testPolicyChanges(t *testing.T) {
 			resource = "validatingadmissionpolicies"
 			recreate = c.createPolicy
 		}
-		if err := c.admission(here, resource).Delete(ctx, c.policy(), metav1.DeleteOptions{}); err != nil {
+		if err := c.admissionClient(here, resource).Delete(ctx, c.policyName(), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := c.decide(ctx, here); err == nil {
+		if _, _, err := c.askForDecision(ctx, here); err == nil {
 			t.Fatalf("round %d: still denied without %s, want an error", round, resource)
 		}
 		harness.Eventually(t, 10*time.Second, "permission by the other replica", func() error {
-			if _, _, err := c.decide(ctx, there); err == nil {
+			if _, _, err := c.askForDecision(ctx, there); err == nil {
 				return fmt.Errorf("round %d: denied", round)
 			}
 			return nil
 		})
 		recreate(t, here)
-		if _, absent, err := c.decide(ctx, here); err != nil || !absent {
+		if _, absent, err := c.askForDecision(ctx, here); err != nil || !absent {
 			t.Fatalf("round %d: after recreating %s: got %v", round, resource, err)
 		}
 		c.awaitWrite(t, there, churnWrites-1)
@@ -272,8 +272,8 @@ func (c *churnTest) testPolicyChanges(t *testing.T) {
 func (c *churnTest) awaitWrite(t *testing.T, replica int, seq int64) {
 	t.Helper()
 	harness.Eventually(t, 10*time.Second, fmt.Sprintf("replica %d to use write %d", replica, seq), func() error {
-		got, absent, err := c.decide(t.Context(), replica)
-		if err == nil && (absent && !deletes(seq) || !absent && got < seq) {
+		got, absent, err := c.askForDecision(t.Context(), replica)
+		if err == nil && (absent && !isDeletion(seq) || !absent && got < seq) {
 			err = fmt.Errorf("uses write %d (absent: %t)", got, absent)
 		}
 		return err

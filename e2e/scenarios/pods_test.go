@@ -35,7 +35,8 @@ type pod struct {
 	program         harness.Program
 	dir             string
 	ports           map[int]int // local ports by container port
-	// balanced are proxies of Services, by their target while the pod is ready. They have none before.
+	// balanced are proxies of Services, by the local address that becomes their target when the pod
+	// is ready. They have no target before.
 	balanced map[string]*harness.Proxy
 	ready    bool
 }
@@ -43,8 +44,8 @@ type pod struct {
 // podSet holds the pods of rendered objects and what they mount and connect to.
 type podSet struct {
 	t *testing.T
-	// services are the pods of Deployments, one replica each. stores are those of StatefulSets, all
-	// replicas. jobs are those of CronJobs.
+	// services holds one pod of each Deployment, stores all pods of StatefulSets, and jobs one pod
+	// of each CronJob.
 	services, stores, jobs []*pod
 	// secrets and configs are the contents of Secrets and ConfigMaps.
 	secrets, configs map[string]map[string][]byte
@@ -91,16 +92,17 @@ func newPodSet(t *testing.T, objects []*unstructured.Unstructured) *podSet {
 	}
 	for _, o := range objects {
 		if o.GetKind() == "Service" {
-			s.publish(convert[corev1.Service](t, o))
+			s.publishService(convert[corev1.Service](t, o))
 		}
 	}
 	return s
 }
 
+// newPod returns a pod of a template with one container.
 func newPod(t *testing.T, name, subdomain string, template corev1.PodTemplateSpec) *pod {
 	t.Helper()
 	if len(template.Spec.Containers) != 1 || len(template.Spec.InitContainers) != 0 {
-		t.Fatalf("%s: got other containers than one", name)
+		t.Fatalf("%s: got %d containers and %d init containers, want 1 and 0", name, len(template.Spec.Containers), len(template.Spec.InitContainers))
 	}
 	p := &pod{name: name, subdomain: subdomain, labels: template.Labels, spec: &template.Spec, container: &template.Spec.Containers[0], dir: t.TempDir(), ports: map[int]int{}, balanced: map[string]*harness.Proxy{}}
 	m := imageName.FindStringSubmatch(strings.Replace(p.container.Image, ":latest", ":v1", 1))
@@ -115,8 +117,8 @@ func newPod(t *testing.T, name, subdomain string, template corev1.PodTemplateSpe
 	return p
 }
 
-// publish records the addresses of a Service.
-func (s *podSet) publish(service *corev1.Service) {
+// publishService records the addresses of a Service.
+func (s *podSet) publishService(service *corev1.Service) {
 	s.t.Helper()
 	found := false
 	for _, p := range slices.Concat(s.services, s.stores) {
@@ -134,7 +136,7 @@ func (s *podSet) publish(service *corev1.Service) {
 			if service.Spec.ClusterIP == corev1.ClusterIPNone || to == (intstr.IntOrString{}) {
 				to = intstr.FromInt32(port.Port) // a headless Service doesn't translate ports
 			}
-			local, err := p.local(to)
+			local, err := p.localAddress(to)
 			if err != nil {
 				s.t.Fatalf("Service %s: %v", service.Name, err)
 			}
@@ -148,12 +150,12 @@ func (s *podSet) publish(service *corev1.Service) {
 		}
 	}
 	if !found {
-		s.t.Errorf("Service %s selects no pod", service.Name)
+		s.t.Errorf("Service %s selects no pod, want one at least", service.Name)
 	}
 }
 
-// local returns the address of a container port.
-func (p *pod) local(port intstr.IntOrString) (string, error) {
+// localAddress returns the address of a container port.
+func (p *pod) localAddress(port intstr.IntOrString) (string, error) {
 	number := port.IntValue()
 	for _, c := range p.container.Ports {
 		if port.Type == intstr.String && c.Name == port.StrVal {
@@ -176,12 +178,12 @@ var (
 	securePort = regexp.MustCompile(`--secure-port int .*\(default ([0-9]+)\)`)
 )
 
-// localize replaces the paths and addresses of a pod in a text.
-func (s *podSet) localize(p *pod, text string) string {
+// replaceAddresses replaces the paths and addresses of a pod in a text.
+func (s *podSet) replaceAddresses(p *pod, text string) string {
 	s.t.Helper()
 	text = address.ReplaceAllStringFunc(text, func(found string) string {
 		if host, port, _ := strings.Cut(found, ":"); host == "0.0.0.0" || host == "127.0.0.1" {
-			local, err := p.local(intstr.Parse(port))
+			local, err := p.localAddress(intstr.Parse(port))
 			if err != nil {
 				s.t.Error(err)
 			}
@@ -221,15 +223,15 @@ func (s *podSet) checkNames() {
 	}
 }
 
-// mount writes the volumes of a pod below its folder.
-func (s *podSet) mount(p *pod) {
+// mountVolumes writes the volumes of a pod below its folder.
+func (s *podSet) mountVolumes(p *pod) {
 	s.t.Helper()
 	for _, m := range p.container.VolumeMounts {
 		i := slices.IndexFunc(p.spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
 		if i < 0 {
 			s.t.Fatalf("%s has no volume %s", p.name, m.Name)
 		}
-		files, mode := s.files(p, p.spec.Volumes[i])
+		files, mode := s.volumeFiles(p, p.spec.Volumes[i])
 		dir := filepath.Join(p.dir, m.MountPath)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			s.t.Fatal(err)
@@ -245,22 +247,22 @@ func (s *podSet) mount(p *pod) {
 	}
 }
 
-// files returns the files of a volume and their mode.
-func (s *podSet) files(p *pod, v corev1.Volume) (files map[string][]byte, mode *int32) {
+// volumeFiles returns the files of a volume and their mode.
+func (s *podSet) volumeFiles(p *pod, v corev1.Volume) (files map[string][]byte, mode *int32) {
 	s.t.Helper()
 	switch {
 	case v.Secret != nil:
-		return s.items(v.Secret.SecretName, s.secrets, v.Secret.Items), v.Secret.DefaultMode
+		return s.projectedFiles(v.Secret.SecretName, s.secrets, v.Secret.Items), v.Secret.DefaultMode
 	case v.ConfigMap != nil:
-		files = s.items(v.ConfigMap.Name, s.configs, v.ConfigMap.Items)
+		files = s.projectedFiles(v.ConfigMap.Name, s.configs, v.ConfigMap.Items)
 		for name, content := range files {
-			files[name] = []byte(s.localize(p, string(content)))
+			files[name] = []byte(s.replaceAddresses(p, string(content)))
 		}
 		return files, v.ConfigMap.DefaultMode
 	case v.Projected != nil:
 		files = map[string][]byte{}
 		for _, source := range v.Projected.Sources {
-			maps.Copy(files, s.items(source.Secret.Name, s.secrets, source.Secret.Items))
+			maps.Copy(files, s.projectedFiles(source.Secret.Name, s.secrets, source.Secret.Items))
 		}
 		return files, v.Projected.DefaultMode
 	case v.PersistentVolumeClaim != nil || v.EmptyDir != nil:
@@ -270,8 +272,8 @@ func (s *podSet) files(p *pod, v corev1.Volume) (files map[string][]byte, mode *
 	return nil, nil
 }
 
-// items returns files with the items of a Secret or ConfigMap, all if items is empty.
-func (s *podSet) items(object string, objects map[string]map[string][]byte, items []corev1.KeyToPath) map[string][]byte {
+// projectedFiles returns files with the items of a Secret or ConfigMap, all if items is empty.
+func (s *podSet) projectedFiles(object string, objects map[string]map[string][]byte, items []corev1.KeyToPath) map[string][]byte {
 	s.t.Helper()
 	data, ok := objects[object]
 	if !ok {
@@ -289,8 +291,8 @@ func (s *podSet) items(object string, objects map[string]map[string][]byte, item
 	return files
 }
 
-// args returns the command line of a pod.
-func (s *podSet) args(p *pod) (args []string) {
+// containerArgs returns the command line of a pod.
+func (s *podSet) containerArgs(p *pod) (args []string) {
 	s.t.Helper()
 	for _, a := range p.container.Args {
 		for _, e := range p.container.Env {
@@ -299,14 +301,14 @@ func (s *podSet) args(p *pod) (args []string) {
 			}
 			a = strings.ReplaceAll(a, "$("+e.Name+")", p.name)
 		}
-		args = append(args, s.localize(p, a))
+		args = append(args, s.replaceAddresses(p, a))
 	}
-	return append(args, s.listen(p)...)
+	return append(args, s.listenFlags(p)...)
 }
 
-// listen returns flags that make a service of the suite listen on the local port in place of its
-// own. The members of stores have their ports in flags and files.
-func (s *podSet) listen(p *pod) []string {
+// listenFlags returns flags that make a service of the suite listen on a local port. The members of
+// stores have their ports in flags and files.
+func (s *podSet) listenFlags(p *pod) []string {
 	s.t.Helper()
 	help, _ := exec.CommandContext(s.t.Context(), harness.Binary(s.t, p.program), "--help").CombinedOutput()
 	own := securePort.FindSubmatch(help)

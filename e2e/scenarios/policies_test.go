@@ -15,8 +15,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// bindingsOf returns bindings of policies to namespaces with a label.
-func bindingsOf(names []string, label, more string) string {
+// policyBindings returns bindings of policies to namespaces with a label.
+func policyBindings(names []string, label, more string) string {
 	var out strings.Builder
 	for _, name := range names {
 		fmt.Fprintf(&out, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%[1]q},"spec":{"policyName":%[1]q,"validationActions":["Deny"],"matchResources":{"namespaceSelector":{"matchExpressions":[{"key":%[2]q,"operator":"Exists"}]}}%[3]s}}`+"\n---\n", name, label, more)
@@ -26,8 +26,8 @@ func bindingsOf(names []string, label, more string) string {
 
 var policyNames = regexp.MustCompile(`(?m)^kind: ValidatingAdmissionPolicy\nmetadata: \{name: ([^}]*)\}`)
 
-// policiesOf applies a file and returns the names of its policies.
-func policiesOf(t *testing.T, cli *harness.CLI, file string) (names []string) {
+// applyPolicies applies a file and returns the names of its policies.
+func applyPolicies(t *testing.T, cli *harness.CLI, file string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/policies/" + file)
 	if err != nil {
@@ -61,64 +61,66 @@ type podCase struct{ name, patch, policy, message string }
 
 const first = "/containers/0/securityContext"
 
-// add returns a JSON patch that adds a value.
-func add(at, value string) string { return fmt.Sprintf(`{"op":"add","path":%q,"value":%s}`, at, value) }
+// addOperation returns a JSON patch that adds a value.
+func addOperation(at, value string) string {
+	return fmt.Sprintf(`{"op":"add","path":%q,"value":%s}`, at, value)
+}
 
 func baselineCases() []podCase {
 	return []podCase{
 		{name: "safe"},
-		{name: "host-network", patch: add("/hostNetwork", "true"), policy: "baseline-host-namespaces", message: "not shared"},
-		{name: "host-pid", patch: add("/hostPID", "true"), policy: "baseline-host-namespaces", message: "not shared"},
-		{name: "host-ipc", patch: add("/hostIPC", "true"), policy: "baseline-host-namespaces", message: "not shared"},
-		{name: "privileged", patch: add(first, `{"privileged":true}`), policy: "baseline-privileged", message: "c must not be privileged"},
+		{name: "host-network", patch: addOperation("/hostNetwork", "true"), policy: "baseline-host-namespaces", message: "not shared"},
+		{name: "host-pid", patch: addOperation("/hostPID", "true"), policy: "baseline-host-namespaces", message: "not shared"},
+		{name: "host-ipc", patch: addOperation("/hostIPC", "true"), policy: "baseline-host-namespaces", message: "not shared"},
+		{name: "privileged", patch: addOperation(first, `{"privileged":true}`), policy: "baseline-privileged", message: "c must not be privileged"},
 		{name: "privileged-init",
-			patch:  add("/initContainers", `[{"name":"i","image":"registry.example.com/i:v1","securityContext":{"privileged":true}}]`),
+			patch:  addOperation("/initContainers", `[{"name":"i","image":"registry.example.com/i:v1","securityContext":{"privileged":true}}]`),
 			policy: "baseline-privileged", message: "i must not be privileged"},
-		{name: "some-capabilities", patch: add(first+"/capabilities/add", `["CHOWN","KILL"]`)},
-		{name: "capabilities", patch: add(first+"/capabilities/add", `["CHOWN","SYS_ADMIN"]`), policy: "baseline-capabilities",
+		{name: "some-capabilities", patch: addOperation(first+"/capabilities/add", `["CHOWN","KILL"]`)},
+		{name: "capabilities", patch: addOperation(first+"/capabilities/add", `["CHOWN","SYS_ADMIN"]`), policy: "baseline-capabilities",
 			message: "SYS_ADMIN is too much"},
-		{name: "host-path", patch: add("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), policy: "baseline-host-path", message: "not mounted"},
-		{name: "empty-dir", patch: add("/volumes", `[{"name":"h","emptyDir":{}}]`)},
-		{name: "host-port", patch: add("/containers/0/ports", `[{"containerPort":80,"hostPort":80}]`), policy: "baseline-host-ports",
+		{name: "host-path", patch: addOperation("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), policy: "baseline-host-path", message: "not mounted"},
+		{name: "empty-dir", patch: addOperation("/volumes", `[{"name":"h","emptyDir":{}}]`)},
+		{name: "host-port", patch: addOperation("/containers/0/ports", `[{"containerPort":80,"hostPort":80}]`), policy: "baseline-host-ports",
 			message: "not taken"},
-		{name: "port", patch: add("/containers/0/ports", `[{"containerPort":80}]`)},
-		{name: "app-armor", patch: add(first+"/appArmorProfile", `{"type":"Unconfined"}`), policy: "baseline-apparmor", message: "stays on"},
-		{name: "app-armor-of-the-pod", patch: add("/securityContext/appArmorProfile", `{"type":"Unconfined"}`),
+		{name: "port", patch: addOperation("/containers/0/ports", `[{"containerPort":80}]`)},
+		{name: "app-armor", patch: addOperation(first+"/appArmorProfile", `{"type":"Unconfined"}`), policy: "baseline-apparmor", message: "stays on"},
+		{name: "app-armor-of-the-pod", patch: addOperation("/securityContext/appArmorProfile", `{"type":"Unconfined"}`),
 			policy: "baseline-apparmor", message: "stays on"},
-		{name: "selinux", patch: add("/securityContext/seLinuxOptions", `{"type":"spc_t"}`), policy: "baseline-selinux", message: "limited"},
-		{name: "selinux-user", patch: add(first+"/seLinuxOptions", `{"user":"root"}`), policy: "baseline-selinux", message: "limited"},
-		{name: "selinux-container", patch: add(first+"/seLinuxOptions", `{"type":"container_t","level":"s0:c1,c2"}`)},
-		{name: "proc-mount", patch: add("/hostUsers", "false") + "," + add(first+"/procMount", `"Unmasked"`),
+		{name: "selinux", patch: addOperation("/securityContext/seLinuxOptions", `{"type":"spc_t"}`), policy: "baseline-selinux", message: "limited"},
+		{name: "selinux-user", patch: addOperation(first+"/seLinuxOptions", `{"user":"root"}`), policy: "baseline-selinux", message: "limited"},
+		{name: "selinux-container", patch: addOperation(first+"/seLinuxOptions", `{"type":"container_t","level":"s0:c1,c2"}`)},
+		{name: "proc-mount", patch: addOperation("/hostUsers", "false") + "," + addOperation(first+"/procMount", `"Unmasked"`),
 			policy: "baseline-proc-mount", message: "masked"},
-		{name: "seccomp", patch: add(first+"/seccompProfile", `{"type":"Unconfined"}`), policy: "baseline-seccomp", message: "stays on"},
-		{name: "sysctl", patch: add("/securityContext/sysctls", `[{"name":"kernel.msgmax","value":"1"}]`), policy: "baseline-sysctls",
+		{name: "seccomp", patch: addOperation(first+"/seccompProfile", `{"type":"Unconfined"}`), policy: "baseline-seccomp", message: "stays on"},
+		{name: "sysctl", patch: addOperation("/securityContext/sysctls", `[{"name":"kernel.msgmax","value":"1"}]`), policy: "baseline-sysctls",
 			message: "kernel.msgmax are set"},
-		{name: "safe-sysctl", patch: add("/securityContext/sysctls", `[{"name":"net.ipv4.tcp_syncookies","value":"1"}]`)},
+		{name: "safe-sysctl", patch: addOperation("/securityContext/sysctls", `[{"name":"net.ipv4.tcp_syncookies","value":"1"}]`)},
 	}
 }
 
 func restrictedCases() []podCase {
 	return []podCase{
 		{name: "safe"},
-		{name: "host-path", patch: add("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), policy: "restricted-volumes", message: "few kinds"},
+		{name: "host-path", patch: addOperation("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), policy: "restricted-volumes", message: "few kinds"},
 		{name: "nfs",
-			patch:  add("/volumes", `[{"name":"s","secret":{"secretName":"s"}},{"name":"n","nfs":{"server":"s","path":"/"}}]`),
+			patch:  addOperation("/volumes", `[{"name":"s","secret":{"secretName":"s"}},{"name":"n","nfs":{"server":"s","path":"/"}}]`),
 			policy: "restricted-volumes", message: "few kinds"},
-		{name: "secret", patch: add("/volumes", `[{"name":"s","secret":{"secretName":"s"}}]`)},
-		{name: "escalation", patch: add(first+"/allowPrivilegeEscalation", "true"), policy: "restricted-privilege-escalation",
+		{name: "secret", patch: addOperation("/volumes", `[{"name":"s","secret":{"secretName":"s"}}]`)},
+		{name: "escalation", patch: addOperation(first+"/allowPrivilegeEscalation", "true"), policy: "restricted-privilege-escalation",
 			message: "do not escalate"},
 		{name: "no-context", patch: `{"op":"remove","path":"` + first + `"}`, policy: "restricted-capabilities", message: "dropped"},
 		{name: "root", patch: `{"op":"remove","path":"/securityContext/runAsNonRoot"}`, policy: "restricted-non-root", message: "as root"},
-		{name: "root-in-one", patch: add(first+"/runAsNonRoot", "false"), policy: "restricted-non-root", message: "as root"},
-		{name: "not-root-in-one", patch: `{"op":"remove","path":"/securityContext/runAsNonRoot"},` + add(first+"/runAsNonRoot", "true")},
-		{name: "user-0", patch: add("/securityContext/runAsUser", "0"), policy: "restricted-non-root", message: "no user is 0"},
-		{name: "user-1", patch: add("/securityContext/runAsUser", "1000")},
+		{name: "root-in-one", patch: addOperation(first+"/runAsNonRoot", "false"), policy: "restricted-non-root", message: "as root"},
+		{name: "not-root-in-one", patch: `{"op":"remove","path":"/securityContext/runAsNonRoot"},` + addOperation(first+"/runAsNonRoot", "true")},
+		{name: "user-0", patch: addOperation("/securityContext/runAsUser", "0"), policy: "restricted-non-root", message: "no user is 0"},
+		{name: "user-1", patch: addOperation("/securityContext/runAsUser", "1000")},
 		{name: "no-seccomp", patch: `{"op":"remove","path":"/securityContext/seccompProfile"}`, policy: "restricted-seccomp", message: "seccomp is on"},
 		{name: "seccomp-in-one",
-			patch: `{"op":"remove","path":"/securityContext/seccompProfile"},` + add(first+"/seccompProfile", `{"type":"RuntimeDefault"}`)},
+			patch: `{"op":"remove","path":"/securityContext/seccompProfile"},` + addOperation(first+"/seccompProfile", `{"type":"RuntimeDefault"}`)},
 		{name: "capabilities", patch: `{"op":"remove","path":"` + first + `/capabilities"}`, policy: "restricted-capabilities", message: "dropped"},
-		{name: "a-capability", patch: add(first+"/capabilities/add", `["NET_BIND_SERVICE"]`)},
-		{name: "too-many-capabilities", patch: add(first+"/capabilities/add", `["CHOWN"]`), policy: "restricted-capabilities", message: "dropped"},
+		{name: "a-capability", patch: addOperation(first+"/capabilities/add", `["NET_BIND_SERVICE"]`)},
+		{name: "too-many-capabilities", patch: addOperation(first+"/capabilities/add", `["CHOWN"]`), policy: "restricted-capabilities", message: "dropped"},
 	}
 }
 
@@ -129,12 +131,12 @@ func TestPodSecurityInPolicies(t *testing.T) {
 	server := harness.StartServer(t)
 	cli := harness.NewCLI(t, server)
 	for level, cases := range map[string][]podCase{"baseline": baselineCases(), "restricted": restrictedCases()} {
-		names := policiesOf(t, cli, level+".yaml")
-		cli.RunWith(t, bindingsOf(names, level, ""), "apply", "-f", "-")
+		names := applyPolicies(t, cli, level+".yaml")
+		cli.RunWith(t, policyBindings(names, level, ""), "apply", "-f", "-")
 		cli.RunWith(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%[1]q,"labels":{%[1]q:""}}}`, level), "apply", "-f", "-")
 		refusing := map[string]bool{}
 		for kind, form := range forms {
-			t.Run(level+"/"+kind, func(t *testing.T) { tryPods(t, cli.WithNamespace(level), kind, form, cases) })
+			t.Run(level+"/"+kind, func(t *testing.T) { checkPodCases(t, cli.WithNamespace(level), kind, form, cases) })
 		}
 		for _, c := range cases {
 			refusing[c.policy] = true
@@ -154,14 +156,14 @@ func TestPodSecurityInPolicies(t *testing.T) {
 	cli = cli.WithNamespace("restricted")
 	cli.RunWith(t, fmt.Sprintf(forms["Pod"], "p", safePod), "create", "-f", "-")
 	debug := cli.Execute(t, "", "debug", "p", "--image=registry.example.com/tools:v1", "--profile=sysadmin", "--attach=false")
-	contains(t, "an ephemeral container that may do everything", debug.Stderr, "denied request", "restricted-")
+	expectParts(t, "an ephemeral container that may do everything", debug.Stderr, "denied request", "restricted-")
 	cli.Run(t, "debug", "p", "--image=registry.example.com/tools:v1", "--profile=restricted", "--attach=false")
 	elsewhere := strings.Replace(safePod, `"runAsNonRoot":true`, `"runAsNonRoot":false`, 1)
 	cli.WithNamespace("default").RunWith(t, fmt.Sprintf(forms["Pod"], "p", elsewhere), "create", "-f", "-")
 }
 
-// tryPods creates the pods of the cases with one run of kubectl.
-func tryPods(t *testing.T, cli *harness.CLI, kind, form string, cases []podCase) {
+// checkPodCases creates the pods of the cases with one run of kubectl.
+func checkPodCases(t *testing.T, cli *harness.CLI, kind, form string, cases []podCase) {
 	t.Helper()
 	var all []json.RawMessage
 	for _, c := range cases {
@@ -208,7 +210,7 @@ func TestCommonPolicies(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	cli := harness.NewCLI(t, server)
-	names := policiesOf(t, cli, "common.yaml")
+	names := applyPolicies(t, cli, "common.yaml")
 	cli.Run(t, "create", "namespace", "team")
 	cli.Run(t, "label", "namespace", "team", "common=")
 	team := cli.WithNamespace("team")
@@ -220,7 +222,7 @@ func TestCommonPolicies(t *testing.T) {
 		if name == "no-default-namespace" {
 			continue
 		}
-		cli.RunWith(t, bindingsOf([]string{name}, "common", params[name]), "apply", "-f", "-")
+		cli.RunWith(t, policyBindings([]string{name}, "common", params[name]), "apply", "-f", "-")
 	}
 	cli.RunWith(t, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"no-default-namespace"},"spec":{"policyName":"no-default-namespace","validationActions":["Deny"]}}`, "apply", "-f", "-")
 	allowed := func(what, stdin string, args ...string) {
@@ -292,8 +294,8 @@ func TestCommonPolicies(t *testing.T) {
 	allowed("what is in no namespace", "", "create", "namespace", "other")
 	allowed("to warn", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p", `{"spec":{"validationActions":["Warn","Audit"]}}`)
 	warned := team.Execute(t, "", "create", "configmap", "warned")
-	contains(t, "a warning", warned.Stderr, "Warning: Validation failed for ValidatingAdmissionPolicy 'no-default-namespace' with binding 'no-default-namespace': use a namespace of your own")
-	contains(t, "what is warned of", warned.Stdout, "configmap/warned created")
+	expectParts(t, "a warning", warned.Stderr, "Warning: Validation failed for ValidatingAdmissionPolicy 'no-default-namespace' with binding 'no-default-namespace': use a namespace of your own")
+	expectParts(t, "what is warned of", warned.Stdout, "configmap/warned created")
 	allowed("to audit", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p", `{"spec":{"validationActions":["Audit"]}}`)
 	allowed("what is noted", "", "create", "configmap", "noted")
 }

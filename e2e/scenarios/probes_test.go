@@ -21,15 +21,15 @@ import (
 
 const probeTimeout = 5 * time.Second
 
-// start starts all pods and waits until they are ready.
-func (s *podSet) start() {
+// startPods starts all pods and waits until they are ready.
+func (s *podSet) startPods() {
 	s.t.Helper()
 	all := slices.Concat(s.stores, s.services)
 	for _, p := range slices.Concat(all, s.jobs) {
-		s.mount(p)
+		s.mountVolumes(p)
 	}
 	for _, p := range all {
-		p.Start(s.args(p)...)
+		p.Start(s.containerArgs(p)...)
 	}
 	s.checkNames()
 	harness.Eventually(s.t, time.Minute, "all pods are ready", func() (err error) {
@@ -46,13 +46,13 @@ func (s *podSet) publishIfReady(p *pod) error {
 		return nil
 	}
 	if !p.Running() {
-		s.t.Fatalf("%s has ended", p.name)
+		s.t.Fatalf("%s has exited before it was ready", p.name)
 	}
 	for _, probe := range []*corev1.Probe{p.container.StartupProbe, p.container.LivenessProbe, p.container.ReadinessProbe} {
 		if probe == nil {
 			continue
 		}
-		if err := s.probe(p, probe.ProbeHandler); err != nil {
+		if err := s.runProbe(p, probe.ProbeHandler); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
@@ -63,16 +63,16 @@ func (s *podSet) publishIfReady(p *pod) error {
 	return nil
 }
 
-// probe probes a pod as a kubelet does, which does not verify certificates.
-func (s *podSet) probe(p *pod, probe corev1.ProbeHandler) error {
+// runProbe probes a pod as a kubelet does, which does not verify certificates.
+func (s *podSet) runProbe(p *pod, probe corev1.ProbeHandler) error {
 	switch {
 	case probe.Exec != nil:
 		if probe.Exec.Command[0] != "/"+string(p.program) {
 			return fmt.Errorf("the image has no %s", probe.Exec.Command[0])
 		}
-		return s.runIn(p, probe.Exec.Command[1:])
+		return s.runCommand(p, probe.Exec.Command[1:])
 	case probe.TCPSocket != nil:
-		local, err := p.local(probe.TCPSocket.Port)
+		local, err := p.localAddress(probe.TCPSocket.Port)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (s *podSet) probe(p *pod, probe corev1.ProbeHandler) error {
 		}
 		return c.Close()
 	case probe.HTTPGet != nil:
-		local, err := p.local(probe.HTTPGet.Port)
+		local, err := p.localAddress(probe.HTTPGet.Port)
 		if err != nil {
 			return err
 		}
@@ -102,13 +102,13 @@ func (s *podSet) probe(p *pod, probe corev1.ProbeHandler) error {
 	return errors.New("unknown kind of probe")
 }
 
-// runIn runs the program of a pod with other arguments.
-func (s *podSet) runIn(p *pod, args []string) error {
+// runCommand runs the program of a pod with other arguments.
+func (s *podSet) runCommand(p *pod, args []string) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), probeTimeout)
 	defer cancel()
 	args = slices.Clone(args)
 	for i, a := range args {
-		args[i] = s.localize(p, a)
+		args[i] = s.replaceAddresses(p, a)
 	}
 	if out, err := exec.CommandContext(ctx, harness.Binary(s.t, p.program), args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
@@ -116,9 +116,9 @@ func (s *podSet) runIn(p *pod, args []string) error {
 	return nil
 }
 
-// stop ends the services together with SIGTERM. Their exit code must be 0. etcd, which ends by the
-// signal, and NATS end with the test.
-func (s *podSet) stop() {
+// stopPods stops the services together with SIGTERM. Their exit code must be 0. etcd, which is
+// killed by the signal, and NATS run until the end of the test.
+func (s *podSet) stopPods() {
 	s.t.Helper()
 	var wg sync.WaitGroup
 	for _, p := range s.services {

@@ -42,7 +42,7 @@ func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 	}
 	config.QPS = -1
 	client := harness.ClientFor(t, config)
-	makeNamespace(t, client, "load")
+	createNamespace(t, client, "load")
 	maps := client.CoreV1().ConfigMaps("load")
 	list, err := maps.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -51,17 +51,17 @@ func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	seen := watchAll(ctx, harness.ClientFor(t, config), list.ResourceVersion)
+	seen := startRecorder(ctx, harness.ClientFor(t, config), list.ResourceVersion)
 	writing, stopWriting := context.WithCancel(ctx)
 	defer stopWriting()
 	var group sync.WaitGroup
 	load := make([]*loadWriter, 2)
 	for i := range load {
-		load[i] = &loadWriter{t: t, maps: harness.ClientFor(t, config).CoreV1().ConfigMaps("load"), again: cutOff, keepInterval: 5}
+		load[i] = &loadWriter{t: t, maps: harness.ClientFor(t, config).CoreV1().ConfigMaps("load"), again: isConnectionError, keepInterval: 5}
 		group.Go(func() { load[i].run(writing, fmt.Sprintf("w%d", i)) })
 	}
 	for _, name := range everyProcess {
-		kill(t, supervisor, name)
+		killService(t, supervisor, name)
 	}
 	stopWriting()
 	group.Wait()
@@ -81,7 +81,7 @@ func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 	}
 	all = append(all, change{watch.Added, end.Name, end.ResourceVersion})
 	harness.Eventually(t, haPatience, "the watcher to receive all events", func() error {
-		return seen.reached(uint64(revision(t, end.ResourceVersion)))
+		return seen.checkReached(uint64(parseRevision(t, end.ResourceVersion)))
 	})
 	seen.check(t, all, retried > 0)
 	if list, err = maps.List(t.Context(), metav1.ListOptions{}); err != nil {
@@ -105,8 +105,8 @@ func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 	}
 }
 
-// kill kills a process of the suite and waits until it is restarted.
-func kill(t *testing.T, supervisor *harness.Process, name string) {
+// killService kills a process of the suite and waits until it is restarted.
+func killService(t *testing.T, supervisor *harness.Process, name string) {
 	t.Helper()
 	log := supervisor.Log()
 	pids := regexp.MustCompile(name+` \(port \d+, process (\d+)\)`).FindAllStringSubmatch(log, -1)
@@ -133,10 +133,10 @@ func kill(t *testing.T, supervisor *harness.Process, name string) {
 	})
 }
 
-// cutOff reports whether a request failed because its connection broke, or with an error after
-// which controllers retry.
-func cutOff(err error) bool {
+// isConnectionError reports whether a request failed because its connection broke, or with an error
+// after which controllers retry.
+func isConnectionError(err error) bool {
 	broken := new(url.Error)
 	// client-go wraps an error in the middle of a response only as text.
-	return temporary(err) || errors.As(err, &broken) || strings.Contains(err.Error(), "unexpected error when reading response body")
+	return isTemporary(err) || errors.As(err, &broken) || strings.Contains(err.Error(), "unexpected error when reading response body")
 }

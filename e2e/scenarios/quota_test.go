@@ -25,7 +25,7 @@ func TestQuotaHoldsWhenReplicaIsKilled(t *testing.T) {
 	first := harness.StartServer(t, harness.WithEtcd(etcd))
 	replicas := []*harness.Server{first, first.StartReplica(harness.WithEtcd(etcd)), first.StartReplica(harness.WithEtcd(etcd))}
 	admin := first.Client()
-	makeNamespace(t, admin, "limited")
+	createNamespace(t, admin, "limited")
 	quotas := admin.CoreV1().ResourceQuotas("limited")
 	hard := corev1.ResourceList{"count/configmaps": resource.MustParse(fmt.Sprint(limit))}
 	q, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})

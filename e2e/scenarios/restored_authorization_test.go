@@ -37,7 +37,7 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 			t.Parallel()
 			harness.Binary(t, harness.AuthzWebhook)
 			etcd := harness.StartEtcd(t)
-			s := &accessSuite{t: t, address: harness.StartProxy(t), stop: make(chan struct{})}
+			s := &accessSuite{t: t, address: harness.StartProxy(t), stopped: make(chan struct{})}
 			s.server = harness.StartServer(t, harness.WithEtcd(etcd), harness.WithAuthorizationConfig(s.address.Addr, strings.Replace(accessConfig, "timeout: 2s", "timeout: 2s\n    authorizedTTL: 10s", 1)))
 			s.admin = s.server.Client()
 			authority := harness.NewAuthority(t, s.server, harness.AuthzWebhook)
@@ -46,18 +46,18 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 			if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			alice, bob, carol := s.user("alice"), s.user("bob"), s.user("carol")
-			s.grant("alice")
-			s.grant("carol")
-			s.agree("before", map[string]*kubernetes.Clientset{"alice": alice, "carol": carol}, map[string]*kubernetes.Clientset{"bob": bob})
+			alice, bob, carol := s.clientFor("alice"), s.clientFor("bob"), s.clientFor("carol")
+			s.grantUser("alice")
+			s.grantUser("carol")
+			s.waitForDecisions("before", map[string]*kubernetes.Clientset{"alice": alice, "carol": carol}, map[string]*kubernetes.Clientset{"bob": bob})
 
 			r := &restored{T: t, etcd: etcd, client: etcd.Client()}
-			file := save(t, r.client)
+			file := saveSnapshot(t, r.client)
 			bindings := s.admin.RbacV1().RoleBindings("default")
 			if err := bindings.Delete(t.Context(), "of-alice", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			s.grant("bob")
+			s.grantUser("bob")
 			// Carol's binding is another one with the same name.
 			if err := bindings.Delete(t.Context(), "of-carol", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
@@ -70,47 +70,48 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 			if _, err := bindings.Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			dave := s.user("dave")
-			s.agree("what will be lost", map[string]*kubernetes.Clientset{"bob": bob, "dave": dave}, map[string]*kubernetes.Clientset{"alice": alice, "carol": carol})
+			dave := s.clientFor("dave")
+			s.waitForDecisions("what will be lost", map[string]*kubernetes.Clientset{"bob": bob, "dave": dave}, map[string]*kubernetes.Clientset{"alice": alice, "carol": carol})
 
 			if c.restarted {
 				if err := s.server.Stop(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			r.restore(file, c.passed)
+			r.restoreSnapshot(file, c.passed)
 			if c.restarted {
 				s.server.Start()
 			}
 			may, mayNot := map[string]*kubernetes.Clientset{"alice": alice, "carol": carol}, map[string]*kubernetes.Clientset{"bob": bob, "dave": dave}
-			s.agree("after", may, mayNot)
+			s.waitForDecisions("after", may, mayNot)
 			for range 20 { // and permanently
-				s.decides("later", may, mayNot, func(err error) { t.Error(err) })
+				s.checkDecisions("later", may, mayNot, func(err error) { t.Error(err) })
 			}
 		})
 	}
 }
 
-// agree waits until some users may read and others may not.
-func (s *accessSuite) agree(when string, may, mayNot map[string]*kubernetes.Clientset) {
+// waitForDecisions waits until some users may read and others may not.
+func (s *accessSuite) waitForDecisions(when string, may, mayNot map[string]*kubernetes.Clientset) {
 	s.t.Helper()
 	harness.Eventually(s.t, restoredPatience, when, func() (found error) {
-		s.decides(when, may, mayNot, func(err error) { found = errors.Join(found, err) })
+		s.checkDecisions(when, may, mayNot, func(err error) { found = errors.Join(found, err) })
 		return found
 	})
 }
 
-// decides sends a request that needs a new decision, and one that may use a cached decision.
-func (s *accessSuite) decides(when string, may, mayNot map[string]*kubernetes.Clientset, wrong func(error)) {
-	s.asked++
-	for _, name := range []string{"c", fmt.Sprintf("new-%d", s.asked)} {
+// checkDecisions sends a request that needs a new decision, and one that may use a cached decision,
+// as each user. It calls wrong with each wrong decision.
+func (s *accessSuite) checkDecisions(when string, may, mayNot map[string]*kubernetes.Clientset, wrong func(error)) {
+	s.decisionChecks++
+	for _, name := range []string{"c", fmt.Sprintf("new-%d", s.decisionChecks)} {
 		for user, c := range may {
 			if err := readConfigMap(s.t.Context(), c, name); err != nil && !apierrors.IsNotFound(err) {
 				wrong(fmt.Errorf("%s: %s cannot read %s: %w", when, user, name, err))
 			}
 		}
 		for user, c := range mayNot {
-			if err := rejected(readConfigMap(s.t.Context(), c, name)); err != nil && !apierrors.IsTooManyRequests(err) {
+			if err := requireRejection(readConfigMap(s.t.Context(), c, name)); err != nil && !apierrors.IsTooManyRequests(err) {
 				wrong(fmt.Errorf("%s: %s and %s: %w", when, user, name, err))
 			}
 		}

@@ -47,7 +47,7 @@ func TestReplicasFollowRestoredStore(t *testing.T) {
 	}
 	r := &restored{T: t, etcd: etcd, client: etcd.Client()}
 	for i, s := range servers {
-		r.replicas = append(r.replicas, r.follow(fmt.Sprintf("replica %d", i), s.Client()))
+		r.replicas = append(r.replicas, r.startReader(fmt.Sprintf("replica %d", i), s.Client()))
 	}
 	for round, c := range []struct {
 		name string
@@ -59,7 +59,7 @@ func TestReplicasFollowRestoredStore(t *testing.T) {
 		{name: "passed", passed: true},
 		{name: "behind again", passed: false},
 	} {
-		r.round(round, c.name, c.passed)
+		r.restoreAndCheck(round, c.name, c.passed)
 	}
 }
 
@@ -78,7 +78,8 @@ type storeReader struct {
 	store  cache.Store
 }
 
-func (r *restored) follow(name string, c *kubernetes.Clientset) *storeReader {
+// startReader starts an informer of a replica.
+func (r *restored) startReader(name string, c *kubernetes.Clientset) *storeReader {
 	r.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace("default"))
 	informer := factory.Core().V1().ConfigMaps().Informer()
@@ -91,7 +92,9 @@ func (r *restored) follow(name string, c *kubernetes.Clientset) *storeReader {
 	return &storeReader{name: name, client: c, store: informer.GetStore()}
 }
 
-func (r *restored) round(n int, name string, passed bool) {
+// restoreAndCheck saves the store, changes it, restores it and checks that all readers return to
+// the saved state. If passed is true, the restored store first gets a higher revision than before.
+func (r *restored) restoreAndCheck(n int, name string, passed bool) {
 	r.Helper()
 	r.Logf("round %d: %s", n, name)
 	kept := fmt.Sprintf("kept-%d", n)
@@ -103,8 +106,8 @@ func (r *restored) round(n int, name string, passed bool) {
 			r.Fatal(err)
 		}
 	}
-	r.agree("before " + name)
-	file := save(r.T, r.client)
+	r.checkAgreement("before " + name)
+	file := saveSnapshot(r.T, r.client)
 
 	if _, err := first.Update(r.Context(), configMap(kept, "lost"), metav1.UpdateOptions{}); err != nil {
 		r.Fatal(err)
@@ -117,7 +120,7 @@ func (r *restored) round(n int, name string, passed bool) {
 			r.Fatal(err)
 		}
 	}
-	r.agree("what will be lost, " + name)
+	r.checkAgreement("what will be lost, " + name)
 	var watches []watch.Interface
 	for _, reader := range r.replicas {
 		w, err := reader.client.CoreV1().ConfigMaps("default").Watch(r.Context(), metav1.ListOptions{})
@@ -127,12 +130,12 @@ func (r *restored) round(n int, name string, passed bool) {
 		watches = append(watches, w)
 	}
 
-	r.restore(file, passed)
-	r.create(n)
+	r.restoreSnapshot(file, passed)
+	r.createAtReplicas(n)
 	for i, w := range watches {
-		r.ended(r.replicas[i].name, w)
+		r.checkWatchEnded(r.replicas[i].name, w)
 	}
-	r.agree("after " + name)
+	r.checkAgreement("after " + name)
 	for _, reader := range r.replicas {
 		maps := reader.client.CoreV1().ConfigMaps("default")
 		if _, err := maps.Get(r.Context(), lost+"-0", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -144,7 +147,7 @@ func (r *restored) round(n int, name string, passed bool) {
 			}
 		}
 		for i := range r.replicas {
-			if _, err := maps.Get(r.Context(), created(n, i), metav1.GetOptions{}); err != nil {
+			if _, err := maps.Get(r.Context(), createdName(n, i), metav1.GetOptions{}); err != nil {
 				r.Errorf("%s: object created since: %v", reader.name, err)
 			}
 		}
@@ -154,8 +157,8 @@ func (r *restored) round(n int, name string, passed bool) {
 	}
 }
 
-// restore replaces the running etcd by one with the saved data.
-func (r *restored) restore(file string, passed bool) {
+// restoreSnapshot replaces the running etcd by one with the saved data.
+func (r *restored) restoreSnapshot(file string, passed bool) {
 	r.Helper()
 	members, err := r.client.MemberList(r.Context())
 	if err != nil {
@@ -175,7 +178,7 @@ func (r *restored) restore(file string, passed bool) {
 		r.Fatal(err)
 	}
 	if passed {
-		r.pass(data, status.Header.Revision)
+		r.passRevision(data, status.Header.Revision)
 	}
 	r.etcd.StartOn(data)
 	if again, err := r.client.Status(r.Context(), r.etcd.Endpoint); err != nil || again.Header.ClusterId != status.Header.ClusterId {
@@ -183,9 +186,9 @@ func (r *restored) restore(file string, passed bool) {
 	}
 }
 
-// pass writes to an etcd that has no other client until it is beyond a revision. Stored objects are
-// written again, so that they get other versions.
-func (r *restored) pass(data string, revision int64) {
+// passRevision writes to an etcd that has no other client until it is beyond a revision. Stored
+// objects are written again, so that they get other versions.
+func (r *restored) passRevision(data string, revision int64) {
 	r.Helper()
 	etcd := harness.StartEtcd(r.T, "--data-dir="+data)
 	client := etcd.Client()
@@ -207,10 +210,10 @@ func (r *restored) pass(data string, revision int64) {
 	}
 }
 
-func created(round, replica int) string { return fmt.Sprintf("created-%d-%d", round, replica) }
+func createdName(round, replica int) string { return fmt.Sprintf("created-%d-%d", round, replica) }
 
-// create creates an object through each replica and retries until it succeeds.
-func (r *restored) create(round int) {
+// createAtReplicas creates an object through each replica and retries until it succeeds.
+func (r *restored) createAtReplicas(round int) {
 	r.Helper()
 	var all sync.WaitGroup
 	for i, reader := range r.replicas {
@@ -219,7 +222,7 @@ func (r *restored) create(round int) {
 			defer cancel()
 			var err error
 			for ctx.Err() == nil {
-				_, err = reader.client.CoreV1().ConfigMaps("default").Create(ctx, configMap(created(round, i), "new"), metav1.CreateOptions{})
+				_, err = reader.client.CoreV1().ConfigMaps("default").Create(ctx, configMap(createdName(round, i), "new"), metav1.CreateOptions{})
 				if err == nil || apierrors.IsAlreadyExists(err) {
 					return
 				}
@@ -230,8 +233,8 @@ func (r *restored) create(round int) {
 	all.Wait()
 }
 
-// ended reads a watch, which must end with an error that makes its client list.
-func (r *restored) ended(name string, w watch.Interface) {
+// checkWatchEnded reads a watch, which must end with an error that makes its client list.
+func (r *restored) checkWatchEnded(name string, w watch.Interface) {
 	r.Helper()
 	defer w.Stop()
 	deadline := time.NewTimer(restoredPatience)
@@ -256,8 +259,8 @@ func (r *restored) ended(name string, w watch.Interface) {
 	}
 }
 
-// agree waits until all readers have the state of etcd.
-func (r *restored) agree(when string) {
+// checkAgreement waits until all readers have the state of etcd.
+func (r *restored) checkAgreement(when string) {
 	r.Helper()
 	harness.Eventually(r.T, restoredPatience, when, func() error {
 		ctx, cancel := context.WithTimeout(r.Context(), restoredPatience)

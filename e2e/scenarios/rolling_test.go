@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// haPorts is how many ports in a row `binnacle ha` takes.
+	// haPorts is the number of consecutive ports that `binnacle ha` uses.
 	haPorts = 35
 	// haPatience bounds each phase.
 	haPatience = time.Minute
@@ -42,11 +42,10 @@ type change struct {
 	ResourceVersion string // "" for deletions, whose version the response does not contain
 }
 
-// TestRollingRestart restarts every process of a replicated suite, one at a time,
-// while stock clients write and watch: every write succeeds with the retries of a
-// stock client, and no watcher misses a change or sees one twice. A watcher that
-// comes from before the history that a fresh server took up lists again, as
-// informers do.
+// TestRollingRestart restarts every process of a replicated suite, one at a time, while stock
+// clients write and watch. Every write succeeds with the retries of a stock client, and no watcher
+// misses a change or gets one twice. A watcher whose revision is older than the history of a
+// restarted server lists again, as informers do.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -59,7 +58,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 	config.QPS = -1 // the load is bounded by the writers' pauses
 	client := harness.ClientFor(t, config)
-	makeNamespace(t, client, "load")
+	createNamespace(t, client, "load")
 	list, err := client.CoreV1().ConfigMaps("load").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +68,7 @@ func TestRollingRestart(t *testing.T) {
 	defer stop()
 	seen := make([]*recorder, watchers)
 	for i := range seen {
-		seen[i] = watchAll(ctx, harness.ClientFor(t, config), list.ResourceVersion)
+		seen[i] = startRecorder(ctx, harness.ClientFor(t, config), list.ResourceVersion)
 	}
 	writing, stopWriting := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -98,7 +97,7 @@ func TestRollingRestart(t *testing.T) {
 	all = append(all, change{watch.Added, end.Name, end.ResourceVersion})
 	for i, r := range seen {
 		harness.Eventually(t, haPatience, fmt.Sprintf("watcher %d has seen everything", i), func() error {
-			return r.reached(uint64(revision(t, end.ResourceVersion)))
+			return r.checkReached(uint64(parseRevision(t, end.ResourceVersion)))
 		})
 		r.check(t, all, retried > 0)
 	}
@@ -108,15 +107,15 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// waitForOutput waits until the supervisor has said something.
+// waitForOutput waits until the output of the supervisor contains a text.
 func waitForOutput(t *testing.T, p *harness.Process, what string) {
 	t.Helper()
 	harness.Eventually(t, haPatience, what, func() error {
 		if !p.Running() {
-			t.Fatal("the supervisor has ended")
+			t.Fatalf("the supervisor has exited before the output %q", what)
 		}
 		if !strings.Contains(p.Log(), what) {
-			return fmt.Errorf("not said")
+			return fmt.Errorf("not in the output")
 		}
 		return nil
 	})
@@ -127,7 +126,7 @@ type loadWriter struct {
 	t       *testing.T
 	maps    corev1client.ConfigMapInterface
 	done    []change
-	retried int // requests that failed, after all that client-go tries by itself
+	retried int // number of requests that failed after the retries of client-go
 	// again reports whether an error is retried; nil means temporary.
 	again func(error) bool
 	// keepInterval is the interval of config maps that are not deleted; 0 deletes all.
@@ -135,19 +134,18 @@ type loadWriter struct {
 	kept         []string
 }
 
-// run writes until ctx ends: each config map is created, changed and deleted. The
-// requests themselves do not end with ctx.
+// run creates, changes and deletes config maps until ctx ends. A request is not cancelled with ctx.
 func (w *loadWriter) run(ctx context.Context, prefix string) {
 	pause := time.NewTicker(writePause)
 	defer pause.Stop()
 	for n := 0; ctx.Err() == nil; n++ {
 		name := fmt.Sprintf("%s-%d", prefix, n)
-		w.do(watch.Added, name, func(c context.Context) (*corev1.ConfigMap, error) {
+		w.send(watch.Added, name, func(c context.Context) (*corev1.ConfigMap, error) {
 			return w.maps.Create(c, configMap(name, "0"), metav1.CreateOptions{})
 		})
 		for i := range 3 {
 			<-pause.C
-			w.do(watch.Modified, name, func(c context.Context) (*corev1.ConfigMap, error) {
+			w.send(watch.Modified, name, func(c context.Context) (*corev1.ConfigMap, error) {
 				m, err := w.maps.Get(c, name, metav1.GetOptions{})
 				if err != nil {
 					return nil, err
@@ -160,21 +158,21 @@ func (w *loadWriter) run(ctx context.Context, prefix string) {
 			w.kept = append(w.kept, name)
 			continue
 		}
-		w.do(watch.Deleted, name, func(c context.Context) (*corev1.ConfigMap, error) {
+		w.send(watch.Deleted, name, func(c context.Context) (*corev1.ConfigMap, error) {
 			return &corev1.ConfigMap{}, w.maps.Delete(c, name, metav1.DeleteOptions{})
 		})
 	}
 }
 
-// do retries one write until it succeeds. The outcome of an interrupted request is unknown, so
+// send retries one write until it succeeds. The outcome of an interrupted request is unknown, so
 // AlreadyExists and NotFound count as success after a retry.
-func (w *loadWriter) do(kind watch.EventType, name string, request func(context.Context) (*corev1.ConfigMap, error)) {
+func (w *loadWriter) send(kind watch.EventType, name string, request func(context.Context) (*corev1.ConfigMap, error)) {
 	start := time.Now()
 	again, backoff := w.again, retry.DefaultBackoff
 	if again == nil {
-		again = temporary
+		again = isTemporary
 	} else {
-		backoff.Steps += 4 // until a leader is elected, and more
+		backoff.Steps += 4 // an election of a leader takes longer
 	}
 	err := retry.OnError(backoff, again, func() error {
 		m, err := request(w.t.Context())
@@ -195,13 +193,13 @@ func (w *loadWriter) do(kind watch.EventType, name string, request func(context.
 	}
 }
 
-// temporary tells the errors that controllers try again after.
-func temporary(err error) bool {
+// isTemporary reports whether controllers retry after an error.
+func isTemporary(err error) bool {
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsConflict(err)
 }
 
-// recorder is what a watcher saw.
+// recorder is a watcher and the events that it received.
 type recorder struct {
 	maps corev1client.ConfigMapInterface
 
@@ -214,8 +212,8 @@ type recorder struct {
 	gaps [][2]uint64
 }
 
-// watchAll follows the load as client-go's reflectors do.
-func watchAll(ctx context.Context, c *kubernetes.Clientset, from string) *recorder {
+// startRecorder follows the load as client-go's reflectors do.
+func startRecorder(ctx context.Context, c *kubernetes.Clientset, from string) *recorder {
 	r := &recorder{maps: c.CoreV1().ConfigMaps("load")}
 	lw := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		return r.maps.Watch(ctx, o)
@@ -224,13 +222,13 @@ func watchAll(ctx context.Context, c *kubernetes.Clientset, from string) *record
 		for ctx.Err() == nil {
 			w, err := watchtools.NewRetryWatcherWithContext(ctx, from, lw)
 			if err != nil {
-				r.fail("watch: %v", err)
+				r.addViolation("watch: %v", err)
 				return
 			}
 			for e := range w.ResultChan() {
-				r.see(e)
+				r.recordEvent(e)
 			}
-			if from, err = r.list(ctx); err != nil {
+			if from, err = r.listAndReset(ctx); err != nil {
 				return
 			}
 		}
@@ -238,17 +236,19 @@ func watchAll(ctx context.Context, c *kubernetes.Clientset, from string) *record
 	return r
 }
 
-func (r *recorder) fail(format string, args ...any) {
+// addViolation records an error.
+func (r *recorder) addViolation(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.errs = append(r.errs, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) see(e watch.Event) {
+// recordEvent records an event and checks that revisions increase.
+func (r *recorder) recordEvent(e watch.Event) {
 	m, ok := e.Object.(*corev1.ConfigMap)
 	if !ok {
 		if err := apierrors.FromObject(e.Object); !apierrors.IsResourceExpired(err) {
-			r.fail("%s: %v", e.Type, err)
+			r.addViolation("%s: %v", e.Type, err)
 		}
 		return
 	}
@@ -266,15 +266,15 @@ func (r *recorder) see(e watch.Event) {
 	r.seen = append(r.seen, c)
 }
 
-// list lists everything again and records the gap.
-func (r *recorder) list(ctx context.Context) (string, error) {
+// listAndReset lists everything again and records the gap.
+func (r *recorder) listAndReset(ctx context.Context) (string, error) {
 	list, err := r.maps.List(ctx, metav1.ListOptions{})
-	for err != nil && ctx.Err() == nil && temporary(err) {
+	for err != nil && ctx.Err() == nil && isTemporary(err) {
 		list, err = r.maps.List(ctx, metav1.ListOptions{})
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			r.fail("list: %v", err)
+			r.addViolation("list: %v", err)
 		}
 		return "", err
 	}
@@ -289,8 +289,8 @@ func (r *recorder) list(ctx context.Context) (string, error) {
 	return list.ResourceVersion, nil
 }
 
-// reached tells whether everything up to a revision was seen.
-func (r *recorder) reached(revision uint64) error {
+// checkReached returns an error unless all events up to a revision were received.
+func (r *recorder) checkReached(revision uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.last >= revision {
@@ -299,10 +299,10 @@ func (r *recorder) reached(revision uint64) error {
 	return fmt.Errorf("%d changes up to revision %d of %d; errors: %v", len(r.seen), r.last, revision, r.errs)
 }
 
-// inGap tells whether a version was not seen happening.
-func (r *recorder) inGap(version string) bool {
+// isInGap reports whether the change to a version may be in a gap.
+func (r *recorder) isInGap(version string) bool {
 	n, err := strconv.ParseUint(version, 10, 64)
-	if err != nil { // of a deletion
+	if err != nil { // "" for a deletion
 		return len(r.gaps) > 0
 	}
 	for _, g := range r.gaps {
@@ -333,7 +333,7 @@ func (r *recorder) check(t *testing.T, written []change, more bool) {
 	for _, c := range written {
 		want[c] = true
 		known := c.ResourceVersion != "" || c.Type == watch.Deleted // otherwise the outcome is unknown
-		if known && seen[c] != 1 && !r.inGap(c.ResourceVersion) {
+		if known && seen[c] != 1 && !r.isInGap(c.ResourceVersion) {
 			t.Errorf("got %d events %v, want 1", seen[c], c)
 		}
 	}

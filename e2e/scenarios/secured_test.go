@@ -90,7 +90,7 @@ func TestSuiteIsSecured(t *testing.T) {
 		{identity: "", service: reviewer, path: "review", want: 401},
 		{identity: "", service: authority, path: "review", want: 401},
 	} {
-		if got := k.code(c.identity, c.service, c.path); got != c.want {
+		if got := k.statusOf(c.identity, c.service, c.path); got != c.want {
 			t.Errorf("%q at service %d, %s: got %d, want %d", c.identity, c.service, c.path, got, c.want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestSuiteIsSecured(t *testing.T) {
 			t.Errorf("service %d accepts %s", i, tls.VersionName(c.ConnectionState().Version))
 		}
 	}
-	k.noSecrets(supervisor, harness.CLIOf(t, filepath.Join(dir, "kubeconfig")))
+	k.checkNoSecrets(supervisor, harness.CLIOf(t, filepath.Join(dir, "kubeconfig")))
 }
 
 // requester sends requests to services with a certificate.
@@ -111,7 +111,7 @@ type requester struct {
 	first int // port
 }
 
-func (k *requester) code(identity string, service int, path string) int {
+func (k *requester) statusOf(identity string, service int, path string) int {
 	k.t.Helper()
 	code, _ := k.request(identity, service, path)
 	return code
@@ -119,7 +119,7 @@ func (k *requester) code(identity string, service int, path string) int {
 
 func (k *requester) request(identity string, service int, path string) (int, string) {
 	k.t.Helper()
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: credential(k.t, k.certs, "serving-ca", identity)}}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: clientTLSConfig(k.t, k.certs, "serving-ca", identity)}}
 	defer client.CloseIdleConnections()
 	url := fmt.Sprintf("https://127.0.0.1:%d", k.first+service)
 	var resp *http.Response
@@ -145,9 +145,9 @@ func (k *requester) request(identity string, service int, path string) (int, str
 	return resp.StatusCode, string(body)
 }
 
-// noSecrets uses a token, a wrong token and a Secret, and searches the logs and metrics of all
+// checkNoSecrets uses a token, a wrong token and a Secret, and searches the logs and metrics of all
 // services for them.
-func (k *requester) noSecrets(supervisor *harness.Process, cli *harness.CLI) {
+func (k *requester) checkNoSecrets(supervisor *harness.Process, cli *harness.CLI) {
 	k.t.Helper()
 	const wrong, hidden = "abcdef.0123456789wrong77", "hidden-7c1f0a93"
 	cli.Run(k.t, "create", "serviceaccount", "robot", "-n", "default")
@@ -159,7 +159,7 @@ func (k *requester) noSecrets(supervisor *harness.Process, cli *harness.CLI) {
 			k.t.Fatal(err)
 		}
 		req.Header.Set("Authorization", "Bearer "+bearer)
-		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: credential(k.t, k.certs, "serving-ca", ""), DisableKeepAlives: true}}
+		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: clientTLSConfig(k.t, k.certs, "serving-ca", ""), DisableKeepAlives: true}}
 		resp, err := client.Do(req)
 		if err != nil {
 			k.t.Fatal(err)

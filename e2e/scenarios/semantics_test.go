@@ -29,26 +29,26 @@ func TestSemantics(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	admin := server.Client()
-	for format, config := range configs(server) {
+	for format, config := range clientConfigs(server) {
 		for name, test := range map[string]func(*testing.T, subject){
-			"compare-and-swap": compareAndSwap,
-			"delete-options":   deleteOptions,
-			"finalizers":       finalizers,
-			"collection":       deleteCollection,
-			"dry-run":          dryRun,
-			"generate-name":    generateName,
-			"pages":            pages,
-			"selectors":        selectors,
-			"watch":            watchChanges,
-			"bookmarks":        bookmarks,
-			"versions":         listVersions,
-			"metadata":         metadataOnly,
+			"compare-and-swap": checkCompareAndSwap,
+			"delete-options":   checkDeleteOptions,
+			"finalizers":       checkFinalizerSemantics,
+			"collection":       checkDeleteCollection,
+			"dry-run":          checkDryRunSemantics,
+			"generate-name":    checkGenerateName,
+			"pages":            checkPages,
+			"selectors":        checkSelectors,
+			"watch":            checkWatchChanges,
+			"bookmarks":        checkBookmarks,
+			"versions":         checkListVersions,
+			"metadata":         checkMetadataOnly,
 		} {
 			t.Run(format+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				client := harness.ClientFor(t, config)
 				ns := fmt.Sprintf("%s-%s", name, map[string]string{"JSON": "j", "protobuf": "p"}[format])
-				makeNamespace(t, admin, ns)
+				createNamespace(t, admin, ns)
 				test(t, subject{config: config, client: client, ns: ns, maps: client.CoreV1().ConfigMaps(ns)})
 			})
 		}
@@ -63,6 +63,7 @@ type subject struct {
 	maps   typedcorev1.ConfigMapInterface
 }
 
+// create creates a ConfigMap.
 func (s subject) create(t *testing.T, c *corev1.ConfigMap) *corev1.ConfigMap {
 	t.Helper()
 	made, err := s.maps.Create(t.Context(), c, metav1.CreateOptions{})
@@ -72,17 +73,17 @@ func (s subject) create(t *testing.T, c *corev1.ConfigMap) *corev1.ConfigMap {
 	return made
 }
 
-// compareAndSwap counts with many writers. No addition may be lost.
-func compareAndSwap(t *testing.T, s subject) {
+// checkCompareAndSwap counts with many writers. No addition may be lost.
+func checkCompareAndSwap(t *testing.T, s subject) {
 	const writers, additions = 5, 8
 	old := s.create(t, configMap("counter", "0"))
 	var group sync.WaitGroup
 	for range writers {
 		group.Go(func() {
 			for range additions {
-				err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error { return s.addOne(t.Context()) })
+				err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error { return s.increment(t.Context()) })
 				for apierrors.IsConflict(err) {
-					err = s.addOne(t.Context())
+					err = s.increment(t.Context())
 				}
 				if err != nil {
 					t.Error(err)
@@ -110,7 +111,7 @@ func compareAndSwap(t *testing.T, s subject) {
 	}
 }
 
-func (s subject) addOne(ctx context.Context) error {
+func (s subject) increment(ctx context.Context) error {
 	c, err := s.maps.Get(ctx, "counter", metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -124,7 +125,7 @@ func (s subject) addOne(ctx context.Context) error {
 	return err
 }
 
-func deleteOptions(t *testing.T, s subject) {
+func checkDeleteOptions(t *testing.T, s subject) {
 	ctx, c := t.Context(), s.create(t, configMap("a", "1"))
 	wrongUID, wrongVersion := types.UID("absent"), "1"
 	for name, p := range map[string]*metav1.Preconditions{
@@ -160,7 +161,7 @@ func deleteOptions(t *testing.T, s subject) {
 	}
 }
 
-func finalizers(t *testing.T, s subject) {
+func checkFinalizerSemantics(t *testing.T, s subject) {
 	ctx := t.Context()
 	held := configMap("held", "1")
 	held.Finalizers = []string{"e2e.example.org/a", "e2e.example.org/b"}
@@ -194,7 +195,8 @@ func finalizers(t *testing.T, s subject) {
 	}
 }
 
-func deleteCollection(t *testing.T, s subject) {
+// checkDeleteCollection checks that only selected objects are deleted.
+func checkDeleteCollection(t *testing.T, s subject) {
 	ctx := t.Context()
 	for i := range 10 {
 		c := configMap(fmt.Sprintf("c-%d", i), "1")
@@ -210,19 +212,20 @@ func deleteCollection(t *testing.T, s subject) {
 	}
 	for _, c := range list.Items {
 		if c.Labels["odd"] != "false" {
-			t.Errorf("%s still exists", c.Name)
+			t.Errorf("%s exists, want it deleted", c.Name)
 		}
 	}
 }
 
-func dryRun(t *testing.T, s subject) {
+// checkDryRunSemantics checks that dry runs return results and change nothing.
+func checkDryRunSemantics(t *testing.T, s subject) {
 	ctx, all := t.Context(), []string{metav1.DryRunAll}
 	c, err := s.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all})
 	if err != nil || c.UID == "" || c.ResourceVersion != "" {
 		t.Errorf("create: got %v, %v, want a UID and no resourceVersion", c, err)
 	}
 	if _, err := s.maps.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("after a dry-run create: got %v", err)
+		t.Errorf("get after a dry-run create: got %v, want NotFound", err)
 	}
 	real := s.create(t, configMap("a", "1"))
 	c, err = s.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{DryRun: all})
@@ -237,23 +240,24 @@ func dryRun(t *testing.T, s subject) {
 		t.Errorf("after dry runs: want %v, got %v, %v", real, c, err)
 	}
 	if _, err := s.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all}); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("create of an existing object: got %v", err)
+		t.Errorf("dry-run create of an existing object: got %v, want AlreadyExists", err)
 	}
 }
 
-func generateName(t *testing.T, s subject) {
+// checkGenerateName checks that generated names have a random suffix and are unique.
+func checkGenerateName(t *testing.T, s subject) {
 	seen := map[string]bool{}
 	for range 20 {
 		c := s.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "made-"}})
 		if len(c.Name) != len("made-")+5 || seen[c.Name] {
-			t.Errorf("name %q", c.Name)
+			t.Errorf("got name %q, want a new one with prefix \"made-\" and 5 more characters", c.Name)
 		}
 		seen[c.Name] = true
 	}
 }
 
-// pages reads a list in chunks while objects change. All chunks have one version.
-func pages(t *testing.T, s subject) {
+// checkPages reads a list in chunks while objects change. All chunks have one version.
+func checkPages(t *testing.T, s subject) {
 	const objects = 53
 	ctx, want := t.Context(), map[string]string{}
 	for i := range objects {
@@ -294,11 +298,11 @@ func pages(t *testing.T, s subject) {
 		t.Error(err)
 	}
 	if _, err := s.maps.List(ctx, metav1.ListOptions{Continue: "nonsense"}); !apierrors.IsBadRequest(err) {
-		t.Errorf("invalid continue token: got %v", err)
+		t.Errorf("invalid continue token: got %v, want BadRequest", err)
 	}
 }
 
-func selectors(t *testing.T, s subject) {
+func checkSelectors(t *testing.T, s subject) {
 	ctx := t.Context()
 	for i, labels := range []map[string]string{{"a": "1", "b": "x"}, {"a": "2", "b": "x"}, {"a": "1"}, nil} {
 		c := configMap(fmt.Sprintf("s-%d", i), "1")
@@ -332,7 +336,7 @@ func selectors(t *testing.T, s subject) {
 	}
 }
 
-func listVersions(t *testing.T, s subject) {
+func checkListVersions(t *testing.T, s subject) {
 	ctx, a := t.Context(), s.create(t, configMap("a", "1"))
 	before, err := s.maps.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -367,7 +371,7 @@ func listVersions(t *testing.T, s subject) {
 	}
 }
 
-func metadataOnly(t *testing.T, s subject) {
+func checkMetadataOnly(t *testing.T, s subject) {
 	ctx := t.Context()
 	c := configMap("a", "a long value")
 	c.Labels = map[string]string{"k": "v"}

@@ -25,17 +25,17 @@ import (
 // command lines, files and probes: one replica of each service, and all members of etcd and NATS.
 func TestDeployedPodsServe(t *testing.T) {
 	t.Parallel()
-	certs, path := certificates(t)
+	certs, path := createCertificates(t)
 	secrets, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	kubectl := harness.CLIOf(t, os.DevNull)
 	overlay := func(t *testing.T, resource string, components ...string) string {
-		return kubectl.Run(t, "kustomize", kustomization(t, resource, components...)) + string(secrets)
+		return kubectl.Run(t, "kustomize", writeKustomization(t, resource, components...)) + string(secrets)
 	}
 	chart := func(t *testing.T, values string) string {
-		text, err := helm(t, "template", "binnacle", values)
+		text, err := runHelm(t, "template", "binnacle", values)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,19 +58,19 @@ func TestDeployedPodsServe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newPodSet(t, objectsOf(t, render(t)))
-			s.start()
+			s := newPodSet(t, parseObjects(t, render(t)))
+			s.startPods()
 			s.checkConsole(s.checkRequests(certs))
 			for _, p := range s.jobs {
 				s.checkBackup(p)
 			}
-			s.stop()
+			s.stopPods()
 		})
 	}
 }
 
-// kustomization creates a kustomization of folders of deploy/manifests and returns its folder.
-func kustomization(t *testing.T, resource string, components ...string) string {
+// writeKustomization creates a kustomization of folders of deploy/manifests and returns its folder.
+func writeKustomization(t *testing.T, resource string, components ...string) string {
 	t.Helper()
 	// A kustomization finds others by relative paths only.
 	own, err := os.MkdirTemp(filepath.Join(harness.Project(t), "bin"), "components")
@@ -90,8 +90,8 @@ func kustomization(t *testing.T, resource string, components ...string) string {
 }
 
 // checkRequests checks that a service account may do what its roles allow, and nothing else. The
-// webhook services, where there are any, review its token and authorize it. certs is the folder with
-// the certificate of the administrator. The result is the token, which may get metrics.
+// webhook services, where there are any, review its token and authorize it. certs is the folder
+// with the certificate of the administrator. The result is the token, which may get metrics.
 func (s *podSet) checkRequests(certs string) string {
 	t, ctx := s.t, s.t.Context()
 	t.Helper()
@@ -178,7 +178,7 @@ func (s *podSet) checkConsole(token string) {
 // checkBackup runs the pod of etcd-backup and checks that it saves a snapshot.
 func (s *podSet) checkBackup(p *pod) {
 	s.t.Helper()
-	p.Start(s.args(p)...)
+	p.Start(s.containerArgs(p)...)
 	harness.Eventually(s.t, time.Minute, p.name+" ends", func() error {
 		if p.Running() {
 			return fmt.Errorf("%s runs", p.name)

@@ -18,8 +18,8 @@ import (
 // suiteSize is how many services the supervisor starts, on ports in a row.
 const suiteSize = 7
 
-// binDir is a folder with the binaries of the services.
-func binDir(t *testing.T, more ...harness.Program) string {
+// programFolder is a folder with the binaries of the services.
+func programFolder(t *testing.T, more ...harness.Program) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, p := range append(more, harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers, harness.Console) {
@@ -46,11 +46,11 @@ func TestSuite(t *testing.T) {
 	harness.Eventually(t, time.Minute, "a config map by kubectl", func() error {
 		return cli.Execute(t, "", "create", "configmap", "c", "-n", "default").Err
 	})
-	contains(t, "namespaces", cli.Run(t, "get", "namespaces", "-o", "name"), "namespace/default", "namespace/kube-system", "namespace/kube-public")
-	permission(t, cli)
-	identity(t, cli, filepath.Join(dir, "certs", "admin", "serving-ca.crt"))
+	expectParts(t, "namespaces", cli.Run(t, "get", "namespaces", "-o", "name"), "namespace/default", "namespace/kube-system", "namespace/kube-public")
+	checkPermission(t, cli)
+	checkIdentity(t, cli, filepath.Join(dir, "certs", "admin", "serving-ca.crt"))
 	checkMonitoring(t, kubeconfig, port)
-	rotation(t, cli, filepath.Join(dir, "certs"), port)
+	checkRotation(t, cli, filepath.Join(dir, "certs"), port)
 	if !supervisor.Running() {
 		t.Fatal("the supervisor has ended")
 	}
@@ -67,9 +67,9 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// rotation renews all certificates while the services run: each shows its new one,
+// checkRotation renews all certificates while the services run: each shows its new one,
 // and the clients among them, and kubectl, go on.
-func rotation(t *testing.T, cli *harness.CLI, certs string, first int) {
+func checkRotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 	t.Helper()
 	serials := func() (out []string) {
 		for port := first; port < first+suiteSize; port++ {
@@ -96,12 +96,12 @@ func rotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 		}
 		return nil
 	})
-	permission(t, cli)
+	checkPermission(t, cli)
 }
 
-// permission asks for what authz-webhook decides: a binding counts, and counts no
+// checkPermission asks for what authz-webhook decides: a binding counts, and counts no
 // more once it is gone.
-func permission(t *testing.T, cli *harness.CLI) {
+func checkPermission(t *testing.T, cli *harness.CLI) {
 	t.Helper()
 	const mallory = "--as=mallory"
 	if r := cli.Execute(t, "", "get", "pods", mallory); r.Err == nil || !strings.Contains(r.Stderr, `User "mallory" cannot list resource "pods" in API group "" in the namespace "default"`) {
@@ -120,9 +120,9 @@ func permission(t *testing.T, cli *harness.CLI) {
 	})
 }
 
-// identity asks as a service account, whose tokens the API server makes and
+// checkIdentity asks as a service account, whose tokens the API server makes and
 // cannot verify itself: authn-webhook does.
-func identity(t *testing.T, cli *harness.CLI, ca string) {
+func checkIdentity(t *testing.T, cli *harness.CLI, ca string) {
 	t.Helper()
 	cli.Run(t, "create", "serviceaccount", "robot", "-n", "default")
 	token := strings.TrimSpace(cli.Run(t, "create", "token", "robot", "-n", "default"))

@@ -17,7 +17,7 @@ import (
 // noEtcd is the URL of a port on which no process listens.
 const noEtcd = "http://127.0.0.1:1"
 
-// TestUnreachableEtcdIsNamed starts a server whose etcd does not answer. Anonymous probes and the
+// TestUnreachableEtcdIsNamed starts a server whose etcd does not respond. Anonymous probes and the
 // log name etcd; other paths stay forbidden.
 func TestUnreachableEtcdIsNamed(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ func TestControllerRuntimeSuites(t *testing.T) {
 	if os.Getenv(longEnv) == "" {
 		t.Skip(longEnv + " is not set")
 	}
-	dir, modDir := assets(t), t.TempDir()
+	dir, modDir := assetFolder(t), t.TempDir()
 	// The tests need other modules than this one. A copy has them in its go.mod.
 	for _, name := range []string{"go.mod", "go.sum"} {
 		raw, err := os.ReadFile(filepath.Join("..", name))

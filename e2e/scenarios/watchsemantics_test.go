@@ -30,8 +30,8 @@ func nextEvent(t *testing.T, w watch.Interface) watch.Event {
 	}
 }
 
-// watchChanges follows an object into and out of a selection, and resumes the watch.
-func watchChanges(t *testing.T, s subject) {
+// checkWatchChanges follows an object into and out of a selection, and resumes the watch.
+func checkWatchChanges(t *testing.T, s subject) {
 	ctx := t.Context()
 	list, err := s.maps.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -73,7 +73,7 @@ func watchChanges(t *testing.T, s subject) {
 		t.Fatal(err)
 	}
 	e := nextEvent(t, w)
-	if c, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Deleted || revision(t, c.ResourceVersion) <= revision(t, versions[3]) {
+	if c, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Deleted || parseRevision(t, c.ResourceVersion) <= parseRevision(t, versions[3]) {
 		t.Errorf("want a deletion newer than %s, got %v", versions[3], e)
 	}
 	// A second watch resumes after the second event.
@@ -89,8 +89,8 @@ func watchChanges(t *testing.T, s subject) {
 	}
 }
 
-// bookmarks checks that a bookmark with a version to resume at arrives before a watch ends.
-func bookmarks(t *testing.T, s subject) {
+// checkBookmarks checks that a bookmark with a version to resume at arrives before a watch ends.
+func checkBookmarks(t *testing.T, s subject) {
 	ctx, limit := t.Context(), int64(4)
 	w, err := s.maps.Watch(ctx, metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &limit, ResourceVersion: "0"})
 	if err != nil {

@@ -31,8 +31,8 @@ type hookServer struct {
 	stop     func()
 }
 
-// serveHook starts a webhook with a certificate of pki, at addr unless that is empty.
-func serveHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
+// startHook starts a webhook with a certificate of pki, at addr unless that is empty.
+func startHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 	t.Helper()
 	pair := pki.Serving("hook")
 	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
@@ -77,7 +77,7 @@ func serveHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 	return h
 }
 
-func bundle(t *testing.T, pki *harness.PKI) []byte {
+func caBundle(t *testing.T, pki *harness.PKI) []byte {
 	t.Helper()
 	ca, err := os.ReadFile(pki.CA)
 	if err != nil {
@@ -86,8 +86,8 @@ func bundle(t *testing.T, pki *harness.PKI) []byte {
 	return ca
 }
 
-// newHook returns a validating webhook for new ConfigMaps.
-func newHook(name, url string, ca []byte, policy admissionv1.FailurePolicyType) *admissionv1.ValidatingWebhookConfiguration {
+// webhookConfiguration returns a validating webhook for new ConfigMaps.
+func webhookConfiguration(name, url string, ca []byte, policy admissionv1.FailurePolicyType) *admissionv1.ValidatingWebhookConfiguration {
 	none, second := admissionv1.SideEffectClassNone, int32(2)
 	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.ValidatingWebhook{{
 		Name: name + ".ex.test", ClientConfig: admissionv1.WebhookClientConfig{URL: &url, CABundle: ca}, FailurePolicy: &policy, TimeoutSeconds: &second,
@@ -103,13 +103,13 @@ type hooked struct {
 	n int
 }
 
-func (w *hooked) write() error {
+func (w *hooked) createObject() error {
 	w.n++
 	_, err := w.c.CoreV1().ConfigMaps("default").Create(w.t.Context(), configMap(fmt.Sprintf("hooked-%d", w.n), ""), metav1.CreateOptions{DryRun: []string{"All"}})
 	return err
 }
 
-func (w *hooked) configure(c *admissionv1.ValidatingWebhookConfiguration) (remove func()) {
+func (w *hooked) register(c *admissionv1.ValidatingWebhookConfiguration) (remove func()) {
 	w.t.Helper()
 	all := w.c.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	if _, err := all.Create(w.t.Context(), c, metav1.CreateOptions{}); err != nil {
@@ -131,28 +131,28 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	w := &hooked{t: t, c: server.Client()}
 	first, second := harness.NewPKI(t), harness.NewPKI(t)
 
-	hook := serveHook(t, first, "")
-	remove := w.configure(newHook("rotated", "https://"+hook.addr+"/", bundle(t, first), admissionv1.Fail))
-	if err := w.write(); err != nil {
+	hook := startHook(t, first, "")
+	remove := w.register(webhookConfiguration("rotated", "https://"+hook.addr+"/", caBundle(t, first), admissionv1.Fail))
+	if err := w.createObject(); err != nil {
 		t.Errorf("with the first certificate: got %v", err)
 	}
 	hook.stop()
-	hook = serveHook(t, second, hook.addr)
-	err := w.write()
+	hook = startHook(t, second, hook.addr)
+	err := w.createObject()
 	if err != nil && strings.Contains(err.Error(), "broken pipe") { // on the old connection
-		err = w.write()
+		err = w.createObject()
 	}
 	if err == nil || !strings.Contains(err.Error(), "x509") {
 		t.Errorf("with a certificate of another CA: got %v, want an x509 error", err)
 	}
-	patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle(t, second)}})
+	patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": caBundle(t, second)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), "rotated", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.write(); err != nil {
+	if err := w.createObject(); err != nil {
 		t.Errorf("with the second CA bundle: got %v", err)
 	}
 
@@ -160,7 +160,7 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	var last error
 	later := false
 	for range 4 + 4 { // the first ones may use old connections and fail differently
-		last = w.write()
+		last = w.createObject()
 		if !later {
 			_, later = apierrors.SuggestsClientDelay(last)
 		}
@@ -171,13 +171,13 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	if _, err := w.c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("reads while the webhook is down: got %v", err)
 	}
-	hook = serveHook(t, second, hook.addr)
-	harness.Eventually(t, time.Minute, "writes after the restart", w.write)
+	hook = startHook(t, second, hook.addr)
+	harness.Eventually(t, time.Minute, "writes after the restart", w.createObject)
 	remove()
 
 	for policy, passes := range map[admissionv1.FailurePolicyType]bool{admissionv1.Fail: false, admissionv1.Ignore: true} {
-		remove := w.configure(newHook("hangs", "https://"+hook.addr+"/hang", bundle(t, second), policy))
-		if err := w.write(); (err == nil) != passes || err != nil && !strings.Contains(err.Error(), "context deadline exceeded") {
+		remove := w.register(webhookConfiguration("hangs", "https://"+hook.addr+"/hang", caBundle(t, second), policy))
+		if err := w.createObject(); (err == nil) != passes || err != nil && !strings.Contains(err.Error(), "context deadline exceeded") {
 			t.Errorf("hanging webhook, %s: got %v", policy, err)
 		}
 		remove()
@@ -185,10 +185,10 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 
 	const many = 50
 	for i := range many {
-		w.configure(newHook(fmt.Sprintf("many-%d", i), fmt.Sprintf("https://%s/%d", hook.addr, i), bundle(t, second), admissionv1.Fail))
+		w.register(webhookConfiguration(fmt.Sprintf("many-%d", i), fmt.Sprintf("https://%s/%d", hook.addr, i), caBundle(t, second), admissionv1.Fail))
 	}
 	before := hook.requests.Load()
-	if err := w.write(); err != nil || hook.requests.Load()-before != many {
+	if err := w.createObject(); err != nil || hook.requests.Load()-before != many {
 		t.Errorf("%d webhooks: got %v and %d calls, want no error, hook.asked.Load() - before = %v", many, err, hook.requests.Load()-before, many)
 	}
 }
@@ -206,9 +206,9 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		return []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"CREATE", "UPDATE", "DELETE"}, Rule: admissionv1.Rule{APIGroups: groups, APIVersions: star, Resources: resources}}}
 	}
 	// One service exists without endpoints, the other does not exist.
-	makeNamespace(t, c, "kueue-system")
+	createNamespace(t, c, "kueue-system")
 	at := func(namespace, name, path string) admissionv1.WebhookClientConfig {
-		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: namespace, Name: name, Path: &path}, CABundle: bundle(t, server.PKI)}
+		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: namespace, Name: name, Path: &path}, CABundle: caBundle(t, server.PKI)}
 	}
 	notIn := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "cert-manager.io/disable-validation", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"true"}}}}
 	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
