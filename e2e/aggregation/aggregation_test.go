@@ -35,7 +35,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 		t.Errorf("api-resources: got %s, want widgets.ext.example.com", out)
 	}
 	if out := s.mustRequest("GET", "/openapi/v2", ""); !strings.Contains(out, "com.example.ext.v1.Widget") {
-		t.Error("the v2 document lacks widgets")
+		t.Error("/openapi/v2: got no widgets, want their schema")
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -101,7 +101,7 @@ func checkPrecedenceOverDefinition(t *testing.T, s *suite) {
 		{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
 	harness.Eventually(t, 20*time.Second, "the other version to be served", func() error { return s.checkOK(0, "/apis/ext.example.com/v2/widgets") })
 	if out := s.mustRequest("GET", widgets+"/a", ""); !strings.Contains(out, `"made-by":"admin"`) {
-		t.Errorf("the definition hides the extension server's object: %s", out)
+		t.Errorf("get of a widget: got %s, want the object of the extension server", out)
 	}
 	for path, want := range map[string]string{"/apis/ext.example.com/v1": `"wd"`, "/openapi/v3/apis/ext.example.com/v1": "displayed color"} {
 		if out := s.mustRequest("GET", path, ""); !strings.Contains(out, want) {

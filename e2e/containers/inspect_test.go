@@ -73,11 +73,11 @@ func checkContainers(t *testing.T, c *composition) {
 		f := found[0]
 		uid, _, _ := strings.Cut(f.Config.User, ":")
 		if uid == "" || uid == "0" || uid == "root" {
-			t.Errorf("%s runs as %q", s, f.Config.User)
+			t.Errorf("%s: got user %q, want another than root", s, f.Config.User)
 		}
 		h := f.HostConfig
 		if !h.ReadonlyRootfs || h.Privileged || !slices.Equal(h.CapDrop, []string{"ALL"}) || len(h.CapAdd) > 0 || !slices.Contains(h.SecurityOpt, "no-new-privileges:true") {
-			t.Errorf("%s has more privileges than necessary: %+v", s, h)
+			t.Errorf("%s: got %+v, want a read-only file system and no privileges", s, h)
 		}
 		checkEnvironment(t, s, f.Config.Env)
 		program := strings.TrimRight(s, "-0123456789")

@@ -23,9 +23,9 @@ func checkSecrets(t *testing.T, c *composition) {
 		t.Fatalf("got %d keys to search for, want at least 20", len(secrets))
 	}
 	find := newFinder(secrets)
-	look := func(where string, data []byte) {
+	requireNoKey := func(where string, data []byte) {
 		for _, name := range find.namesIn(data) {
-			t.Errorf("%s contains the key %s", where, name)
+			t.Errorf("%s contains the key %s, want none", where, name)
 		}
 	}
 	planted, err := os.ReadFile(c.certificate("apiserver", "sa.key"))
@@ -36,13 +36,13 @@ func checkSecrets(t *testing.T, c *composition) {
 		t.Fatal("the finder misses a planted key")
 	}
 	for _, s := range imageNames() {
-		look("the configuration of image "+s, []byte(mustDocker(t, "image", "inspect", imageOf(s))))
-		forEachLayerFile(t, imageOf(s), func(name string, data []byte) { look("file "+name+" of image "+s, data) })
+		requireNoKey("the configuration of image "+s, []byte(mustDocker(t, "image", "inspect", imageOf(s))))
+		forEachLayerFile(t, imageOf(s), func(name string, data []byte) { requireNoKey("file "+name+" of image "+s, data) })
 	}
 	for _, s := range instances() {
 		id := c.mustContainer(s)
-		look("the configuration of container "+s, []byte(mustDocker(t, "inspect", id)))
-		look("the log of "+s, []byte(mustDocker(t, "logs", id)))
+		requireNoKey("the configuration of container "+s, []byte(mustDocker(t, "inspect", id)))
+		requireNoKey("the log of "+s, []byte(mustDocker(t, "logs", id)))
 	}
 }
 

@@ -41,7 +41,7 @@ func playFolder(t *testing.T, folder string, match *regexp.Regexp, flags ...stri
 	}
 	if folder == "cases" && match == nil {
 		for _, stray := range known.MissingSteps(cases) {
-			t.Errorf("known-differences.yaml: unknown step %s", stray)
+			t.Errorf("known-differences.yaml: got step %s, want an existing one", stray)
 		}
 	}
 	// The recording ran without kube-controller-manager, which writes statuses.

@@ -10,6 +10,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
+// TestFullDiskRejectsWrites checks that a full disk rejects writes and new files, and accepts them
+// when it is freed.
 func TestFullDiskRejectsWrites(t *testing.T) {
 	d, err := harness.StartDisk(t)
 	if err != nil {

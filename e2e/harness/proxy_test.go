@@ -59,6 +59,7 @@ func dial(t *testing.T, p *Proxy) *client {
 	return &client{c, bufio.NewReader(c), t}
 }
 
+// send sends a line.
 func (c *client) send(line string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c, line); err != nil {
@@ -66,6 +67,7 @@ func (c *client) send(line string) {
 	}
 }
 
+// expect reads a line and compares it.
 func (c *client) expect(line string) {
 	c.t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
@@ -87,16 +89,19 @@ func (c *client) expectSilence() {
 	}
 }
 
+// expectClosed checks that the connection is closed.
 func (c *client) expectClosed() {
 	c.t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		c.t.Fatal(err)
 	}
 	if _, err := c.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		c.t.Fatalf("connection still open: %v", err)
+		c.t.Fatalf("read: got %v, want the end of the connection", err)
 	}
 }
 
+// TestProxyCutClosesConnections checks that Cut closes existing and new connections, and that Reset
+// closes only existing ones.
 func TestProxyCutClosesConnections(t *testing.T) {
 	addr, _ := echo(t)
 	p := StartProxy(t, addr)
@@ -115,6 +120,8 @@ func TestProxyCutClosesConnections(t *testing.T) {
 	dial(t, p).send("three\n")
 }
 
+// TestProxyStallHoldsDataBack checks that stalled connections stay open and deliver their data
+// later, or are closed by Reset.
 func TestProxyStallHoldsDataBack(t *testing.T) {
 	for _, how := range []Traffic{Stall, StallResponses} {
 		addr, received := echo(t)
@@ -130,7 +137,7 @@ func TestProxyStallHoldsDataBack(t *testing.T) {
 		}
 		c.expectSilence()
 		if len(received) > 0 {
-			t.Error("the server received data that was held back")
+			t.Error("the server received data, want it held back")
 		}
 		p.Set(Pass)
 		c.expect("two\n")

@@ -63,7 +63,7 @@ func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 	}
 	for i, k := range list {
 		if !used[i] {
-			t.Errorf("known difference not found: %s at %s … %s", k.kind, k.pathPart, k.pathEnd)
+			t.Errorf("known difference: got none, want %s at %s … %s", k.kind, k.pathPart, k.pathEnd)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 const short = 2 * time.Second
 
+// TestSingleWriteTakesSumOfCosts checks that the latency of a write without queueing is the sum of
+// the costs of its steps.
 func TestSingleWriteTakesSumOfCosts(t *testing.T) {
 	u := MeasuredUnits()
 	s := Suite{Objects: 1, Broad: 1, Replicas: 1, Cores: 2, Etcds: 1, Writes: 5}
@@ -17,7 +19,7 @@ func TestSingleWriteTakesSumOfCosts(t *testing.T) {
 		t.Errorf("latency of a single write: got %v, want %v", r.P50, want)
 	}
 	if r.Overloaded {
-		t.Error("5 writes/s: got behind, want not")
+		t.Error("5 writes/s: got an overload, want none")
 	}
 }
 
@@ -31,26 +33,28 @@ func TestSimulatedCPUEqualsComputedCPU(t *testing.T) {
 	}
 }
 
+// TestOverloadIsReported checks that a simulation reports when etcd or the replicas do not keep up.
 func TestOverloadIsReported(t *testing.T) {
 	u := MeasuredUnits()
 	most := float64(time.Second / u.EtcdWrite)
 	for _, c := range []struct {
-		name   string
-		s      Suite
-		behind bool
+		name       string
+		suite      Suite
+		overloaded bool
 	}{
-		{name: "below what etcd takes", s: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 0.8}},
-		{name: "above what etcd takes", s: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 1.3}, behind: true},
-		{name: "over two etcds", s: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 2, Writes: most * 1.3}},
-		{name: "more deliveries than cores", s: Suite{Broad: 400, Replicas: 1, Cores: 2, Etcds: 1, Writes: 1000}, behind: true},
-		{name: "the same over ten replicas", s: Suite{Broad: 400, Replicas: 10, Cores: 2, Etcds: 1, Writes: 1000}},
+		{name: "fewer writes than etcd can process", suite: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 0.8}},
+		{name: "more writes than etcd can process", suite: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 1.3}, overloaded: true},
+		{name: "the same over two etcds", suite: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 2, Writes: most * 1.3}},
+		{name: "more deliveries than the cores can process", suite: Suite{Broad: 400, Replicas: 1, Cores: 2, Etcds: 1, Writes: 1000}, overloaded: true},
+		{name: "the same over ten replicas", suite: Suite{Broad: 400, Replicas: 10, Cores: 2, Etcds: 1, Writes: 1000}},
 	} {
-		if r := Simulate(c.s, u, short, 1); r.Overloaded != c.behind {
-			t.Errorf("%s: got behind %t, p50 %v, want %v", c.name, r.Overloaded, r.P50, c.behind)
+		if r := Simulate(c.suite, u, short, 1); r.Overloaded != c.overloaded {
+			t.Errorf("%s: got overloaded %t with p50 %v, want %t", c.name, r.Overloaded, r.P50, c.overloaded)
 		}
 	}
 }
 
+// TestSameSeedGivesSameResult checks that a simulation depends only on its parameters and the seed.
 func TestSameSeedGivesSameResult(t *testing.T) {
 	s := Suite{Broad: 3, Matching: 3, Replicas: 3, Cores: 4, Etcds: 2, Writes: 500}
 	if a, b := Simulate(s, MeasuredUnits(), short, 7), Simulate(s, MeasuredUnits(), short, 7); a != b {
@@ -58,6 +62,8 @@ func TestSameSeedGivesSameResult(t *testing.T) {
 	}
 }
 
+// TestTwoEtcdsHoldHalfTheDataEach checks that the computed data is divided between etcd clusters,
+// and that the memory of replicas is not.
 func TestTwoEtcdsHoldHalfTheDataEach(t *testing.T) {
 	one := Suite{Objects: 1000, Replicas: 2, Cores: 1, Etcds: 1, Writes: 10}
 	two := one

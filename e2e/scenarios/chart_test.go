@@ -117,7 +117,7 @@ func TestChart(t *testing.T) {
 	t.Logf("%d combinations, %d kinds of objects", len(all), len(applied.kinds))
 	for _, kind := range []string{"Deployment", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "Certificate", "Issuer", "PersistentVolumeClaim", "CronJob"} {
 		if applied.kinds[kind] == 0 {
-			t.Errorf("got no %s", kind)
+			t.Errorf("got no %s in the chart, want one", kind)
 		}
 	}
 }
@@ -219,7 +219,7 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
 		if i < 0 {
-			t.Errorf("%s: %s: volume %s not mounted", c.name, o.GetName(), v.Name)
+			t.Errorf("%s: %s: got no mount of volume %s, want one", c.name, o.GetName(), v.Name)
 			continue
 		}
 		for _, f := range filesOfVolume(t, v, all, certs) {
@@ -228,7 +228,7 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 	}
 	for _, a := range container.Args {
 		if _, value, _ := strings.Cut(a, "="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
-			t.Errorf("%s: %s: no volume contains the file of %s; got %v", c.name, o.GetName(), a, slices.Sorted(maps.Keys(files)))
+			t.Errorf("%s: %s: got argument %s, want a volume with its file; got files %v", c.name, o.GetName(), a, slices.Sorted(maps.Keys(files)))
 		}
 	}
 }
@@ -275,7 +275,7 @@ func checkSecretIsIssued(t *testing.T, secret string, all []*unstructured.Unstru
 		made, _, _ := unstructured.NestedString(o.Object, "spec", "secretName")
 		return o.GetKind() == "Certificate" && made == secret
 	}) {
-		t.Errorf("no Certificate creates the Secret %s", secret)
+		t.Errorf("Secret %s: got no Certificate that creates it, want one", secret)
 	}
 }
 

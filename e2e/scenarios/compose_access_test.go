@@ -95,7 +95,7 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	}
 	harness.Eventually(t, accessTimeout, "a write of the API server", func() error { return put("apiserver/apiserver-etcd-client") })
 	if err := put("tokencleaner/tokencleaner-client"); err == nil {
-		t.Error("the token cleaner can write to etcd")
+		t.Error("write to etcd as the token cleaner: got no error, want one")
 	}
 	version := func(url, pair string) error {
 		return checkStatusLine(strings.TrimPrefix(url, "https://"), clientTLSConfig(t, certs, "etcd-ca", pair), "GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n", "HTTP/1.1 200")
@@ -255,7 +255,7 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 		})
 		defer func() {
 			if strings.Contains(p.Log(), "monitor") {
-				t.Errorf("nats-%d has a monitoring port:\n%s", i, p.Log())
+				t.Errorf("nats-%d: got a monitoring port, want none:\n%s", i, p.Log())
 			}
 		}()
 	}
@@ -301,7 +301,7 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 	for identity, pair := range withIdentity(unauthorized, "a NATS server", "nats/nats") {
 		if c, err := dialNATS(clients[0], clientTLSConfig(t, certs, "nats-ca", pair), connect); err == nil {
 			c.Close()
-			t.Errorf("NATS accepts %s", identity)
+			t.Errorf("connect to NATS as %s: got no error, want one", identity)
 		}
 	}
 	// An API server is not a member, although NATS' CA signed its certificate.

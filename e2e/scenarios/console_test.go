@@ -60,7 +60,7 @@ func TestConsole(t *testing.T) {
 	}
 	// New rejections appear with their reasons.
 	if r := cli.Execute(t, "", "get", "secrets", "--as=mallory"); r.Err == nil {
-		t.Error("mallory can read secrets")
+		t.Error("get secrets as mallory: got no error, want one")
 	}
 	harness.Eventually(t, time.Minute, "the rejection", func() error {
 		_, state := consoleState(t, page, token)

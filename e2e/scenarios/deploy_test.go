@@ -34,7 +34,7 @@ func checkFlags(t *testing.T, image string, args []string) {
 	t.Helper()
 	m := imageName.FindStringSubmatch(image)
 	if m == nil || programs[m[1]] == "" {
-		t.Errorf("image %q: unknown program", image)
+		t.Errorf("image %q: got no known program, want one of the suite", image)
 		return
 	}
 	var command []string
@@ -45,7 +45,7 @@ func checkFlags(t *testing.T, image string, args []string) {
 	for _, a := range args {
 		name, _, _ := strings.Cut(a, "=")
 		if !known[strings.TrimLeft(name, "-")] {
-			t.Errorf("%s has no flag %s", m[1], name)
+			t.Errorf("%s: got flag %s, want one that the program has", m[1], name)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func supportedFlags(t *testing.T, p harness.Program, command ...string) map[stri
 		out[m[1]] = true
 	}
 	if len(out) == 0 {
-		t.Fatalf("%s --help lists no flags: %s", p, help)
+		t.Fatalf("%s --help: got no flags in %s, want some", p, help)
 	}
 	return out
 }
@@ -173,7 +173,7 @@ func checkEtcdMemory(t *testing.T, c corev1.Container) {
 			t.Errorf("%s: memory limit %d, quota %s, %v, want no error, limit at least %v", c.Name, limit, value, err, quota+1<<30)
 		}
 		if c.StartupProbe == nil {
-			t.Errorf("%s has no startup probe", c.Name)
+			t.Errorf("%s: got no startup probe, want one", c.Name)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func checkVolumes(t *testing.T, s *harness.Server, name string, spec *corev1.Pod
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
 		if i < 0 {
-			t.Errorf("%s: volume %s not mounted", name, v.Name)
+			t.Errorf("%s: got no mount of volume %s, want one", name, v.Name)
 			continue
 		}
 		at := c.VolumeMounts[i].MountPath + "/"
@@ -242,7 +242,7 @@ func checkVolumes(t *testing.T, s *harness.Server, name string, spec *corev1.Pod
 	}
 	for _, a := range c.Args {
 		if _, value, _ := strings.Cut(a, "="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
-			t.Errorf("%s: no volume contains the file of %s", name, a)
+			t.Errorf("%s: got argument %s, want a volume with its file", name, a)
 		}
 	}
 }
@@ -294,11 +294,11 @@ func TestCompose(t *testing.T) {
 	number := map[string]int{}
 	for name, s := range compose.Services {
 		if !s.ReadOnly || s.User != "65532:65532" || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.Security, []string{"no-new-privileges:true"}) {
-			t.Errorf("%s has more privileges than necessary: %+v", name, s)
+			t.Errorf("%s: got %+v, want no privileges", name, s)
 		}
 		program := strings.TrimRight(name, "-0123456789")
 		if s.Memory == "" || s.Restart != "unless-stopped" || s.Logging.Options["max-size"] == "" || len(s.Health.Test) == 0 != (program == "nats" || program == "etcd") {
-			t.Errorf("%s has no limits, restart or health check: %+v", name, s)
+			t.Errorf("%s: got %+v, want limits, a restart policy and a health check", name, s)
 		}
 		if len(s.Health.Test) > 2 && s.Health.Test[2] == "healthcheck" {
 			checkFlags(t, s.Image, s.Health.Test[2:])

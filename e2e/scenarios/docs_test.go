@@ -43,7 +43,7 @@ func TestEverySecurityStatementIsTested(t *testing.T) {
 			}
 			checked++
 			if !testName.MatchString(s) {
-				t.Errorf("statement without a test: %s", s)
+				t.Errorf("got statement %q without a test, want one", s)
 			}
 		}
 	}
@@ -111,12 +111,12 @@ func TestDocumentation(t *testing.T) {
 		for _, m := range testName.FindAllStringSubmatch(string(text), -1) {
 			named++
 			if !tests[m[1]] {
-				t.Errorf("%s names the test %s, which does not exist", filepath.Base(page), m[1])
+				t.Errorf("%s: got test %s, want an existing one", filepath.Base(page), m[1])
 			}
 		}
 		for _, m := range documentedFlag.FindAllStringSubmatch(string(text), -1) {
 			if !flags[m[1]] && !strings.HasSuffix(m[1], "-") { // --oidc-*
-				t.Errorf("%s names the flag %s, which does not exist", filepath.Base(page), m[1])
+				t.Errorf("%s: got flag %s, want an existing one", filepath.Base(page), m[1])
 			}
 		}
 	}

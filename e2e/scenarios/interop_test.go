@@ -274,7 +274,7 @@ func TestForeignObjects(t *testing.T) {
 			t.Errorf("watch: got %v", e)
 		}
 	case <-ctx.Done():
-		t.Error("got no event for an object written directly to etcd")
+		t.Error("object written directly to etcd: got no event, want one")
 	}
 	// The API can change the object.
 	c, err := client.CoreV1().ConfigMaps("default").Patch(t.Context(), "during", types.MergePatchType, []byte(`{"data":{"x":"y"}}`), metav1.PatchOptions{})

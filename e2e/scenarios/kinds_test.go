@@ -204,7 +204,7 @@ func (l *kindTest) testLabelsAndAnnotations(t *testing.T) {
 	l.expectPatterns(t, l.cli.Run(t, "label", l.ref, "e2e=yes"), ` labeled$`)
 	l.expectPatterns(t, l.cli.Run(t, "get", l.Resource, "-l", "e2e=yes", "-o", "name"), `/`+l.Name+`$`)
 	if r := l.cli.Execute(t, "", "label", l.ref, "e2e=no"); r.Err == nil {
-		t.Error("a label was overwritten without --overwrite")
+		t.Error("label without --overwrite: got no error, want one")
 	}
 	l.expectPatterns(t, l.cli.Run(t, "label", l.ref, "e2e-"), ` unlabeled$`)
 	if got := l.cli.Run(t, "get", l.Resource, "-l", "e2e", "-o", "name"); got != "" {
@@ -256,7 +256,7 @@ func (l *kindTest) testScale(t *testing.T) {
 	l.expectPatterns(t, l.cli.Run(t, "scale", l.ref, "--replicas=5"), ` scaled$`)
 	l.expectField(t, "{.spec.replicas}", "5")
 	if r := l.cli.Execute(t, "", "scale", l.ref, "--current-replicas=4", "--replicas=6"); r.Err == nil {
-		t.Error("scale with a wrong --current-replicas succeeded")
+		t.Error("scale with a wrong --current-replicas: got no error, want one")
 	}
 	l.expectField(t, "{.spec.replicas}", "5")
 }
@@ -267,7 +267,7 @@ func (l *kindTest) testDelete(t *testing.T) {
 	if l.Lingers {
 		l.expectPatterns(t, l.cli.Run(t, "delete", l.ref, "--wait=false"), ` deleted$`)
 		if l.fieldAt(t, "{.metadata.deletionTimestamp}") == "" {
-			t.Error("got no deletionTimestamp after a delete")
+			t.Error("after delete: got no deletionTimestamp, want one")
 		}
 		return
 	}

@@ -121,7 +121,7 @@ func checkPortForward(t *testing.T, cli *harness.CLI) {
 	}()
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
-		t.Fatal("port-forward: got no output")
+		t.Fatal("port-forward: got no output, want the local port")
 	}
 	local := regexp.MustCompile(`127\.0\.0\.1:(\d+)`).FindStringSubmatch(lines.Text())
 	if local == nil {
@@ -173,6 +173,6 @@ func TestKubectlServices(t *testing.T) {
 	expectParts(t, "ranges", cli.Run(t, "get", "servicecidrs"), "kubernetes", harness.ServiceRange)
 	cli.Run(t, "delete", "service", "web")
 	if left := cli.Run(t, "get", "ipaddresses"); strings.Contains(left, "services/s/web") {
-		t.Errorf("the address of a deleted service still exists:\n%s", left)
+		t.Errorf("got addresses of a deleted service, want none:\n%s", left)
 	}
 }

@@ -143,7 +143,7 @@ func TestPodSecurityInPolicies(t *testing.T) {
 		}
 		for _, name := range names {
 			if !refusing[name] {
-				t.Errorf("no case for policy %s", name)
+				t.Errorf("policy %s: got no case, want one", name)
 			}
 			harness.Eventually(t, time.Minute, "type checking of "+name, func() error {
 				if text := cli.Run(t, "get", "validatingadmissionpolicy", name, "-o", "jsonpath={.status.observedGeneration}{.status.typeChecking.expressionWarnings}"); text != "1" {

@@ -111,7 +111,7 @@ func killService(t *testing.T, supervisor *harness.Process, name string) {
 	log := supervisor.Log()
 	pids := regexp.MustCompile(name+` \(port \d+, process (\d+)\)`).FindAllStringSubmatch(log, -1)
 	if len(pids) == 0 {
-		t.Fatalf("%s is not running", name)
+		t.Fatalf("got no process %s, want one", name)
 	}
 	pid, err := strconv.Atoi(pids[len(pids)-1][1])
 	if err != nil {

@@ -67,7 +67,7 @@ func TestQuotaHoldsWhenReplicaIsKilled(t *testing.T) {
 	select {
 	case <-half:
 	case <-t.Context().Done():
-		t.Fatal("fewer than half of the objects were created")
+		t.Fatal("got fewer than half of the objects, want more")
 	}
 	replicas[2].Kill()
 	group.Wait()
@@ -81,7 +81,7 @@ func TestQuotaHoldsWhenReplicaIsKilled(t *testing.T) {
 	}
 	acknowledged.Range(func(name, _ any) bool {
 		if !there[name.(string)] {
-			t.Errorf("%s was acknowledged but does not exist", name)
+			t.Errorf("%s was acknowledged and does not exist, want it to", name)
 		}
 		return true
 	})

@@ -98,7 +98,7 @@ func TestSuiteIsSecured(t *testing.T) {
 		c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port+i), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
 		if err == nil {
 			c.Close()
-			t.Errorf("service %d accepts %s", i, tls.VersionName(c.ConnectionState().Version))
+			t.Errorf("service %d accepts %s, want an error", i, tls.VersionName(c.ConnectionState().Version))
 		}
 	}
 	k.checkNoSecrets(supervisor, harness.CLIOf(t, filepath.Join(dir, "kubeconfig")))
@@ -182,7 +182,7 @@ func (k *requester) checkNoSecrets(supervisor *harness.Process, cli *harness.CLI
 	for where, text := range places {
 		for what, secret := range map[string]string{"token": signature, "wrong token": wrong, "secret": hidden} {
 			if strings.Contains(text, secret) {
-				k.t.Errorf("%s contains the %s", where, what)
+				k.t.Errorf("%s contains the %s, want no secret", where, what)
 			}
 		}
 	}

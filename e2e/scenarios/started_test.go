@@ -123,7 +123,7 @@ func (s *podSet) checkRequests(certs string) string {
 	}
 	for _, p := range s.stores {
 		if strings.Contains(p.Log(), "Violation") {
-			t.Errorf("%s denies the API server a subject", p.name)
+			t.Errorf("%s denies the API server a subject, want all allowed", p.name)
 		}
 	}
 	return asRobot.BearerToken

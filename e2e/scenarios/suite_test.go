@@ -52,7 +52,7 @@ func TestSuite(t *testing.T) {
 	checkMonitoring(t, kubeconfig, port)
 	checkRotation(t, cli, filepath.Join(dir, "certs"), port)
 	if !supervisor.Running() {
-		t.Fatal("the supervisor has ended")
+		t.Fatal("the supervisor has exited")
 	}
 	if err := supervisor.Stop(); err != nil {
 		t.Errorf("SIGTERM: %v", err)

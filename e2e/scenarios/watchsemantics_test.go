@@ -19,13 +19,13 @@ func nextEvent(t *testing.T, w watch.Interface) watch.Event {
 		select {
 		case e, ok := <-w.ResultChan():
 			if !ok {
-				t.Fatal("the watch ended")
+				t.Fatal("the watch ended, want an event")
 			}
 			if e.Type != watch.Bookmark {
 				return e
 			}
 		case <-limit:
-			t.Fatal("got no event")
+			t.Fatal("got no event in time, want one")
 		}
 	}
 }

@@ -56,7 +56,8 @@ func publicKeyPEM(t testing.TB, key any) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-// TestBrokenTokens rejects damaged tokens of this issuer, and ignores those of others.
+// TestBrokenTokens checks that damaged tokens of this issuer are rejected, and tokens of other
+// issuers ignored.
 func TestBrokenTokens(t *testing.T) {
 	key, other := rsaKey(), ecKey(t, elliptic.P256())
 	good := signToken(t, jwt.SigningMethodRS256, key, nil, nil)
@@ -68,46 +69,47 @@ func TestBrokenTokens(t *testing.T) {
 		return strings.Join(p, ".")
 	}
 	b64 := base64.RawURLEncoding.EncodeToString
-	const mine, foreign = true, false // own tokens are rejected, other tokens are ignored
+	// Tokens of this issuer are rejected with an error. Other tokens are ignored.
+	const rejected, ignored = true, false
 	for name, c := range map[string]struct {
-		token string
-		mine  bool
+		token     string
+		wantError bool
 	}{
-		"none":                    {token: signToken(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), mine: mine},
-		"None in capitals":        {token: b64([]byte(`{"alg":"NONE"}`)) + "." + parts[1] + ".", mine: mine},
-		"no algorithm":            {token: swap(0, b64([]byte(`{}`))), mine: mine},
-		"HS256 by the public key": {token: signToken(t, jwt.SigningMethodHS256, publicKeyPEM(t, key.Public()), map[string]any{"kid": kid}, nil), mine: mine},
-		"RS512":                   {token: signToken(t, jwt.SigningMethodRS512, key, nil, nil), mine: mine},
-		"PS256":                   {token: signToken(t, jwt.SigningMethodPS256, key, nil, nil), mine: mine},
-		"another key":             {token: signToken(t, jwt.SigningMethodES256, other, nil, nil), mine: mine},
-		"another key by the id":   {token: signToken(t, jwt.SigningMethodES256, other, map[string]any{"kid": kid}, nil), mine: mine},
+		"algorithm none":              {token: signToken(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), wantError: rejected},
+		"algorithm NONE":              {token: b64([]byte(`{"alg":"NONE"}`)) + "." + parts[1] + ".", wantError: rejected},
+		"no algorithm":                {token: swap(0, b64([]byte(`{}`))), wantError: rejected},
+		"HS256 with the public key":   {token: signToken(t, jwt.SigningMethodHS256, publicKeyPEM(t, key.Public()), map[string]any{"kid": kid}, nil), wantError: rejected},
+		"RS512":                       {token: signToken(t, jwt.SigningMethodRS512, key, nil, nil), wantError: rejected},
+		"PS256":                       {token: signToken(t, jwt.SigningMethodPS256, key, nil, nil), wantError: rejected},
+		"another key":                 {token: signToken(t, jwt.SigningMethodES256, other, nil, nil), wantError: rejected},
+		"another key with the key ID": {token: signToken(t, jwt.SigningMethodES256, other, map[string]any{"kid": kid}, nil), wantError: rejected},
 		"critical header": {token: signToken(t, jwt.SigningMethodRS256, key, map[string]any{"crit": []string{"b64"}, "b64": false}, nil),
-			mine: mine},
+			wantError: rejected},
 		"another issuer": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "https://other" }),
-			mine: foreign},
-		"no issuer": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "" }), mine: foreign},
-		"no expiry": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.ExpiresAt = nil }), mine: mine},
+			wantError: ignored},
+		"no issuer": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "" }), wantError: ignored},
+		"no expiry": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.ExpiresAt = nil }), wantError: rejected},
 		"another subject": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Subject = "system:serviceaccount:ns:b" }),
-			mine: mine},
-		"no binding": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Binding = nil }), mine: mine},
-		"from the future": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.IssuedAt = jwt.NewNumericDate(start.Add(time.Hour)) }),
-			mine: mine},
-		"signature cut":     {token: good[:len(good)-4], mine: mine},
-		"no signature":      {token: swap(2, ""), mine: mine},
-		"a letter more":     {token: good + "A", mine: mine},
-		"claims of another": {token: swap(1, b64([]byte(`{"iss":"`+issuer+`","sub":"system:serviceaccount:ns:b"}`))), mine: mine},
-		"claims no JSON":    {token: swap(1, b64([]byte(`{`))), mine: foreign},
-		"two parts":         {token: parts[0] + "." + parts[1], mine: foreign},
-		"four parts":        {token: good + ".x", mine: foreign},
-		"no base64":         {token: swap(1, "%"), mine: foreign},
-		"opaque":            {token: "abc", mine: foreign},
-		"empty":             {token: "", mine: foreign},
-		"dots":              {token: strings.Repeat(".", 60000), mine: foreign},
+			wantError: rejected},
+		"no binding": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Binding = nil }), wantError: rejected},
+		"issued in the future": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.IssuedAt = jwt.NewNumericDate(start.Add(time.Hour)) }),
+			wantError: rejected},
+		"truncated signature":            {token: good[:len(good)-4], wantError: rejected},
+		"no signature":                   {token: swap(2, ""), wantError: rejected},
+		"signature with an extra letter": {token: good + "A", wantError: rejected},
+		"claims of another account":      {token: swap(1, b64([]byte(`{"iss":"`+issuer+`","sub":"system:serviceaccount:ns:b"}`))), wantError: rejected},
+		"claims are not JSON":            {token: swap(1, b64([]byte(`{`))), wantError: ignored},
+		"two parts":                      {token: parts[0] + "." + parts[1], wantError: ignored},
+		"four parts":                     {token: good + ".x", wantError: ignored},
+		"claims are not base64":          {token: swap(1, "%"), wantError: ignored},
+		"opaque":                         {token: "abc", wantError: ignored},
+		"empty":                          {token: "", wantError: ignored},
+		"only dots":                      {token: strings.Repeat(".", 60000), wantError: ignored},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), c.token, nil)
-			if ok || (err != nil) != c.mine {
-				t.Fatalf("authenticated %v, error %v, want an error: %v", ok, err, c.mine)
+			if ok || (err != nil) != c.wantError {
+				t.Fatalf("authenticated %v, error %v, want not authenticated, an error: %v", ok, err, c.wantError)
 			}
 			if err != nil && (strings.Contains(err.Error(), parts[1]) || strings.Contains(err.Error(), parts[2])) {
 				t.Errorf("error %v contains the token", err)
@@ -142,29 +144,29 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		claims func(*satoken.Claims)
-		world  func(*fixture)
+		change func(*fixture)
 		err    string
 	}{
-		"good":                  {},
-		"no namespace":          {claims: func(c *satoken.Claims) { c.LegacyNamespace = "" }, err: "namespace claim"},
-		"no secret name":        {claims: func(c *satoken.Claims) { c.LegacySecretName = "" }, err: "secretName claim"},
-		"no name":               {claims: func(c *satoken.Claims) { c.LegacyName = "" }, err: "serviceAccountName claim"},
-		"no uid":                {claims: func(c *satoken.Claims) { c.LegacyUID = "" }, err: "serviceAccountUID claim"},
-		"another subject":       {claims: func(c *satoken.Claims) { c.Subject = "x" }, err: "sub claim"},
-		"expired":               {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(start.Add(-time.Hour)) }, err: "expired"},
-		"no secret":             {world: func(w *fixture) { w.secrets = nil }, err: "invalidated"},
-		"secret being deleted":  {world: func(w *fixture) { w.secrets["ns/s"].DeletionTimestamp = &metav1.Time{Time: start} }, err: "invalidated"},
-		"another token inside":  {world: func(w *fixture) { w.secrets["ns/s"].Data["token"] = []byte("x") }, err: "does not match"},
-		"marked invalid":        {world: func(w *fixture) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} }, err: "marked invalid"},
-		"no account":            {world: func(w *fixture) { w.accounts = nil }, err: "has been deleted"},
-		"account was recreated": {world: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
-		"lookup fails":          {world: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
+		"good":                      {},
+		"no namespace":              {claims: func(c *satoken.Claims) { c.LegacyNamespace = "" }, err: "namespace claim"},
+		"no secret name":            {claims: func(c *satoken.Claims) { c.LegacySecretName = "" }, err: "secretName claim"},
+		"no name":                   {claims: func(c *satoken.Claims) { c.LegacyName = "" }, err: "serviceAccountName claim"},
+		"no uid":                    {claims: func(c *satoken.Claims) { c.LegacyUID = "" }, err: "serviceAccountUID claim"},
+		"another subject":           {claims: func(c *satoken.Claims) { c.Subject = "x" }, err: "sub claim"},
+		"expired":                   {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(start.Add(-time.Hour)) }, err: "expired"},
+		"no secret":                 {change: func(w *fixture) { w.secrets = nil }, err: "invalidated"},
+		"secret being deleted":      {change: func(w *fixture) { w.secrets["ns/s"].DeletionTimestamp = &metav1.Time{Time: start} }, err: "invalidated"},
+		"secret with another token": {change: func(w *fixture) { w.secrets["ns/s"].Data["token"] = []byte("x") }, err: "does not match"},
+		"secret marked invalid":     {change: func(w *fixture) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} }, err: "secret marked invalid"},
+		"no account":                {change: func(w *fixture) { w.accounts = nil }, err: "has been deleted"},
+		"account was recreated":     {change: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
+		"lookup fails":              {change: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, tok := fullFixture(), token(c.claims)
 			w.secrets["ns/s"] = &corev1.Secret{ObjectMeta: meta("ns", "s", "us"), Data: map[string][]byte{"token": []byte(tok)}}
-			if c.world != nil {
-				c.world(w)
+			if c.change != nil {
+				c.change(w)
 			}
 			r, ok, err := newAuthenticator(t, w, start, key).AuthenticateToken(t.Context(), tok, nil)
 			if c.err == "" {
@@ -174,7 +176,7 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 				return
 			}
 			if ok || err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), tok) {
-				t.Fatalf("got %v, %v, want %q", ok, err, c.err)
+				t.Fatalf("got authenticated %v, error %v, want an error with %q and without the token", ok, err, c.err)
 			}
 		})
 	}

@@ -106,8 +106,9 @@ func TestLegacyAccounts(t *testing.T) {
 	}
 }
 
-// TestHintsOfClaims checks the hints of tokens with few claims.
-func TestHintsOfClaims(t *testing.T) {
+// TestParseUnverifiedOfUnusualTokens checks what ParseUnverified returns for tokens with few or
+// invalid claims.
+func TestParseUnverifiedOfUnusualTokens(t *testing.T) {
 	key := rsaKey()
 	account := satoken.Object{Kind: satoken.KindServiceAccount, Namespace: "ns", Name: "a", UID: "ua"}
 	secret := satoken.Object{Kind: satoken.KindSecret, Namespace: "ns", Name: "s"}
@@ -124,16 +125,16 @@ func TestHintsOfClaims(t *testing.T) {
 		objects []satoken.Object
 		legacy  bool
 	}{
-		"to a node": {token: sign(t, key, func(r *satoken.Request) { r.Binding.Node = &satoken.Ref{Name: "n", UID: "un"} }),
+		"bound to a node": {token: sign(t, key, func(r *satoken.Request) { r.Binding.Node = &satoken.Ref{Name: "n", UID: "un"} }),
 			objects: []satoken.Object{account, {Kind: satoken.KindNode, Name: "n", UID: "un"}}},
-		"to what has no name":     {token: sign(t, key, func(r *satoken.Request) { r.Binding.Secret = &satoken.Ref{UID: "us"} }), objects: []satoken.Object{account}},
-		"of a secret":             {token: signToken(t, jwt.SigningMethodRS256, key, nil, legacyClaims), objects: []satoken.Object{account, secret}, legacy: true},
-		"one part":                {token: bound},
-		"two parts":               {token: "a." + bound},
-		"three parts":             {token: "a." + bound + ".c", objects: []satoken.Object{account}},
-		"broken at its end":       {token: "a." + payload(satoken.Claims{Binding: &satoken.Binding{ServiceAccount: satoken.Ref{Name: "a"}, Namespace: "nsxx"}}) + "%.c"},
-		"a field of another type": {token: "a." + payload(map[string]any{"aud": 7, "kubernetes.io": map[string]any{"namespace": "ns", "serviceaccount": map[string]any{"name": "a"}}}) + ".c"},
-		"too long":                {token: "a." + bound + "." + strings.Repeat("c", authenticator.MaxTokenBytes)},
+		"bound to a secret without name": {token: sign(t, key, func(r *satoken.Request) { r.Binding.Secret = &satoken.Ref{UID: "us"} }), objects: []satoken.Object{account}},
+		"stored in a secret":             {token: signToken(t, jwt.SigningMethodRS256, key, nil, legacyClaims), objects: []satoken.Object{account, secret}, legacy: true},
+		"one part":                       {token: bound},
+		"two parts":                      {token: "a." + bound},
+		"three parts":                    {token: "a." + bound + ".c", objects: []satoken.Object{account}},
+		"invalid base64 at the end":      {token: "a." + payload(satoken.Claims{Binding: &satoken.Binding{ServiceAccount: satoken.Ref{Name: "a"}, Namespace: "nsxx"}}) + "%.c"},
+		"claim of another type":          {token: "a." + payload(map[string]any{"aud": 7, "kubernetes.io": map[string]any{"namespace": "ns", "serviceaccount": map[string]any{"name": "a"}}}) + ".c"},
+		"too long":                       {token: "a." + bound + "." + strings.Repeat("c", authenticator.MaxTokenBytes)},
 	} {
 		h := satoken.ParseUnverified(c.token)
 		if !reflect.DeepEqual(h.Objects, c.objects) {

@@ -153,7 +153,7 @@ func TestLongLegendIsTruncated(t *testing.T) {
 		t.Fatal(err, output)
 	}
 	if shown := strings.Count(drawn, ">instance-of-this-"); shown < 4 || !strings.Contains(drawn, fmt.Sprintf(">and %d more<", 200-shown)) {
-		t.Errorf("got %d entries without the number of the others", shown)
+		t.Errorf("got %d entries without the number of the others, want it", shown)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestShippedDashboardIsDrawn(t *testing.T) {
 	}
 	for _, query := range p.queries {
 		if strings.Contains(query, "$") {
-			t.Errorf("query with an unresolved variable: %s", query)
+			t.Errorf("got query %s, want all variables replaced", query)
 		}
 	}
 	data, err := os.ReadFile(file)
@@ -181,11 +181,13 @@ func TestShippedDashboardIsDrawn(t *testing.T) {
 	}
 	for _, panel := range board.Panels {
 		if !strings.Contains(drawn, ">"+strings.ReplaceAll(panel.Title, "'", "&#39;")+"<") {
-			t.Errorf("panel %q missing", panel.Title)
+			t.Errorf("got no panel %q, want one", panel.Title)
 		}
 	}
 }
 
+// TestRunReportsErrors checks that each invalid argument, dashboard and query causes an error that
+// names it.
 func TestRunReportsErrors(t *testing.T) {
 	t.Parallel()
 	p := newPrometheus(t, func(string) map[string][]string { return nil })
@@ -222,7 +224,7 @@ func TestRunReportsErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := drawDashboard(t, c.server, c.board, c.file, c.more...)
 			if err == nil {
-				t.Fatal("got no error")
+				t.Fatalf("got no error, want one with %q", c.want)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {

@@ -27,6 +27,7 @@ type http2Client struct {
 	id uint32
 }
 
+// request sends a GET with further header fields.
 func (s *http2Client) request(path string, more ...hpack.HeaderField) error {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -55,40 +56,40 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		}, 500, h.metrics, all); err != nil {
 			t.Fatal(err)
 		}
-		asked := make(chan int, 10)
-		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- len(r.URL.Path) })
-		over := make(chan struct{}, 2)
+		received := make(chan int, 10)
+		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- len(r.URL.Path) })
+		closed := make(chan struct{}, 2)
 		connect := func() *http2Client {
 			client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 			go func() { _, _ = io.Copy(io.Discard, client) }()
 			s := &http2Client{Conn: client, Framer: http2.NewFramer(client, nil), id: 1}
-			shaken := make(chan error, 1)
+			prefaceSent := make(chan error, 1)
 			go func() {
 				_, err := io.WriteString(client, http2.ClientPreface)
-				shaken <- errors.Join(err, s.WriteSettings())
+				prefaceSent <- errors.Join(err, s.WriteSettings())
 			}()
 			conn, err := h.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}
 			go func() {
-				defer func() { over <- struct{}{} }()
+				defer func() { closed <- struct{}{} }()
 				server.TLSNextProto[http2.NextProtoTLS](server, conn.(*tls.Conn), handler)
 			}()
-			if err := <-shaken; err != nil {
+			if err := <-prefaceSent; err != nil {
 				t.Fatal(err)
 			}
 			return s
 		}
-		one, other := connect(), connect()
+		first, second := connect(), connect()
 		long := "/" + strings.Repeat("X", 12<<10)
-		heard := func(want ...int) {
+		expectRequests := func(want ...int) {
 			t.Helper()
 			time.Sleep(time.Millisecond) // in synctest time, because large reads yield
 			synctest.Wait()
 			for _, n := range want {
 				select {
-				case got := <-asked:
+				case got := <-received:
 					if got != n {
 						t.Errorf("request with a path of %d bytes, want %d", got, n)
 					}
@@ -96,62 +97,62 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 					t.Errorf("no request, want one with a path of %d bytes", n)
 				}
 			}
-			if len(asked) > 0 {
-				t.Errorf("got a request with a path of %d bytes, want none", <-asked)
+			if len(received) > 0 {
+				t.Errorf("got a request with a path of %d bytes, want none", <-received)
 			}
 		}
-		must := func(err error) {
+		requireNoError := func(err error) {
 			t.Helper()
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		must(large.Acquire(t.Context(), limit.Claim[string]{}))
-		must(one.request(long))
-		heard()
-		must(other.request("/"))
-		heard(1)
+		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
+		requireNoError(first.request(long))
+		expectRequests()
+		requireNoError(second.request("/"))
+		expectRequests(1)
 		large.Release(limit.Claim[string]{})
-		heard(len(long))
-		must(one.request("/x"))
-		heard(2)
+		expectRequests(len(long))
+		requireNoError(first.request("/x"))
+		expectRequests(2)
 		if large.InUse() != 0 {
 			t.Error("the permit is held after the header section was read")
 		}
-		must(large.Acquire(t.Context(), limit.Claim[string]{}))
-		must(one.request("/xy", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...))
-		heard() // HPACK sends one byte for each repeated field
+		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
+		requireNoError(first.request("/xy", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...))
+		expectRequests() // HPACK sends one byte for each repeated field
 		large.Release(limit.Claim[string]{})
-		heard(3)
-		must(large.Acquire(t.Context(), limit.Claim[string]{}))
-		must(other.request(long)) // waits for headerPermitTimeout
+		expectRequests(3)
+		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
+		requireNoError(second.request(long)) // waits for headerPermitTimeout
 		start := time.Now()
-		if got := <-asked; got != len(long) || time.Since(start).Truncate(time.Millisecond) != headerPermitTimeout {
+		if got := <-received; got != len(long) || time.Since(start).Truncate(time.Millisecond) != headerPermitTimeout {
 			t.Errorf("got a request with a path of %d bytes after %v, want %d after %v", got, time.Since(start), len(long), headerPermitTimeout)
 		}
-		must(one.request(long))
-		heard()
+		requireNoError(first.request(long))
+		expectRequests()
 		large.Release(limit.Claim[string]{})
-		heard(len(long))
-		must(one.request("/many", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 11_000)...))
-		must(other.request("/less", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 9_000)...))
-		heard(len("/less"))
+		expectRequests(len(long))
+		requireNoError(first.request("/many", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 11_000)...))
+		requireNoError(second.request("/less", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 9_000)...))
+		expectRequests(len("/less"))
 		if all.reserved > 0 {
 			t.Errorf("%d bytes are reserved, want 0", all.reserved)
 		}
-		must(other.WriteHeaders(http2.HeadersFrameParam{StreamID: other.id + 2, BlockFragment: []byte(strings.Repeat("\x88", 12<<10))}))
-		heard()
+		requireNoError(second.WriteHeaders(http2.HeadersFrameParam{StreamID: second.id + 2, BlockFragment: []byte(strings.Repeat("\x88", 12<<10))}))
+		expectRequests()
 		if all.reserved < largeHeader {
 			t.Errorf("%d bytes are reserved for an unfinished header section, want at least %v", all.reserved, largeHeader)
 		}
-		must(large.Acquire(t.Context(), limit.Claim[string]{}))
-		must(one.request(long))
-		heard()
-		for _, s := range []*http2Client{one, other} {
+		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
+		requireNoError(first.request(long))
+		expectRequests()
+		for _, s := range []*http2Client{first, second} {
 			_ = s.NetConn().Close()
 		}
-		<-over
-		<-over
+		<-closed
+		<-closed
 		large.Release(limit.Claim[string]{})
 		synctest.Wait()
 		if large.InUse() != 0 || all.reserved > 0 {

@@ -30,7 +30,7 @@ type delivery struct {
 	deliveredGrewAt   time.Duration // when delivered last grew
 	progressDueSince  time.Duration // when checkProgress last saw nothing to wait for
 	allDeliveredSince time.Duration // after a GOAWAY: when the last byte was acknowledged
-	pingedAt          time.Duration // when a PING was sent; 0 if none is unanswered
+	pingedAt          time.Duration // when a PING was sent; 0 if none is unacknowledged
 	deliveredAtPing   int64         // the value of delivered when the PING was sent
 	nextCheck         time.Duration // when checkTimeouts is called; 0 while it runs
 }

@@ -17,10 +17,10 @@ type Config struct {
 	MaxStreams int
 	// MaxHeaderBytes limits the header fields of a request in bytes. Larger requests get 431.
 	MaxHeaderBytes int
-	// IdleTimeout is how long a connection may have no request.
+	// IdleTimeout is the time for which a connection may have no request.
 	IdleTimeout time.Duration
-	// PingAfter is how long a client may be silent before the server sends a PING. It must be
-	// answered within PingTimeout.
+	// PingAfter is how long a client may be silent before the server sends a PING. The client must
+	// acknowledge it within PingTimeout.
 	PingAfter, PingTimeout time.Duration
 	// WriteTimeout is how long a connection may acknowledge none of the outstanding bytes before it
 	// is closed.

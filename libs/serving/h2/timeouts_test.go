@@ -109,12 +109,12 @@ func (c *timedClient) expect(want ...event) {
 const postRequest, endFlags = "\x83\x87\x84\x41\x01a", http2.FlagHeadersEndStream | http2.FlagHeadersEndHeaders
 
 // TestSilentClientIsClosed checks that a silent client gets a PING and is closed if it does not
-// answer, with and without requests.
+// acknowledge the PING, with and without requests.
 func TestSilentClientIsClosed(t *testing.T) {
-	for name, asks := range map[string]bool{"that ask": true, "that do not": false} {
+	for name, hasRequest := range map[string]bool{"with a request": true, "without a request": false} {
 		t.Run(name, func(t *testing.T) {
 			testTimed(t, false, func(c *timedClient, _ chan struct{}) {
-				if asks {
+				if hasRequest {
 					c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 				}
 				c.expect(event{time.Minute, "ping"}, event{70 * time.Second, "end"})
@@ -123,8 +123,8 @@ func TestSilentClientIsClosed(t *testing.T) {
 	}
 }
 
-// TestLiveClientIsPinged checks that a client that answers is pinged again, and that other frames
-// count as liveness.
+// TestLiveClientIsPinged checks that a client that acknowledges a PING is pinged again, and that
+// other frames count as liveness.
 func TestLiveClientIsPinged(t *testing.T) {
 	testTimed(t, true, func(c *timedClient, end chan struct{}) {
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)

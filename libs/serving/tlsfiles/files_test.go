@@ -98,8 +98,9 @@ func TestFirstExpiring(t *testing.T) {
 	}
 }
 
-// TestAPairOfACA checks that a pair that was signed by a CA is never replaced.
-func TestAPairOfACA(t *testing.T) {
+// TestPairSignedByCAIsNotReplaced checks that a certificate of a CA stays, although it has expired
+// and lacks the wanted names.
+func TestPairSignedByCAIsNotReplaced(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -135,8 +136,9 @@ func TestUnwritableKeyFileIsAnError(t *testing.T) {
 	}
 }
 
-// TestAPairThatCannotBeRead checks that an unreadable pair is not replaced.
-func TestAPairThatCannotBeRead(t *testing.T) {
+// TestUnreadablePairIsNotReplaced checks that an unreadable key is an error and that its
+// certificate stays.
+func TestUnreadablePairIsNotReplaced(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root reads everything")
 	}
@@ -147,7 +149,7 @@ func TestAPairThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: "x"}); !errors.Is(err, fs.ErrPermission) || !bytes.Equal(read(t, cert), before) {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want %v and an unchanged certificate", err, fs.ErrPermission)
 	}
 }
 
@@ -161,7 +163,7 @@ func (l missingSource) Reload() (bool, error) {
 	return false, errors.New("file not found")
 }
 
-// TestFoldersThatCannotBeWatched checks that such files are polled.
+// TestFoldersThatCannotBeWatched checks that files are polled if their folder cannot be watched.
 func TestFoldersThatCannotBeWatched(t *testing.T) {
 	var log bytes.Buffer
 	l := missingSource{make(chan struct{})}

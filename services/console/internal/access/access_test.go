@@ -60,8 +60,8 @@ func (a *authority) client(use x509.ExtKeyUsage, until time.Duration, name strin
 	}, a.cert)
 }
 
-// server is an API server that knows the tokens "ada", "bob" and "odd". The group "lookers" may
-// read metrics.
+// server is an API server that knows the tokens "ada", "bob" and "nameless". The group "viewers"
+// may read metrics.
 type server struct {
 	*fake.Clientset
 	asked int
@@ -76,8 +76,8 @@ func newServer() *server {
 			return true, nil, errors.New("no etcd")
 		}
 		r := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
-		groups := map[string][]string{"ada": {"lookers"}, "bob": {"others"}}
-		r.Status.Authenticated = groups[r.Spec.Token] != nil || r.Spec.Token == "odd"
+		groups := map[string][]string{"ada": {"viewers"}, "bob": {"others"}}
+		r.Status.Authenticated = groups[r.Spec.Token] != nil || r.Spec.Token == "nameless"
 		if groups[r.Spec.Token] != nil {
 			r.Status.User = authenticationv1.UserInfo{Username: r.Spec.Token, Groups: groups[r.Spec.Token], Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
 		}
@@ -91,7 +91,7 @@ func newServer() *server {
 		r := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
 		for _, g := range r.Spec.Groups {
 			name := r.Spec.NonResourceAttributes
-			r.Status.Allowed = r.Status.Allowed || g == "lookers" && name.Path == "/metrics" && name.Verb == "get"
+			r.Status.Allowed = r.Status.Allowed || g == "viewers" && name.Path == "/metrics" && name.Verb == "get"
 			r.Status.Denied = r.Status.Denied || g == "denied"
 		}
 		return true, r, nil
@@ -128,33 +128,33 @@ func newAuthorizer(t *testing.T, s *server, a *authority) *Authorizer {
 func TestAccess(t *testing.T) {
 	const client = x509.ExtKeyUsageClientAuth
 	ours, other := newAuthority(t), newAuthority(t)
-	looker := ours.client(client, time.Hour, "eve", "lookers")
+	viewer := ours.client(client, time.Hour, "eve", "viewers")
 	plain := ask("")
 	plain.TLS = nil
 	for name, c := range map[string]struct {
 		request *http.Request
-		want    int // status code; 0 if permitted
-		says    string
+		want    int    // status code; 0 if permitted
+		message string // a part of it
 	}{
-		"a token":                      {request: ask("Bearer ada"), want: 0, says: ""},
-		"a token with unusual spacing": {request: ask("bearer  ada"), want: 0, says: ""},
-		"a token without permission":   {request: ask("Bearer bob"), want: 403, says: `User "bob" cannot get path "/metrics"`},
-		"an unknown token":             {request: ask("Bearer eve"), want: 401, says: "not valid"},
-		"a token without user name":    {request: ask("Bearer odd"), want: 401, says: "not valid"},
-		"an empty token":               {request: ask("Bearer "), want: 401, says: "empty"},
-		"a token that is too long":     {request: ask("Bearer " + strings.Repeat("x", maxToken+1)), want: 401, says: "too long"},
-		"a password":                   {request: ask("Basic YTpi"), want: 401, says: "authentication required"},
-		"nothing":                      {request: ask(""), want: 401, says: "authentication required"},
-		"no TLS":                       {request: plain, want: 401, says: "authentication required"},
-		"a certificate":                {request: ask("", looker), want: 0, says: ""},
-		"one without permission":       {request: ask("", ours.client(client, time.Hour, "mallory", "others")), want: 403, says: "mallory"},
-		"one that is denied":           {request: ask("", ours.client(client, time.Hour, "mallory", "lookers", "denied")), want: 403, says: "mallory"},
-		"one of another authority":     {request: ask("", other.client(client, time.Hour, "eve", "lookers")), want: 401, says: "not valid"},
-		"expired certificate":          {request: ask("", ours.client(client, -time.Minute, "eve", "lookers")), want: 401, says: "not valid"},
-		"one of a server":              {request: ask("", ours.client(x509.ExtKeyUsageServerAuth, time.Hour, "eve", "lookers")), want: 401, says: "not valid"},
-		"certificate without name":     {request: ask("", ours.client(client, time.Hour, "", "lookers")), want: 401, says: "no common name"},
-		"a bad token, a certificate":   {request: ask("Bearer eve", looker), want: 401, says: "not valid"},
-		"a token beside a certificate": {request: ask("Bearer bob", looker), want: 403, says: "bob"},
+		"a token":                            {request: ask("Bearer ada"), want: 0, message: ""},
+		"a token with unusual spacing":       {request: ask("bearer  ada"), want: 0, message: ""},
+		"a token without permission":         {request: ask("Bearer bob"), want: 403, message: `User "bob" cannot get path "/metrics"`},
+		"an unknown token":                   {request: ask("Bearer eve"), want: 401, message: "not valid"},
+		"a token without user name":          {request: ask("Bearer nameless"), want: 401, message: "not valid"},
+		"an empty token":                     {request: ask("Bearer "), want: 401, message: "empty"},
+		"a token that is too long":           {request: ask("Bearer " + strings.Repeat("x", maxToken+1)), want: 401, message: "too long"},
+		"a password":                         {request: ask("Basic YTpi"), want: 401, message: "authentication required"},
+		"no credentials":                     {request: ask(""), want: 401, message: "authentication required"},
+		"no TLS":                             {request: plain, want: 401, message: "authentication required"},
+		"a certificate":                      {request: ask("", viewer), want: 0, message: ""},
+		"certificate without permission":     {request: ask("", ours.client(client, time.Hour, "mallory", "others")), want: 403, message: "mallory"},
+		"certificate of a denied group":      {request: ask("", ours.client(client, time.Hour, "mallory", "viewers", "denied")), want: 403, message: "mallory"},
+		"certificate of another authority":   {request: ask("", other.client(client, time.Hour, "eve", "viewers")), want: 401, message: "not valid"},
+		"expired certificate":                {request: ask("", ours.client(client, -time.Minute, "eve", "viewers")), want: 401, message: "not valid"},
+		"serving certificate":                {request: ask("", ours.client(x509.ExtKeyUsageServerAuth, time.Hour, "eve", "viewers")), want: 401, message: "not valid"},
+		"certificate without name":           {request: ask("", ours.client(client, time.Hour, "", "viewers")), want: 401, message: "no common name"},
+		"invalid token beside a certificate": {request: ask("Bearer eve", viewer), want: 401, message: "not valid"},
+		"a token beside a certificate":       {request: ask("Bearer bob", viewer), want: 403, message: "bob"},
 	} {
 		d := newAuthorizer(t, newServer(), ours)
 		for range 2 { // the second result may be cached
@@ -162,12 +162,12 @@ func TestAccess(t *testing.T) {
 			if got == nil && c.want == 0 {
 				continue
 			}
-			if got == nil || got.Code != c.want || !strings.Contains(got.Message, c.says) {
-				t.Errorf("%s: got %+v, want %d %q", name, got, c.want, c.says)
+			if got == nil || got.Code != c.want || !strings.Contains(got.Message, c.message) {
+				t.Errorf("%s: got %+v, want %d %q", name, got, c.want, c.message)
 			}
 		}
 	}
-	if got := newAuthorizer(t, newServer(), nil).Check(ask("", looker)); got == nil || got.Code != 401 {
+	if got := newAuthorizer(t, newServer(), nil).Check(ask("", viewer)); got == nil || got.Code != 401 {
 		t.Errorf("without a client CA: got %+v, want 401", got)
 	}
 }

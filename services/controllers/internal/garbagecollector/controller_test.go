@@ -48,7 +48,7 @@ func (served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error
 	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
 }
 
-// discardRecorder is a Recorder.
+// discardRecorder discards events.
 type discardRecorder struct{}
 
 func (discardRecorder) Warn(corev1.ObjectReference, string, string) {}
@@ -61,14 +61,15 @@ type fixture struct {
 	resource *resources.Resource
 }
 
-// newFixture starts a collector in a bubble. The objects exist, and the graph contains them.
+// newFixture starts a collector in a synctest bubble. The objects exist, and the graph contains
+// them.
 func newFixture(t *testing.T, objects ...*metav1.PartialObjectMetadata) *fixture {
 	b := newIdleFixture(t, objects...)
 	b.start(objects...)
 	return b
 }
 
-// newIdleFixture returns a bed whose collector does not run yet. The objects exist.
+// newIdleFixture returns a fixture whose collector does not run yet. The objects exist.
 func newIdleFixture(t *testing.T, objects ...*metav1.PartialObjectMetadata) *fixture {
 	scheme := fake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {

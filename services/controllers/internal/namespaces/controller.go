@@ -26,7 +26,7 @@ const (
 	// gracePeriod is how long a deletion is delayed, so that every API server has noticed that
 	// the namespace is terminating.
 	gracePeriod = 5 * time.Second
-	// tableAge is less than podGracePeriod, so a table is newer than the deletion of the namespace.
+	// tableAge is less than gracePeriod, so a table is newer than the deletion of the namespace.
 	tableAge = 2 * time.Second
 	// Backoff of failed namespaces, and the rate of all retries.
 	minRetry        = 5 * time.Millisecond
