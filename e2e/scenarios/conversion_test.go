@@ -260,33 +260,33 @@ func (c *conversionTest) testVerbs() watch.Interface {
 	c.Cleanup(w.Stop)
 	created, err := c.createNewer("a", "h", "1")
 	if err != nil || specJSON(created) != `{"host":"h","port":"1"}` || created.GetAPIVersion() != "conv.test/v2" {
-		c.Fatalf("create: got %v, %v", created, err)
+		c.Fatalf("create: got %v, %v, want v2 with host h and port 1", created, err)
 	}
 	if ev := <-w.ResultChan(); ev.Type != watch.Added || specJSON(ev.Object.(*unstructured.Unstructured)) != `{"host":"h","port":"1"}` {
-		c.Errorf("watch: got %v", ev)
+		c.Errorf("watch: got %v, want ADDED with host h and port 1", ev)
 	}
 	if o, err := c.older.Get(c.Context(), "a", metav1.GetOptions{}); err != nil || specJSON(o) != `{"hostPort":"h:1"}` {
-		c.Errorf("stored version: got %v, %v", o, err)
+		c.Errorf("get in the stored version: got %v, %v, want hostPort h:1", o, err)
 	}
 	patch := func(body string, subresources ...string) (*unstructured.Unstructured, error) {
 		return c.newer.Patch(c.Context(), "a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresources...)
 	}
 	if o, err := patch(`{"spec":{"port":"2"}}`); err != nil || specJSON(o) != `{"host":"h","port":"2"}` || o.GetGeneration() != 2 {
-		c.Errorf("patch: got %v, %v", o, err)
+		c.Errorf("patch: got %v, %v, want host h, port 2 and generation 2", o, err)
 	}
 	if o, err := patch(`{"status":{"n":3}}`, "status"); err != nil || fmt.Sprint(o.Object["status"]) != "map[n:3]" {
-		c.Errorf("status: got %v, %v, want no error, fmt.Sprint(o.Object[\"status\"]) = \"map[n:3]\"", o, err)
+		c.Errorf("patch of the status: got %v, %v, want n 3", o, err)
 	}
 	if o, err := patch(`{"spec":{"replicas":4}}`, "scale"); err != nil || fmt.Sprint(o.Object["spec"]) != "map[replicas:4]" {
-		c.Errorf("scale: got %v, %v, want no error, fmt.Sprint(o.Object[\"spec\"]) = \"map[replicas:4]\"", o, err)
+		c.Errorf("patch of the scale: got %v, %v, want 4 replicas", o, err)
 	}
 	applied, err := c.newer.Apply(c.Context(), "b", endpointObject("v2", "b", map[string]any{"host": "b", "port": "9"}), metav1.ApplyOptions{FieldManager: "me"})
 	if err != nil || specJSON(applied) != `{"host":"b","port":"9"}` {
-		c.Errorf("apply: got %v, %v", applied, err)
+		c.Errorf("apply: got %v, %v, want host b and port 9", applied, err)
 	}
 	table := harness.NewCLI(c.T, c.server).WithNamespace("f").Run(c.T, "get", "eps.v2.conv.test")
 	if !strings.Contains(table, "FIRST") || !strings.Contains(table, "a      h") {
-		c.Errorf("table: got\n%s", table)
+		c.Errorf("table: want column FIRST with h for a, got\n%s", table)
 	}
 	return w
 }
@@ -354,7 +354,7 @@ func (c *conversionTest) checkRejected(name, want string) {
 		c.Errorf("list: got %v, want %s", err, want)
 	}
 	if _, err := c.createNewer("never", "h", "1"); err == nil {
-		c.Error("create without conversion succeeded")
+		c.Error("create in the version that is not stored: got no error, want one")
 	}
 	if l, err := c.older.List(c.Context(), metav1.ListOptions{}); err != nil || len(l.Items) < 103 {
 		c.Errorf("list of the stored version: got %d items, %v, want at least 103", len(l.Items), err)
@@ -372,7 +372,7 @@ func (c *conversionTest) testHangingWebhook() {
 	c.mustCreateOlder("slow")
 	short, cancel := context.WithTimeout(c.Context(), time.Second)
 	if _, err := c.newer.Get(short, "slow", metav1.GetOptions{}); err == nil {
-		c.Error("request with a hanging webhook succeeded")
+		c.Error("request with a hanging webhook: got no error, want a timeout")
 	}
 	cancel()
 	if code := getWithTimeout(c.T, c.server, "/apis/conv.test/v2/namespaces/f/eps/slow?timeout=1s"); code != http.StatusGatewayTimeout {
@@ -386,7 +386,7 @@ func (c *conversionTest) testHangingWebhook() {
 	close(hold)
 	c.hook.setBehaviour(nil, nil)
 	if o, err := c.newer.Get(c.Context(), "slow", metav1.GetOptions{}); err != nil || specJSON(o) != `{"host":"h","port":"1"}` {
-		c.Errorf("after recovery: got %v, %v", o, err)
+		c.Errorf("get after recovery: got %v, %v, want host h and port 1", o, err)
 	}
 }
 
@@ -406,7 +406,7 @@ func (c *conversionTest) testChangedCA() {
 		c.Fatal(err)
 	}
 	if o, err := c.newer.Get(c.Context(), "rotated", metav1.GetOptions{}); err != nil || specJSON(o) != `{"host":"h","port":"1"}` {
-		c.Errorf("after the definition changed: got %v, %v", o, err)
+		c.Errorf("get after the change of the definition: got %v, %v, want host h and port 1", o, err)
 	}
 }
 
@@ -426,7 +426,7 @@ func (c *conversionTest) testDeletion() {
 	})
 }
 
-// getWithTimeout returns the code of a response.
+// getWithTimeout returns the code of a response to a GET, which must be complete.
 func getWithTimeout(t *testing.T, s *harness.Server, path string) int {
 	t.Helper()
 	code, err := readWithTimeout(t, s, path)
@@ -436,7 +436,8 @@ func getWithTimeout(t *testing.T, s *harness.Server, path string) int {
 	return code
 }
 
-// readWithTimeout returns the code of a response after it was read completely.
+// readWithTimeout returns the code of a response to a GET after reading the body, and the error of
+// reading it.
 func readWithTimeout(t *testing.T, s *harness.Server, path string) (int, error) {
 	t.Helper()
 	cert, err := tls.X509KeyPair(s.Admin.Cert, s.Admin.Key)

@@ -27,6 +27,7 @@ var programs = map[string]harness.Program{
 	"console": harness.Console, "balancer": harness.Balancer,
 }
 
+// imageName matches the last part of an image name and its tag.
 var imageName = regexp.MustCompile(`([a-z-]+):[^:/]+$`)
 
 // checkFlags checks a command line of an image against the flags of its program.
@@ -138,29 +139,29 @@ func TestManifests(t *testing.T) {
 // checkPods checks the security settings and volumes of a pod template.
 func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTemplateSpec) {
 	t.Helper()
-	bad := func(ok bool, format string, args ...any) {
+	require := func(ok bool, format string, args ...any) {
 		t.Helper()
 		if !ok {
 			t.Errorf("%s: %s", name, fmt.Sprintf(format, args...))
 		}
 	}
-	yes := func(b *bool) bool { return b != nil && *b }
+	isTrue := func(b *bool) bool { return b != nil && *b }
 	spec := &p.Spec
-	bad(spec.AutomountServiceAccountToken != nil && !*spec.AutomountServiceAccountToken, "has a token that it does not need")
-	bad(spec.SecurityContext != nil && yes(spec.SecurityContext.RunAsNonRoot), "may run as root")
+	require(spec.AutomountServiceAccountToken != nil && !*spec.AutomountServiceAccountToken, "got a service account token, want none")
+	require(spec.SecurityContext != nil && isTrue(spec.SecurityContext.RunAsNonRoot), "got permission to run as root, want none")
 	for _, c := range spec.Containers {
 		checkFlags(t, c.Image, c.Args)
 		sc := c.SecurityContext
-		bad(sc != nil && yes(sc.ReadOnlyRootFilesystem) && sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation, "security context %v", sc)
-		bad(c.ReadinessProbe != nil && c.LivenessProbe != nil, "lacks a probe")
-		bad(!c.Resources.Requests.Cpu().IsZero() && !c.Resources.Requests.Memory().IsZero(), "requests %v", c.Resources.Requests)
+		require(sc != nil && isTrue(sc.ReadOnlyRootFilesystem) && sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation, "got security context %v, want a read-only file system without privilege escalation", sc)
+		require(c.ReadinessProbe != nil && c.LivenessProbe != nil, "got readiness probe %v and liveness probe %v, want both", c.ReadinessProbe, c.LivenessProbe)
+		require(!c.Resources.Requests.Cpu().IsZero() && !c.Resources.Requests.Memory().IsZero(), "got requests %v, want CPU and memory", c.Resources.Requests)
 		checkVolumes(t, s, name, spec, c)
 		checkEtcdMemory(t, c)
 	}
 }
 
 // checkEtcdMemory checks that the memory limit of etcd has room for a database that reaches its
-// quota, and that a slow start does not end a member.
+// quota, and that a slow start does not lead to a restart.
 func checkEtcdMemory(t *testing.T, c corev1.Container) {
 	t.Helper()
 	for _, a := range c.Args {
@@ -203,10 +204,10 @@ func TestManifestComponents(t *testing.T) {
 	}
 	checkPods(t, server, "apiserver", &d.Spec.Template)
 	if args := strings.Join(d.Spec.Template.Spec.Containers[0].Args, " "); !strings.Contains(args, "--authorization-config=/etc/authorization/authorization.yaml") || strings.Contains(args, "--authorization-mode") {
-		t.Errorf("got arguments %s", args)
+		t.Errorf("got arguments %s, want --authorization-config and no --authorization-mode", args)
 	}
 	if monitors := strings.Fields(cli.WithNamespace("binnacle").Run(t, "get", "servicemonitors", "-o", "name")); len(monitors) != 8 {
-		t.Errorf("got %v, want 8", monitors)
+		t.Errorf("got ServiceMonitors %v, want 8", monitors)
 	}
 }
 
@@ -266,6 +267,7 @@ type composeService struct {
 	} `json:"healthcheck"`
 }
 
+// composition is the used part of the compose file.
 type composition struct {
 	Services map[string]composeService `json:"services"`
 }
@@ -273,6 +275,7 @@ type composition struct {
 // variable matches a variable of the compose file with its default.
 var variable = regexp.MustCompile(`\$\{[A-Z_]+:-([^}]*)\}`)
 
+// readComposeFile reads the compose file with the defaults of its variables.
 func readComposeFile(t *testing.T) (out composition) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "compose", "compose.yaml"))
@@ -378,7 +381,7 @@ func checkKubeconfigs(t *testing.T, certs string) {
 			}
 		}
 		if !slices.Contains([]string{"https://apiserver:6443", "https://authn-webhook:6444", "https://authz-webhook:6445"}, cluster.Server) {
-			t.Errorf("%s: got server %s", filepath.Base(f), cluster.Server)
+			t.Errorf("%s: got server %s, want one of the suite", filepath.Base(f), cluster.Server)
 		}
 	}
 }

@@ -195,9 +195,9 @@ func TestEnvtestAssets(t *testing.T) {
 		dir       string
 		configure []func(*envtest.APIServer)
 	}{
-		"by make":             {dir: made},
-		"links":               {dir: links},
-		"on the memory store": {dir: made, configure: []func(*envtest.APIServer){useMemoryStore}},
+		"folder created by make": {dir: made},
+		"folder with links":      {dir: links},
+		"memory store":           {dir: made, configure: []func(*envtest.APIServer){useMemoryStore}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Setenv("KUBEBUILDER_ASSETS", c.dir)
@@ -211,7 +211,7 @@ func TestEnvtestAssets(t *testing.T) {
 			if err := api.Create(t.Context(), m); err != nil {
 				t.Error(err)
 			}
-			if what == "links" {
+			if what == "folder with links" {
 				return // no kubectl
 			}
 			user, err := environment.AddUser(envtest.User{Name: "ada", Groups: []string{"system:masters"}}, nil)
@@ -241,6 +241,7 @@ const (
 	copyFinalizer = "e2e.example.org/copy"
 )
 
+// Reconcile implements reconcile.Reconciler.
 func (c *copier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var source corev1.ConfigMap
 	if err := c.Get(ctx, req.NamespacedName, &source); err != nil {
@@ -274,6 +275,7 @@ func (c *copier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 
 var _ reconcile.Reconciler = (*copier)(nil)
 
+// startCopier starts a manager with the controller.
 func startCopier(t *testing.T, config *rest.Config) {
 	t.Helper()
 	manager, err := ctrl.NewManager(config, ctrl.Options{
@@ -289,16 +291,17 @@ func startCopier(t *testing.T, config *rest.Config) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- manager.Start(ctx) }()
+	stopped := make(chan error, 1)
+	go func() { stopped <- manager.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
+		if err := <-stopped; err != nil {
 			t.Errorf("manager: %v", err)
 		}
 	})
 }
 
+// testCopier checks that the copy follows its source and that both are deleted together.
 func testCopier(t *testing.T, c client.Client) {
 	t.Helper()
 	const wait = 30 * time.Second

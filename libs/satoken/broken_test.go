@@ -157,7 +157,7 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 		"no secret":                 {change: func(w *fixture) { w.secrets = nil }, err: "invalidated"},
 		"secret being deleted":      {change: func(w *fixture) { w.secrets["ns/s"].DeletionTimestamp = &metav1.Time{Time: start} }, err: "invalidated"},
 		"secret with another token": {change: func(w *fixture) { w.secrets["ns/s"].Data["token"] = []byte("x") }, err: "does not match"},
-		"secret marked invalid":     {change: func(w *fixture) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} }, err: "secret marked invalid"},
+		"secret marked invalid":     {change: func(w *fixture) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} }, err: "marked invalid"},
 		"no account":                {change: func(w *fixture) { w.accounts = nil }, err: "has been deleted"},
 		"account was recreated":     {change: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
 		"lookup fails":              {change: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},

@@ -64,7 +64,7 @@ func TestUnknownTokensBlockNoOthers(t *testing.T) {
 	}
 	for what, r := range map[string]*http.Request{
 		"cached token":       from(unknownClient, ask("Bearer ada")),
-		"client certificate": from(unknownClient, ask("", ours.client(x509.ExtKeyUsageClientAuth, time.Hour, "eve", "lookers"))),
+		"client certificate": from(unknownClient, ask("", ours.client(x509.ExtKeyUsageClientAuth, time.Hour, "eve", "viewers"))),
 	} {
 		if got := d.Check(r); got != nil {
 			t.Errorf("%s: got %+v, want nil", what, got)
