@@ -33,10 +33,10 @@ import (
 const (
 	// checkInterval is the interval between checks of an available server.
 	checkInterval = 30 * time.Second
-	// An unavailable server is checked again after firstRetryDelay. The delay doubles up to
-	// checkInterval.
+	// firstRetryDelay is the delay before an unavailable server is checked again. The delay doubles
+	// with each failed check, up to checkInterval.
 	firstRetryDelay = time.Second
-	// scheduleInterval is the interval between searches for due checks.
+	// scheduleInterval is how often Run looks for due checks without being triggered.
 	scheduleInterval = 250 * time.Millisecond
 )
 
@@ -51,22 +51,24 @@ type Config struct {
 	// is a NotFound error.
 	Service   func(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	Endpoints func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error)
-	// Resolve returns host:port of a port of a service.
+	// Resolve returns the host:port at which a port of a service is reachable.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
 	// Dial connects to extension servers. If it is nil, connections are direct.
 	Dial webhookclient.Dial
 	// Certificate returns the client certificate for extension servers. It may return nil.
 	Certificate func() *tls.Certificate
-	// MaxRequests is the maximum number of requests that wait for one server. One user may have at
-	// most half of them. 0 means no limit.
+	// MaxRequests is the maximum number of requests that wait for one server at a time. One user
+	// may have at most half of them. 0 means no limit.
 	MaxRequests int
-	// MaxChecks is the maximum number of concurrent checks of servers. MaxPages is the number of
-	// pages whose links are rewritten at a time.
-	MaxChecks, MaxPages int
-	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection; see
-	// reverseproxy.Proxy.
-	AcquireSlot func(*http.Request) (leave func(), err error)
-	// FollowRedirects passes redirects of extension servers to the client.
+	// MaxChecks is the maximum number of concurrent checks of servers.
+	MaxChecks int
+	// MaxPages is the maximum number of HTML pages whose links are rewritten at a time.
+	MaxPages int
+	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection. The caller
+	// releases it with release. See reverseproxy.Proxy.
+	AcquireSlot func(*http.Request) (release func(), err error)
+	// FollowRedirects passes redirects of extension servers to the client instead of rejecting
+	// them.
 	FollowRedirects bool
 	// Write sets the condition Available of an APIService.
 	Write   func(ctx context.Context, name string, condition apiregistrationv1.APIServiceCondition) error
@@ -77,49 +79,50 @@ type Config struct {
 	Now    func() time.Time
 }
 
-// Aggregator maps group versions to the servers that serve them. Run must be called to close it.
+// Aggregator maps group versions to the extension servers that serve them. It is safe for
+// concurrent use. Run must be called, because it closes the Aggregator when its context is
+// canceled.
 type Aggregator struct {
 	Config
-	trigger chan struct{} // triggers a search for due checks
-	// workCtx ends with Run, which waits for the remaining work.
-	workCtx context.Context
-	endWork context.CancelFunc
-	probes  sync.WaitGroup
-	pages   *responselimit.PageLimiter
+	trigger chan struct{} // receives a value when Run must look for due checks
+	// workCtx is canceled when Run returns. cancelWork cancels it.
+	workCtx    context.Context
+	cancelWork context.CancelFunc
+	background sync.WaitGroup // probes and reads of documents, for which Run waits
+	pages      *responselimit.PageLimiter
 	// decoding serializes the decoding of documents, which may take much memory. Leaf lock.
 	decoding sync.Mutex
-	// settled and scheduled report the first pass of Run over the APIServices without a server and
-	// over those with one.
-	settled, scheduled atomic.Bool
+	// localStarted and remoteStarted are the results of LocalStarted and RemoteStarted.
+	localStarted, remoteStarted atomic.Bool
 
 	onChange []func()
 
-	mu      sync.Mutex // serializes updates; acquired before the locks of remotes
+	mu      sync.Mutex // serializes updates of current; acquired before the locks of remotes
 	current atomic.Pointer[directory]
 }
 
-// directory is the state of all APIServices at one version.
+// directory holds what all APIServices at one version of the store define. It does not change.
 type directory struct {
 	version objects.Version
 	remotes map[schema.GroupVersion]*remote
-	// byService holds the remotes that use each service.
-	byService map[service][]*remote
-	// registrations holds the decoded entries by key.
+	// byService holds the remotes behind each service.
+	byService map[serviceName][]*remote
+	// registrations holds the decoded APIServices by their key in the store.
 	registrations map[string]*registration
-	// local holds the names of APIServices that name no service: this server serves them.
+	// local holds the names of APIServices without a service. This server serves them itself.
 	local []string
-	// unsettled holds those of local whose condition Available is not yet true.
-	unsettled []string
+	// localToWrite holds the names in local whose condition Available must still be written.
+	localToWrite []string
 }
 
-// service identifies a service.
-type service struct{ namespace, name string }
+// serviceName identifies a service.
+type serviceName struct{ namespace, name string }
 
-// registration is a decoded entry.
+// registration is a decoded APIService.
 type registration struct {
 	entry *objects.Entry
 	*apiregistrationv1.APIService
-	key string // changes when the APIService denotes another server
+	key string // UID and spec, which change when the APIService names another server
 }
 
 // New returns an aggregator.
@@ -128,16 +131,17 @@ func New(c Config) *Aggregator {
 		c.Now = time.Now
 	}
 	a := &Aggregator{Config: c, trigger: make(chan struct{}, 1), pages: responselimit.NewPageLimiter(c.MaxPages)}
-	a.workCtx, a.endWork = context.WithCancel(context.Background())
+	a.workCtx, a.cancelWork = context.WithCancel(context.Background())
 	a.current.Store(&directory{remotes: map[schema.GroupVersion]*remote{}})
 	return a
 }
 
-// OnChange registers a function that is called when the resources or the availability of extension
-// servers change. It must be called before Run.
+// OnChange registers a function to call after the resources or the availability of an extension
+// server have changed. It must be called before Run.
 func (a *Aggregator) OnChange(changed func()) { a.onChange = append(a.onChange, changed) }
 
-// Handler returns the handler of a group version that another server serves, otherwise nil.
+// Handler returns the handler that proxies requests for a group version to its extension server. It
+// returns nil if no extension server serves the group version.
 func (a *Aggregator) Handler(gv schema.GroupVersion) http.Handler {
 	if a.Local(gv) {
 		return nil
@@ -148,7 +152,8 @@ func (a *Aggregator) Handler(gv schema.GroupVersion) http.Handler {
 	return nil
 }
 
-// directory returns the directory of the current cache contents.
+// directory returns the directory of the APIServices in the watch cache. It rebuilds the directory
+// if they have changed. A remote stays in use as long as its registration does not change.
 func (a *Aggregator) directory() *directory {
 	if d := a.current.Load(); d.version == a.Store.Snapshot().Version() {
 		return d
@@ -160,7 +165,7 @@ func (a *Aggregator) directory() *directory {
 	if previous.version == s.Version() {
 		return previous
 	}
-	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}, byService: map[service][]*remote{}, registrations: map[string]*registration{}}
+	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}, byService: map[serviceName][]*remote{}, registrations: map[string]*registration{}}
 	s.Ascend(a.Store.Prefix(), "", func(e *objects.Entry) bool {
 		obj := previous.registrations[e.Key()]
 		if obj == nil || obj.entry != e {
@@ -172,8 +177,8 @@ func (a *Aggregator) directory() *directory {
 		next.registrations[e.Key()] = obj
 		if obj.Spec.Service == nil {
 			next.local = append(next.local, obj.Name)
-			if c, local := available(obj.APIService), apiregistration.LocalAvailable(); c == nil || !EqualConditions(c, &local) {
-				next.unsettled = append(next.unsettled, obj.Name)
+			if c, local := availableCondition(obj.APIService), apiregistration.LocalAvailable(); c == nil || !EqualConditions(c, &local) {
+				next.localToWrite = append(next.localToWrite, obj.Name)
 			}
 			return true
 		}
@@ -189,9 +194,9 @@ func (a *Aggregator) directory() *directory {
 				}
 			}
 		}
-		r.setStored(available(obj.APIService))
+		r.setStored(availableCondition(obj.APIService))
 		next.remotes[gv] = r
-		key := service{obj.Spec.Service.Namespace, obj.Spec.Service.Name}
+		key := serviceName{namespace: obj.Spec.Service.Namespace, name: obj.Spec.Service.Name}
 		next.byService[key] = append(next.byService[key], r)
 		return true
 	})
@@ -205,12 +210,11 @@ func (a *Aggregator) directory() *directory {
 	return next
 }
 
-// Registered returns the current APIServices, decoded once for all callers. Callers must not change
-// them.
+// Registered iterates over the current APIServices. They are shared and must not be changed.
 func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
-	read := a.directory().registrations
+	registrations := a.directory().registrations
 	return func(yield func(*apiregistrationv1.APIService) bool) {
-		for _, r := range read {
+		for _, r := range registrations {
 			if !yield(r.APIService) {
 				return
 			}
@@ -218,19 +222,19 @@ func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
 	}
 }
 
-// decodeEntry decodes an entry. It logs an error and returns nil on failure.
+// decodeEntry decodes an APIService. If that fails, it logs the error and returns nil.
 func (a *Aggregator) decodeEntry(e *objects.Entry) *registration {
 	obj, err := a.Decode(e)
 	if err != nil {
 		a.Logger.Error("failed to decode an APIService; no requests to its server", "apiservice", e.Name(), "error", err)
 		return nil
 	}
-	spec, _ := json.Marshal(obj.Spec) // only strings and numbers
-	return &registration{e, obj, string(obj.UID) + string(spec)}
+	spec, _ := json.Marshal(obj.Spec) // cannot fail for strings and numbers
+	return &registration{entry: e, APIService: obj, key: string(obj.UID) + string(spec)}
 }
 
-// available returns the condition Available of an APIService, or nil.
-func available(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCondition {
+// availableCondition returns the condition Available of an APIService, or nil.
+func availableCondition(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCondition {
 	for i := range s.Status.Conditions {
 		if c := &s.Status.Conditions[i]; c.Type == apiregistrationv1.Available {
 			return c
@@ -241,27 +245,28 @@ func available(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCon
 
 // Available reports whether the condition Available of an APIService is true.
 func Available(s *apiregistrationv1.APIService) bool {
-	c := available(s)
+	c := availableCondition(s)
 	return c != nil && c.Status == apiregistrationv1.ConditionTrue
 }
 
-// Unavailable returns those of the named APIServices, in order, that are not available.
+// Unavailable returns the names of APIServices in names that do not exist or are not available,
+// sorted.
 func (a *Aggregator) Unavailable(names []string) []string {
 	available := map[string]bool{}
 	for s := range a.Registered() {
 		available[s.Name] = Available(s)
 	}
-	var missing []string
+	var unavailable []string
 	for _, name := range names {
 		if !available[name] {
-			missing = append(missing, name)
+			unavailable = append(unavailable, name)
 		}
 	}
-	slices.Sort(missing)
-	return missing
+	slices.Sort(unavailable)
+	return unavailable
 }
 
-// CheckAll schedules a check of each server.
+// CheckAll schedules a check of each extension server.
 func (a *Aggregator) CheckAll() {
 	for _, r := range a.directory().remotes {
 		r.scheduleCheck()
@@ -269,10 +274,10 @@ func (a *Aggregator) CheckAll() {
 	a.TriggerChecks()
 }
 
-// ServiceChanged schedules checks of the servers behind a service. It is called when the service or
-// its endpoints change.
+// ServiceChanged schedules checks of the extension servers behind a service. The caller calls it
+// when the service or its endpoints change.
 func (a *Aggregator) ServiceChanged(namespace, name string) {
-	behind := a.directory().byService[service{namespace, name}]
+	behind := a.directory().byService[serviceName{namespace: namespace, name: name}]
 	for _, r := range behind {
 		r.scheduleCheck()
 	}
@@ -281,7 +286,7 @@ func (a *Aggregator) ServiceChanged(namespace, name string) {
 	}
 }
 
-// TriggerChecks triggers a search for due checks, because an APIService changed.
+// TriggerChecks makes Run look for due checks immediately.
 func (a *Aggregator) TriggerChecks() {
 	select {
 	case a.trigger <- struct{}{}:
@@ -291,7 +296,7 @@ func (a *Aggregator) TriggerChecks() {
 
 // Versions returns the group versions of extension servers for discovery.
 func (a *Aggregator) Versions() []discovery.GroupVersion {
-	a.Metrics.merging.Inc()
+	a.Metrics.aggregated.Inc()
 	remotes := a.directory().remotes
 	var out []discovery.GroupVersion
 	for _, gv := range slices.SortedFunc(maps.Keys(remotes), func(x, y schema.GroupVersion) int {
@@ -310,8 +315,8 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 	return out
 }
 
-// LocalGroupVersions returns the group versions of the APIServices that name no server and whose group
-// version is not built in.
+// LocalGroupVersions returns, for discovery, the group versions of APIServices without a service,
+// except for built-in ones. Custom resources may serve them, or nothing does.
 func (a *Aggregator) LocalGroupVersions() []discovery.GroupVersion {
 	var out []discovery.GroupVersion
 	for s := range a.Registered() {
@@ -326,14 +331,14 @@ func (a *Aggregator) LocalGroupVersions() []discovery.GroupVersion {
 	return out
 }
 
-// Run checks extension servers until ctx ends.
+// Run checks extension servers until ctx is canceled. Then it closes the connections to them.
 func (a *Aggregator) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	defer a.closeAll() // after all users of the connections have ended
-	defer a.probes.Wait()
+	defer a.closeAll() // runs last, when no goroutine uses the connections
+	defer a.background.Wait()
 	defer running.Wait()
-	defer a.endWork()
-	var settling atomic.Bool
+	defer a.cancelWork()
+	var writingLocal atomic.Bool
 	slots := make(chan struct{}, a.MaxChecks)
 	t := time.NewTicker(scheduleInterval)
 	defer t.Stop()
@@ -346,15 +351,15 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		}
 		started := time.Now()
 		loaded := a.Store.Ready()
-		names := a.directory().unsettled
+		names := a.directory().localToWrite
 		switch {
 		case len(names) == 0:
-			a.settled.Store(loaded || a.settled.Load())
-		case settling.CompareAndSwap(false, true):
+			a.localStarted.Store(loaded || a.localStarted.Load())
+		case writingLocal.CompareAndSwap(false, true):
 			running.Go(func() {
-				defer settling.Store(false)
+				defer writingLocal.Store(false)
 				a.writeLocalConditions(ctx, names)
-				a.settled.Store(true)
+				a.localStarted.Store(true)
 			})
 		}
 		for gv, r := range a.directory().remotes {
@@ -371,22 +376,22 @@ func (a *Aggregator) Run(ctx context.Context) error {
 				r.checkAndReport(ctx)
 			})
 		}
-		a.Metrics.unavailable(a.directory())
-		a.scheduled.Store(loaded || a.scheduled.Load())
+		a.Metrics.setUnavailable(a.directory())
+		a.remoteStarted.Store(loaded || a.remoteStarted.Load())
 		task.Throttle(ctx, started)
 	}
 }
 
 // LocalStarted reports whether Run has tried to write the condition of every APIService without a
-// server that existed at its start.
-func (a *Aggregator) LocalStarted() bool { return a.settled.Load() }
+// service that existed at its start.
+func (a *Aggregator) LocalStarted() bool { return a.localStarted.Load() }
 
-// RemoteStarted reports whether Run has scheduled the checks of all servers that APIServices named
-// at its start. It does not wait for their responses.
-func (a *Aggregator) RemoteStarted() bool { return a.scheduled.Load() }
+// RemoteStarted reports whether Run has started the checks of all extension servers that
+// APIServices named at its start. Their responses may still be missing.
+func (a *Aggregator) RemoteStarted() bool { return a.remoteStarted.Load() }
 
-// writeLocalConditions sets the condition Available of APIServices without a server. After a
-// failure it waits, so that the next attempt comes later.
+// writeLocalConditions sets the condition Available of the named APIServices, which have no
+// service. It pauses after each failure, so that Run does not retry immediately.
 func (a *Aggregator) writeLocalConditions(ctx context.Context, names []string) {
 	for _, name := range names {
 		err := a.Write(ctx, name, apiregistration.LocalAvailable())
@@ -401,7 +406,7 @@ func (a *Aggregator) writeLocalConditions(ctx context.Context, names []string) {
 	}
 }
 
-// closeAll closes the connections to all servers.
+// closeAll closes the connections to all extension servers.
 func (a *Aggregator) closeAll() {
 	for _, r := range a.current.Load().remotes {
 		r.close()

@@ -24,21 +24,22 @@ const (
 	requestTimeout = 5 * time.Second
 	// minCheckInterval is the minimum interval between checks of a server.
 	minCheckInterval = time.Second
-	// describeWait bounds how long a condition is held back until the resources of the server are
-	// known. A client that waits for Available then finds them in discovery.
+	// describeWait is how long the write of a condition waits, at most, until the resources of the
+	// server are known. So a client that waits for Available usually finds them in discovery.
 	describeWait = time.Second
 	// attempts is the number of failed requests after which a server is unavailable.
 	attempts = 5
-	// checkUser is the user of the requests.
+	// checkUser is the user name in requests to extension servers.
 	checkUser = "system:kube-aggregator"
-	// maxConditionMessage is the approximate maximum size of the message of a condition in bytes. An
-	// error may quote a response head of a megabyte.
+	// maxConditionMessage is the approximate maximum size of the message of a condition in bytes.
+	// An error may quote a response head of a megabyte.
 	maxConditionMessage = 4 << 10
-	// failedDiscovery is the reason if the server does not respond successfully.
+	// failedDiscovery is the reason of the condition if the server does not respond successfully.
 	failedDiscovery = "FailedDiscoveryCheck"
 )
 
-// startCheckIfDue reports whether the remote is to be checked now, and marks the check as running.
+// startCheckIfDue reports whether the caller must check the remote now. If so, it records that a
+// check is running; checkAndReport records its end.
 func (r *remote) startCheckIfDue(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,9 +49,9 @@ func (r *remote) startCheckIfDue(now time.Time) bool {
 		r.checkAgain = r.checkAgain || requested
 		return false
 	}
-	if requested { // soon, but limited by minCheckInterval
-		if soon := r.lastCheckAt.Add(minCheckInterval); soon.Before(r.nextCheckAt) {
-			r.nextCheckAt = soon
+	if requested {
+		if earliest := r.lastCheckAt.Add(minCheckInterval); earliest.Before(r.nextCheckAt) {
+			r.nextCheckAt = earliest
 		}
 	}
 	if now.Before(r.nextCheckAt) {
@@ -62,7 +63,7 @@ func (r *remote) startCheckIfDue(now time.Time) bool {
 }
 
 // delayCheck delays the first check of r, which replaces old, until minCheckInterval after the last
-// one.
+// check of old. So frequent changes of an APIService do not cause frequent checks.
 func (r *remote) delayCheck(old *remote) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
@@ -70,15 +71,16 @@ func (r *remote) delayCheck(old *remote) {
 	r.nextCheckAt = old.lastCheckAt.Add(minCheckInterval)
 }
 
-// scheduleCheck schedules a check soon.
+// scheduleCheck requests a check as soon as minCheckInterval permits.
 func (r *remote) scheduleCheck() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.checkSoon = true
 }
 
-// setStored records the condition of the APIService. If it differs from the result of the last
-// check, it schedules a check.
+// setStored records the condition Available in the stored APIService, which may be nil. If it
+// differs from the result of the last check, setStored schedules a check, which writes the
+// condition again.
 func (r *remote) setStored(stored *apiregistrationv1.APIServiceCondition) {
 	r.storedCondition.Store(stored)
 	if lastCheck := r.lastCheck.Load(); lastCheck != nil && (stored == nil || stored.Status != lastCheck.Status) {
@@ -86,12 +88,13 @@ func (r *remote) setStored(stored *apiregistrationv1.APIServiceCondition) {
 	}
 }
 
-// checkAndReport checks the remote once, writes its condition and requests its resources. If the
-// resources are unknown, the next check comes as soon as that of an unavailable remote.
+// checkAndReport checks whether the remote is available, reads its resources, and writes the
+// condition Available. Then it schedules the next check: after checkInterval, or earlier if the
+// remote is unavailable or its resources are unknown.
 func (r *remote) checkAndReport(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(r.workCtx, cancel)() // a replaced remote must not keep a slot
+	defer context.AfterFunc(r.workCtx, cancel)() // a remote that was replaced must not occupy a slot
 	condition := r.check(ctx)
 	if ctx.Err() != nil || r.workCtx.Err() != nil {
 		return
@@ -132,12 +135,14 @@ func (r *remote) checkAndReport(ctx context.Context) {
 	}
 	r.nextCheckAt = r.aggregator.Now().Add(wait)
 	if r.checkAgain {
-		r.checkAgain, r.nextCheckAt = false, r.lastCheckAt.Add(minCheckInterval)
+		r.checkAgain = false
+		r.nextCheckAt = r.lastCheckAt.Add(minCheckInterval)
 	}
 	r.checking = false
 }
 
-// unreachableTexts lists parts of error texts that classify why a server is unreachable.
+// unreachableTexts lists parts of error messages that classify why a server is unreachable. The
+// first one is followed by a status code.
 var unreachableTexts = []string{
 	"bad status from ",
 	"connection refused",
@@ -149,9 +154,10 @@ var unreachableTexts = []string{
 	"HTTP response to HTTPS client",
 }
 
-// EqualConditions reports whether two conditions are equivalent. Replicas and consecutive checks
-// describe a lost connection in different words and with different ports. Only a bad status is
-// compared by its number.
+// EqualConditions reports whether two conditions have the same meaning. Messages about an
+// unreachable server are equal if they are of the same class (unreachableTexts), because replicas
+// and consecutive checks report the same failure with different ports and details. Messages with a
+// status code must be identical.
 func EqualConditions(a, b *apiregistrationv1.APIServiceCondition) bool {
 	if a.Status != b.Status || a.Reason != b.Reason {
 		return false
@@ -163,7 +169,8 @@ func EqualConditions(a, b *apiregistrationv1.APIServiceCondition) bool {
 		inA := strings.Contains(a.Message, text)
 		inB := strings.Contains(b.Message, text)
 		if inA || inB {
-			return inA && inB && i > 0 // the first text is followed by a number
+			const badStatus = 0 // index of the class whose messages must be identical
+			return inA && inB && i != badStatus
 		}
 	}
 	return true
@@ -178,14 +185,14 @@ func (r *remote) recordCheck(condition apiregistrationv1.APIServiceCondition) (c
 	log := r.aggregator.Logger.Info
 	if condition.Status != apiregistrationv1.ConditionTrue {
 		log = r.aggregator.Logger.Warn
-		r.aggregator.Metrics.failed(r.name, condition.Reason)
+		r.aggregator.Metrics.countFailedCheck(r.name, condition.Reason)
 	}
 	log("the server of an API was checked", "apiservice", r.name, "available", condition.Status, "reason", condition.Reason, "message", condition.Message)
 	return true
 }
 
-// condition returns a condition Available with the current time.
-func (r *remote) condition(value apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
+// newCondition returns a condition Available with the current time and a formatted message.
+func (r *remote) newCondition(value apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{
 		Type: apiregistrationv1.Available, Status: value, LastTransitionTime: metav1.NewTime(r.aggregator.Now()), Reason: reason,
 		Message: status.Truncate(fmt.Sprintf(format, args...), maxConditionMessage),
@@ -199,9 +206,9 @@ func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceConditio
 	svc, err := r.aggregator.Service(ctx, ref.Namespace, ref.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.condition(unavailable, "ServiceNotFound", "service/%s in %q is not present", ref.Name, ref.Namespace)
+		return r.newCondition(unavailable, "ServiceNotFound", "service/%s in %q is not present", ref.Name, ref.Namespace)
 	case err != nil:
-		return r.condition(apiregistrationv1.ConditionUnknown, "ServiceAccessError", "service/%s in %q cannot be checked due to: %v", ref.Name, ref.Namespace, err)
+		return r.newCondition(apiregistrationv1.ConditionUnknown, "ServiceAccessError", "service/%s in %q cannot be checked due to: %v", ref.Name, ref.Namespace, err)
 	}
 	if svc.Spec.Type == corev1.ServiceTypeClusterIP || svc.Spec.Type == "" {
 		if c, ok := r.checkEndpoints(ctx, svc); !ok {
@@ -210,46 +217,48 @@ func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceConditio
 	}
 	for range attempts {
 		if err = r.ping(ctx); err == nil {
-			return r.condition(apiregistrationv1.ConditionTrue, "Passed", "all checks passed")
+			return r.newCondition(apiregistrationv1.ConditionTrue, "Passed", "all checks passed")
 		}
 		if errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			break // one timeout is long enough
+			break // further attempts would take too long
 		}
 	}
-	return r.condition(unavailable, failedDiscovery, "%v", err)
+	return r.newCondition(unavailable, failedDiscovery, "%v", err)
 }
 
-// checkEndpoints reports whether the service has an endpoint for the port. If not, it returns the
-// condition to write.
+// checkEndpoints reports whether the service has an endpoint for the remote's port. If not, it
+// returns the condition to write.
 func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c apiregistrationv1.APIServiceCondition, ok bool) {
-	no := apiregistrationv1.ConditionFalse
-	name, listening := "", false
+	unavailable := apiregistrationv1.ConditionFalse
+	portName, listening := "", false
 	for i := range svc.Spec.Ports {
 		if svc.Spec.Ports[i].Port == r.port {
-			name, listening = svc.Spec.Ports[i].Name, true
+			portName = svc.Spec.Ports[i].Name
+			listening = true
 		}
 	}
 	if !listening {
-		return r.condition(no, "ServicePortError", "service/%s in %q is not listening on port %d", svc.Name, svc.Namespace, r.port), false
+		return r.newCondition(unavailable, "ServicePortError", "service/%s in %q is not listening on port %d", svc.Name, svc.Namespace, r.port), false
 	}
 	endpoints, err := r.aggregator.Endpoints(ctx, svc.Namespace, svc.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.condition(no, "EndpointsNotFound", "cannot find endpoints for service/%s in %q", svc.Name, svc.Namespace), false
+		return r.newCondition(unavailable, "EndpointsNotFound", "cannot find endpoints for service/%s in %q", svc.Name, svc.Namespace), false
 	case err != nil:
-		return r.condition(apiregistrationv1.ConditionUnknown, "EndpointsAccessError", "service/%s in %q cannot be checked due to: %v", svc.Name, svc.Namespace, err), false
+		return r.newCondition(apiregistrationv1.ConditionUnknown, "EndpointsAccessError", "service/%s in %q cannot be checked due to: %v", svc.Name, svc.Namespace, err), false
 	}
 	for i := range endpoints.Subsets {
 		for _, p := range endpoints.Subsets[i].Ports {
-			if p.Name == name && len(endpoints.Subsets[i].Addresses) > 0 {
+			if p.Name == portName && len(endpoints.Subsets[i].Addresses) > 0 {
 				return c, true
 			}
 		}
 	}
-	return r.condition(no, "MissingEndpoints", "endpoints for service/%s in %q have no addresses with port name %q", svc.Name, svc.Namespace, name), false
+	return r.newCondition(unavailable, "MissingEndpoints", "endpoints for service/%s in %q have no addresses with port name %q", svc.Name, svc.Namespace, portName), false
 }
 
-// ping requests the resources of the group version and ignores the body of the response.
+// ping requests the resource list of the group version. It returns an error unless the response has
+// a status code from 200 to 299. It ignores the body.
 func (r *remote) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -261,7 +270,7 @@ func (r *remote) ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept-Encoding", "gzip") // as all requests for resources have
+	req.Header.Set("Accept-Encoding", "gzip") // like all requests for resources
 	transport.SetAuthProxyHeaders(req, checkUser, "", []string{api.GroupMasters}, nil)
 	client := &http.Client{Transport: r.unverified, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
@@ -277,11 +286,12 @@ func (r *remote) ping(ctx context.Context) error {
 	return nil
 }
 
+// groupVersion returns the group version that the remote serves.
 func (r *remote) groupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: r.spec.Group, Version: r.spec.Version}
 }
 
-// path returns the path of the group version.
+// path returns the URL path of the group version.
 func (r *remote) path() string {
 	if r.spec.Group == "" {
 		return "/api/" + r.spec.Version

@@ -22,34 +22,36 @@ import (
 // description holds the resources that a server serves in its group version.
 type description struct {
 	resources []metav1.APIResource
-	// aggregated is the form of the aggregated document, nil if the server has none.
+	// aggregated holds the same resources as in the server's aggregated discovery document. It is
+	// nil if the server has no such document.
 	aggregated []apidiscoveryv2.APIResourceDiscovery
-	// stale is set if the last request for the resources failed.
+	// stale is set if the last request for the resources failed, or there was none.
 	stale bool
 	// etag is the ETag of the aggregated document.
 	etag string
 }
 
 const (
-	// MaxOpenAPI is the maximum size of an OpenAPI v2 document in bytes, MaxDiscovery that of others.
-	// All clients receive the discovered resources.
-	MaxOpenAPI   = 16 << 20
+	// MaxOpenAPI is the maximum size of an OpenAPI v2 document in bytes.
+	MaxOpenAPI = 16 << 20
+	// MaxDiscovery is the maximum size of any other document in bytes. All clients receive the
+	// resources in it.
 	MaxDiscovery = 2 << 20
-	// maxValues is the maximum number of values of a document to decode, maxSwagger that of an
-	// OpenAPI v2 document. A value such as "{}," takes three bytes in the document, and hundreds
-	// when decoded.
-	maxValues  = 1 << 17
-	maxSwagger = 1 << 18
+	// maxOpenAPIValues is the maximum number of JSON values in an OpenAPI v2 document, and
+	// maxValues in any other document. A value such as "{}," takes three bytes in the document, but
+	// hundreds of bytes when it is decoded.
+	maxOpenAPIValues = 1 << 18
+	maxValues        = 1 << 17
 )
 
-// aggregatedForms is the Accept header of requests for the aggregated document.
+// aggregatedForms is the Accept header of requests for an aggregated discovery document.
 const aggregatedForms = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 
-// describe requests the resources that the server serves, whether or not the APIService is
-// available, and the hash of its OpenAPI v3 document if it is. changed reports whether either
-// changed. As in Kubernetes, a server that fails to respond is shown as stale and without
-// resources.
+// describe reads the resources that the server serves, even if the server is unavailable. If the
+// server is available, describe also reads the hash of its OpenAPI v3 document. changed reports
+// whether the resources or the hash have changed. As in Kubernetes, discovery shows a server that
+// does not respond as stale and without resources.
 func (r *remote) describe(ctx context.Context) (changed bool) {
 	previous := r.description.Load()
 	next, err := r.readAggregated(ctx, previous)
@@ -62,21 +64,22 @@ func (r *remote) describe(ctx context.Context) (changed bool) {
 	}
 	r.description.Store(next)
 	if r.available() {
-		changed = r.findV3(ctx)
+		changed = r.readV3Index(ctx)
 	}
 	return changed || next.stale != previous.stale || !reflect.DeepEqual(next.resources, previous.resources) || !reflect.DeepEqual(next.aggregated, previous.aggregated)
 }
 
-// documentRequest holds the headers and the user of a request for a document.
+// documentRequest holds the variable parts of a request for a document.
 type documentRequest struct {
-	accept, etag string
-	user         string
-	groups       []string
-	limit        int64 // in bytes; 0 means MaxDiscovery
+	accept string   // Accept header; empty for none
+	etag   string   // If-None-Match header; empty for none
+	user   string   // user name
+	groups []string // groups of the user
+	limit  int64    // maximum size of the response in bytes; 0 means MaxDiscovery
 }
 
-// get requests a document from the server over the connections for proxied requests. The server may
-// compress the response.
+// get requests a document from the server over the connections for proxied requests, and returns
+// the uncompressed body. It returns no error for a response with an error status.
 func (r *remote) get(ctx context.Context, path string, options documentRequest) (*http.Response, []byte, error) {
 	target, err := r.locate(ctx, path)
 	if err != nil {
@@ -115,7 +118,8 @@ func (r *remote) get(ctx context.Context, path string, options documentRequest) 
 	return resp, data, err
 }
 
-// decode decodes a document with at most the given number of values.
+// decode calls unmarshal with a document if it has at most maxValues JSON values. Only one document
+// is decoded at a time. path is for the error.
 func (a *Aggregator) decode(path string, data []byte, maxValues int, unmarshal func([]byte) error) error {
 	if n := bytes.Count(data, []byte{','}); n > maxValues {
 		return fmt.Errorf("%s has %d values; at most %d are read", path, n, maxValues)
@@ -130,9 +134,9 @@ func unmarshalInto(v any) func([]byte) error {
 	return func(data []byte) error { return json.Unmarshal(data, v) }
 }
 
-// readAggregated reads the group version from the server's aggregated discovery document. It
-// returns nil without an error if the server has no such document. A group version that the
-// document omits has no resources.
+// readAggregated reads the resources from the server's aggregated discovery document. It returns
+// nil without an error if the server has no such document. A group version that the document omits
+// has no resources. It returns previous if the document has not changed.
 func (r *remote) readAggregated(ctx context.Context, previous *description) (*description, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -166,14 +170,15 @@ func (r *remote) readAggregated(ctx context.Context, previous *description) (*de
 		for j := range list.Items[i].Versions {
 			if v := &list.Items[i].Versions[j]; v.Version == r.spec.Version {
 				setResponseKinds(v.Resources)
-				d.resources, d.aggregated = flatten(v.Resources), v.Resources
+				d.resources = flatten(v.Resources)
+				d.aggregated = v.Resources
 			}
 		}
 	}
 	return d, nil
 }
 
-// setResponseKinds sets missing response kinds, which clients expect.
+// setResponseKinds sets missing response kinds to empty ones, because clients do not expect nil.
 func setResponseKinds(resources []apidiscoveryv2.APIResourceDiscovery) {
 	for i := range resources {
 		r := &resources[i]
@@ -188,7 +193,8 @@ func setResponseKinds(resources []apidiscoveryv2.APIResourceDiscovery) {
 	}
 }
 
-// flatten returns resources and subresources in one list, in the form of the older documents.
+// flatten converts resources of an aggregated discovery document to the form of a resource list,
+// where a subresource is a separate element: "pods/status".
 func flatten(resources []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 	var out []metav1.APIResource
 	for i := range resources {
@@ -213,7 +219,7 @@ func flatten(resources []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResour
 	return out
 }
 
-// readList reads the resource list of the group version.
+// readList reads the resources from the server's resource list of the group version.
 func (r *remote) readList(ctx context.Context) (*description, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -8,25 +8,26 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
-// Metrics holds the metrics of the aggregator, under the names of Kubernetes.
+// Metrics holds the metrics of the aggregator. Their names are the same as in Kubernetes, except
+// for unreachable.
 type Metrics struct {
-	gauge   *prometheus.GaugeVec
-	counter *prometheus.CounterVec
-	// unreachable has the value 1 for servers whose circuit breaker is open.
-	unreachable               *prometheus.GaugeVec
-	missingSAN, sha1, merging prometheus.Counter
+	unavailable  *prometheus.GaugeVec   // 1 for unavailable APIServices, 0 for the others
+	failedChecks *prometheus.CounterVec // by APIService and reason
+	// unreachable is 1 for servers whose circuit breaker is open.
+	unreachable                  *prometheus.GaugeVec
+	missingSAN, sha1, aggregated prometheus.Counter
 
 	mu       sync.Mutex         // leaf lock
-	exported map[string]float64 // last values of gauge
+	exported map[string]float64 // values of unavailable by APIService
 }
 
-// NewMetrics registers the metrics.
+// NewMetrics creates the metrics and registers them with r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		unavailable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "aggregator_unavailable_apiservice", Help: "[ALPHA] Gauge of APIServices which are marked as unavailable broken down by APIService name.",
 		}, []string{"name"}),
-		counter: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failedChecks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "aggregator_unavailable_apiservice_total", Help: "[ALPHA] Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
 		}, []string{"name", "reason"}),
 		unreachable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -40,16 +41,16 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "apiserver_kube_aggregator_x509_insecure_sha1_total",
 			Help: "[ALPHA] Counts the number of requests to servers with insecure SHA1 signatures in their serving certificate OR the number of connection failures due to the insecure SHA1 signatures (either/or, based on the runtime environment)",
 		}),
-		merging: prometheus.NewCounter(prometheus.CounterOpts{
+		aggregated: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "aggregator_discovery_aggregation_count_total", Help: "[ALPHA] Counter of number of times discovery was aggregated",
 		}),
 		exported: map[string]float64{},
 	}
-	r.MustRegister(m.gauge, m.counter, m.unreachable, m.missingSAN, m.sha1, m.merging)
+	r.MustRegister(m.unavailable, m.failedChecks, m.unreachable, m.missingSAN, m.sha1, m.aggregated)
 	return m
 }
 
-// setUnreachable reports whether the circuit breaker of a server is open.
+// setUnreachable records whether the circuit breaker of a server is open.
 func (m *Metrics) setUnreachable(name string, open bool) {
 	if open {
 		m.unreachable.WithLabelValues(name).Set(1)
@@ -58,22 +59,26 @@ func (m *Metrics) setUnreachable(name string, open bool) {
 	}
 }
 
-// certificateRejected counts deficient certificates of servers.
-func (m *Metrics) certificateRejected(err error) {
+// countCertificateError counts err if it is about a missing SAN or a SHA-1 signature in the
+// certificate of a server.
+func (m *Metrics) countCertificateError(err error) {
 	webhookclient.CountCertificateErrors(err, m.missingSAN, m.sha1)
 }
 
-func (m *Metrics) failed(name, reason string) { m.counter.WithLabelValues(name, reason).Inc() }
+// countFailedCheck counts a check that found the server of an APIService unavailable.
+func (m *Metrics) countFailedCheck(name, reason string) {
+	m.failedChecks.WithLabelValues(name, reason).Inc()
+}
 
-// unavailable updates the gauge of unavailable servers.
-func (m *Metrics) unavailable(d *directory) {
+// setUnavailable updates the metric unavailable. It removes the series of deleted APIServices.
+func (m *Metrics) setUnavailable(d *directory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := make(map[string]float64, len(d.local)+len(d.remotes))
 	set := func(name string, v float64) {
 		now[name] = v
 		if was, ok := m.exported[name]; !ok || was != v { // most values have not changed
-			m.gauge.WithLabelValues(name).Set(v)
+			m.unavailable.WithLabelValues(name).Set(v)
 		}
 	}
 	for _, name := range d.local {
@@ -81,7 +86,7 @@ func (m *Metrics) unavailable(d *directory) {
 	}
 	for _, r := range d.remotes {
 		switch {
-		case r.lastCheck.Load() == nil:
+		case r.lastCheck.Load() == nil: // unknown until the first check
 		case r.available():
 			set(r.name, 0)
 		default:
@@ -90,8 +95,8 @@ func (m *Metrics) unavailable(d *directory) {
 	}
 	for name := range m.exported {
 		if _, ok := now[name]; !ok {
-			m.gauge.DeleteLabelValues(name)
-			m.counter.DeletePartialMatch(prometheus.Labels{"name": name})
+			m.unavailable.DeleteLabelValues(name)
+			m.failedChecks.DeletePartialMatch(prometheus.Labels{"name": name})
 		}
 	}
 	m.exported = now

@@ -18,68 +18,74 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
-// remote is a server that serves a group version.
+// remote is the extension server of one APIService. It is replaced when the spec of the APIService
+// changes.
 type remote struct {
 	aggregator *Aggregator
-	key        string // the key of its registration
-	name       string
+	key        string // registration.key
+	name       string // of the APIService
 	spec       apiregistrationv1.APIServiceSpec
 	port       int32
-
-	// connections holds connections to a server whose certificate was verified. unverified holds those
-	// for checks, because the availability of a server does not depend on its certificate.
+	// connections is for requests, and verifies the server's certificate. unverified is for checks,
+	// because the availability of a server does not depend on its certificate.
 	connections, unverified *clientcerts.Pool
-	proxyErr                error // why requests cannot be proxied
+	proxyErr                error // if set, why requests cannot be proxied
 	proxy                   *reverseproxy.Proxy
-	workCtx                 context.Context // context of work apart from requests
-	endWork                 context.CancelFunc
+	// workCtx is the context of work that belongs to no request. close cancels it.
+	workCtx    context.Context
+	cancelWork context.CancelFunc
+	// storedCondition is the condition Available in the stored APIService.
+	storedCondition atomic.Pointer[apiregistrationv1.APIServiceCondition]
+	// lastCheck is the result of the last check by this process; nil before the first one.
+	lastCheck   atomic.Pointer[apiregistrationv1.APIServiceCondition]
+	description atomic.Pointer[description]
+	specs       specs
 
-	// storedCondition is the condition Available in the APIService. lastCheck is the result of the
-	// last check of this process.
-	storedCondition, lastCheck atomic.Pointer[apiregistrationv1.APIServiceCondition]
-	description                atomic.Pointer[description]
-	specs                      specs
-
-	mu          sync.Mutex // leaf lock
+	mu          sync.Mutex // leaf lock; protects the fields below
 	nextCheckAt time.Time
-	lastCheckAt time.Time
-	retryDelay  time.Duration
-	checking    bool
-	checkSoon   bool // a check was requested
-	checkAgain  bool // a check was requested during the running one
+	lastCheckAt time.Time     // when the last check started
+	retryDelay  time.Duration // 0 after a successful check
+	checking    bool          // a check is running
+	checkSoon   bool          // a check was requested
+	checkAgain  bool          // a check was requested while another one is running
 }
 
-// newRemote returns the server of an APIService. It does not connect yet.
+// newRemote returns the extension server of an APIService. It does not connect to the server yet.
+// key is the key of the registration.
 func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remote {
 	r := &remote{aggregator: a, key: key, name: s.Name, spec: s.Spec, port: 443}
 	if p := s.Spec.Service.Port; p != nil {
 		r.port = *p
 	}
-	security := &tls.Config{
+	verified := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: s.Spec.Service.Name + "." + s.Spec.Service.Namespace + ".svc",
-		InsecureSkipVerify: s.Spec.InsecureSkipTLSVerify, //nolint:gosec // as its administrator wants
+		InsecureSkipVerify: s.Spec.InsecureSkipTLSVerify, //nolint:gosec // the administrator may disable it
 	}
 	if len(s.Spec.CABundle) > 0 {
-		security.RootCAs = x509.NewCertPool()
-		if !security.RootCAs.AppendCertsFromPEM(s.Spec.CABundle) {
+		verified.RootCAs = x509.NewCertPool()
+		if !verified.RootCAs.AppendCertsFromPEM(s.Spec.CABundle) {
 			r.proxyErr = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	r.connections = reverseproxy.Connections(a.dial, security, a.Certificate)
-	unverified := security.Clone()
+	r.connections = reverseproxy.Connections(a.dial, verified, a.Certificate)
+	unverified := verified.Clone()
 	unverified.InsecureSkipVerify = true
 	r.unverified = reverseproxy.Connections(a.dial, unverified, a.Certificate)
-	r.workCtx, r.endWork = context.WithCancel(a.workCtx)
+	r.workCtx, r.cancelWork = context.WithCancel(a.workCtx)
 	r.proxy = &reverseproxy.Proxy{
-		Locate: r.locate, Connections: r.connections, Pages: a.pages, AcquireSlot: a.AcquireSlot, LongRunning: requestinfo.LongRunning, FollowRedirects: a.FollowRedirects, OnError: a.Metrics.certificateRejected,
-		Breaker: reverseproxy.NewBreaker(r.workCtx, &a.probes, reverseproxy.BreakerConfig{Probe: r.probe, MaxRequests: a.MaxRequests, OnChange: r.breakerChanged}),
-		Traces:  a.Traces, Logger: a.Logger, Name: r.name,
+		Locate: r.locate, Connections: r.connections, Pages: a.pages, AcquireSlot: a.AcquireSlot,
+		LongRunning: requestinfo.LongRunning, FollowRedirects: a.FollowRedirects, OnError: a.Metrics.countCertificateError,
+		Breaker: reverseproxy.NewBreaker(r.workCtx, &a.background, reverseproxy.BreakerConfig{
+			Probe: r.probe, MaxRequests: a.MaxRequests, OnChange: r.breakerChanged,
+		}),
+		Traces: a.Traces, Logger: a.Logger, Name: r.name,
 	}
 	r.description.Store(&description{stale: true})
 	return r
 }
 
-// ServeHTTP proxies a request as its user.
+// ServeHTTP proxies a request with the user's identity in headers. It rejects the request if the
+// server is unavailable.
 func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	switch {
 	case !r.available():
@@ -91,16 +97,16 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	}
 }
 
-// close ends probes and closes idle connections.
+// close stops probes and checks, and closes idle connections. Requests in progress complete.
 func (r *remote) close() {
-	r.endWork()
+	r.cancelWork()
 	r.aggregator.Metrics.setUnreachable(r.name, false)
 	r.connections.CloseIdleConnections()
 	r.unverified.CloseIdleConnections()
 }
 
-// available returns the result of the last check of this process or, before the first one, the
-// condition of the APIService.
+// available reports whether the server is available according to the last check by this process or,
+// before the first one, the condition in the stored APIService.
 func (r *remote) available() bool {
 	c := r.lastCheck.Load()
 	if c == nil {
@@ -109,7 +115,7 @@ func (r *remote) available() bool {
 	return c != nil && c.Status == apiregistrationv1.ConditionTrue
 }
 
-// locate returns the current URL of a path of the server.
+// locate returns the current URL for a path on the server.
 func (r *remote) locate(ctx context.Context, path string) (*url.URL, error) {
 	s := r.spec.Service
 	host, err := r.aggregator.Resolve(ctx, s.Namespace, s.Name, r.port)
@@ -119,7 +125,8 @@ func (r *remote) locate(ctx context.Context, path string) (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: host, Path: path}, nil
 }
 
-// probe probes the server over the connections for proxied requests.
+// probe checks for the circuit breaker whether the server can be reached over the connections for
+// requests. Any response counts as success.
 func (r *remote) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -130,7 +137,8 @@ func (r *remote) probe(ctx context.Context) error {
 	return err
 }
 
-// breakerChanged records that the breaker opened, with a reason, or closed.
+// breakerChanged records that the circuit breaker has opened, for a reason, or closed, if reason is
+// nil.
 func (r *remote) breakerChanged(reason error) {
 	r.aggregator.Metrics.setUnreachable(r.name, reason != nil)
 	if reason != nil {
@@ -138,6 +146,6 @@ func (r *remote) breakerChanged(reason error) {
 	} else {
 		r.aggregator.Logger.Info("extension server reachable again", "apiservice", r.name)
 	}
-	r.scheduleCheck() // updates the condition
+	r.scheduleCheck() // to update the condition
 	r.aggregator.TriggerChecks()
 }

@@ -20,43 +20,46 @@ import (
 )
 
 const (
-	// openAPIUser is the user of requests for OpenAPI documents.
+	// openAPIUser is the user name in requests for OpenAPI documents.
 	openAPIUser = "system:aggregator"
-	// A v2 document is requested again on demand after specInterval, or after specRetry if there
-	// was none.
-	specInterval = time.Minute
-	specRetry    = 10 * time.Second
-	// specTimeout bounds the request, specWait how long a client waits for it.
-	specTimeout = 15 * time.Second
-	specWait    = 3 * time.Second
+	// v2Interval is how long a v2 document is used before a request for OpenAPI makes it be read
+	// again. v2Retry is the same if the server had no document or failed.
+	v2Interval = time.Minute
+	v2Retry    = 10 * time.Second
+	// v2Timeout bounds the request for a v2 document. v2Wait bounds how long a client waits for it.
+	v2Timeout = 15 * time.Second
+	v2Wait    = 3 * time.Second
 )
 
-// specs holds the known OpenAPI documents of a server.
+// specs holds what is known about the OpenAPI documents of a server.
 type specs struct {
-	v3 atomic.Pointer[v3Index]
+	v3 atomic.Pointer[v3Index] // nil until the first read
 
-	mu          sync.Mutex // leaf lock
-	v2          *swagger
-	requestedAt time.Time
-	flight      chan struct{} // closed when the response has arrived
+	mu       sync.Mutex  // leaf lock; protects the fields below
+	v2       *v2Document // nil if there is none
+	v2ReadAt time.Time
+	// v2Read is closed when the running read of the v2 document is complete; nil if none is
+	// running.
+	v2Read chan struct{}
 }
 
-// v3Index states whether a server has a v3 document of the group version, and its hash.
+// v3Index is the entry of the group version in a server's index of v3 documents.
 type v3Index struct {
-	exists    bool
-	hash, tag string
+	exists bool   // the server has a v3 document of the group version
+	hash   string // of the document; empty if unknown
+	tag    string // ETag of the index
 }
 
-// swagger is a server's v2 document, reduced to the group version.
-type swagger struct {
+// v2Document is a server's v2 document, reduced to the group version.
+type v2Document struct {
 	text []byte
-	// tag is the server's ETag. hash is the hash of the text.
-	tag, hash string
+	tag  string // ETag of the server's document
+	hash string // SHA-256 of text
 }
 
-// findV3 checks whether the server has a v3 document. changed reports whether that or its hash
-// changed.
-func (r *remote) findV3(ctx context.Context) (changed bool) {
+// readV3Index reads whether the server has a v3 document, and its hash. changed reports whether
+// either has changed.
+func (r *remote) readV3Index(ctx context.Context) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	before := r.specs.v3.Load()
@@ -70,11 +73,11 @@ func (r *remote) findV3(ctx context.Context) (changed bool) {
 	next := &v3Index{}
 	var all handler3.OpenAPIV3Discovery
 	if resp.StatusCode == http.StatusOK && r.aggregator.decode("/openapi/v3", body, maxValues, unmarshalInto(&all)) == nil {
-		var at handler3.OpenAPIV3DiscoveryGroupVersion
-		at, next.exists = all.Paths[strings.TrimPrefix(r.path(), "/")]
+		var entry handler3.OpenAPIV3DiscoveryGroupVersion
+		entry, next.exists = all.Paths[strings.TrimPrefix(r.path(), "/")]
 		if next.exists {
 			next.tag = resp.Header.Get("ETag")
-			if u, err := url.Parse(at.ServerRelativeURL); err == nil {
+			if u, err := url.Parse(entry.ServerRelativeURL); err == nil {
 				next.hash = u.Query().Get("hash")
 			}
 		}
@@ -83,7 +86,7 @@ func (r *remote) findV3(ctx context.Context) (changed bool) {
 	return next.exists != before.exists || next.hash != before.hash
 }
 
-// RemoteGroupVersions returns the group versions whose servers have v3 documents.
+// RemoteGroupVersions returns the group versions for which extension servers have v3 documents.
 func (a *Aggregator) RemoteGroupVersions() (out []openapi.RemoteGroupVersion) {
 	for gv, r := range a.directory().remotes {
 		if v3 := r.specs.v3.Load(); v3 != nil && v3.exists && !a.Local(gv) {
@@ -93,8 +96,8 @@ func (a *Aggregator) RemoteGroupVersions() (out []openapi.RemoteGroupVersion) {
 	return out
 }
 
-// Swaggers returns the v2 documents of the available servers. It requests missing and outdated
-// ones. It waits at most specWait for missing ones.
+// Swaggers returns the v2 documents of the available servers, in order of priority. It starts
+// reading missing and outdated documents. It waits only for missing ones, at most for v2Wait.
 func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.RemoteV2Document) {
 	var all []*remote
 	for gv, r := range a.directory().remotes {
@@ -108,16 +111,16 @@ func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.RemoteV2Docume
 		}
 		return strings.Compare(x.name, y.name)
 	})
-	ctx, cancel := context.WithTimeout(ctx, specWait)
+	ctx, cancel := context.WithTimeout(ctx, v2Wait)
 	defer cancel()
-	flights := make([]<-chan struct{}, len(all))
+	reads := make([]<-chan struct{}, len(all))
 	for i, r := range all {
-		flights[i] = r.readV2()
+		reads[i] = r.startV2Read()
 	}
 	for i, r := range all {
-		if flights[i] != nil {
+		if reads[i] != nil {
 			select {
-			case <-flights[i]:
+			case <-reads[i]:
 			case <-ctx.Done():
 			}
 		}
@@ -130,20 +133,21 @@ func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.RemoteV2Docume
 	return out
 }
 
-// readV2 requests the v2 document if it is due. If there is no document yet, it returns a channel
-// that is closed when the response has arrived.
-func (r *remote) readV2() <-chan struct{} {
+// startV2Read starts reading the v2 document in the background if it is missing or outdated. If
+// there is no document yet, it returns a channel that is closed when the running read is complete,
+// otherwise nil.
+func (r *remote) startV2Read() <-chan struct{} {
 	s := &r.specs
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	every := specInterval
+	interval := v2Interval
 	if s.v2 == nil {
-		every = specRetry
+		interval = v2Retry
 	}
-	if s.flight == nil && r.aggregator.Now().Sub(s.requestedAt) >= every && r.workCtx.Err() == nil {
+	if s.v2Read == nil && r.aggregator.Now().Sub(s.v2ReadAt) >= interval && r.workCtx.Err() == nil {
 		done := make(chan struct{})
-		s.flight = done
-		r.aggregator.probes.Go(func() {
+		s.v2Read = done
+		r.aggregator.background.Go(func() {
 			defer close(done)
 			r.updateV2()
 		})
@@ -151,10 +155,10 @@ func (r *remote) readV2() <-chan struct{} {
 	if s.v2 != nil {
 		return nil
 	}
-	return s.flight
+	return s.v2Read
 }
 
-// updateV2 reads the v2 document and stores it.
+// updateV2 reads the v2 document and stores it in r.specs.
 func (r *remote) updateV2() {
 	s := &r.specs
 	s.mu.Lock()
@@ -166,12 +170,15 @@ func (r *remote) updateV2() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.v2, s.requestedAt, s.flight = next, r.aggregator.Now(), nil
+	s.v2 = next
+	s.v2ReadAt = r.aggregator.Now()
+	s.v2Read = nil
 }
 
-// fetchV2 returns the document before if it is still valid or if the request fails.
-func (r *remote) fetchV2(before *swagger) (*swagger, error) {
-	ctx, cancel := context.WithTimeout(r.workCtx, specTimeout)
+// fetchV2 requests the v2 document. It returns before if the document has not changed or the
+// request fails, and nil if the server has no document or an invalid one.
+func (r *remote) fetchV2(before *v2Document) (*v2Document, error) {
+	ctx, cancel := context.WithTimeout(r.workCtx, v2Timeout)
 	defer cancel()
 	tag := ""
 	if before != nil {
@@ -189,7 +196,7 @@ func (r *remote) fetchV2(before *swagger) (*swagger, error) {
 		return before, fmt.Errorf("/openapi/v2: %s", resp.Status)
 	}
 	var part []byte
-	err = r.aggregator.decode("/openapi/v2", body, maxSwagger, func(data []byte) (err error) {
+	err = r.aggregator.decode("/openapi/v2", body, maxOpenAPIValues, func(data []byte) (err error) {
 		part, err = openapi.ExtractGroupVersion(data, r.groupVersion())
 		return err
 	})
@@ -197,5 +204,5 @@ func (r *remote) fetchV2(before *swagger) (*swagger, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(part)
-	return &swagger{text: part, tag: resp.Header.Get("ETag"), hash: hex.EncodeToString(sum[:])}, nil
+	return &v2Document{text: part, tag: resp.Header.Get("ETag"), hash: hex.EncodeToString(sum[:])}, nil
 }

@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/apply"
 )
 
-// Custom returns the resources of one definition: its served versions, which share a store. Their
-// slots of kept encodings begin at slot.
+// Custom returns the resources of one definition: its served versions, which share a store. kinds
+// are these versions. The resources get consecutive slots, starting with slot; see Resource.Slot.
 func (b Builder) Custom(kinds []*registry.Kind, store *watchcache.Store, slot int) ([]*Resource, error) {
 	family := b.Fields.Family(kinds)
 	var out []*Resource
@@ -31,16 +31,16 @@ func (b Builder) Custom(kinds []*registry.Kind, store *watchcache.Store, slot in
 	return out, nil
 }
 
-// Definition is the result of one definition: the served versions of a resource, or none if it is no
-// longer served.
+// Definition holds the served versions of the resource that one definition defines. Versions is
+// empty if the resource is no longer served.
 type Definition struct {
 	Resource schema.GroupResource
 	Versions []*Resource
 }
 
-// WithDefinitions returns the set s with some definitions replaced, as of a revision of the store.
-// Built-in kinds have priority. The cost depends on the number of changes only. Calls on the same
-// set must not be concurrent.
+// WithDefinitions returns the set s with the changed definitions replaced. revision is the revision
+// of the store that the new set reflects. A definition cannot replace a built-in kind. The cost
+// depends only on the number of changed definitions. Calls on the same set must not be concurrent.
 func (s *Set) WithDefinitions(changed []Definition, revision int64) *Set {
 	out := &Set{base: s, revision: revision}
 	if s.custom != nil {
@@ -50,7 +50,7 @@ func (s *Set) WithDefinitions(changed []Definition, revision int64) *Set {
 	return out
 }
 
-// Custom returns the kinds of the set that are not built in.
+// Custom returns the kinds of custom resources in the set.
 func (s *Set) Custom() []*registry.Kind {
 	if s == nil || s.custom == nil {
 		return nil

@@ -9,51 +9,56 @@ import (
 	"binnacle/libs/sorted"
 )
 
-// custom holds the kinds that definitions add. It is immutable. A successor shares all unchanged
-// parts, because there may be thousands of definitions that are added one at a time.
+// custom holds the kinds of custom resources. It is immutable. A changed copy shares all unchanged
+// parts, because thousands of definitions may be added one at a time. All trees have the group as
+// the first part of the key. Methods accept a nil *custom unless they change it.
 type custom struct {
-	// resources holds the served versions of each resource.
+	// resources holds the served versions of each resource. The key is the resource name.
 	resources tree[[]*Resource]
-	// kinds holds the resources of each kind in all versions, ordered by resource. Definitions
-	// release and get names one at a time, so a kind may have several resources for a while.
+	// kinds holds the resources of each kind in all versions, ordered by resource name. The key is
+	// the kind. Usually all versions belong to one resource. While definitions swap names, a kind
+	// may belong to several resources.
 	kinds tree[[]*Resource]
-	// versions holds the number of resources in each group version.
+	// versions holds the number of resources in each group version. The key is the version.
 	versions tree[int]
 }
 
-// withDefinitions returns the custom kinds with some definitions replaced. c may be nil.
+// withDefinitions returns a copy of c with the changed definitions replaced. It omits versions that
+// are built in (base). c may be nil.
 func (c *custom) withDefinitions(base *Set, changed []Definition) *custom {
 	if c != nil && len(changed) == 0 {
 		return c
 	}
 	var next *custom
 	if c == nil {
-		next = &custom{newTree[[]*Resource](), newTree[[]*Resource](), newTree[int]()}
+		next = &custom{resources: newTree[[]*Resource](), kinds: newTree[[]*Resource](), versions: newTree[int]()}
 	} else {
-		next = &custom{c.resources.Copy(), c.kinds.Copy(), c.versions.Copy()}
+		next = &custom{resources: c.resources.Copy(), kinds: c.kinds.Copy(), versions: c.versions.Copy()}
 	}
 	for _, d := range changed {
-		key := name{d.Resource.Group, d.Resource.Resource}
-		next.remove(valueOf(next.resources, key))
+		key := name{group: d.Resource.Group, name: d.Resource.Resource}
+		next.removeKinds(valueOf(next.resources, key))
 		versions := slices.DeleteFunc(slices.Clone(d.Versions), func(r *Resource) bool { return base.Resource(r.GVR()) != nil })
-		next.add(versions)
+		next.addKinds(versions)
 		setValue(next.resources, key, versions, len(versions) > 0)
 	}
 	return next
 }
 
-func (c *custom) remove(resources []*Resource) {
+// removeKinds removes resources from c.kinds and c.versions.
+func (c *custom) removeKinds(resources []*Resource) {
 	for _, r := range resources {
-		key := name{r.Group, r.Kind.Kind}
+		key := name{group: r.Group, name: r.Kind.Kind}
 		remaining := slices.DeleteFunc(slices.Clone(valueOf(c.kinds, key)), func(o *Resource) bool { return o == r })
 		setValue(c.kinds, key, remaining, len(remaining) > 0)
 		c.count(r, -1)
 	}
 }
 
-func (c *custom) add(resources []*Resource) {
+// addKinds adds resources to c.kinds and c.versions.
+func (c *custom) addKinds(resources []*Resource) {
 	for _, r := range resources {
-		key := name{r.Group, r.Kind.Kind}
+		key := name{group: r.Group, name: r.Kind.Kind}
 		all := append(slices.Clone(valueOf(c.kinds, key)), r)
 		slices.SortStableFunc(all, func(a, b *Resource) int { return cmp.Compare(a.Kind.Resource, b.Kind.Resource) })
 		setValue(c.kinds, key, all, true)
@@ -63,19 +68,20 @@ func (c *custom) add(resources []*Resource) {
 
 // count adds delta to the number of resources in the group version of r.
 func (c *custom) count(r *Resource, delta int) {
-	key := name{r.Group, r.Version}
+	key := name{group: r.Group, name: r.Version}
 	n := valueOf(c.versions, key) + delta
 	setValue(c.versions, key, n, n > 0)
 }
 
-// versionsOf returns the served versions of a resource. c may be nil.
+// versionsOf returns the served versions of a resource.
 func (c *custom) versionsOf(group, resource string) []*Resource {
 	if c == nil {
 		return nil
 	}
-	return valueOf(c.resources, name{group, resource})
+	return valueOf(c.resources, name{group: group, name: resource})
 }
 
+// resource returns a resource in one version, or nil.
 func (c *custom) resource(gvr schema.GroupVersionResource) *Resource {
 	for _, r := range c.versionsOf(gvr.Group, gvr.Resource) {
 		if r.Version == gvr.Version {
@@ -85,11 +91,13 @@ func (c *custom) resource(gvr schema.GroupVersionResource) *Resource {
 	return nil
 }
 
+// kind returns the resource of a kind, or nil. If several resources have the kind, it returns the
+// last one by name.
 func (c *custom) kind(gvk schema.GroupVersionKind) (found *Resource) {
 	if c == nil {
 		return nil
 	}
-	for _, r := range valueOf(c.kinds, name{gvk.Group, gvk.Kind}) {
+	for _, r := range valueOf(c.kinds, name{group: gvk.Group, name: gvk.Kind}) {
 		if r.Version == gvk.Version {
 			found = r
 		}
@@ -97,26 +105,28 @@ func (c *custom) kind(gvk schema.GroupVersionKind) (found *Resource) {
 	return found
 }
 
+// servesGroup reports whether a group has any version.
 func (c *custom) servesGroup(group string) (found bool) {
 	if c == nil {
 		return false
 	}
 	c.versions.Ascend(item[int]{name: name{group: group}}, func(i item[int]) bool {
 		found = i.group == group
-		return false
+		return false // only the first version at or after the group matters
 	})
 	return found
 }
 
+// serves reports whether a group version has any resource.
 func (c *custom) serves(gv schema.GroupVersion) bool {
-	return c != nil && valueOf(c.versions, name{gv.Group, gv.Version}) > 0
+	return c != nil && valueOf(c.versions, name{group: gv.Group, name: gv.Version}) > 0
 }
 
-// name is a name in an API group.
+// name is the key of a tree: an API group, and the name of a resource, kind or version in it.
 type name struct{ group, name string }
 
-// tree maps names to values. Copies share unchanged parts. A tree that has been copied may be read
-// concurrently and must not be changed.
+// tree maps names to values. Copies share unchanged parts. A tree that has been copied must not be
+// changed, and may be read concurrently.
 type tree[V any] = sorted.Set[item[V]]
 
 // item is an entry of a tree.
@@ -125,7 +135,7 @@ type item[V any] struct {
 	value V
 }
 
-// degree keeps the nodes small, which a change copies.
+// degree is the degree of the B-tree. It is small, because a change copies the nodes on its path.
 const degree = 16
 
 func newTree[V any]() tree[V] {
@@ -146,7 +156,7 @@ func valueOf[V any](t tree[V], key name) V {
 // setValue sets a value, or deletes it if keep is false.
 func setValue[V any](t tree[V], key name, value V, keep bool) {
 	if keep {
-		t.Set(item[V]{key, value})
+		t.Set(item[V]{name: key, value: value})
 	} else {
 		t.Delete(item[V]{name: key})
 	}

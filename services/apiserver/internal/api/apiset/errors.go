@@ -8,26 +8,26 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Errors words the errors of requests for a kind. Kubernetes words them differently for built-in
-// kinds and for custom resources.
+// Errors returns the errors for invalid requests for a kind. Kubernetes has different errors for
+// built-in kinds and for custom resources.
 type Errors interface {
 	// NoSubresource returns the error for a path below an object that names no subresource.
 	NoSubresource(object string) error
 	// NoVerb returns the error for a verb that the path does not support. collection is true for
 	// the path of a collection.
 	NoVerb(verb string, collection bool) error
-	// NoPatch returns the error for a media type other than those of supported patches. empty reports
+	// NoPatch returns the error for a patch whose media type is not in supported. empty reports
 	// whether the request has no body.
 	NoPatch(supported []string, empty bool) error
-	// NotAcceptable returns the error for an Accept header without a known media type. streams is
-	// true for a path that can be watched.
+	// NotAcceptable returns the error for an Accept header without a supported media type. streams
+	// reports whether the path can be watched.
 	NotAcceptable(m negotiation.Media, streams bool) error
 }
 
-// Errors returns the wording of the kind's errors.
+// Errors returns the errors for invalid requests for the resource.
 func (r *Resource) Errors() Errors {
 	if r.Custom() {
-		return customErrors{r.Kind}
+		return customErrors{kind: r.Kind}
 	}
 	return builtInErrors{}
 }
@@ -40,7 +40,7 @@ func (builtInErrors) NoSubresource(string) error { return status.NoResource() }
 func (builtInErrors) NoVerb(string, bool) error { return status.Method() }
 
 func (builtInErrors) NoPatch(_ []string, empty bool) error {
-	if empty { // as the router of Kubernetes, which checks the type of a body only if there is one
+	if empty { // the router of Kubernetes then checks only the Accept header
 		return status.NoRepresentation(nil)
 	}
 	return status.PatchType()
@@ -53,7 +53,7 @@ func (builtInErrors) NotAcceptable(m negotiation.Media, streams bool) error {
 	return status.NoRepresentation(m.Objects())
 }
 
-// customErrors returns the errors of custom resources, which differ from those of built-in ones.
+// customErrors returns the errors of custom resources.
 type customErrors struct{ kind *registry.Kind }
 
 func (e customErrors) NoSubresource(object string) error {

@@ -9,9 +9,8 @@ import (
 // Live holds the current set. It is safe for concurrent use.
 type Live struct {
 	current atomic.Pointer[Set]
-
-	mu      sync.Mutex // leaf lock
-	swapped chan struct{}
+	mu      sync.Mutex    // leaf lock
+	swapped chan struct{} // closed and replaced by each Swap
 }
 
 // NewLive returns a Live with an initial set.
@@ -24,7 +23,7 @@ func NewLive(s *Set) *Live {
 // Current returns the current set.
 func (l *Live) Current() *Set { return l.current.Load() }
 
-// Swap replaces the current set. Requests in progress keep theirs.
+// Swap replaces the current set. Requests in progress keep the set that they started with.
 func (l *Live) Swap(s *Set) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,8 +32,8 @@ func (l *Live) Swap(s *Set) {
 	l.swapped = make(chan struct{})
 }
 
-// Wait waits until the current set has the definitions of a revision of the store, and returns it.
-// The error is that of the context.
+// Wait waits until the current set reflects the definitions at a revision of the store, and returns
+// the set. If ctx ends first, it returns the error of ctx.
 func (l *Live) Wait(ctx context.Context, revision int64) (*Set, error) {
 	for {
 		l.mu.Lock()

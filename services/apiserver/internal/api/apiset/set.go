@@ -15,35 +15,37 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Resource is one kind as it is served, with everything that its handlers need.
+// Resource is a kind in one version as it is served, with everything that its handlers need.
 type Resource struct {
 	*registry.Kind
 	Coder *codec.KindCodec
-	// Store holds the objects. Their keys start with Prefix, which ends with a slash. Both are
-	// empty for kinds that store nothing.
+	// Store is the watch cache of the objects. Their keys start with Prefix, which ends with a
+	// slash. Both are empty for kinds that store nothing.
 	Store  *watchcache.Store
 	Prefix string
-	// Preconditions holds the preconditions of creations: the definition of the kind must exist.
+	// Preconditions holds the preconditions of creations: the definition of a custom resource must
+	// still exist.
 	Preconditions []storage.Precondition
-	// Slot distinguishes the kept encodings of kinds that share a store.
+	// Slot is the slot for the cached encodings of this version in the entries of Store. Kinds that
+	// share a store have different slots.
 	Slot int
-	// Variant is the variant of the store whose entries have the selectable fields of this kind.
+	// Variant identifies the selectable fields of this kind; see watchcache.ResourceConfig.
 	Variant string
-	// DefinitionContext is canceled when the definition of the kind changes, which ends watches. It
-	// is nil for kinds that do not change.
+	// DefinitionContext is canceled when the definition of a custom resource changes, which
+	// terminates its watches. It is nil for built-in kinds.
 	DefinitionContext context.Context
-	// owners holds the field managers by subresource; "" is the object itself.
+	// owners holds the field managers by the name of the subresource; "" is for the object itself.
 	owners map[string]*apply.Manager
 }
 
-// ErrGone means that the kind is no longer served as it was when the request began.
+// ErrGone means that the kind is no longer served in the way it was when the request began.
 var ErrGone = errors.New("the kind of the object is not served any more")
 
-// ErrChanged means that the selectable fields have changed since the request began.
+// ErrChanged means that the selectable fields of the kind have changed since the request began.
 var ErrChanged = errors.New("the kind of the object has changed")
 
-// MaxSlots is the maximum number of slots of kinds that share a store, which the forms of kept
-// encodings must be able to represent. It exceeds the number of definitions in years.
+// MaxSlots is the number of slots. Package objects stores a slot with each cached encoding and must
+// be able to represent it. A cluster does not use that many slots in years.
 const MaxSlots = 1 << 28
 
 // Key returns the key of an object in the store.
@@ -54,8 +56,8 @@ func (r *Resource) Key(namespace, name string) string {
 	return r.Prefix + name
 }
 
-// Owner returns the field manager for writes through a subresource. sub is nil for the object
-// itself.
+// Owner returns the field manager for writes to a subresource, or to the object itself if sub is
+// nil.
 func (r *Resource) Owner(sub *registry.Subresource) *apply.Manager {
 	if sub == nil {
 		return r.owners[""]
@@ -66,26 +68,28 @@ func (r *Resource) Owner(sub *registry.Subresource) *apply.Manager {
 // KeyPrefix returns the prefix of the keys of a kind's objects.
 func KeyPrefix(root string, k *registry.Kind) string { return root + "/" + k.Stored.Prefix + "/" }
 
-// Builder makes sets. Without any field set, its resources have declarations only.
+// Builder builds sets and resources. The zero value builds resources that have only their Kind.
 type Builder struct {
 	Codec *codec.Codec
 	Cache *watchcache.Cache
-	// Elsewhere holds the caches of other stores, by the key prefixes that they serve.
+	// Elsewhere holds the watch caches of other etcd clusters, by the key prefixes that they serve.
 	Elsewhere map[string]*watchcache.Cache
 	// Root is the common prefix of all keys, without a trailing slash.
 	Root string
-	// Fields creates the owners.
+	// Fields creates the field managers.
 	Fields *apply.Fields
 }
 
 // Set is the set of kinds that are served at one time. It is immutable. A nil Set serves nothing.
+//
+// A set of built-in kinds has neither base nor custom. A set with custom kinds has both, and its
+// maps are empty: base holds the built-in kinds.
 type Set struct {
-	// base holds the built-in kinds of a set with custom kinds. In a set of built-in kinds only,
-	// both are nil and the maps hold the kinds.
 	base   *Set
 	custom *custom
-	// revision is the revision of the store whose definitions the set has; 0 for built-in kinds.
+	// revision is the revision of the store at which the set reflects the definitions.
 	revision int64
+
 	byGVR    map[schema.GroupVersionResource]*Resource
 	builtIn  map[schema.GroupResource]bool
 	stored   map[schema.GroupVersionKind]*Resource // resources that have a store, by kind
@@ -93,18 +97,25 @@ type Set struct {
 	versions map[schema.GroupVersion]bool
 }
 
-// Set returns the set of the kinds of a catalog, at a revision of the store.
+// Set returns the set of the kinds in a catalog. revision is the result of Set.Revision.
 func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
-	s := &Set{revision: revision, byGVR: map[schema.GroupVersionResource]*Resource{}, builtIn: map[schema.GroupResource]bool{}, stored: map[schema.GroupVersionKind]*Resource{}, groups: map[string]bool{}, versions: map[schema.GroupVersion]bool{}}
+	s := &Set{
+		revision: revision,
+		byGVR:    map[schema.GroupVersionResource]*Resource{},
+		builtIn:  map[schema.GroupResource]bool{},
+		stored:   map[schema.GroupVersionKind]*Resource{},
+		groups:   map[string]bool{},
+		versions: map[schema.GroupVersion]bool{},
+	}
 	for _, g := range c.Groups() {
 		s.groups[g.Name] = true
 		for _, v := range g.Versions {
 			s.versions[schema.GroupVersion{Group: g.Name, Version: v}] = true
 		}
 	}
-	slots := map[string]int{}
+	slots := map[string]int{} // next free slot by key prefix
 	for _, k := range c.Kinds() {
-		r := b.resource(k)
+		r := b.newResource(k)
 		if r.Store != nil {
 			r.Slot = slots[r.Prefix]
 			slots[r.Prefix]++
@@ -116,8 +127,8 @@ func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
 	return s
 }
 
-// resource returns the resource of a kind, with its coder and its store.
-func (b Builder) resource(k *registry.Kind) *Resource {
+// newResource returns the resource of a built-in kind.
+func (b Builder) newResource(k *registry.Kind) *Resource {
 	r := &Resource{Kind: k}
 	if b.Codec != nil {
 		r.Coder = b.Codec.ForKind(k)
@@ -140,7 +151,7 @@ func (b Builder) resource(k *registry.Kind) *Resource {
 	return r
 }
 
-// Filter returns the subset with the kinds of a catalog. The set must have all of them.
+// Filter returns the subset of s with the kinds in a catalog. s must have all of them.
 func (s *Set) Filter(c *registry.Catalog) *Set {
 	out := Builder{}.Set(c, s.revision)
 	for gvr := range out.byGVR {
@@ -152,10 +163,10 @@ func (s *Set) Filter(c *registry.Catalog) *Set {
 	return out
 }
 
-// Revision returns the revision of the store that the set belongs to.
+// Revision returns the revision of the store at which the set reflects the definitions.
 func (s *Set) Revision() int64 { return s.revision }
 
-// Resource returns the kind of a resource in a path, or nil if it is not served.
+// Resource returns the resource that a path names, or nil if it is not served.
 func (s *Set) Resource(gvr schema.GroupVersionResource) *Resource {
 	if s == nil {
 		return nil
@@ -174,7 +185,8 @@ func (s *Set) ServesResource(gr schema.GroupResource) bool {
 	return s != nil && (s.builtIn[gr] || s.base.ServesResource(gr) || len(s.custom.versionsOf(gr.Group, gr.Resource)) > 0)
 }
 
-// StoredKind returns a kind whose objects are stored, or nil if it is not served.
+// StoredKind returns the resource of a kind. It returns nil if the kind is not served or its
+// objects are not stored.
 func (s *Set) StoredKind(gvk schema.GroupVersionKind) *Resource {
 	if s == nil {
 		return nil
@@ -188,21 +200,21 @@ func (s *Set) StoredKind(gvk schema.GroupVersionKind) *Resource {
 	return s.custom.kind(gvk)
 }
 
-// Family returns the resources of the set that share a key prefix with a kind: the versions in
-// which its objects are served.
+// Family returns all versions in which the objects of a kind are served: the resources with the
+// same key prefix, sorted. A virtual kind has no objects, and its family is only the kind itself.
 func (s *Set) Family(k *registry.Kind) []*Resource {
-	related := func(r *Resource) bool {
+	isVersion := func(r *Resource) bool {
 		return r.Stored.Prefix == k.Stored.Prefix && r.Virtual == k.Virtual && (!k.Virtual || r.Kind == k)
 	}
 	var out []*Resource
-	for at := s; at != nil; at = at.base {
-		for _, r := range at.byGVR {
-			if related(r) {
+	for set := s; set != nil; set = set.base {
+		for _, r := range set.byGVR {
+			if isVersion(r) {
 				out = append(out, r)
 			}
 		}
-		for _, r := range at.custom.versionsOf(k.Group, k.Resource) {
-			if related(r) {
+		for _, r := range set.custom.versionsOf(k.Group, k.Resource) {
+			if isVersion(r) {
 				out = append(out, r)
 			}
 		}
@@ -224,7 +236,7 @@ func (s *Set) BuiltIn(group string) bool {
 	return s != nil && s.groups[group]
 }
 
-// BuiltIns returns the set without the kinds of definitions.
+// BuiltIns returns the set without custom kinds.
 func (s *Set) BuiltIns() *Set {
 	if s != nil && s.base != nil {
 		return s.base.BuiltIns()

@@ -22,51 +22,52 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Updater updates the discovery and OpenAPI documents when they are requested after a change of
-// definitions. It describes only the group versions that changed.
+// Updater adds custom resources and extension servers to the discovery and OpenAPI documents. After
+// a change, it updates the documents when one of them is requested. It is safe for concurrent use.
 type Updater struct {
-	docs *discovery.Documents
-	spec *openapi.Service
-	// extensions returns the group versions of extension servers.
-	extensions        func() []discovery.GroupVersion
-	extensionSwaggers func() []openapi.RemoteGroupVersion
-	// announced returns the group versions of APIServices without a server.
-	announced func() []discovery.GroupVersion
+	discovery *discovery.Documents
+	openapi   *openapi.Service
+	// remoteDiscovery and remoteOpenAPI return the group versions of extension servers.
+	remoteDiscovery func() []discovery.GroupVersion
+	remoteOpenAPI   func() []openapi.RemoteGroupVersion
+	// localDiscovery returns the group versions of APIServices without a service.
+	localDiscovery func() []discovery.GroupVersion
 
 	mu       sync.Mutex
-	versions map[schema.GroupVersion]*customVersion
-	changed  bool
+	versions map[schema.GroupVersion]*customVersion // group versions that definitions serve
+	changed  bool                                   // the documents must be updated
 }
 
-// customVersion is a group version of custom resources.
+// customVersion is a group version that definitions serve.
 type customVersion struct {
-	// definitions serve the group version, by their names.
-	definitions map[string]*kind.CRD
-	// current reports whether version and group match the definitions.
-	current bool
-	version discovery.GroupVersion
-	group   openapi.Group
+	definitions map[string]*kind.CRD // by name
+	// described reports whether discovery and openapi match the definitions.
+	described bool
+	discovery discovery.GroupVersion
+	openapi   openapi.Group
 }
 
-// New returns an Updater of documents. It follows the changes of extension servers.
-func New(docs *discovery.Documents, swagger *openapi.Service, remotes *aggregation.Aggregator) *Updater {
+// New returns an Updater of docs and spec. It subscribes to changes of the extension servers in
+// remotes.
+func New(docs *discovery.Documents, spec *openapi.Service, remotes *aggregation.Aggregator) *Updater {
 	u := &Updater{
-		docs: docs, spec: swagger, versions: map[schema.GroupVersion]*customVersion{},
-		extensions: remotes.Versions, extensionSwaggers: remotes.RemoteGroupVersions, announced: remotes.LocalGroupVersions,
+		discovery: docs, openapi: spec, versions: map[schema.GroupVersion]*customVersion{},
+		remoteDiscovery: remotes.Versions, remoteOpenAPI: remotes.RemoteGroupVersions, localDiscovery: remotes.LocalGroupVersions,
 	}
-	swagger.SetRemoteV2Documents(remotes.Swaggers)
+	spec.SetRemoteV2Documents(remotes.Swaggers)
 	remotes.OnChange(u.ExtensionsChanged)
 	return u
 }
 
-// ExtensionsChanged records that extension servers serve other resources.
+// ExtensionsChanged records that the resources or the availability of extension servers have
+// changed.
 func (u *Updater) ExtensionsChanged() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.changed = true
 }
 
-// Set applies changed definitions. It drops versions that no definition serves any more.
+// Set applies changed definitions. The next request for a document updates the documents.
 func (u *Updater) Set(changed []kind.CRDChange) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -74,17 +75,18 @@ func (u *Updater) Set(changed []kind.CRDChange) {
 	for _, c := range changed {
 		if c.Old != nil {
 			for _, k := range c.Old.Kinds {
-				delete(u.version(k).definitions, c.Old.Name)
+				delete(u.changedVersion(k).definitions, c.Old.Name)
 			}
 		}
 		if c.New != nil {
 			for _, k := range c.New.Kinds {
-				u.version(k).definitions[c.New.Name] = c.New
+				u.changedVersion(k).definitions[c.New.Name] = c.New
 			}
 		}
 		if c.Old == nil {
 			continue
 		}
+		// Remove versions that no definition serves any more.
 		for _, k := range c.Old.Kinds {
 			if gv := k.GroupVersion(); u.versions[gv] != nil && len(u.versions[gv].definitions) == 0 {
 				delete(u.versions, gv)
@@ -93,19 +95,21 @@ func (u *Updater) Set(changed []kind.CRDChange) {
 	}
 }
 
-// version returns the group version of a kind, marked as changed.
-func (u *Updater) version(k *registry.Kind) *customVersion {
+// changedVersion returns the customVersion with the group version of a kind, and records that it
+// must be described again. The caller holds u.mu.
+func (u *Updater) changedVersion(k *registry.Kind) *customVersion {
 	gv := k.GroupVersion()
 	v := u.versions[gv]
 	if v == nil {
 		v = &customVersion{definitions: map[string]*kind.CRD{}}
 		u.versions[gv] = v
 	}
-	v.current = false
+	v.described = false
 	return v
 }
 
-// WithRefresh updates the documents before next serves a request for one of them.
+// WithRefresh returns a handler that updates the documents, if needed, before next serves a request
+// for one of them.
 func (u *Updater) WithRefresh(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isDocumentPath(r.URL.Path) {
@@ -115,12 +119,13 @@ func (u *Updater) WithRefresh(next http.Handler) http.Handler {
 	})
 }
 
-// isDocumentPath reports whether a document about the API may exist at a path.
+// isDocumentPath reports whether a discovery or OpenAPI document that depends on definitions or
+// extension servers may exist at a path.
 func isDocumentPath(path string) bool {
 	switch {
-	case strings.HasPrefix(path, "/api/"): // built-in kinds only
+	case strings.HasPrefix(path, "/api/"): // only built-in kinds
 		return false
-	case strings.HasPrefix(path, "/apis/"): // paths below a group version are objects
+	case strings.HasPrefix(path, "/apis/"): // longer paths are for objects
 		return strings.Count(strings.Trim(path, "/"), "/") <= 2
 	}
 	return path == "" || path == "/" || path == "/api" || path == "/apis" || strings.HasPrefix(path, "/openapi/")
@@ -132,7 +137,8 @@ const (
 	VersionPriority = 100
 )
 
-// refresh updates discovery and OpenAPI if group versions have changed.
+// refresh updates the documents if definitions or extension servers have changed. A group version
+// of an extension server hides the same group version of custom resources.
 func (u *Updater) refresh() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -140,10 +146,10 @@ func (u *Updater) refresh() {
 		return
 	}
 	u.changed = false
-	extensions := u.extensions()
-	served := map[schema.GroupVersion]bool{}
-	for _, v := range extensions {
-		served[schema.GroupVersion{Group: v.Group, Version: v.Version}] = true
+	remote := u.remoteDiscovery()
+	isRemote := map[schema.GroupVersion]bool{}
+	for _, v := range remote {
+		isRemote[schema.GroupVersion{Group: v.Group, Version: v.Version}] = true
 	}
 	var versions []discovery.GroupVersion
 	var groups []openapi.Group
@@ -151,25 +157,27 @@ func (u *Updater) refresh() {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
 	}) {
 		v := u.versions[gv]
-		if served[gv] {
+		if isRemote[gv] {
 			continue
 		}
 		v.describe(gv)
-		versions, groups = append(versions, v.version), append(groups, v.group)
+		versions = append(versions, v.discovery)
+		groups = append(groups, v.openapi)
 	}
-	versions = append(versions, extensions...)
-	for _, v := range u.announced() {
-		if gv := (schema.GroupVersion{Group: v.Group, Version: v.Version}); u.versions[gv] == nil && !served[gv] {
+	versions = append(versions, remote...)
+	for _, v := range u.localDiscovery() {
+		if gv := (schema.GroupVersion{Group: v.Group, Version: v.Version}); u.versions[gv] == nil && !isRemote[gv] {
 			versions = append(versions, v)
 		}
 	}
-	u.docs.Replace(versions)
-	u.spec.Replace(groups, u.extensionSwaggers())
+	u.discovery.Replace(versions)
+	u.openapi.Replace(groups, u.remoteOpenAPI())
 }
 
-// describe computes version and group from the definitions.
+// describe sets v.discovery and v.openapi from the definitions, unless they are up to date. gv is
+// the group version of v.
 func (v *customVersion) describe(gv schema.GroupVersion) {
-	if v.current {
+	if v.described {
 		return
 	}
 	var kinds []*registry.Kind
@@ -180,25 +188,28 @@ func (v *customVersion) describe(gv schema.GroupVersion) {
 		definition := v.definitions[name]
 		for _, k := range definition.Kinds {
 			if k.GroupVersion() == gv {
-				kinds, definitions[k.Kind], preservesUnknownFields[k.Kind] = append(kinds, k), definition, definition.Spec.PreserveUnknownFields
+				kinds = append(kinds, k)
+				definitions[k.Kind] = definition
+				preservesUnknownFields[k.Kind] = definition.Spec.PreserveUnknownFields
 			}
 		}
 		fmt.Fprintf(&hash, "%s@%s/%x ", definition.Name, definition.ResourceVersion, definition.Sum)
 	}
-	v.version = discovery.GroupVersion{
+	v.discovery = discovery.GroupVersion{
 		Group: gv.Group, Version: gv.Version, GroupPriority: GroupPriority, VersionPriority: VersionPriority,
 		Resources: resourcesOf(kinds), Named: true,
 	}
-	v.group = openapi.Group{
+	v.openapi = openapi.Group{
 		GroupVersion: gv, Kinds: kinds, Hash: hash.String(), Lenient: preservesUnknownFields,
 		Schemas: func(r *openapi.SchemaCache, kind string) *spec.Schema {
 			return SchemaOf(fullDefinitionOf(r, definitions[kind]), gv.Version)
 		},
 	}
-	v.current = true
+	v.described = true
 }
 
-// resourcesOf describes kinds. The status of a resource precedes its scale.
+// resourcesOf returns the discovery form of kinds and their subresources. As in Kubernetes, the
+// subresource status of a custom resource precedes scale.
 func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
 	resources := discovery.Resources(kinds)
 	slices.SortStableFunc(resources, func(a, b metav1.APIResource) int {
@@ -212,8 +223,9 @@ func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
 	return resources
 }
 
-// fullDefinitionOf returns a definition with its schemas. A definition with several versions is
-// decoded once for all versions that are described together.
+// fullDefinitionOf returns a definition with its schemas, which kind.CRD does not keep. A
+// definition with several versions is decoded once for all versions that are described together
+// (r).
 func fullDefinitionOf(r *openapi.SchemaCache, d *kind.CRD) *kind.FullDefinition {
 	if len(d.Kinds) == 1 {
 		return d.Full()
@@ -221,8 +233,8 @@ func fullDefinitionOf(r *openapi.SchemaCache, d *kind.CRD) *kind.FullDefinition 
 	return r.Memoize(d, func() any { return d.Full() }).(*kind.FullDefinition)
 }
 
-// SchemaOf returns the schema of a version in the form of the OpenAPI documents. It returns
-// nil if the version has no schema, or a stored one that is not structural.
+// SchemaOf returns the schema of a version in the form of the OpenAPI documents. It returns nil if
+// the version has no schema, or if the schema is not structural.
 func SchemaOf(d *kind.FullDefinition, version string) *spec.Schema {
 	props, err := d.Schema(version)
 	if err != nil || props == nil || !isStructural(props) {
@@ -236,13 +248,14 @@ func SchemaOf(d *kind.FullDefinition, version string) *spec.Schema {
 	return s
 }
 
-// dropExamples removes the examples and external documents of a structural schema, which Kubernetes
-// does not publish.
+// dropExamples removes examples and external documents from a structural schema, because Kubernetes
+// does not publish them.
 func dropExamples(s *spec.Schema) {
 	if s == nil {
 		return
 	}
-	s.Example, s.ExternalDocs = nil, nil
+	s.Example = nil
+	s.ExternalDocs = nil
 	for name, p := range s.Properties {
 		dropExamples(&p)
 		s.Properties[name] = p
@@ -261,6 +274,7 @@ func dropExamples(s *spec.Schema) {
 	dropExamples(s.Not)
 }
 
+// isStructural reports whether a schema is structural and has only the types of JSON values.
 func isStructural(s *apiextensionsv1.JSONSchemaProps) bool {
 	return structural.Unsupported(s) == nil && len(structural.Check(nil, s)) == 0 && !structural.AnySchema(s, func(s *apiextensionsv1.JSONSchemaProps) bool {
 		switch s.Type {

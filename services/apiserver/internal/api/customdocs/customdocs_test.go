@@ -72,19 +72,19 @@ func describing(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
 		t.Fatal(err)
 	}
 	d := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
-	if d.docs, err = discovery.New(c, nil); err != nil {
+	if d.discovery, err = discovery.New(c, nil); err != nil {
 		t.Fatal(err)
 	}
-	if d.spec, err = openapi.New(c, builtin.Documented, openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)}); err != nil {
+	if d.openapi, err = openapi.New(c, builtin.Documented, openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)}); err != nil {
 		t.Fatal(err)
 	}
-	d.announced = func() []discovery.GroupVersion { return nil }
-	d.extensions, d.extensionSwaggers = d.announced, func() []openapi.RemoteGroupVersion { return nil }
+	d.localDiscovery = func() []discovery.GroupVersion { return nil }
+	d.remoteDiscovery, d.remoteOpenAPI = d.localDiscovery, func() []openapi.RemoteGroupVersion { return nil }
 	for _, def := range definitions {
 		d.Set([]kind.CRDChange{{New: def}})
 	}
 	d.refresh()
-	return d.spec
+	return d.openapi
 }
 
 func TestNonStructuralSchemasAreNotPublished(t *testing.T) {

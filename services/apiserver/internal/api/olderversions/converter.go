@@ -12,16 +12,18 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Converter converts stored values to the storage version of their resource.
+// Converter converts stored values to the storage version of their resource. It does not change
+// after New and is safe for concurrent use.
 type Converter struct {
 	resources map[schema.GroupResource]*resource
-	scheme    string
+	scheme    string // name of the scheme, for errors
 }
 
-// resource is a built-in resource with the versions in which it may be stored.
+// resource is a built-in resource with the versions in which its objects may be stored.
 type resource struct {
 	coder *codec.KindCodec
-	// current is the type of the storage version. Its stored values start with one of the heads.
+	// current is the storage version. Values of that version start with protobufHead or jsonHead,
+	// so that most values need no further parsing.
 	current                schema.GroupVersionKind
 	protobufHead, jsonHead []byte
 	older                  map[string]decoder // by apiVersion
@@ -46,14 +48,14 @@ func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 			out.resources[k.StoredGroupResource()] = r
 		}
 		if k.GVK() != r.current {
-			r.older[k.GroupVersion().String()] = served(k)
+			r.older[k.GroupVersion().String()] = servedDecoder(k)
 		}
 	}
 	for _, r := range out.resources {
-		for _, v := range versions[r.current.GroupKind()] {
+		for _, v := range olderVersions[r.current.GroupKind()] {
 			decode := v.decode
-			if v.like != (schema.GroupVersion{}) {
-				decode = served(kinds[v.like.WithKind(r.current.Kind)])
+			if v.sameAsServed != (schema.GroupVersion{}) {
+				decode = servedDecoder(kinds[v.sameAsServed.WithKind(r.current.Kind)])
 			}
 			r.older[v.apiVersion.String()] = decode
 		}
@@ -61,8 +63,8 @@ func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 	return out
 }
 
-// served returns the decoder for values of a version that is also served.
-func served(k *registry.Kind) decoder {
+// servedDecoder returns the decoder for values of a version that is also served. k is that version.
+func servedDecoder(k *registry.Kind) decoder {
 	return func(stored []byte) (registry.Object, error) {
 		obj, ok := k.New().(registry.Object)
 		if !ok {
@@ -81,9 +83,10 @@ func served(k *registry.Kind) decoder {
 	}
 }
 
-// Convert returns the value in the storage version, and whether it differs from the stored one. It
-// returns values of other resources unchanged, and also values of another kind, which the codec
-// rejects. The error is *codec.UndecodableError.
+// Convert converts a stored value of a resource to the storage version. converted is false if the
+// value needs no conversion; value is then the stored one. This is also the case for values of
+// custom resources, and for invalid values, which the codec rejects later. The error is a
+// *codec.UndecodableError.
 func (c *Converter) Convert(of schema.GroupResource, stored []byte) (value []byte, converted bool, err error) {
 	r := c.resources[of]
 	if r == nil {
@@ -102,11 +105,11 @@ func (c *Converter) Convert(of schema.GroupResource, stored []byte) (value []byt
 	return value, true, nil
 }
 
-// convert returns an object in the current version.
+// convert decodes a stored value of a version and encodes it in the storage version.
 func (r *resource) convert(apiVersion string, stored []byte, scheme string) ([]byte, error) {
 	decode := r.older[apiVersion]
 	if decode == nil {
-		return nil, r.unknown(apiVersion, scheme)
+		return nil, r.unknownVersionError(apiVersion, scheme)
 	}
 	obj, err := decode(stored)
 	if err != nil {
@@ -118,10 +121,10 @@ func (r *resource) convert(apiVersion string, stored []byte, scheme string) ([]b
 
 var errNoVersion = errors.New("Object 'apiVersion' is missing")
 
-// unknown returns the error for a version that cannot be decoded.
-func (r *resource) unknown(apiVersion, scheme string) error {
+// unknownVersionError returns the error for a version that cannot be decoded.
+func (r *resource) unknownVersionError(apiVersion, scheme string) error {
 	if apiVersion == "" {
-		return errNoVersion // does not contain the value, which may be secret
+		return errNoVersion // unlike the error of Kubernetes, it does not quote the value, which may be secret
 	}
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {

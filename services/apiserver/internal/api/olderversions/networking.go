@@ -13,11 +13,12 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// ingress converts an Ingress of networking.k8s.io/v1beta1, or of extensions/v1beta1, which has the
-// same fields. In both, a backend holds the service's name and port side by side.
-func ingress(old *networkingv1beta1.Ingress) (*networkingv1.Ingress, error) {
+// convertIngress converts an Ingress of networking.k8s.io/v1beta1, or of extensions/v1beta1, which
+// has the same fields. In both, a backend has the fields serviceName and servicePort. In v1, they
+// are in an object: service.name and service.port.
+func convertIngress(old *networkingv1beta1.Ingress) (*networkingv1.Ingress, error) {
 	i := &networkingv1.Ingress{}
-	if err := sameNumbers(old, i); err != nil {
+	if err := copyByFieldNumber(old, i); err != nil {
 		return nil, err
 	}
 	if b := old.Spec.Backend; b != nil {
@@ -36,7 +37,7 @@ func ingress(old *networkingv1beta1.Ingress) (*networkingv1.Ingress, error) {
 	return i, nil
 }
 
-// backendService returns nil for a backend without a service.
+// backendService returns the service of a backend, or nil if it has none.
 func backendService(b *networkingv1beta1.IngressBackend) *networkingv1.IngressServiceBackend {
 	port := b.ServicePort
 	if b.ServiceName == "" && port.IntVal == 0 && port.StrVal == "" && port.Type != intstr.String {
@@ -48,11 +49,11 @@ func backendService(b *networkingv1beta1.IngressBackend) *networkingv1.IngressSe
 	}
 }
 
-// endpointSlice converts an EndpointSlice of discovery.k8s.io/v1beta1.
-func endpointSlice(old *discoveryv1beta1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
+// convertEndpointSlice converts an EndpointSlice of discovery.k8s.io/v1beta1.
+func convertEndpointSlice(old *discoveryv1beta1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 	s := &discoveryv1.EndpointSlice{ObjectMeta: old.ObjectMeta, AddressType: discoveryv1.AddressType(old.AddressType)}
 	for i := range old.Endpoints {
-		s.Endpoints = append(s.Endpoints, endpoint(&old.Endpoints[i]))
+		s.Endpoints = append(s.Endpoints, convertEndpoint(&old.Endpoints[i]))
 	}
 	for _, p := range old.Ports {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort(p))
@@ -60,9 +61,9 @@ func endpointSlice(old *discoveryv1beta1.EndpointSlice) (*discoveryv1.EndpointSl
 	return s, nil
 }
 
-// endpoint converts an endpoint of v1beta1. There the topology also holds the zone and the node's
-// name. v1 has fields for those.
-func endpoint(old *discoveryv1beta1.Endpoint) discoveryv1.Endpoint {
+// convertEndpoint converts an endpoint of discovery.k8s.io/v1beta1. In that version, the map
+// topology may also contain the zone and the name of the node. In v1, these are separate fields.
+func convertEndpoint(old *discoveryv1beta1.Endpoint) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{
 		Addresses:  old.Addresses,
 		Conditions: discoveryv1.EndpointConditions(old.Conditions),

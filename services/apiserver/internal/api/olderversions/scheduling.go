@@ -10,31 +10,34 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
+// defaultShares is the default of the concurrency shares of a limited priority level.
 const defaultShares = 30
 
-// priorityLevelOfBeta2 converts v1beta2, or v1beta1, which has the same fields. In both, 0 shares
-// mean the default.
-func priorityLevelOfBeta2(old *flowcontrolv1beta2.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfiguration, error) {
+// convertPriorityLevelBeta2 converts a PriorityLevelConfiguration of v1beta2, or of v1beta1, which
+// has the same fields. In both, 0 shares mean the default.
+func convertPriorityLevelBeta2(old *flowcontrolv1beta2.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfiguration, error) {
 	if l := old.Spec.Limited; l != nil {
 		declare.SetDefault(&l.AssuredConcurrencyShares, defaultShares)
 	}
 	out := &flowcontrolv1.PriorityLevelConfiguration{}
-	return out, sameNumbers(old, out)
+	return out, copyByFieldNumber(old, out)
 }
 
-// priorityLevelOfBeta3 converts v1beta3. There 0 shares mean the default unless an annotation
-// states that they are intended.
-func priorityLevelOfBeta3(old *flowcontrolv1beta3.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfiguration, error) {
-	_, zero := old.Annotations[flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey]
-	if l := old.Spec.Limited; l != nil && !zero {
+// convertPriorityLevelBeta3 converts a PriorityLevelConfiguration of v1beta3. In that version, 0
+// shares mean the default, unless an annotation says that they mean 0.
+func convertPriorityLevelBeta3(old *flowcontrolv1beta3.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfiguration, error) {
+	_, preserveZero := old.Annotations[flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey]
+	if l := old.Spec.Limited; l != nil && !preserveZero {
 		declare.SetDefault(&l.NominalConcurrencyShares, defaultShares)
 	}
 	delete(old.Annotations, flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey)
 	out := &flowcontrolv1.PriorityLevelConfiguration{}
-	return out, sameNumbers(old, out)
+	return out, copyByFieldNumber(old, out)
 }
 
-func runtimeClass(old *nodev1alpha1.RuntimeClass) (*nodev1.RuntimeClass, error) {
+// convertRuntimeClass converts a RuntimeClass of node.k8s.io/v1alpha1, which has the fields of v1
+// in a spec.
+func convertRuntimeClass(old *nodev1alpha1.RuntimeClass) (*nodev1.RuntimeClass, error) {
 	r := &nodev1.RuntimeClass{ObjectMeta: old.ObjectMeta, Handler: old.Spec.RuntimeHandler}
 	if o := old.Spec.Overhead; o != nil {
 		r.Overhead = &nodev1.Overhead{PodFixed: o.PodFixed}

@@ -16,22 +16,25 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-func fillMutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+// defaultMutatingWebhooks sets the defaults of admissionregistration.k8s.io/v1beta1.
+func defaultMutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		fillWebhook(&w.FailurePolicy, &w.MatchPolicy, &w.SideEffects, &w.TimeoutSeconds, &w.AdmissionReviewVersions)
+		defaultWebhook(&w.FailurePolicy, &w.MatchPolicy, &w.SideEffects, &w.TimeoutSeconds, &w.AdmissionReviewVersions)
 	}
 }
 
-func fillValidatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+// defaultValidatingWebhooks sets the defaults of admissionregistration.k8s.io/v1beta1.
+func defaultValidatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		fillWebhook(&w.FailurePolicy, &w.MatchPolicy, &w.SideEffects, &w.TimeoutSeconds, &w.AdmissionReviewVersions)
+		defaultWebhook(&w.FailurePolicy, &w.MatchPolicy, &w.SideEffects, &w.TimeoutSeconds, &w.AdmissionReviewVersions)
 	}
 }
 
-// fillWebhook sets the defaults of admissionregistration.k8s.io/v1beta1.
-func fillWebhook(failure **admissionregistrationv1.FailurePolicyType, match **admissionregistrationv1.MatchPolicyType, effects **admissionregistrationv1.SideEffectClass, timeout **int32, reviews *[]string) {
+// defaultWebhook sets the fields of a webhook that are not set to the defaults of
+// admissionregistration.k8s.io/v1beta1, which differ from those of v1.
+func defaultWebhook(failure **admissionregistrationv1.FailurePolicyType, match **admissionregistrationv1.MatchPolicyType, effects **admissionregistrationv1.SideEffectClass, timeout **int32, reviews *[]string) {
 	declare.SetDefaultPtr(failure, admissionregistrationv1.Ignore)
 	declare.SetDefaultPtr(match, admissionregistrationv1.Exact)
 	declare.SetDefaultPtr(effects, admissionregistrationv1.SideEffectClassUnknown)
@@ -41,15 +44,16 @@ func fillWebhook(failure **admissionregistrationv1.FailurePolicyType, match **ad
 	}
 }
 
-func fillPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+// defaultPolicyBinding sets the defaults of admissionregistration.k8s.io/v1alpha1.
+func defaultPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	if p := b.Spec.ParamRef; p != nil {
 		declare.SetDefaultPtr(&p.ParameterNotFoundAction, admissionregistrationv1.DenyAction)
 	}
 }
 
-// fillSigningRequest sets the defaults of certificates.k8s.io/v1beta1, which derives the signer
-// from the request.
-func fillSigningRequest(r *certificatesv1.CertificateSigningRequest) {
+// defaultSigningRequest sets the defaults of certificates.k8s.io/v1beta1. In that version, the
+// signer may be missing, and follows from the request.
+func defaultSigningRequest(r *certificatesv1.CertificateSigningRequest) {
 	if r.Spec.Usages == nil {
 		r.Spec.Usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment}
 	}
@@ -61,8 +65,9 @@ func fillSigningRequest(r *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// signerOf returns the kubelet client or serving signer if the request is for such a certificate.
-// Otherwise it returns the legacy unknown signer.
+// signerOf returns the name of the signer for a certificate request without one: a kubelet signer
+// if the request is for a kubelet's client or serving certificate, otherwise the legacy unknown
+// signer.
 func signerOf(request []byte, usages []certificatesv1.KeyUsage) string {
 	const node = "system:node:"
 	r, err := certificates.ParseRequest(request)
@@ -71,37 +76,40 @@ func signerOf(request []byte, usages []certificatesv1.KeyUsage) string {
 	}
 	hosts := len(r.DNSNames) + len(r.IPAddresses)
 	switch {
-	case hosts == 0 && isFor(usages, certificatesv1.UsageClientAuth):
+	case hosts == 0 && areKubeletUsages(usages, certificatesv1.UsageClientAuth):
 		return certificatesv1.KubeAPIServerClientKubeletSignerName
-	case hosts > 0 && isFor(usages, certificatesv1.UsageServerAuth):
+	case hosts > 0 && areKubeletUsages(usages, certificatesv1.UsageServerAuth):
 		return certificatesv1.KubeletServingSignerName
 	}
 	return certificatesv1beta1.LegacyUnknownSignerName
 }
 
-// isFor reports whether usages are those of a kubelet's certificate: the given authentication,
-// digital signature and, for RSA keys, key encipherment.
-func isFor(usages []certificatesv1.KeyUsage, authentication certificatesv1.KeyUsage) bool {
-	other := func(u certificatesv1.KeyUsage) bool {
+// areKubeletUsages reports whether usages are the usages of a kubelet's certificate: the given
+// authentication, digital signature and, only for RSA keys, key encipherment.
+func areKubeletUsages(usages []certificatesv1.KeyUsage, authentication certificatesv1.KeyUsage) bool {
+	isOther := func(u certificatesv1.KeyUsage) bool {
 		return u != authentication && u != certificatesv1.UsageDigitalSignature && u != certificatesv1.UsageKeyEncipherment
 	}
-	return slices.Contains(usages, authentication) && slices.Contains(usages, certificatesv1.UsageDigitalSignature) && !slices.ContainsFunc(usages, other)
+	return slices.Contains(usages, authentication) && slices.Contains(usages, certificatesv1.UsageDigitalSignature) && !slices.ContainsFunc(usages, isOther)
 }
 
-func clusterRole(old *rbacv1alpha1.ClusterRole) (*rbacv1.ClusterRole, error) {
-	r := &rbacv1.ClusterRole{ObjectMeta: old.ObjectMeta, Rules: policyRules(old.Rules)}
+// convertClusterRole converts a ClusterRole of rbac.authorization.k8s.io/v1alpha1.
+func convertClusterRole(old *rbacv1alpha1.ClusterRole) (*rbacv1.ClusterRole, error) {
+	r := &rbacv1.ClusterRole{ObjectMeta: old.ObjectMeta, Rules: convertRules(old.Rules)}
 	if a := old.AggregationRule; a != nil {
 		r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: a.ClusterRoleSelectors}
 	}
 	return r, nil
 }
 
-func role(old *rbacv1alpha1.Role) (*rbacv1.Role, error) {
-	return &rbacv1.Role{ObjectMeta: old.ObjectMeta, Rules: policyRules(old.Rules)}, nil
+// convertRole converts a Role of rbac.authorization.k8s.io/v1alpha1.
+func convertRole(old *rbacv1alpha1.Role) (*rbacv1.Role, error) {
+	return &rbacv1.Role{ObjectMeta: old.ObjectMeta, Rules: convertRules(old.Rules)}, nil
 }
 
-// policyRules converts rules, whose protobuf fields have other numbers in v1alpha1.
-func policyRules(old []rbacv1alpha1.PolicyRule) []rbacv1.PolicyRule {
+// convertRules converts rules of rbac.authorization.k8s.io/v1alpha1. It copies them field by field,
+// because their protobuf fields have other numbers than in v1.
+func convertRules(old []rbacv1alpha1.PolicyRule) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, r := range old {
 		rules = append(rules, rbacv1.PolicyRule(r))
@@ -109,26 +117,29 @@ func policyRules(old []rbacv1alpha1.PolicyRule) []rbacv1.PolicyRule {
 	return rules
 }
 
-func clusterRoleBinding(old *rbacv1alpha1.ClusterRoleBinding) (*rbacv1.ClusterRoleBinding, error) {
+// convertClusterRoleBinding converts a ClusterRoleBinding of rbac.authorization.k8s.io/v1alpha1.
+func convertClusterRoleBinding(old *rbacv1alpha1.ClusterRoleBinding) (*rbacv1.ClusterRoleBinding, error) {
 	b := &rbacv1.ClusterRoleBinding{}
-	if err := sameNumbers(old, b); err != nil {
+	if err := copyByFieldNumber(old, b); err != nil {
 		return nil, err
 	}
 	convertSubjects(old.Subjects, b.Subjects)
 	return b, nil
 }
 
-func roleBinding(old *rbacv1alpha1.RoleBinding) (*rbacv1.RoleBinding, error) {
+// convertRoleBinding converts a RoleBinding of rbac.authorization.k8s.io/v1alpha1.
+func convertRoleBinding(old *rbacv1alpha1.RoleBinding) (*rbacv1.RoleBinding, error) {
 	b := &rbacv1.RoleBinding{}
-	if err := sameNumbers(old, b); err != nil {
+	if err := copyByFieldNumber(old, b); err != nil {
 		return nil, err
 	}
 	convertSubjects(old.Subjects, b.Subjects)
 	return b, nil
 }
 
-// convertSubjects converts subjects of rbac.authorization.k8s.io/v1alpha1. They have an apiVersion
-// instead of a group, and the user * stands for all authenticated users.
+// convertSubjects sets the API groups of subjects that were copied from rbac.authorization.k8s.io/
+// v1alpha1, where subjects have an apiVersion instead. In that version, the user "*" stands for all
+// authenticated users, which is a group in v1.
 func convertSubjects(old []rbacv1alpha1.Subject, to []rbacv1.Subject) {
 	for i := range to {
 		s := &to[i]
@@ -138,7 +149,7 @@ func convertSubjects(old []rbacv1alpha1.Subject, to []rbacv1.Subject) {
 		case rbacv1.UserKind, rbacv1.GroupKind:
 			s.APIGroup = rbacv1.GroupName
 		default:
-			gv, _ := schema.ParseGroupVersion(old[i].APIVersion) // the group of a malformed apiVersion is empty
+			gv, _ := schema.ParseGroupVersion(old[i].APIVersion) // if it is malformed, the group is empty
 			s.APIGroup = gv.Group
 		}
 		if s.Kind == rbacv1.UserKind && s.Name == "*" {
@@ -148,4 +159,5 @@ func convertSubjects(old []rbacv1alpha1.Subject, to []rbacv1.Subject) {
 	}
 }
 
+// allAuthenticated is the group of all authenticated users.
 const allAuthenticated = "system:authenticated"

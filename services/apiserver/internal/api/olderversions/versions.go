@@ -51,136 +51,143 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
-// version is a version in which objects of a kind may be stored but which is not served.
-type version struct {
+// olderVersion is a version in which objects of a kind may be stored but which is not served. The
+// functions sameFields, otherDefaults and otherFields create it.
+type olderVersion struct {
 	apiVersion schema.GroupVersion
-	decode     decoder
-	// like is a served version with the same fields. If it is set, it decodes in place of decode.
-	like schema.GroupVersion
-	// decoded is a value of the Go type that has the fields of apiVersion; nil if no such type
-	// exists.
+	// decode decodes a stored value. It is nil if sameAsServed is set.
+	decode decoder
+	// sameAsServed, if set, is a served version with the same fields and defaults. Its decoder is
+	// used.
+	sameAsServed schema.GroupVersion
+	// decoded is an empty object of the Go type that decode decodes into. Tests use it to check
+	// that the type has the fields of the version.
 	decoded runtime.Object
 }
 
-// versions holds the versions that Kubernetes 1.33 decodes in addition to those that it serves, by
-// the currently stored kind.
-var versions = map[schema.GroupKind][]version{
-	{Group: admissionregistrationv1.GroupName, Kind: "MutatingWebhookConfiguration"}:     {sameFields(admissionregistrationv1beta1.SchemeGroupVersion, fillMutatingWebhooks)},
-	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingWebhookConfiguration"}:   {sameFields(admissionregistrationv1beta1.SchemeGroupVersion, fillValidatingWebhooks)},
-	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingAdmissionPolicy"}:        {sameFields[admissionregistrationv1.ValidatingAdmissionPolicy](admissionregistrationv1alpha1.SchemeGroupVersion, nil)},
-	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingAdmissionPolicyBinding"}: {sameFields(admissionregistrationv1alpha1.SchemeGroupVersion, fillPolicyBinding)},
-	{Group: apiregistrationv1.GroupName, Kind: "APIService"}:                             {sameFields[apiregistrationv1.APIService](schema.GroupVersion{Group: apiregistrationv1.GroupName, Version: "v1beta1"}, nil)},
+// olderVersions lists the versions that Kubernetes 1.33 can decode in addition to those that it
+// serves. The key is the group and kind in which objects are stored today.
+var olderVersions = map[schema.GroupKind][]olderVersion{
+	{Group: admissionregistrationv1.GroupName, Kind: "MutatingWebhookConfiguration"}:     {otherDefaults(admissionregistrationv1beta1.SchemeGroupVersion, defaultMutatingWebhooks)},
+	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingWebhookConfiguration"}:   {otherDefaults(admissionregistrationv1beta1.SchemeGroupVersion, defaultValidatingWebhooks)},
+	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingAdmissionPolicy"}:        {sameFields[admissionregistrationv1.ValidatingAdmissionPolicy](admissionregistrationv1alpha1.SchemeGroupVersion)},
+	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingAdmissionPolicyBinding"}: {otherDefaults(admissionregistrationv1alpha1.SchemeGroupVersion, defaultPolicyBinding)},
+	{Group: apiregistrationv1.GroupName, Kind: "APIService"}:                             {sameFields[apiregistrationv1.APIService](schema.GroupVersion{Group: apiregistrationv1.GroupName, Version: "v1beta1"})},
 	{Group: appsv1.GroupName, Kind: "ControllerRevision"}: {
-		sameFields[appsv1.ControllerRevision](appsv1beta1.SchemeGroupVersion, nil),
-		sameFields[appsv1.ControllerRevision](appsv1beta2.SchemeGroupVersion, nil),
+		sameFields[appsv1.ControllerRevision](appsv1beta1.SchemeGroupVersion),
+		sameFields[appsv1.ControllerRevision](appsv1beta2.SchemeGroupVersion),
 	},
 	{Group: appsv1.GroupName, Kind: "DaemonSet"}: {
-		changed(extensionsv1beta1.SchemeGroupVersion, daemonSet),
-		sameFields[appsv1.DaemonSet](appsv1beta2.SchemeGroupVersion, nil),
+		otherFields(extensionsv1beta1.SchemeGroupVersion, convertDaemonSet),
+		sameFields[appsv1.DaemonSet](appsv1beta2.SchemeGroupVersion),
 	},
 	{Group: appsv1.GroupName, Kind: "Deployment"}: {
-		changed(extensionsv1beta1.SchemeGroupVersion, deploymentOfExtensions),
-		changed(appsv1beta1.SchemeGroupVersion, deploymentOfBeta1),
-		sameFields[appsv1.Deployment](appsv1beta2.SchemeGroupVersion, nil),
+		otherFields(extensionsv1beta1.SchemeGroupVersion, convertExtensionsDeployment),
+		otherFields(appsv1beta1.SchemeGroupVersion, convertBeta1Deployment),
+		sameFields[appsv1.Deployment](appsv1beta2.SchemeGroupVersion),
 	},
 	{Group: appsv1.GroupName, Kind: "ReplicaSet"}: {
-		sameFields(extensionsv1beta1.SchemeGroupVersion, fillReplicaSet),
-		sameFields[appsv1.ReplicaSet](appsv1beta2.SchemeGroupVersion, nil),
+		otherDefaults(extensionsv1beta1.SchemeGroupVersion, defaultReplicaSet),
+		sameFields[appsv1.ReplicaSet](appsv1beta2.SchemeGroupVersion),
 	},
 	{Group: appsv1.GroupName, Kind: "StatefulSet"}: {
-		sameFields(appsv1beta1.SchemeGroupVersion, fillStatefulSet),
-		sameFields[appsv1.StatefulSet](appsv1beta2.SchemeGroupVersion, nil),
+		otherDefaults(appsv1beta1.SchemeGroupVersion, defaultStatefulSet),
+		sameFields[appsv1.StatefulSet](appsv1beta2.SchemeGroupVersion),
 	},
 	{Group: autoscalingv2.GroupName, Kind: "HorizontalPodAutoscaler"}: {
-		changed(autoscalingv2beta1.SchemeGroupVersion, autoscaling.FromV2beta1),
-		changed(autoscalingv2beta2.SchemeGroupVersion, autoscaling.FromV2beta2),
+		otherFields(autoscalingv2beta1.SchemeGroupVersion, autoscaling.FromV2beta1),
+		otherFields(autoscalingv2beta2.SchemeGroupVersion, autoscaling.FromV2beta2),
 	},
-	{Group: batchv1.GroupName, Kind: "CronJob"}:                          {sameFields[batchv1.CronJob](batchv1beta1.SchemeGroupVersion, nil)},
-	{Group: certificatesv1.GroupName, Kind: "CertificateSigningRequest"}: {sameFields(certificatesv1beta1.SchemeGroupVersion, fillSigningRequest)},
-	{Group: coordinationv1.GroupName, Kind: "Lease"}:                     {sameFields[coordinationv1.Lease](coordinationv1beta1.SchemeGroupVersion, nil)},
-	{Group: discoveryv1beta1.GroupName, Kind: "EndpointSlice"}:           {changed(discoveryv1beta1.SchemeGroupVersion, endpointSlice)},
-	{Kind: "Event"}: {{apiVersion: eventsv1beta1.SchemeGroupVersion, like: eventsv1.SchemeGroupVersion, decoded: &eventsv1.Event{}}},
+	{Group: batchv1.GroupName, Kind: "CronJob"}:                          {sameFields[batchv1.CronJob](batchv1beta1.SchemeGroupVersion)},
+	{Group: certificatesv1.GroupName, Kind: "CertificateSigningRequest"}: {otherDefaults(certificatesv1beta1.SchemeGroupVersion, defaultSigningRequest)},
+	{Group: coordinationv1.GroupName, Kind: "Lease"}:                     {sameFields[coordinationv1.Lease](coordinationv1beta1.SchemeGroupVersion)},
+	{Group: discoveryv1beta1.GroupName, Kind: "EndpointSlice"}:           {otherFields(discoveryv1beta1.SchemeGroupVersion, convertEndpointSlice)},
+	{Kind: "Event"}: {{apiVersion: eventsv1beta1.SchemeGroupVersion, sameAsServed: eventsv1.SchemeGroupVersion, decoded: &eventsv1.Event{}}},
 	{Group: flowcontrolv1.GroupName, Kind: "FlowSchema"}: {
-		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta1.SchemeGroupVersion, nil),
-		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta2.SchemeGroupVersion, nil),
-		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta3.SchemeGroupVersion, nil),
+		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta1.SchemeGroupVersion),
+		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta2.SchemeGroupVersion),
+		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta3.SchemeGroupVersion),
 	},
 	{Group: flowcontrolv1.GroupName, Kind: "PriorityLevelConfiguration"}: {
-		changed(flowcontrolv1beta1.SchemeGroupVersion, priorityLevelOfBeta2),
-		changed(flowcontrolv1beta2.SchemeGroupVersion, priorityLevelOfBeta2),
-		changed(flowcontrolv1beta3.SchemeGroupVersion, priorityLevelOfBeta3),
+		otherFields(flowcontrolv1beta1.SchemeGroupVersion, convertPriorityLevelBeta2),
+		otherFields(flowcontrolv1beta2.SchemeGroupVersion, convertPriorityLevelBeta2),
+		otherFields(flowcontrolv1beta3.SchemeGroupVersion, convertPriorityLevelBeta3),
 	},
 	{Group: networkingv1.GroupName, Kind: "Ingress"}: {
-		changed(extensionsv1beta1.SchemeGroupVersion, ingress),
-		changed(networkingv1beta1.SchemeGroupVersion, ingress),
+		otherFields(extensionsv1beta1.SchemeGroupVersion, convertIngress),
+		otherFields(networkingv1beta1.SchemeGroupVersion, convertIngress),
 	},
-	{Group: networkingv1.GroupName, Kind: "IngressClass"}:  {sameFields[networkingv1.IngressClass](networkingv1beta1.SchemeGroupVersion, nil)},
-	{Group: networkingv1.GroupName, Kind: "IPAddress"}:     {sameFields[networkingv1.IPAddress](networkingv1alpha1.SchemeGroupVersion, nil)},
-	{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}: {sameFields[networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion, nil)},
-	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}:   {sameFields[networkingv1.ServiceCIDR](networkingv1alpha1.SchemeGroupVersion, nil)},
+	{Group: networkingv1.GroupName, Kind: "IngressClass"}:  {sameFields[networkingv1.IngressClass](networkingv1beta1.SchemeGroupVersion)},
+	{Group: networkingv1.GroupName, Kind: "IPAddress"}:     {sameFields[networkingv1.IPAddress](networkingv1alpha1.SchemeGroupVersion)},
+	{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}: {sameFields[networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion)},
+	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}:   {sameFields[networkingv1.ServiceCIDR](networkingv1alpha1.SchemeGroupVersion)},
 	{Group: nodev1.GroupName, Kind: "RuntimeClass"}: {
-		changed(nodev1alpha1.SchemeGroupVersion, runtimeClass),
-		sameFields[nodev1.RuntimeClass](nodev1beta1.SchemeGroupVersion, nil),
+		otherFields(nodev1alpha1.SchemeGroupVersion, convertRuntimeClass),
+		sameFields[nodev1.RuntimeClass](nodev1beta1.SchemeGroupVersion),
 	},
-	{Group: policyv1.GroupName, Kind: "PodDisruptionBudget"}: {sameFields(policyv1beta1.SchemeGroupVersion, policygroup.FromV1beta1)},
+	{Group: policyv1.GroupName, Kind: "PodDisruptionBudget"}: {otherDefaults(policyv1beta1.SchemeGroupVersion, policygroup.FromV1beta1)},
 	{Group: rbacv1.GroupName, Kind: "ClusterRole"}: {
-		changed(rbacv1alpha1.SchemeGroupVersion, clusterRole),
-		sameFields[rbacv1.ClusterRole](rbacv1beta1.SchemeGroupVersion, nil),
+		otherFields(rbacv1alpha1.SchemeGroupVersion, convertClusterRole),
+		sameFields[rbacv1.ClusterRole](rbacv1beta1.SchemeGroupVersion),
 	},
 	{Group: rbacv1.GroupName, Kind: "ClusterRoleBinding"}: {
-		changed(rbacv1alpha1.SchemeGroupVersion, clusterRoleBinding),
-		sameFields[rbacv1.ClusterRoleBinding](rbacv1beta1.SchemeGroupVersion, nil),
+		otherFields(rbacv1alpha1.SchemeGroupVersion, convertClusterRoleBinding),
+		sameFields[rbacv1.ClusterRoleBinding](rbacv1beta1.SchemeGroupVersion),
 	},
 	{Group: rbacv1.GroupName, Kind: "Role"}: {
-		changed(rbacv1alpha1.SchemeGroupVersion, role),
-		sameFields[rbacv1.Role](rbacv1beta1.SchemeGroupVersion, nil),
+		otherFields(rbacv1alpha1.SchemeGroupVersion, convertRole),
+		sameFields[rbacv1.Role](rbacv1beta1.SchemeGroupVersion),
 	},
 	{Group: rbacv1.GroupName, Kind: "RoleBinding"}: {
-		changed(rbacv1alpha1.SchemeGroupVersion, roleBinding),
-		sameFields[rbacv1.RoleBinding](rbacv1beta1.SchemeGroupVersion, nil),
+		otherFields(rbacv1alpha1.SchemeGroupVersion, convertRoleBinding),
+		sameFields[rbacv1.RoleBinding](rbacv1beta1.SchemeGroupVersion),
 	},
 	{Group: schedulingv1.GroupName, Kind: "PriorityClass"}: {
-		sameFields[schedulingv1.PriorityClass](schedulingv1alpha1.SchemeGroupVersion, nil),
-		sameFields[schedulingv1.PriorityClass](schedulingv1beta1.SchemeGroupVersion, nil),
+		sameFields[schedulingv1.PriorityClass](schedulingv1alpha1.SchemeGroupVersion),
+		sameFields[schedulingv1.PriorityClass](schedulingv1beta1.SchemeGroupVersion),
 	},
-	{Group: storagev1.GroupName, Kind: "CSIDriver"}: {sameFields[storagev1.CSIDriver](storagev1beta1.SchemeGroupVersion, nil)},
-	{Group: storagev1.GroupName, Kind: "CSINode"}:   {sameFields[storagev1.CSINode](storagev1beta1.SchemeGroupVersion, nil)},
+	{Group: storagev1.GroupName, Kind: "CSIDriver"}: {sameFields[storagev1.CSIDriver](storagev1beta1.SchemeGroupVersion)},
+	{Group: storagev1.GroupName, Kind: "CSINode"}:   {sameFields[storagev1.CSINode](storagev1beta1.SchemeGroupVersion)},
 	{Group: storagev1.GroupName, Kind: "CSIStorageCapacity"}: {
-		sameFields[storagev1.CSIStorageCapacity](storagev1alpha1.SchemeGroupVersion, nil),
-		sameFields[storagev1.CSIStorageCapacity](storagev1beta1.SchemeGroupVersion, nil),
+		sameFields[storagev1.CSIStorageCapacity](storagev1alpha1.SchemeGroupVersion),
+		sameFields[storagev1.CSIStorageCapacity](storagev1beta1.SchemeGroupVersion),
 	},
-	{Group: storagev1.GroupName, Kind: "StorageClass"}: {sameFields[storagev1.StorageClass](storagev1beta1.SchemeGroupVersion, nil)},
+	{Group: storagev1.GroupName, Kind: "StorageClass"}: {sameFields[storagev1.StorageClass](storagev1beta1.SchemeGroupVersion)},
 	{Group: storagev1.GroupName, Kind: "VolumeAttachment"}: {
-		sameFields[storagev1.VolumeAttachment](storagev1alpha1.SchemeGroupVersion, nil),
-		sameFields[storagev1.VolumeAttachment](storagev1beta1.SchemeGroupVersion, nil),
+		sameFields[storagev1.VolumeAttachment](storagev1alpha1.SchemeGroupVersion),
+		sameFields[storagev1.VolumeAttachment](storagev1beta1.SchemeGroupVersion),
 	},
 }
 
-// pointer is *T, an API object.
-type pointer[T any] interface {
+// objectPointer is the type *T if it is an API object.
+type objectPointer[T any] interface {
 	*T
 	registry.Object
 }
 
-// sameFields returns a version whose fields are those of the storage version T. fill, if not nil,
-// sets the defaults that differ from those of the storage version.
-func sameFields[T any, P pointer[T]](apiVersion schema.GroupVersion, fill func(P)) version {
-	return version{apiVersion: apiVersion, decoded: P(new(T)), decode: func(stored []byte) (registry.Object, error) {
+// sameFields returns a version with the same fields and defaults as the storage version T.
+func sameFields[T any, P objectPointer[T]](apiVersion schema.GroupVersion) olderVersion {
+	return otherDefaults(apiVersion, func(P) {})
+}
+
+// otherDefaults returns a version with the same fields as the storage version T but other defaults.
+// setDefaults sets the fields that are not set to those defaults that differ.
+func otherDefaults[T any, P objectPointer[T]](apiVersion schema.GroupVersion, setDefaults func(P)) olderVersion {
+	return olderVersion{apiVersion: apiVersion, decoded: P(new(T)), decode: func(stored []byte) (registry.Object, error) {
 		obj := P(new(T))
 		if err := codec.DecodeStoredInto(stored, obj); err != nil {
 			return nil, err
 		}
-		if fill != nil {
-			fill(obj)
-		}
+		setDefaults(obj)
 		return obj, nil
 	}}
 }
 
-// changed returns a version whose fields are those of Old. convert converts it to the storage
-// version. The result may share memory with its argument.
-func changed[Old any, OldP pointer[Old], New registry.Object](apiVersion schema.GroupVersion, convert func(OldP) (New, error)) version {
-	return version{apiVersion: apiVersion, decoded: OldP(new(Old)), decode: func(stored []byte) (registry.Object, error) {
+// otherFields returns a version whose values are decoded into the Go type Old. convert sets
+// defaults and converts the object to the storage version. The result may share memory with the
+// object.
+func otherFields[Old any, OldP objectPointer[Old], New registry.Object](apiVersion schema.GroupVersion, convert func(OldP) (New, error)) olderVersion {
+	return olderVersion{apiVersion: apiVersion, decoded: OldP(new(Old)), decode: func(stored []byte) (registry.Object, error) {
 		old := OldP(new(Old))
 		if err := codec.DecodeStoredInto(stored, old); err != nil {
 			return nil, err
@@ -189,18 +196,19 @@ func changed[Old any, OldP pointer[Old], New registry.Object](apiVersion schema.
 	}}
 }
 
-// message is an object with a protobuf form.
-type message interface {
+// protoMessage is an object that can be encoded as protobuf.
+type protoMessage interface {
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
-// sameNumbers copies an object to a version in which protobuf fields of the same meaning have the
-// same numbers, whatever their names. It omits fields that the other version lacks.
-func sameNumbers(from, to message) error {
-	b, err := from.Marshal()
+// copyByFieldNumber copies an object to another version through its protobuf encoding. Fields with
+// the same number must have the same meaning in both versions; their Go names may differ. It omits
+// fields that the other version lacks.
+func copyByFieldNumber(from, to protoMessage) error {
+	data, err := from.Marshal()
 	if err != nil {
 		return err
 	}
-	return to.Unmarshal(b)
+	return to.Unmarshal(data)
 }

@@ -14,8 +14,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// fillFromTemplate sets the selector and the labels of an object to the labels of its pod template.
-func fillFromTemplate(m *metav1.ObjectMeta, selector **metav1.LabelSelector, template *corev1.PodTemplateSpec) {
+// defaultFromTemplate sets the selector and the labels of an object, if they are missing, to the
+// labels of its pod template.
+func defaultFromTemplate(m *metav1.ObjectMeta, selector **metav1.LabelSelector, template *corev1.PodTemplateSpec) {
 	labels := template.Labels
 	if labels == nil {
 		return
@@ -28,30 +29,34 @@ func fillFromTemplate(m *metav1.ObjectMeta, selector **metav1.LabelSelector, tem
 	}
 }
 
-func fillReplicaSet(r *appsv1.ReplicaSet) {
-	fillFromTemplate(&r.ObjectMeta, &r.Spec.Selector, &r.Spec.Template)
+// defaultReplicaSet sets the defaults of extensions/v1beta1.
+func defaultReplicaSet(r *appsv1.ReplicaSet) {
+	defaultFromTemplate(&r.ObjectMeta, &r.Spec.Selector, &r.Spec.Template)
 }
 
-func fillStatefulSet(s *appsv1.StatefulSet) {
+// defaultStatefulSet sets the defaults of apps/v1beta1.
+func defaultStatefulSet(s *appsv1.StatefulSet) {
 	declare.SetDefault(&s.Spec.UpdateStrategy.Type, appsv1.OnDeleteStatefulSetStrategyType)
-	fillFromTemplate(&s.ObjectMeta, &s.Spec.Selector, &s.Spec.Template)
+	defaultFromTemplate(&s.ObjectMeta, &s.Spec.Selector, &s.Spec.Template)
 }
 
-func daemonSet(old *extensionsv1beta1.DaemonSet) (*appsv1.DaemonSet, error) {
+// convertDaemonSet converts a DaemonSet of extensions/v1beta1, whose field templateGeneration is an
+// annotation in apps/v1. In that version, the default update strategy is OnDelete.
+func convertDaemonSet(old *extensionsv1beta1.DaemonSet) (*appsv1.DaemonSet, error) {
 	d := &appsv1.DaemonSet{}
-	if err := sameNumbers(old, d); err != nil {
+	if err := copyByFieldNumber(old, d); err != nil {
 		return nil, err
 	}
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, appsv1.DeprecatedTemplateGeneration, strconv.FormatInt(old.Spec.TemplateGeneration, 10))
 	declare.SetDefault(&d.Spec.UpdateStrategy.Type, appsv1.OnDeleteDaemonSetStrategyType)
-	fillFromTemplate(&d.ObjectMeta, &d.Spec.Selector, &d.Spec.Template)
+	defaultFromTemplate(&d.ObjectMeta, &d.Spec.Selector, &d.Spec.Template)
 	return d, nil
 }
 
-// deploymentOfExtensions converts a Deployment of extensions/v1beta1. There rolling updates replace
-// one pod at a time, and all revisions are kept.
-func deploymentOfExtensions(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
-	d, err := deployment(old)
+// convertExtensionsDeployment converts a Deployment of extensions/v1beta1. In that version, rolling
+// updates by default replace one pod at a time, and all revisions are kept.
+func convertExtensionsDeployment(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
+	d, err := convertDeploymentFields(old)
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +74,10 @@ func deploymentOfExtensions(old *extensionsv1beta1.Deployment) (*appsv1.Deployme
 	return d, nil
 }
 
-// deploymentOfBeta1 converts a Deployment of apps/v1beta1. It has the fields of extensions/v1beta1
-// and keeps two revisions.
-func deploymentOfBeta1(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
-	d, err := deployment(old)
+// convertBeta1Deployment converts a Deployment of apps/v1beta1, which has the same fields as in
+// extensions/v1beta1. In that version, two revisions are kept by default.
+func convertBeta1Deployment(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
+	d, err := convertDeploymentFields(old)
 	if err != nil {
 		return nil, err
 	}
@@ -80,17 +85,17 @@ func deploymentOfBeta1(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, e
 	return d, nil
 }
 
-// deployment converts the parts that both versions share. apps/v1 has an annotation in place of the
-// field rollbackTo.
-func deployment(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
+// convertDeploymentFields converts a Deployment without the defaults in which the two older
+// versions differ. The field rollbackTo is an annotation in apps/v1.
+func convertDeploymentFields(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
 	d := &appsv1.Deployment{}
-	if err := sameNumbers(old, d); err != nil {
+	if err := copyByFieldNumber(old, d); err != nil {
 		return nil, err
 	}
 	delete(d.Annotations, appsv1.DeprecatedRollbackTo)
 	if r := old.Spec.RollbackTo; r != nil {
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, appsv1.DeprecatedRollbackTo, strconv.FormatInt(r.Revision, 10))
 	}
-	fillFromTemplate(&d.ObjectMeta, &d.Spec.Selector, &d.Spec.Template)
+	defaultFromTemplate(&d.ObjectMeta, &d.Spec.Selector, &d.Spec.Template)
 	return d, nil
 }
