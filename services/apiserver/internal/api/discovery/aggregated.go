@@ -17,16 +17,15 @@ import (
 	"binnacle/libs/api"
 )
 
+// Group and kind of the aggregated document.
 const (
 	aggregatedGroup = "apidiscovery." + api.Domain
 	aggregatedKind  = "APIGroupDiscoveryList"
 )
 
-// aggregated is the document that lists groups with all their resources.
-type aggregated struct{ v2 *document }
-
-// newAggregated returns the aggregated documents of groups.
-func newAggregated(items []*groupItem) *aggregated {
+// newAggregatedDocument returns the document that lists groups with all their resources. Its JSON
+// form is assembled from the JSON of the items, so that unchanged groups are not encoded again.
+func newAggregatedDocument(items []*groupItem) *document {
 	list := func(items []*groupItem) *apidiscoveryv2.APIGroupDiscoveryList {
 		list := &apidiscoveryv2.APIGroupDiscoveryList{Items: make([]apidiscoveryv2.APIGroupDiscovery, len(items))}
 		for i, item := range items {
@@ -35,7 +34,7 @@ func newAggregated(items []*groupItem) *aggregated {
 		list.TypeMeta = metav1.TypeMeta{Kind: aggregatedKind, APIVersion: aggregatedGroup + "/v2"}
 		return list
 	}
-	return &aggregated{&document{
+	return &document{
 		object: func() protoObject { return list(items) },
 		text: func() ([]byte, error) {
 			empty, err := encode(list(nil), form{media: api.MediaJSON})
@@ -45,28 +44,29 @@ func newAggregated(items []*groupItem) *aggregated {
 			return insertItems(empty, items)
 		},
 		bodies: map[form]*body{},
-	}}
+	}
 }
 
-// groupItem is a group in the aggregated form, with its JSON from first use on. Groups that do not
-// change keep their items.
+// groupItem is a group in the aggregated form. Groups that do not change keep their items.
 type groupItem struct {
 	group apidiscoveryv2.APIGroupDiscovery
-	text  func() ([]byte, error)
+	text  func() ([]byte, error) // returns the JSON, which it encodes once
 }
 
+// newGroupItem returns the item of a group.
 func newGroupItem(g *group) *groupItem {
 	a := &groupItem{group: aggregate(g)}
 	a.text = sync.OnceValues(func() ([]byte, error) { return json.Marshal(&a.group) })
 	return a
 }
 
-// insertItems inserts items into the text of an empty list.
+// insertItems inserts the JSON of items into the JSON of an empty list: `{"items":[]}` becomes
+// `{"items":[...,...]}`.
 func insertItems(empty []byte, items []*groupItem) ([]byte, error) {
 	const emptyItems = `"items":[`
 	head, tail, found := bytes.Cut(empty, []byte(emptyItems+"]"))
 	if !found {
-		return nil, errors.New("a list without items has another form")
+		return nil, errors.New("a list without items has another form") // cannot happen
 	}
 	out := append(append([]byte(nil), head...), emptyItems...)
 	for i, item := range items {
@@ -82,7 +82,7 @@ func insertItems(empty []byte, items []*groupItem) ([]byte, error) {
 	return append(append(out, ']'), tail...), nil
 }
 
-// aggregate returns a group in the aggregated form.
+// aggregate converts a group to the aggregated form.
 func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 	for _, v := range g.versions {
@@ -95,8 +95,8 @@ func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 		if v.aggregated == nil {
 			version.Resources = aggregateResources(v.resources)
 		}
-		if v.named {
-			nameResources(version.Resources, g.name, v.name)
+		if v.fillResponseKinds {
+			setGroupVersion(version.Resources, g.name, v.name)
 		}
 		if v.stale {
 			version.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
@@ -106,7 +106,8 @@ func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 	return out
 }
 
-// aggregateResources groups subresources under their resources.
+// aggregateResources converts a resource list to the aggregated form, where subresources are nested
+// in their resources.
 func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIResourceDiscovery {
 	var out []apidiscoveryv2.APIResourceDiscovery
 	indexes := map[string]int{}
@@ -131,12 +132,13 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 		}
 		i, ok := indexes[parent]
 		if !ok {
-			// A subresource without its resource needs a parent.
+			// The list has a subresource without its resource, so the resource is added.
 			scope := apidiscoveryv2.ScopeCluster
 			if r.Namespaced {
 				scope = apidiscoveryv2.ScopeNamespace
 			}
-			i, indexes[parent] = len(out), len(out)
+			i = len(out)
+			indexes[parent] = i
 			out = append(out, apidiscoveryv2.APIResourceDiscovery{Resource: parent, Scope: scope, ResponseKind: &metav1.GroupVersionKind{}})
 		}
 		out[i].Subresources = append(out[i].Subresources, apidiscoveryv2.APISubresourceDiscovery{
@@ -146,37 +148,43 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 	return out
 }
 
-// nameResources sets the group version where it is empty.
-func nameResources(resources []apidiscoveryv2.APIResourceDiscovery, group, version string) {
-	name := func(k *metav1.GroupVersionKind) {
+// setGroupVersion sets the group and version of response kinds that have neither.
+func setGroupVersion(resources []apidiscoveryv2.APIResourceDiscovery, group, version string) {
+	set := func(k *metav1.GroupVersionKind) {
 		if k.Group == "" && k.Version == "" {
 			k.Group = group
 			k.Version = version
 		}
 	}
 	for i := range resources {
-		name(resources[i].ResponseKind)
+		set(resources[i].ResponseKind)
 		for j := range resources[i].Subresources {
-			name(resources[i].Subresources[j].ResponseKind)
+			set(resources[i].Subresources[j].ResponseKind)
 		}
 	}
 }
 
-// responseKind returns the kind of a response. Group and version are empty if they are those of the
-// parent.
+// responseKind returns the response kind of a resource. Its group and version are empty if they are
+// the same as the group and version of the document.
 func responseKind(r *metav1.APIResource) *metav1.GroupVersionKind {
 	return &metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
 }
 
-// aggregation is the requested aggregated form. isDefault states that the client accepts only
-// unsupported forms of aggregated documents.
-type aggregation struct {
-	media     string
-	isDefault bool
+// aggregatedForm is a form of the aggregated document that a client requests.
+type aggregatedForm struct {
+	media string
+	// unsupported reports that the client accepts only forms that the server does not support.
+	unsupported bool
 }
 
-// aggregatedForm reports whether the client prefers the aggregated form to plain documents.
-func aggregatedForm(r *http.Request) (aggregation, bool) {
+// requestedAggregatedForm returns the form of the aggregated document that the client prefers. It
+// returns false if the client prefers the plain document:
+//
+//	application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json
+//	                        the aggregated document as JSON
+//	application/json        the plain document
+//	application/json;as=X   an unsupported form
+func requestedAggregatedForm(r *http.Request) (aggregatedForm, bool) {
 	type clause struct {
 		media  string
 		params map[string]string
@@ -195,7 +203,7 @@ func aggregatedForm(r *http.Request) (aggregation, bool) {
 		clauses = append(clauses, c)
 	}
 	sort.SliceStable(clauses, func(i, j int) bool { return clauses[i].q > clauses[j].q })
-	wantsUnsupported := false
+	acceptsUnsupported := false
 	for _, c := range clauses {
 		switch c.media {
 		case api.MediaJSON, api.MediaYAML, api.MediaProtobuf:
@@ -206,19 +214,19 @@ func aggregatedForm(r *http.Request) (aggregation, bool) {
 		}
 		as, ok := c.params["as"]
 		if !ok {
-			return aggregation{}, false
+			return aggregatedForm{}, false
 		}
 		if as == aggregatedKind && c.params["g"] == aggregatedGroup && c.params["v"] == "v2" {
-			return aggregation{media: c.media}, true
+			return aggregatedForm{media: c.media}, true
 		}
-		wantsUnsupported = true
+		acceptsUnsupported = true
 	}
-	return aggregation{isDefault: true}, wantsUnsupported
+	return aggregatedForm{unsupported: true}, acceptsUnsupported
 }
 
-// serve responds with the document, or with 304 if the client has it.
-func (a aggregation) serve(w http.ResponseWriter, r *http.Request, docs *aggregated) {
-	b, err := docs.v2.body(a.media, false)
+// serve responds with an aggregated document, or with 304 if the client already has it.
+func (a aggregatedForm) serve(w http.ResponseWriter, r *http.Request, doc *document) {
+	b, err := doc.body(a.media, false)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -234,5 +242,5 @@ func (a aggregation) serve(w http.ResponseWriter, r *http.Request, docs *aggrega
 		}
 	}
 	h.Set("Content-Type", a.media+";g="+aggregatedGroup+";v=v2;as="+aggregatedKind)
-	_, _ = w.Write(b.bytes) // fails only if the client is gone
+	_, _ = w.Write(b.bytes) // fails only if the client has disconnected
 }

@@ -2,10 +2,10 @@
 // the paths below them down to the resources of a group version, both separately and aggregated
 // into one document. It also serves /version and the list of paths at /.
 //
-// It owns an immutable snapshot of all groups. The built-in groups come from the catalog. Replace
-// adds custom resources and aggregated APIs by a new snapshot, so that a request sees either all or
-// nothing of a change. Documents are built from a snapshot on first use. Their bytes are kept as
-// long as the snapshot.
+// Documents holds an immutable snapshot of all groups. The built-in groups come from the catalog.
+// Replace adds custom resources and the APIs of extension servers with a new snapshot, so that a
+// request sees either all of a change or nothing of it. A document is encoded when it is first
+// requested. The snapshot caches the encoded documents.
 //
-// The mux of package server calls the Serve methods. The source of dynamic groups calls Replace.
+// The mux of package server calls the Serve methods, and package customdocs calls Replace.
 package discovery

@@ -25,12 +25,13 @@ type WriteError func(w http.ResponseWriter, r *http.Request, err error)
 // Documents serves discovery. It is safe for concurrent use.
 type Documents struct {
 	builtIn    []*group
-	priority   func(schema.GroupVersion) int
+	priority   func(schema.GroupVersion) int // see WithVersionPriority
 	writeError WriteError
-	address    string
-	paths      func() []string
+	address    string          // see WithServerAddress
+	paths      func() []string // see WithPaths
 	version    apiversion.Info
 
+	// current returns the current snapshot, which it builds when it is first called.
 	current atomic.Pointer[func() *snapshot]
 	// lastSnapshot is the last snapshot that was built. The next one reuses its unchanged parts.
 	lastSnapshot atomic.Pointer[snapshot]
@@ -44,39 +45,39 @@ func WithServerAddress(address string) Option {
 	return func(d *Documents) { d.address = address }
 }
 
-// WithPaths adds paths outside of APIs (health checks, metrics, OpenAPI) to the list of paths.
+// WithPaths adds paths outside of APIs (health checks, metrics, OpenAPI) to the list of paths at /.
 func WithPaths(paths func() []string) Option {
 	return func(d *Documents) { d.paths = paths }
 }
 
-// WithVersion replaces the version of the build in /version.
+// WithVersion sets the version in /version. Without it, /version shows the version of the build.
 func WithVersion(v apiversion.Info) Option {
 	return func(d *Documents) { d.version = v }
 }
 
-// WithVersionPriority sets the priorities of built-in versions among the versions of their group.
-// Without it, built-in versions precede all others.
+// WithVersionPriority sets the priorities of built-in versions, which order the versions of a
+// group. Without it, built-in versions precede all others.
 func WithVersionPriority(priority func(schema.GroupVersion) int) Option {
 	return func(d *Documents) { d.priority = priority }
 }
 
-// New returns the documents of the catalog's groups.
+// New returns the documents of the groups in a catalog.
 func New(catalog *registry.Catalog, writeError WriteError, options ...Option) (*Documents, error) {
 	d := &Documents{priority: func(schema.GroupVersion) int { return math.MaxInt }, writeError: writeError, paths: func() []string { return nil }, version: version.Get()}
 	for _, o := range options {
 		o(d)
 	}
-	d.builtIn = builtIn(catalog, d.priority)
+	d.builtIn = builtInGroups(catalog, d.priority)
 	d.Replace(nil)
 	return d, nil
 }
 
-// Replace replaces the group versions that are served in addition to the built-in ones. Responses in
-// progress are not affected.
+// Replace replaces the group versions that are served in addition to the built-in ones. Responses
+// in progress are not affected.
 func (d *Documents) Replace(dynamic []GroupVersion) {
 	dynamic = slices.Clone(dynamic)
 	next := sync.OnceValue(func() *snapshot {
-		s := newSnapshot(merge(d.builtIn, dynamic), d.address, d.lastSnapshot.Load())
+		s := newSnapshot(mergeGroups(d.builtIn, dynamic), d.address, d.lastSnapshot.Load())
 		d.lastSnapshot.Store(s)
 		return s
 	})
@@ -91,7 +92,7 @@ func (d *Documents) HasGroup(name string) bool { return d.snapshot().byName[name
 // ServeAPIRoot serves /api.
 func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
 	s := d.snapshot()
-	if a, ok := aggregatedForm(r); ok {
+	if a, ok := requestedAggregatedForm(r); ok {
 		d.serveAggregated(w, r, a, s.aggregatedCore)
 		return
 	}
@@ -101,19 +102,20 @@ func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
 // ServeAPIsRoot serves /apis.
 func (d *Documents) ServeAPIsRoot(w http.ResponseWriter, r *http.Request) {
 	s := d.snapshot()
-	if a, ok := aggregatedForm(r); ok && r.URL.Path != "/apis/" { // that path has no aggregated form
+	if a, ok := requestedAggregatedForm(r); ok && r.URL.Path != "/apis/" { // that path has no aggregated form
 		d.serveAggregated(w, r, a, s.aggregatedNamed)
 		return
 	}
 	d.serve(w, r, s.groups)
 }
 
-func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, a aggregation, docs *aggregated) {
-	if a.isDefault {
+// serveAggregated serves an aggregated document in a requested form.
+func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, a aggregatedForm, doc *document) {
+	if a.unsupported {
 		d.writeError(w, r, status.NotAcceptable(negotiation.Media{}.Objects()))
 		return
 	}
-	a.serve(w, r, docs)
+	a.serve(w, r, doc)
 }
 
 // ServeGroup serves /apis/<group>.
@@ -167,7 +169,7 @@ func (d *Documents) serveRouted(w http.ResponseWriter, r *http.Request, doc *doc
 	d.serve(w, r, doc)
 }
 
-// serve writes a document in the accepted form.
+// serve responds with a document in a form that the client accepts.
 func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document) {
 	choice, ok := negotiation.Media{}.Accept(r)
 	if !ok {
@@ -182,7 +184,7 @@ func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document)
 	write(w, choice.Media, b.bytes)
 }
 
-// writeIndented serves a document that exists only in JSON.
+// writeIndented responds with a value as indented JSON.
 func writeIndented(w http.ResponseWriter, v any) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -195,5 +197,5 @@ func writeIndented(w http.ResponseWriter, v any) {
 func write(w http.ResponseWriter, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Cache-Control", "no-cache, private")
-	_, _ = w.Write(body) // the client is gone
+	_, _ = w.Write(body) // fails only if the client has disconnected
 }

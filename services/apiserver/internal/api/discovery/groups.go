@@ -15,29 +15,31 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// GroupVersion is a group version that is not built in.
+// GroupVersion is a group version of custom resources or of an extension server.
 type GroupVersion struct {
 	Group, Version string
-	// GroupPriority and VersionPriority are those of its APIService. Higher ones come first.
+	// GroupPriority and VersionPriority are the priorities in its APIService. Higher ones come
+	// first.
 	GroupPriority, VersionPriority int
-	// Resources holds resources and subresources ("widgets/status"), as returned by Resources or by
-	// the server behind the group version. The list must not change afterwards. A new list rebuilds
-	// the documents of the group.
+	// Resources holds resources and subresources ("widgets/status"), as returned by the function
+	// Resources or by the extension server. The caller must not change the list afterwards. If a
+	// later call of Replace passes another list, the documents of the group are rebuilt.
 	Resources []metav1.APIResource
 	// Aggregated, if not nil, is the aggregated form of Resources as the extension server returned
 	// it.
 	Aggregated []apidiscoveryv2.APIResourceDiscovery
-	// Named adds the group version to each resource of the aggregated form that has none.
+	// Named adds the group and version to response kinds of the aggregated form that have none.
 	Named bool
-	// Stale marks a group version whose server does not respond at present. Resources is the last
+	// Stale marks a group version whose extension server does not respond. Resources is the last
 	// known list.
 	Stale bool
-	// Unserved marks a group version that an APIService announces and no server serves. The lists
-	// of groups and versions name it. It has no resources and no aggregated form.
+	// Unserved marks a group version that has an APIService but that no server serves. The lists of
+	// groups and versions contain it, but it has no resource list and no aggregated form.
 	Unserved bool
 }
 
-// Resources returns kinds and their subresources, sorted by name.
+// Resources returns the resource list of kinds: the resources and their subresources, sorted by
+// name.
 func Resources(kinds []*registry.Kind) []metav1.APIResource {
 	out := []metav1.APIResource{}
 	for _, k := range kinds {
@@ -70,37 +72,39 @@ func Resources(kinds []*registry.Kind) []metav1.APIResource {
 	return out
 }
 
-// storageVersionHash returns a hash that changes with a resource's stored form. It hashes the same
-// bytes as Kubernetes.
+// storageVersionHash returns a hash of the storage version of a resource. It is the same as in
+// Kubernetes.
 func storageVersionHash(stored schema.GroupVersionKind) string {
 	sum := sha256.Sum256([]byte(stored.Group + "/" + stored.Version + "/" + stored.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
-// group is a group with its versions in order of preference.
+// group is an API group with its versions in order of preference.
 type group struct {
 	name string
-	// priority orders the aggregated form; listed orders APIGroupList. Unserved versions affect
-	// only listed.
-	priority, listed int
-	// first is the APIService name that orders the group in APIGroupList: the least of the versions
-	// with the highest group priority. It is empty for built-in groups.
-	first    string
-	versions []servedVersion
+	// priority orders the groups in the aggregated form, and listPriority in APIGroupList. They
+	// differ if the group has unserved versions, which affect only listPriority.
+	priority, listPriority int
+	// listName orders groups with the same listPriority in APIGroupList. It is the alphabetically
+	// first name of an APIService among the versions with the highest group priority. It is empty
+	// for built-in groups.
+	listName string
+	versions []groupVersion
 }
 
-// servedVersion is a version of a group in the discovery documents.
-type servedVersion struct {
-	name       string
-	priority   int
-	resources  []metav1.APIResource
-	aggregated []apidiscoveryv2.APIResourceDiscovery
-	stale      bool
-	named      bool
-	unserved   bool
+// groupVersion is a version of a group. See GroupVersion for its fields.
+type groupVersion struct {
+	name              string
+	priority          int
+	resources         []metav1.APIResource
+	aggregated        []apidiscoveryv2.APIResourceDiscovery
+	stale             bool
+	fillResponseKinds bool // GroupVersion.Named
+	unserved          bool
 }
 
-func (g *group) version(name string) *servedVersion {
+// version returns a version of the group, or nil.
+func (g *group) version(name string) *groupVersion {
 	for i := range g.versions {
 		if g.versions[i].name == name {
 			return &g.versions[i]
@@ -109,44 +113,48 @@ func (g *group) version(name string) *servedVersion {
 	return nil
 }
 
-// builtIn returns the groups of a catalog, in its order.
-func builtIn(catalog *registry.Catalog, priority func(schema.GroupVersion) int) []*group {
+// builtInGroups returns the groups of a catalog, in its order.
+func builtInGroups(catalog *registry.Catalog, priority func(schema.GroupVersion) int) []*group {
 	kinds := map[schema.GroupVersion][]*registry.Kind{}
 	for _, k := range catalog.Kinds() {
 		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
 	}
 	var out []*group
 	for _, g := range catalog.Groups() {
-		mine := &group{name: g.Name, priority: g.Priority}
+		described := &group{name: g.Name, priority: g.Priority}
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
-			mine.versions = append(mine.versions, servedVersion{name: v, priority: priority(gv), resources: Resources(kinds[gv])})
+			described.versions = append(described.versions, groupVersion{name: v, priority: priority(gv), resources: Resources(kinds[gv])})
 		}
-		out = append(out, mine)
+		out = append(out, described)
 	}
 	return out
 }
 
-// equal reports whether two groups have the same description and share their resources.
+// equal reports whether two groups have the same documents. It compares the resource lists by
+// identity. o may be nil.
 func (g *group) equal(o *group) bool {
-	return o != nil && g.name == o.name && slices.EqualFunc(g.versions, o.versions, func(a, b servedVersion) bool {
-		return a.name == b.name && a.stale == b.stale && a.named == b.named && a.unserved == b.unserved && sameList(a.resources, b.resources) && sameList(a.aggregated, b.aggregated)
+	return o != nil && g.name == o.name && slices.EqualFunc(g.versions, o.versions, func(a, b groupVersion) bool {
+		return a.name == b.name && a.stale == b.stale && a.fillResponseKinds == b.fillResponseKinds && a.unserved == b.unserved && sameList(a.resources, b.resources) && sameList(a.aggregated, b.aggregated)
 	})
 }
 
-// sameList reports whether two immutable lists are identical.
+// sameList reports whether two immutable slices share the same memory.
 func sameList[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// merge returns all groups in order of priority. Of groups with the same priority, the built-in
-// ones come first. The rest are sorted by name. The versions of a group are sorted by priority.
-func merge(builtIn []*group, dynamic []GroupVersion) []*group {
+// mergeGroups adds dynamic group versions to the built-in groups. It returns all groups in order of
+// priority. Among groups with the same priority, the built-in ones come first, and the others are
+// sorted by name. The versions of a group are sorted by priority. A dynamic group version does not
+// replace a built-in one.
+func mergeGroups(builtIn []*group, dynamic []GroupVersion) []*group {
 	var out []*group
 	byName := map[string]*group{}
 	for _, g := range builtIn {
-		mine := &group{name: g.name, priority: g.priority, listed: g.priority, versions: slices.Clone(g.versions)}
-		out, byName[g.name] = append(out, mine), mine
+		merged := &group{name: g.name, priority: g.priority, listPriority: g.priority, versions: slices.Clone(g.versions)}
+		out = append(out, merged)
+		byName[g.name] = merged
 	}
 	dynamic = slices.Clone(dynamic)
 	sort.SliceStable(dynamic, func(i, j int) bool { return less(&dynamic[i], &dynamic[j]) })
@@ -155,22 +163,25 @@ func merge(builtIn []*group, dynamic []GroupVersion) []*group {
 		g := byName[d.Group]
 		if g == nil {
 			g = &group{name: d.Group}
-			out, byName[d.Group] = append(out, g), g
+			out = append(out, g)
+			byName[d.Group] = g
 		}
 		if g.version(d.Version) != nil {
 			continue
 		}
-		if name := d.Version + "." + d.Group; d.GroupPriority > g.listed || d.GroupPriority == g.listed && (g.first != "" && name < g.first) {
-			g.first = name
+		name := d.Version + "." + d.Group // of the APIService
+		if d.GroupPriority > g.listPriority || d.GroupPriority == g.listPriority && g.listName != "" && name < g.listName {
+			g.listName = name
 		}
-		g.listed = max(g.listed, d.GroupPriority)
+		g.listPriority = max(g.listPriority, d.GroupPriority)
 		if !d.Unserved {
 			g.priority = max(g.priority, d.GroupPriority)
 		}
-		g.versions = append(g.versions, servedVersion{
-			name: d.Version, priority: d.VersionPriority, resources: d.Resources, aggregated: d.Aggregated, stale: d.Stale, named: d.Named, unserved: d.Unserved,
+		g.versions = append(g.versions, groupVersion{
+			name: d.Version, priority: d.VersionPriority, resources: d.Resources, aggregated: d.Aggregated,
+			stale: d.Stale, fillResponseKinds: d.Named, unserved: d.Unserved,
 		})
-		slices.SortStableFunc(g.versions, func(a, b servedVersion) int {
+		slices.SortStableFunc(g.versions, func(a, b groupVersion) int {
 			return cmp.Or(cmp.Compare(b.priority, a.priority), apiversion.CompareKubeAwareVersionStrings(b.name, a.name))
 		})
 	}
@@ -178,13 +189,13 @@ func merge(builtIn []*group, dynamic []GroupVersion) []*group {
 	return out
 }
 
-// inGroupList compares groups for APIGroupList. Groups of the same priority are sorted by the names
-// of their APIServices, the built-in ones first.
-func inGroupList(a, b *group) int {
-	return cmp.Or(cmp.Compare(b.listed, a.listed), cmp.Compare(a.first, b.first))
+// compareInGroupList returns a negative number if a precedes b in APIGroupList. Groups with the
+// same priority are sorted by the names of their APIServices, built-in groups first.
+func compareInGroupList(a, b *group) int {
+	return cmp.Or(cmp.Compare(b.listPriority, a.listPriority), cmp.Compare(a.listName, b.listName))
 }
 
-// less reports whether a is listed before b.
+// less reports whether a precedes b in the order of group, version priority and version.
 func less(a, b *GroupVersion) bool {
 	switch {
 	case a.Group != b.Group:

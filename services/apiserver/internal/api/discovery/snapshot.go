@@ -18,20 +18,21 @@ import (
 	"binnacle/libs/api"
 )
 
-// snapshot holds every document of one state. It is immutable except for the bytes of documents,
-// which are built on first use. It shares unchanged groups with the previous snapshot.
+// snapshot holds all documents at one time. It is immutable, except that documents cache their
+// encoded forms. It shares the documents of unchanged groups with the previous snapshot.
 type snapshot struct {
-	all             []*group
-	byName          map[string]*group
-	core, groups    *document
-	group           map[string]*document
-	groupVersion    map[schema.GroupVersion]*document
-	items           map[string]*groupItem
-	aggregatedCore  *aggregated
-	aggregatedNamed *aggregated
+	all          []*group
+	byName       map[string]*group
+	core, groups *document                         // /api and /apis
+	group        map[string]*document              // /apis/<group>
+	groupVersion map[schema.GroupVersion]*document // /api/<version> and /apis/<group>/<version>
+	items        map[string]*groupItem             // by the name of the group
+	// aggregatedCore and aggregatedNamed are the aggregated forms of /api and /apis.
+	aggregatedCore, aggregatedNamed *document
 }
 
-// newSnapshot returns the snapshot of groups. old is another snapshot or nil.
+// newSnapshot returns the snapshot of groups. address is the server's address in /api. old is the
+// previous snapshot, or nil.
 func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 	s := &snapshot{
 		all: all, byName: map[string]*group{}, items: map[string]*groupItem{},
@@ -49,7 +50,7 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 		if old != nil && g.equal(old.byName[g.name]) {
 			s.copyGroup(g, old)
 		} else {
-			s.describe(g)
+			s.addGroup(g)
 		}
 		item := s.items[g.name]
 		if g.name == "" {
@@ -65,16 +66,18 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 		}
 	}
 	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
-	slices.SortStableFunc(named, inGroupList)
+	slices.SortStableFunc(named, compareInGroupList)
 	for _, g := range named {
 		list.Groups = append(list.Groups, apiGroup(g))
 	}
-	s.core, s.groups = newDocument(core), newDocument(list)
-	s.aggregatedCore, s.aggregatedNamed = newAggregated(coreItems), newAggregated(namedItems)
+	s.core = newDocument(core)
+	s.groups = newDocument(list)
+	s.aggregatedCore = newAggregatedDocument(coreItems)
+	s.aggregatedNamed = newAggregatedDocument(namedItems)
 	return s
 }
 
-// copyGroup copies the documents of a group from another snapshot.
+// copyGroup adds the documents of an unchanged group from another snapshot.
 func (s *snapshot) copyGroup(g *group, from *snapshot) {
 	for _, v := range g.versions {
 		if v.unserved {
@@ -89,28 +92,29 @@ func (s *snapshot) copyGroup(g *group, from *snapshot) {
 	s.items[g.name] = from.items[g.name]
 }
 
-// describe builds the documents of a group.
-func (s *snapshot) describe(g *group) {
+// addGroup adds new documents of a group.
+func (s *snapshot) addGroup(g *group) {
 	served := false
 	for _, v := range g.versions {
 		if v.unserved {
 			continue
 		}
 		gv := schema.GroupVersion{Group: g.name, Version: v.name}
-		s.groupVersion[gv], served = newDocument(resourceList(gv, v.resources)), true
+		s.groupVersion[gv] = newDocument(resourceList(gv, v.resources))
+		served = true
 	}
 	if g.name != "" {
-		one := apiGroup(g)
-		one.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
-		s.group[g.name] = newDocument(&one)
+		object := apiGroup(g)
+		object.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+		s.group[g.name] = newDocument(&object)
 	}
 	if served {
 		s.items[g.name] = newGroupItem(g)
 	}
 }
 
-// resourceList returns the resource list of a group version. In the core group the list has no
-// apiVersion, as in the first releases.
+// resourceList returns the resource list of a group version. As in Kubernetes, the list of the core
+// group has no apiVersion.
 func resourceList(gv schema.GroupVersion, resources []metav1.APIResource) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{
 		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList"},
@@ -126,6 +130,7 @@ func resourceList(gv schema.GroupVersion, resources []metav1.APIResource) *metav
 	return list
 }
 
+// apiGroup returns the description of a group, without its type.
 func apiGroup(g *group) metav1.APIGroup {
 	out := metav1.APIGroup{Name: g.name}
 	for _, v := range g.versions {
@@ -155,17 +160,17 @@ func (s *snapshot) paths() []string {
 	return out
 }
 
-// document is an object and its bytes in each requested form.
+// document is an API object with a cache of its encoded forms.
 type document struct {
 	object func() protoObject
-	// text, if set, returns the JSON without the object.
+	// text, if set, returns the JSON of the object. It is cheaper than encoding the object.
 	text func() ([]byte, error)
 
 	mu     sync.Mutex // guards bodies; leaf lock
 	bodies map[form]*body
 }
 
-// form is a representation. There are four, so the cache is bounded.
+// form is an encoding of a document. There are four: JSON, indented JSON, YAML and protobuf.
 type form struct {
 	media  string
 	pretty bool
@@ -177,7 +182,7 @@ type body struct {
 	etag  string
 }
 
-// protoObject is an API object that encodes itself as protobuf.
+// protoObject is an API object that can be encoded as protobuf.
 type protoObject interface {
 	runtime.Object
 	Marshal() ([]byte, error)
@@ -187,7 +192,7 @@ func newDocument(o protoObject) *document {
 	return &document{object: func() protoObject { return o }, bodies: map[form]*body{}}
 }
 
-// body returns the document in a form, encoded once for all requests.
+// body returns the document in a form, from the cache if possible. pretty applies to JSON only.
 func (d *document) body(media string, pretty bool) (*body, error) {
 	f := form{media: media, pretty: pretty && media == api.MediaJSON}
 	d.mu.Lock()
@@ -205,6 +210,7 @@ func (d *document) body(media string, pretty bool) (*body, error) {
 	return b, nil
 }
 
+// encode encodes the document in a form.
 func (d *document) encode(f form) ([]byte, error) {
 	if d.text != nil && f == (form{media: api.MediaJSON}) {
 		return d.text()
@@ -212,7 +218,7 @@ func (d *document) encode(f form) ([]byte, error) {
 	return encode(d.object(), f)
 }
 
-// encode encodes an object with its TypeMeta.
+// encode encodes an object in a form.
 func encode(o protoObject, f form) ([]byte, error) {
 	switch {
 	case f.media == api.MediaYAML:

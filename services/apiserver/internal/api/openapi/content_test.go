@@ -7,7 +7,7 @@ import (
 
 // A copy per slow client would take megabytes.
 func TestClientsShareAPlainDocument(t *testing.T) {
-	c, err := (&packer{}).content([]byte("document"), "etag", time.Now())
+	c, err := (&packer{}).compress([]byte("document"), "etag", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,24 +2,24 @@ package openapi
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"binnacle/services/apiserver/internal/api/openapi/typefacts"
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// rootPath returns a path with only a GET operation.
+// rootPath returns a path outside of group versions, which has only a GET operation. The arguments
+// are the path, the id, description and tag of the operation, and an object of the response's type.
 func (s *Service) rootPath(at, id, description, tagName string, result any) path {
 	return path{path: at, operations: []operation{{
-		method: http.MethodGet, id: id, description: description, tag: tagName, result: modelOf(result),
-		codes: []int{http.StatusOK}, consumes: s.forms.object, produces: s.forms.object,
+		method: http.MethodGet, id: id, description: description, tag: tagName, result: bodyOf(result),
+		codes: []int{http.StatusOK}, consumes: s.media.object, produces: s.media.object,
 	}}}
 }
 
@@ -27,8 +27,8 @@ func (s *Service) rootPath(at, id, description, tagName string, result any) path
 func (s *Service) customEntry(g Group) *entry {
 	e := &entry{path: apiPath(g.GroupVersion), hash: g.Hash, group: g.GroupVersion.Group}
 	e.paths = func() []path {
-		d := &describer{gv: g.GroupVersion, params: s.params(), forms: &s.forms, newObject: s.newObject, custom: true}
-		return d.group(sortedKinds(g.Kinds))
+		d := &describer{gv: g.GroupVersion, params: s.params(), media: &s.media, newObject: s.newObject, custom: true}
+		return d.describeGroupVersion(sortedKinds(g.Kinds))
 	}
 	e.schemas = func(m *models, r *SchemaCache) map[string]*spec.Schema { return customSchemas(m, r, &g) }
 	for _, k := range g.Kinds {
@@ -47,9 +47,9 @@ func (s *Service) customEntry(g Group) *entry {
 	return e
 }
 
-// rename renames the custom models whose names are those of built-in models. No kind has an
-// underscore in its name, so the new name is free.
-func (e *entry) rename(m *models) {
+// renameConflicts renames the custom models of e whose names m already uses for built-in models.
+// The new name has an underscore, which no kind has, so it cannot conflict.
+func (e *entry) renameConflicts(m *models) {
 	for _, name := range e.names {
 		if m.schemas[name] != nil {
 			m.renamed[name] = name + "_v2"
@@ -57,33 +57,32 @@ func (e *entry) rename(m *models) {
 	}
 }
 
-// addReferenced creates the models that operations refer to.
+// addReferenced adds the models of the request and response bodies of operations.
 func (m *models) addReferenced(ps []path) {
 	for _, p := range ps {
 		for i := range p.operations {
-			for _, subject := range []*model{p.operations[i].body, p.operations[i].result} {
-				m.schemaOf(subject)
-			}
+			m.bodySchema(p.operations[i].body)
+			m.bodySchema(p.operations[i].result)
 		}
 	}
 }
 
-// customName returns the name that a custom model has in the document.
+// customName returns the name of a custom model in the document.
 func (m *models) customName(gvk schema.GroupVersionKind) string {
 	name := customName(gvk)
 	return cmp.Or(m.renamed[name], name)
 }
 
-// customSchemas returns the models of custom resources and of their lists.
+// customSchemas returns the models of custom resources and of their lists, by name.
 func customSchemas(m *models, r *SchemaCache, g *Group) map[string]*spec.Schema {
 	out := map[string]*spec.Schema{}
 	for _, k := range g.Kinds {
 		gvk := k.GVK()
-		schema := g.Schemas(r, k.Kind)
+		specified := g.Schemas(r, k.Kind)
 		if g.Lenient[k.Kind] && !m.v3 {
-			schema = nil
+			specified = nil
 		}
-		object := customSchema(m, schema, gvk)
+		object := customSchema(m, specified, gvk)
 		addSelectableFields(object, k)
 		out[m.customName(gvk)] = object
 
@@ -96,14 +95,14 @@ func customSchemas(m *models, r *SchemaCache, g *Group) map[string]*spec.Schema 
 		list.Properties = map[string]spec.Schema{"items": items}
 		listGVK := gvk
 		listGVK.Kind = k.ListKind()
-		withTypeMeta(m, list, m.described(m.ref(reflect.TypeOf(metav1.ListMeta{})), listMetaDoc), listGVK)
+		addTypeMeta(list, m.withDescription(m.modelRef(reflect.TypeOf(metav1.ListMeta{})), listMetaDoc), listGVK)
 		addSelectableFields(list, k)
 		out[m.customName(listGVK)] = list
 	}
 	return out
 }
 
-// addSelectableFields adds the fields that field selectors may use.
+// addSelectableFields adds the extension that lists the fields that field selectors may use.
 func addSelectableFields(s *spec.Schema, k *registry.Kind) {
 	var fields []any
 	for _, f := range k.Presentation.Selectable {
@@ -114,10 +113,11 @@ func addSelectableFields(s *spec.Schema, k *registry.Kind) {
 	}
 }
 
-// customSchema returns the model of a custom resource. The model of a resource without a schema has
-// no properties. In v2, this also applies to a resource that keeps unknown fields.
+// customSchema returns the model of a custom resource. specified is the schema in its definition,
+// or nil. Without a schema, the model has no properties. In v2, neither has the model of a resource
+// that keeps unknown fields.
 func customSchema(m *models, specified *spec.Schema, gvk schema.GroupVersionKind) *spec.Schema {
-	if specified == nil || !m.v3 && preservesUnknown(specified) {
+	if specified == nil || !m.v3 && preservesUnknownFields(specified) {
 		object := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
 		object.AddExtension(extGVK, gvkList([]schema.GroupVersionKind{gvk}))
 		return object
@@ -126,14 +126,14 @@ func customSchema(m *models, specified *spec.Schema, gvk schema.GroupVersionKind
 	if !m.v3 {
 		object = withoutUnsupported(object)
 	}
-	metadata := m.described(m.ref(reflect.TypeOf(metav1.ObjectMeta{})), objectMetaDoc)
+	metadata := m.withDescription(m.modelRef(reflect.TypeOf(metav1.ObjectMeta{})), objectMetaDoc)
 	object = withEmbeddedMeta(m, object, metadata)
-	withTypeMeta(m, &object, metadata, gvk)
+	addTypeMeta(&object, metadata, gvk)
 	return &object
 }
 
-// preservesUnknown reports whether a schema keeps unknown fields.
-func preservesUnknown(s *spec.Schema) bool {
+// preservesUnknownFields reports whether a schema keeps unknown fields.
+func preservesUnknownFields(s *spec.Schema) bool {
 	p, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields")
 	return p
 }
@@ -144,8 +144,8 @@ const (
 	embeddedKindDoc    = "kind is a string value representing the type of this object. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"
 )
 
-// withEmbeddedMeta adds type and metadata to the embedded resources in a schema. It copies what it
-// changes.
+// withEmbeddedMeta returns a schema in which the embedded resources, at any depth, have apiVersion,
+// kind and metadata. It copies the parts that it changes. metadata is the schema of metadata.
 func withEmbeddedMeta(m *models, s, metadata spec.Schema) spec.Schema {
 	if s.Properties != nil {
 		properties := make(map[string]spec.Schema, len(s.Properties)+3)
@@ -162,7 +162,7 @@ func withEmbeddedMeta(m *models, s, metadata spec.Schema) spec.Schema {
 		values := withEmbeddedMeta(m, *s.AdditionalProperties.Schema, metadata)
 		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: &values}
 	}
-	if is, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !is || !m.v3 && preservesUnknown(&s) {
+	if is, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !is || !m.v3 && preservesUnknownFields(&s) {
 		return s
 	}
 	if s.Properties == nil {
@@ -189,19 +189,17 @@ const (
 	listMetaDoc   = "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"
 )
 
-// described adds a description to a reference.
-func (m *models) described(s spec.Schema, description string) spec.Schema {
-	s.Description = description
-	return m.wrapped(s)
+// withDescription returns a reference with a description.
+func (m *models) withDescription(ref spec.Schema, description string) spec.Schema {
+	ref.Description = description
+	return m.wrapRef(ref)
 }
 
-// withTypeMeta adds the fields of every object to a schema. It copies maps because the schema may
-// be shared.
-func withTypeMeta(m *models, s *spec.Schema, meta spec.Schema, gvk schema.GroupVersionKind) {
+// addTypeMeta adds to a schema the fields that every object has, and the extension with the kind.
+// It replaces the maps of s instead of changing them, because the schema may be shared.
+func addTypeMeta(s *spec.Schema, meta spec.Schema, gvk schema.GroupVersionKind) {
 	properties := map[string]spec.Schema{}
-	for name, p := range s.Properties {
-		properties[name] = p
-	}
+	maps.Copy(properties, s.Properties)
 	doc := metav1.TypeMeta{}.SwaggerDoc()
 	for _, name := range []string{"apiVersion", "kind"} {
 		p := *spec.StringProperty()
@@ -211,14 +209,13 @@ func withTypeMeta(m *models, s *spec.Schema, meta spec.Schema, gvk schema.GroupV
 	properties["metadata"] = meta
 	s.Properties = properties
 	extensions := spec.Extensions{}
-	for name, e := range s.Extensions {
-		extensions[name] = e
-	}
+	maps.Copy(extensions, s.Extensions)
 	s.Extensions = extensions
 	s.AddExtension(extGVK, gvkList([]schema.GroupVersionKind{gvk}))
 }
 
-// withoutUnsupported returns a schema without the parts that v2 does not support.
+// withoutUnsupported returns a schema without the parts that v2 does not support, at any depth. It
+// copies the parts that it changes.
 func withoutUnsupported(s spec.Schema) spec.Schema {
 	s.OneOf = nil
 	s.AnyOf = nil
@@ -226,7 +223,7 @@ func withoutUnsupported(s spec.Schema) spec.Schema {
 	s.Not = nil
 	s.Default = nil
 	if s.Nullable {
-		// A type would forbid null.
+		// v2 has no nullable, and a type would forbid null.
 		s.Nullable = false
 		s.Type = nil
 		s.Items = nil
@@ -245,8 +242,8 @@ func withoutUnsupported(s spec.Schema) spec.Schema {
 		s.Items = &spec.SchemaOrArray{Schema: &items}
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		items := withoutUnsupported(*s.AdditionalProperties.Schema)
-		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: &items}
+		values := withoutUnsupported(*s.AdditionalProperties.Schema)
+		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: &values}
 	}
 	if s.Properties != nil {
 		properties := make(map[string]spec.Schema, len(s.Properties))
@@ -256,56 +253,4 @@ func withoutUnsupported(s spec.Schema) spec.Schema {
 		s.Properties = properties
 	}
 	return s
-}
-
-// SchemaCache caches the sources of schemas while documents from the same sources are built: those of
-// one group's versions. It is safe for concurrent use.
-type SchemaCache struct {
-	// facts returns the facts of types, read once for the documents of all groups. It is nil if
-	// only one document is built.
-	facts func() (*typefacts.Facts, error)
-
-	mu     sync.Mutex
-	cached map[any]any
-}
-
-// Memoize returns the result of open for a key. It calls open once per key. open must be fast.
-func (r *SchemaCache) Memoize(key any, open func() any) any {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	v, ok := r.cached[key]
-	if !ok {
-		if r.cached == nil {
-			r.cached = map[any]any{}
-		}
-		v = open()
-		r.cached[key] = v
-	}
-	return v
-}
-
-// typeFacts returns the facts of types.
-func (r *SchemaCache) typeFacts() (*typefacts.Facts, error) {
-	if r.facts == nil {
-		return typefacts.Read()
-	}
-	return r.facts()
-}
-
-// readingByGroup returns one Reading per group, for entries that are grouped. It drops the Reading
-// of the previous group.
-type readingByGroup struct {
-	facts func() (*typefacts.Facts, error)
-	group string
-	last  *SchemaCache
-}
-
-func newReadings() *readingByGroup { return &readingByGroup{facts: sync.OnceValues(typefacts.Read)} }
-
-func (r *readingByGroup) of(e *entry) *SchemaCache {
-	if r.last == nil || e.group != "" && e.group != r.group {
-		r.group = e.group
-		r.last = &SchemaCache{facts: r.facts}
-	}
-	return r.last
 }

@@ -4,15 +4,17 @@
 //
 // A document is built in steps, each in its own files:
 //
-//	Go types      → schemas     models.go, shared.go, and package typefacts
+//	Go types      → schemas     models.go, fields.go, and package typefacts
+//	definitions   → schemas     custom.go, schemacache.go
 //	declarations  → operations  operations.go, parameters.go
 //	both          → documents   versions.go
 //	documents     → bytes       document.go, serve.go
 //
-// A document is built on first use, once for all requests that wait for it (shared.go). The build
-// runs apart from the requests under a concurrency limit, while the requests release their seats.
-// Documents that are built together read definitions with many versions only once (custom.go).
-// Only the compressed bytes of a document and their hash are kept. The set of group versions is an
-// immutable snapshot. Replace adds custom resources to the built-in ones, and keeps unchanged
-// documents. The mux of package server calls ServeHTTP.
+// A document is built when it is first requested, once for all requests that wait for it
+// (shared.go). The build runs in its own goroutine, with a concurrency limit, while the requests
+// release their seats. Only the compressed bytes of a document and their hash are kept.
+//
+// The set of group versions is an immutable snapshot (service.go). Replace adds custom resources to
+// the built-in group versions, and keeps unchanged documents. The mux of package server calls
+// ServeHTTP.
 package openapi

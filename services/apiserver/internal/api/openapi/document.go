@@ -17,42 +17,48 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// document is one document in each requested form. It is built from its JSON form on first use.
+// document is an OpenAPI document in two forms, JSON and protobuf. Each form is built when it is
+// first requested, protobuf from JSON.
 type document struct {
-	packer  *packer
-	build   func(*SchemaCache) ([]byte, error)
-	toProto func(json []byte) ([]byte, error)
-
+	packer      *packer
+	build       func(*SchemaCache) ([]byte, error) // returns the JSON form
+	toProto     func(json []byte) ([]byte, error)  // converts it to the protobuf form
 	json, proto shared[*content]
 }
 
-// content holds the compressed bytes of a form: a few hundred kilobytes for megabytes of text.
+// content is one form of a document. It holds the compressed bytes: a few hundred kilobytes for
+// megabytes of text.
 type content struct {
 	gzip []byte
-	size int // without compression
-	// etag is the hash of the JSON form, for all forms: Vary keeps them apart.
+	size int // uncompressed
+	// etag is the hash of the JSON form. Both forms have the same ETag, because responses have the
+	// header Vary: Accept.
 	etag  string
 	built time.Time
 
-	mu    sync.Mutex
-	text  []byte // without compression, while there are users
-	users int
+	mu    sync.Mutex // protects the fields below
+	text  []byte     // uncompressed bytes; nil if there are no users
+	users int        // of text
 }
 
-// newDocument returns a document whose builds are limited by the capacity of turns.
-func (p *packer) newDocument(turns chan struct{}, build func(*SchemaCache) ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
-	return &document{packer: p, build: build, toProto: toProto, json: shared[*content]{slots: turns}, proto: shared[*content]{slots: turns}}
+// newDocument returns a document. The capacity of slots is the maximum number of concurrent builds
+// of all documents with the same slots.
+func (p *packer) newDocument(slots chan struct{}, build func(*SchemaCache) ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
+	return &document{
+		packer: p, build: build, toProto: toProto,
+		json: shared[*content]{slots: slots}, proto: shared[*content]{slots: slots},
+	}
 }
 
-// content returns the JSON or the protobuf form. A build uses what r has already read. Its errors
-// include those of shared.get.
+// content returns the JSON or the protobuf form, and builds it if needed. The build uses the cache
+// r. It returns the errors of the build and of shared.get.
 func (d *document) content(ctx context.Context, r *SchemaCache, protobuf bool) (*content, error) {
 	c, err := d.json.get(ctx, func(context.Context) (*content, error) {
 		data, err := d.build(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.packer.content(data, hash(data), time.Now())
+		return d.packer.compress(data, hash(data), time.Now())
 	})
 	if err != nil || !protobuf {
 		return c, err
@@ -67,16 +73,16 @@ func (d *document) content(ctx context.Context, r *SchemaCache, protobuf bool) (
 		if err != nil {
 			return nil, fmt.Errorf("protobuf form: %w", err)
 		}
-		return d.packer.content(b, c.etag, c.built)
+		return d.packer.compress(b, c.etag, c.built)
 	})
 }
 
-// packer compresses contents. A gzip writer takes ten times the memory of a small document, so the
-// writers are pooled.
+// packer compresses documents. It pools gzip writers, because a writer takes ten times the memory
+// of a small document.
 type packer struct{ writers sync.Pool }
 
-// content compresses a form of a document.
-func (p *packer) content(b []byte, etag string, created time.Time) (*content, error) {
+// compress returns the content with the uncompressed bytes b.
+func (p *packer) compress(b []byte, etag string, built time.Time) (*content, error) {
 	var buf bytes.Buffer
 	z, ok := p.writers.Get().(*gzip.Writer)
 	if !ok {
@@ -84,24 +90,24 @@ func (p *packer) content(b []byte, etag string, created time.Time) (*content, er
 	}
 	defer p.writers.Put(z)
 	z.Reset(&buf)
-	defer z.Reset(nil) // drops the reference to the buffer
+	defer z.Reset(nil) // do not retain the buffer
 	if _, err := z.Write(b); err != nil {
 		return nil, err
 	}
 	if err := z.Close(); err != nil {
 		return nil, err
 	}
-	return &content{gzip: bytes.Clone(buf.Bytes()), size: len(b), etag: etag, built: created}, nil
+	return &content{gzip: bytes.Clone(buf.Bytes()), size: len(b), etag: etag, built: built}, nil
 }
 
-// hash returns the ETag of a document.
+// hash returns the hash of a document in hexadecimal form, for the ETag.
 func hash(b []byte) string {
 	sum := sha256.Sum256(b)
 	return strings.ToUpper(hex.EncodeToString(sum[:]))
 }
 
-// uncompressed returns the content without compression. It is kept until all users have called
-// release, because clients that do not read hold it for long.
+// uncompressed returns the uncompressed bytes. Concurrent users share them, because slow clients
+// may use them for a long time. Each caller must call release once it no longer uses them.
 func (c *content) uncompressed() (data []byte, release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +126,7 @@ func (c *content) uncompressed() (data []byte, release func(), err error) {
 	return c.text, sync.OnceFunc(c.release), nil
 }
 
-// release ends one use of the uncompressed content.
+// release records that a user no longer uses the uncompressed bytes. The last user drops them.
 func (c *content) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +136,7 @@ func (c *content) release() {
 	}
 }
 
-// v2Proto and v3Proto return the protobuf forms.
+// v2Proto converts a v2 document from JSON to protobuf.
 func v2Proto(json []byte) ([]byte, error) {
 	doc, err := openapiv2.ParseDocument(json)
 	if err != nil {
@@ -139,6 +145,7 @@ func v2Proto(json []byte) ([]byte, error) {
 	return proto.Marshal(doc)
 }
 
+// v3Proto converts a v3 document from JSON to protobuf.
 func v3Proto(json []byte) ([]byte, error) {
 	doc, err := openapiv3.ParseDocument(json)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/typename"
 )
 
-// OpenAPI extensions of Kubernetes.
+// Names of the OpenAPI extensions of Kubernetes.
 const (
 	extGVK           = "x-kubernetes-group-version-kind"
 	extAction        = "x-kubernetes-action"
@@ -28,18 +28,20 @@ const (
 	extSelectable    = "x-kubernetes-selectable-fields"
 )
 
-// models builds the schemas of Go types and of the types that they refer to. It is used for one
-// document.
+// models collects the models of one document: the named schemas of Go structs. Adding the model of
+// a struct adds the models of all structs to which it refers.
 type models struct {
-	// facts holds the annotations in the source of types. It is nil for schemas with only the shape
-	// of types.
+	// facts holds what only the source of the types defines, such as defaults and merge rules. If
+	// it is nil, schemas have only the structure of the types.
 	facts *typefacts.Facts
 	// kinds returns the group version kinds of an object type, and none for other types.
 	kinds func(reflect.Type) []schema.GroupVersionKind
-	// v3 documents wrap a reference with other fields in an allOf, and contain defaults.
+	// v3 selects the form of v3 documents. In v3, schemas contain defaults, and a reference with
+	// further fields is in an allOf.
 	v3 bool
 	// enums includes the allowed values of fields.
-	enums   bool
+	enums bool
+	// schemas holds the models by name.
 	schemas map[string]*spec.Schema
 	// renamed maps names of custom models to their names in this document.
 	renamed map[string]string
@@ -49,7 +51,7 @@ func newModels(facts *typefacts.Facts, kinds func(reflect.Type) []schema.GroupVe
 	return &models{facts: facts, kinds: kinds, v3: v3, enums: enums, schemas: map[string]*spec.Schema{}, renamed: map[string]string{}}
 }
 
-// refTo returns the reference to a model in the document.
+// refTo returns the reference to the model of a name.
 func (m *models) refTo(name string) spec.Ref {
 	if m.v3 {
 		return spec.MustCreateRef("#/components/schemas/" + name)
@@ -57,35 +59,37 @@ func (m *models) refTo(name string) spec.Ref {
 	return spec.MustCreateRef("#/definitions/" + name)
 }
 
-// ref returns a reference to the model of a struct. It builds a new model.
-func (m *models) ref(t reflect.Type) spec.Schema {
+// modelRef returns a reference to the model of a struct. If the model does not exist, modelRef adds
+// it.
+func (m *models) modelRef(t reflect.Type) spec.Schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	name := typename.ForType(t)
 	if m.schemas[name] == nil {
 		s := &spec.Schema{}
-		m.schemas[name] = s // before its fields, because types may be recursive
-		m.build(s, name, t)
+		m.schemas[name] = s // before it is filled, because types may be recursive
+		m.fillModel(s, t)
 	}
 	return spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(name)}}
 }
 
-// documented is implemented by types that carry their documentation.
-type documented interface{ SwaggerDoc() map[string]string }
-
-// typed is implemented by types that define their JSON type. oneOf is implemented by types that
-// have several in v3.
+// The following interfaces are implemented by API types.
 type (
+	// documented types return the descriptions of their fields by JSON name, and their own under
+	// "".
+	documented interface{ SwaggerDoc() map[string]string }
+	// typed types define their JSON type.
 	typed interface {
 		OpenAPISchemaType() []string
 		OpenAPISchemaFormat() string
 	}
+	// oneOf types are typed types that have several JSON types in v3.
 	oneOf interface{ OpenAPIV3OneOfTypes() []string }
 )
 
-// build fills the model of a struct.
-func (m *models) build(s *spec.Schema, name string, t reflect.Type) {
+// fillModel fills the empty model s of a struct.
+func (m *models) fillModel(s *spec.Schema, t reflect.Type) {
 	value := reflect.New(t).Elem().Interface()
 	facts := m.factsOf(t)
 	doc := docOf(value)
@@ -103,14 +107,14 @@ func (m *models) build(s *spec.Schema, name string, t reflect.Type) {
 		s.AddExtension(extUnions, facts.Union)
 	}
 	if ty, ok := value.(typed); ok {
-		m.describe(s, ty)
+		m.setDefinedType(s, ty)
 		return
 	}
 	s.Type = spec.StringOrArray{"object"}
-	m.fields(s, t)
+	m.addFields(s, t)
 }
 
-// factsOf returns the facts of a type.
+// factsOf returns the facts of a type, which may be empty.
 func (m *models) factsOf(t reflect.Type) *typefacts.Type {
 	if m.facts == nil {
 		return &typefacts.Type{}
@@ -118,10 +122,11 @@ func (m *models) factsOf(t reflect.Type) *typefacts.Type {
 	return m.facts.Type(fullName(t))
 }
 
+// fullName returns the name of a type with its package path, as in typefacts.
 func fullName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
-// describe sets the JSON type that a type defines.
-func (m *models) describe(s *spec.Schema, ty typed) {
+// setDefinedType sets the JSON type that a type defines itself.
+func (m *models) setDefinedType(s *spec.Schema, ty typed) {
 	s.Format = ty.OpenAPISchemaFormat()
 	if o, ok := ty.(oneOf); ok && m.v3 {
 		for _, alternative := range o.OpenAPIV3OneOfTypes() {
@@ -132,9 +137,11 @@ func (m *models) describe(s *spec.Schema, ty typed) {
 	s.Type = ty.OpenAPISchemaType()
 }
 
-// fields adds the properties of a struct, including those of embedded structs.
-func (m *models) fields(s *spec.Schema, t reflect.Type) {
-	facts, doc := m.factsOf(t), docOf(reflect.New(t).Elem().Interface())
+// addFields adds the fields of a struct, including the fields of embedded structs, to the
+// properties of s.
+func (m *models) addFields(s *spec.Schema, t reflect.Type) {
+	facts := m.factsOf(t)
+	doc := docOf(reflect.New(t).Elem().Interface())
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -142,56 +149,60 @@ func (m *models) fields(s *spec.Schema, t reflect.Type) {
 			continue
 		}
 		if name == "" && f.Anonymous {
-			m.fields(s, f.Type)
+			m.addFields(s, f.Type)
 			continue
 		}
 		if name == "" {
 			continue
 		}
-		said := facts.Field(name)
+		fieldFacts := facts.Field(name)
 		omitted := slices.Contains(strings.Split(options, ","), "omitempty")
-		p := m.value(f.Type)
+		p := m.fieldSchema(f.Type)
 		p.Description = doc[name]
-		if said.Doc != nil {
-			p.Description = *said.Doc
+		if fieldFacts.Doc != nil {
+			p.Description = *fieldFacts.Doc
 		}
-		m.annotate(&p, f, said)
-		m.choose(&p, f.Type, said)
+		addMergeRules(&p, f, fieldFacts)
+		m.describeEnum(&p, f.Type, fieldFacts)
 		if m.v3 && m.facts != nil {
-			p.Default = said.Default
+			p.Default = fieldFacts.Default
 			if p.Default == nil {
-				p.Default = zero(f.Type, omitted)
+				p.Default = zeroDefault(f.Type, omitted)
 			}
 		}
 		if s.Properties == nil {
 			s.Properties = map[string]spec.Schema{}
 		}
-		s.Properties[name] = m.wrapped(p)
-		if required := !omitted; required && said.Required == nil || said.Required != nil && *said.Required {
+		s.Properties[name] = m.wrapRef(p)
+		required := !omitted
+		if fieldFacts.Required != nil {
+			required = *fieldFacts.Required
+		}
+		if required {
 			s.Required = append(s.Required, name)
 		}
 	}
 }
 
-// annotate adds the merge rules of a field.
-func (m *models) annotate(p *spec.Schema, f reflect.StructField, said *typefacts.Field) {
+// addMergeRules adds the extensions that define how a patch or an apply merges a field.
+func addMergeRules(p *spec.Schema, f reflect.StructField, facts *typefacts.Field) {
 	for name, value := range map[string]string{
 		extPatchStrategy: f.Tag.Get("patchStrategy"), extPatchMergeKey: f.Tag.Get("patchMergeKey"),
-		extListType: said.ListType, extMapType: said.MapType,
+		extListType: facts.ListType, extMapType: facts.MapType,
 	} {
 		if value != "" {
 			p.AddExtension(name, value)
 		}
 	}
-	if len(said.Keys) > 0 {
-		p.AddExtension(extListKeys, slices.Compact(slices.Clone(said.Keys))) // some types repeat a key
+	if len(facts.Keys) > 0 {
+		p.AddExtension(extListKeys, slices.Compact(slices.Clone(facts.Keys))) // some types repeat a key
 	}
 }
 
-// choose adds the values of a field's enum to its description.
-func (m *models) choose(p *spec.Schema, t reflect.Type, said *typefacts.Field) {
-	values := m.enum(t)
-	if len(values) == 0 || said.HideEnum {
+// describeEnum adds the possible values of a field with an enum type to its description.
+func (m *models) describeEnum(p *spec.Schema, t reflect.Type, facts *typefacts.Field) {
+	values := m.enumValues(t)
+	if len(values) == 0 || facts.HideEnum {
 		return
 	}
 	var b strings.Builder
@@ -206,8 +217,9 @@ func (m *models) choose(p *spec.Schema, t reflect.Type, said *typefacts.Field) {
 	p.Description = b.String()
 }
 
-// wrapped makes a reference with other fields valid in v3, where a reference hides them.
-func (m *models) wrapped(s spec.Schema) spec.Schema {
+// wrapRef returns a schema in which a reference does not hide other fields. In v3, a $ref hides all
+// fields beside it, so wrapRef moves it into an allOf.
+func (m *models) wrapRef(s spec.Schema) spec.Schema {
 	ref := s.Ref
 	if !m.v3 || ref.String() == "" || s.Description == "" && s.Default == nil && len(s.Extensions) == 0 {
 		return s
@@ -225,7 +237,7 @@ func docOf(value any) map[string]string {
 	return nil
 }
 
-// gvkList returns the value of the extension on a model.
+// gvkList returns the value of the extension extGVK of a model.
 func gvkList(gvks []schema.GroupVersionKind) []any {
 	out := make([]any, 0, len(gvks))
 	for _, g := range gvks {
@@ -234,18 +246,18 @@ func gvkList(gvks []schema.GroupVersionKind) []any {
 	return out
 }
 
-// gvkMap returns the value of the extension on an operation.
+// gvkMap returns the value of the extension extGVK of an operation.
 func gvkMap(g schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": g.Group, "version": g.Version, "kind": g.Kind}
 }
 
-// customName returns the name of a custom resource's model.
+// customName returns the name of a custom resource's model: com.example.v1.Widget.
 func customName(gvk schema.GroupVersionKind) string {
 	return typename.Friendly(gvk.Group+"/"+gvk.Version) + "." + gvk.Kind
 }
 
-// nameParts returns the parts of a group's name without the platform's own domain. The core group,
-// which has no name, is called core.
+// nameParts returns the words of a group's name without the domain k8s.io. The core group, which
+// has no name, is called core.
 func nameParts(group string) []string {
 	if group == "" {
 		return []string{"core"}
@@ -253,7 +265,7 @@ func nameParts(group string) []string {
 	return strings.FieldsFunc(strings.TrimSuffix(group, "."+api.Domain), func(r rune) bool { return r == '.' || r == '-' })
 }
 
-// camelCase joins words as in RbacAuthorization.
+// camelCase joins words, such as rbac and authorization, to RbacAuthorization.
 func camelCase(words []string) string {
 	var b strings.Builder
 	for _, w := range words {
@@ -262,6 +274,7 @@ func camelCase(words []string) string {
 	return b.String()
 }
 
+// title returns s with an upper-case first letter.
 func title(s string) string {
 	if s == "" {
 		return ""
@@ -269,16 +282,16 @@ func title(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// operationID returns the id of an operation, as in listCoreV1PodForAllNamespaces. The subject follows
-// the verb and the group version; it has no hyphens and starts with a capital letter.
+// operationID returns the id of an operation, such as listCoreV1PodForAllNamespaces for the verb
+// list and the subject PodForAllNamespaces. It removes hyphens in the subject.
 func operationID(verb string, gv schema.GroupVersion, subject string) string {
 	return verb + camelCase(nameParts(gv.Group)) + title(gv.Version) + camelCase(strings.Split(subject, "-"))
 }
 
-// tag returns the tag of a group version's operations, as in rbacAuthorization_v1.
+// tag returns the tag of a group version's operations, such as rbacAuthorization_v1.
 func tag(group, version string) string {
-	w := nameParts(group)
-	name := w[0] + camelCase(w[1:])
+	words := nameParts(group)
+	name := words[0] + camelCase(words[1:])
 	if version != "" {
 		name += "_" + version
 	}
@@ -293,45 +306,47 @@ func apiPath(gv schema.GroupVersion) string {
 	return "apis/" + gv.Group + "/" + gv.Version
 }
 
-// Schemas builds schemas of single kinds as in v3 documents, but without merge rules and defaults.
-// It caches them and is not safe for concurrent use.
+// Schemas builds the schemas of single kinds as in v3 documents, but without the facts of types,
+// such as merge rules and defaults. It caches them and is not safe for concurrent use.
 type Schemas struct {
 	models *models
 	scheme *runtime.Scheme
 }
 
-// NewSchemas returns the schemas of a scheme's kinds and of custom ones.
+// NewSchemas returns a Schemas. scheme defines the Go types of built-in kinds.
 func NewSchemas(scheme *runtime.Scheme) *Schemas {
-	return &Schemas{newModels(nil, func(reflect.Type) []schema.GroupVersionKind { return nil }, true, false), scheme}
+	noKinds := func(reflect.Type) []schema.GroupVersionKind { return nil }
+	return &Schemas{models: newModels(nil, noKinds, true, false), scheme: scheme}
 }
 
-// BuiltIn returns the schema of a kind in the scheme, or nil.
+// BuiltIn returns a reference to the schema of a kind, or nil if the kind is not in the scheme.
+// Follow resolves it.
 func (s *Schemas) BuiltIn(kind schema.GroupVersionKind) *spec.Schema {
 	obj, err := s.scheme.New(kind)
 	if err != nil {
 		return nil
 	}
-	ref := s.models.ref(reflect.TypeOf(obj).Elem())
+	ref := s.models.modelRef(reflect.TypeOf(obj).Elem())
 	return &ref
 }
 
-// Custom returns the schema of a custom resource: the schema of its definition, which may be nil,
-// with the fields of every object.
+// Custom returns the schema of a custom resource: the schema in its definition, which may be nil,
+// with the fields that every object has.
 func (s *Schemas) Custom(kind schema.GroupVersionKind, specified *spec.Schema) *spec.Schema {
 	return customSchema(s.models, specified, kind)
 }
 
-// Follow resolves a reference in a schema. It returns the target and its name. It returns any other
-// schema itself, with an empty name.
-func (s *Schemas) Follow(at *spec.Schema) (is *spec.Schema, name string) {
-	ref := at.Ref.String()
-	for i := range at.AllOf {
+// Follow resolves a schema that is a reference, possibly in an allOf. It returns the target and its
+// name. It returns any other schema unchanged with an empty name.
+func (s *Schemas) Follow(from *spec.Schema) (target *spec.Schema, name string) {
+	ref := from.Ref.String()
+	for i := range from.AllOf {
 		if ref == "" {
-			ref = at.AllOf[i].Ref.String()
+			ref = from.AllOf[i].Ref.String()
 		}
 	}
 	if ref == "" {
-		return at, ""
+		return from, ""
 	}
 	name = ref[strings.LastIndexByte(ref, '/')+1:]
 	return s.models.schemas[name], name

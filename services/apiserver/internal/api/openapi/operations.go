@@ -14,48 +14,53 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// path is a path with its operations, from which both versions are built.
+// path is a path with its operations, independent of the OpenAPI version.
 type path struct {
 	path       string
-	parameters []parameter
+	parameters []parameter // common to all operations
 	operations []operation
 }
 
-// operation is a method of a path. Models are Go types, or names of models that come from
-// elsewhere.
+// operation is a method of a path.
 type operation struct {
-	method, id, action, description, tag string
-	gvk                                  schema.GroupVersionKind
-	parameters                           []parameter
-	body                                 *model
-	bodyOptional                         bool
-	result                               *model
-	codes                                []int
-	consumes, produces                   []string
+	method      string // of HTTP
+	id          string
+	action      string // value of extAction; empty outside of resources
+	description string
+	tag         string
+	gvk         schema.GroupVersionKind // value of extGVK
+	parameters  []parameter
+	// body and result are the request and the response body. body is nil if there is none.
+	body, result       *bodyModel
+	bodyOptional       bool
+	codes              []int    // status codes of successful responses
+	consumes, produces []string // media types
 }
 
-// model is a request or response body: a Go type, a custom resource by name, or any text if both
-// are empty.
-type model struct {
+// bodyModel is the type of a request or response body: a Go type (typ), or the model of a custom
+// resource (name). If both are empty, the body is any text.
+type bodyModel struct {
 	typ  reflect.Type
 	name string
 }
 
-func modelOf(v any) *model { return &model{typ: reflect.TypeOf(v).Elem()} }
+// bodyOf returns the model of a body with the type of the object to which v points.
+func bodyOf(v any) *bodyModel { return &bodyModel{typ: reflect.TypeOf(v).Elem()} }
 
-// anyMediaType is the media type of operations that check the media type later.
+// anyMediaType is the media type in Kubernetes' description of request bodies.
 var anyMediaType = []string{"*/*"}
 
-// forms holds the media types of requests and responses.
-type forms struct {
+// mediaTypes holds the media types of requests and responses.
+type mediaTypes struct {
 	object, list, patch []string
-	// custom resources have no protobuf, and no patch that needs a Go type.
+	// custom and customPatch are for custom resources. They have no protobuf, and no patch that
+	// needs a Go type.
 	custom, customPatch []string
 }
 
-// formsOf returns the media types of a server.
-func formsOf(o Options) forms {
-	f := forms{
+// mediaTypesOf returns the media types of a server with the given options.
+func mediaTypesOf(o Options) mediaTypes {
+	f := mediaTypes{
 		object: []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf},
 		list:   []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf, api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"},
 		patch:  o.Patches,
@@ -72,81 +77,85 @@ func formsOf(o Options) forms {
 type describer struct {
 	gv     schema.GroupVersion
 	params *parameters
-	forms  *forms
-	// newObject returns a value of a known type.
+	media  *mediaTypes
+	// newObject returns an object of a kind that has a Go type.
 	newObject func(schema.GroupVersionKind) (runtime.Object, error)
-	// custom kinds have no Go type. Their models have names.
+	// custom reports that the kinds are custom resources, which have no Go types.
 	custom bool
-	paths  []path
+	paths  []path // result
 }
 
-// group returns all paths of a group version.
-func (d *describer) group(kinds []*registry.Kind) []path {
+// describeGroupVersion returns all paths of a group version with the given kinds.
+func (d *describer) describeGroupVersion(kinds []*registry.Kind) []path {
 	root := "/" + apiPath(d.gv) + "/"
 	if !d.custom { // Kubernetes describes discovery only for built-in group versions
-		d.add(path{path: root, operations: []operation{{
+		d.addPath(path{path: root, operations: []operation{{
 			method: http.MethodGet, id: operationID("get", d.gv, "APIResources"), description: "get available resources",
-			tag: tag(d.gv.Group, d.gv.Version), result: modelOf(&metav1.APIResourceList{}), codes: []int{http.StatusOK},
-			consumes: d.forms.object, produces: d.forms.object,
+			tag: tag(d.gv.Group, d.gv.Version), result: bodyOf(&metav1.APIResourceList{}), codes: []int{http.StatusOK},
+			consumes: d.media.object, produces: d.media.object,
 		}}})
 	}
 	for _, k := range kinds {
-		d.kind(root, k)
+		d.addKind(root, k)
 	}
 	return d.paths
 }
 
-// kind adds the paths of a kind.
-func (d *describer) kind(root string, k *registry.Kind) {
-	within, scope := "", ""
-	var scoped []parameter
+// addKind adds the paths of a kind. root is the path of the group version with a trailing
+// slash.
+func (d *describer) addKind(root string, k *registry.Kind) {
+	inNamespace, scope := "", ""
+	var scopeParameters []parameter
 	if k.Namespaced {
-		within, scope = "namespaces/{namespace}/", "Namespaced"
-		scoped = []parameter{d.params.namespace}
+		inNamespace, scope = "namespaces/{namespace}/", "Namespaced"
+		scopeParameters = []parameter{d.params.namespace}
 	}
-	base := root + within + k.Resource
+	base := root + inNamespace + k.Resource
 	c := &kindDescriber{describer: d, kind: k, scope: scope}
-	collection := append(slices.Clone(scoped), d.params.pretty)
-	d.add(path{path: base, parameters: collection, operations: c.collection()})
-	object := append([]parameter{named(k.Kind)}, scoped...)
-	d.add(path{path: base + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: c.object()})
+	collection := append(slices.Clone(scopeParameters), d.params.pretty)
+	d.addPath(path{path: base, parameters: collection, operations: c.collectionOperations()})
+	object := append([]parameter{nameParameter(k.Kind)}, scopeParameters...)
+	d.addPath(path{path: base + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: c.objectOperations()})
 	for i := range k.Subresources {
-		d.subresource(c, base, &k.Subresources[i], object, scoped)
+		d.addSubresource(c, base, &k.Subresources[i], object, scopeParameters)
 	}
-	everywhere := operationID("list", d.gv, k.Kind+"ForAllNamespaces")
+	allNamespacesID := operationID("list", d.gv, k.Kind+"ForAllNamespaces")
 	if k.Namespaced && k.HasVerb("list") {
-		d.add(path{path: root + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{c.list(everywhere)}})
+		d.addPath(path{path: root + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{c.listOperation(allNamespacesID)}})
 	}
 	if d.custom || !k.HasVerb("watch") {
 		return
 	}
-	watched := root + "watch/" + within + k.Resource
-	d.add(path{path: watched, parameters: collection, operations: []operation{c.watchList(c.id("watch", k.Kind+"List"))}})
-	d.add(path{path: watched + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: []operation{c.watch()}})
+	watched := root + "watch/" + inNamespace + k.Resource
+	d.addPath(path{path: watched, parameters: collection, operations: []operation{c.watchListOperation(c.id("watch", k.Kind+"List"))}})
+	d.addPath(path{path: watched + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: []operation{c.watchOperation()}})
 	if k.Namespaced {
-		everywhere = operationID("watch", d.gv, k.Kind+"ListForAllNamespaces")
-		d.add(path{path: root + "watch/" + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{c.watchList(everywhere)}})
+		allNamespacesID = operationID("watch", d.gv, k.Kind+"ListForAllNamespaces")
+		d.addPath(path{path: root + "watch/" + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{c.watchListOperation(allNamespacesID)}})
 	}
 }
 
-// subresource adds the paths of a subresource. A connection has only the parameters of its options.
-func (d *describer) subresource(c *kindDescriber, base string, s *registry.Subresource, object, scoped []parameter) {
-	at := base + "/{name}/" + s.Name
-	ps := append([]parameter{named(subresourceKind(c.kind, s).Kind)}, scoped...)
+// addSubresource adds the paths of a subresource. base is the path of the collection,
+// object the path parameters of the object, and scopeParameters those of them that are for
+// the namespace.
+func (d *describer) addSubresource(c *kindDescriber, base string, s *registry.Subresource, object, scopeParameters []parameter) {
+	subresourcePath := base + "/{name}/" + s.Name
+	ps := append([]parameter{nameParameter(subresourceKind(c.kind, s).Kind)}, scopeParameters...)
 	if d.custom {
 		ps = slices.Clone(object)
 	}
-	if !isConnect(s) {
+	if !isConnect(s) { // a connection has only the parameters of its options
 		ps = append(ps, d.params.pretty)
 	}
-	d.add(path{path: at, parameters: ps, operations: c.subresource(s, "")})
+	d.addPath(path{path: subresourcePath, parameters: ps, operations: c.subresourceOperations(s, "")})
 	if s.Name == "proxy" {
-		d.add(path{path: at + "/{path}", parameters: append(slices.Clone(ps), d.params.path), operations: c.subresource(s, "WithPath")})
+		d.addPath(path{path: subresourcePath + "/{path}", parameters: append(slices.Clone(ps), d.params.path), operations: c.subresourceOperations(s, "WithPath")})
 	}
 }
 
-// add adds a path. Parameters that all its operations share are moved to the path.
-func (d *describer) add(p path) {
+// addPath adds a path if it has operations. It moves the parameters that all operations
+// have to the path.
+func (d *describer) addPath(p path) {
 	if len(p.operations) == 0 {
 		return
 	}
@@ -167,133 +176,148 @@ func (d *describer) add(p path) {
 type kindDescriber struct {
 	*describer
 	kind  *registry.Kind
-	scope string
+	scope string // "Namespaced" in operation ids, or ""
 }
 
-// id returns the id of an operation, as in readCoreV1NamespacedPodStatus.
+// id returns the id of an operation, such as readCoreV1NamespacedPodStatus for the verb read and
+// the subject PodStatus.
 func (c *kindDescriber) id(verb, subject string) string {
 	return operationID(verb, c.gv, c.scope+subject)
 }
 
-// ownModel returns the model of the kind itself.
-func (c *kindDescriber) ownModel() *model { return c.modelOf(c.kind.Kind, c.kind.New) }
+// objectBody returns the model of the kind itself.
+func (c *kindDescriber) objectBody() *bodyModel { return c.kindBody(c.kind.Kind, c.kind.New) }
 
-// modelOf returns the model of a kind, by name for a custom one. Identical versions may share a Go
-// type, but not a model.
-func (c *kindDescriber) modelOf(kind string, fresh func() runtime.Object) *model {
+// kindBody returns the model of the kind or of its list. newInternal returns an object of the Go
+// type that the server uses. That type applies only if the scheme does not know the kind, because
+// identical versions share a Go type in the server but have different models.
+func (c *kindDescriber) kindBody(kind string, newInternal func() runtime.Object) *bodyModel {
 	if c.custom {
-		return &model{name: customName(c.gv.WithKind(kind))}
+		return &bodyModel{name: customName(c.gv.WithKind(kind))}
 	}
 	if obj, err := c.newObject(c.gv.WithKind(kind)); err == nil {
-		return modelOf(obj)
+		return bodyOf(obj)
 	}
-	return modelOf(fresh())
+	return bodyOf(newInternal())
 }
 
-// base returns the parts that all operations of a kind have.
-func (c *kindDescriber) base(method, action, id, description string) operation {
+// newOperation returns an operation with the parts that all operations of a kind have.
+func (c *kindDescriber) newOperation(method, action, id, description string) operation {
 	op := operation{
 		method: method, action: action, id: id, description: description, tag: tag(c.gv.Group, c.gv.Version),
-		gvk: c.gv.WithKind(c.kind.Kind), consumes: anyMediaType, produces: c.forms.object, codes: []int{http.StatusOK},
+		gvk: c.gv.WithKind(c.kind.Kind), consumes: anyMediaType, produces: c.media.object, codes: []int{http.StatusOK},
 	}
 	if c.custom {
-		op.consumes = c.forms.custom
-		op.produces = c.forms.custom
+		op.consumes = c.media.custom
+		op.produces = c.media.custom
 	}
 	return op
 }
 
-func (c *kindDescriber) list(id string) operation {
-	does := "list or watch"
+// listOperation returns the operation that lists, and watches, a collection.
+func (c *kindDescriber) listOperation(id string) operation {
+	verbs := "list or watch"
 	if c.custom || !c.kind.HasVerb("watch") {
-		does = "list"
+		verbs = "list"
 	}
-	op := c.base(http.MethodGet, "list", id, does+" objects of kind "+c.kind.Kind)
+	op := c.newOperation(http.MethodGet, "list", id, verbs+" objects of kind "+c.kind.Kind)
 	op.parameters = c.params.list
-	op.result = c.modelOf(c.kind.Kind+"List", c.kind.NewList)
+	op.result = c.kindBody(c.kind.Kind+"List", c.kind.NewList)
 	if !c.custom {
-		op.produces = c.forms.list
+		op.produces = c.media.list
 	}
 	return op
 }
 
-// watchList returns the deprecated operation that watches a collection.
-func (c *kindDescriber) watchList(id string) operation {
-	op := c.base(http.MethodGet, "watchlist", id, "watch individual changes to a list of "+c.kind.Kind+
+// watchListOperation returns the deprecated operation that watches a collection.
+func (c *kindDescriber) watchListOperation(id string) operation {
+	op := c.newOperation(http.MethodGet, "watchlist", id, "watch individual changes to a list of "+c.kind.Kind+
 		". deprecated: use the 'watch' parameter with a list operation instead.")
-	op.parameters, op.produces, op.result = c.params.list, c.forms.list, modelOf(&metav1.WatchEvent{})
+	op.parameters = c.params.list
+	op.produces = c.media.list
+	op.result = bodyOf(&metav1.WatchEvent{})
 	return op
 }
 
-// watch returns the deprecated operation that watches an object.
-func (c *kindDescriber) watch() operation {
-	op := c.watchList(c.id("watch", c.kind.Kind))
+// watchOperation returns the deprecated operation that watches an object.
+func (c *kindDescriber) watchOperation() operation {
+	op := c.watchListOperation(c.id("watch", c.kind.Kind))
 	op.action = "watch"
 	op.description = "watch changes to an object of kind " + c.kind.Kind +
 		". deprecated: use the 'watch' parameter with a list operation instead, filtered to a single item with the 'fieldSelector' parameter."
 	return op
 }
 
-// collection returns the operations of a collection.
-func (c *kindDescriber) collection() (ops []operation) {
+// collectionOperations returns the operations of a collection.
+func (c *kindDescriber) collectionOperations() (ops []operation) {
 	k := c.kind
 	if k.HasVerb("list") {
-		ops = append(ops, c.list(c.id("list", k.Kind)))
+		ops = append(ops, c.listOperation(c.id("list", k.Kind)))
 	}
 	if k.HasVerb("create") {
-		op := c.base(http.MethodPost, "post", c.id("create", k.Kind), "create "+noun(k.Kind))
-		op.parameters, op.body, op.result = c.params.create, c.ownModel(), c.ownModel()
+		op := c.newOperation(http.MethodPost, "post", c.id("create", k.Kind), "create "+withArticle(k.Kind))
+		op.parameters = c.params.create
+		op.body = c.objectBody()
+		op.result = c.objectBody()
 		op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
 		ops = append(ops, op)
 	}
 	if k.HasVerb("deletecollection") {
-		op := c.base(http.MethodDelete, "deletecollection", operationID("delete", c.gv, "Collection"+c.scope+k.Kind), "delete collection of "+k.Kind)
-		op.result = modelOf(&metav1.Status{})
+		op := c.newOperation(http.MethodDelete, "deletecollection", operationID("delete", c.gv, "Collection"+c.scope+k.Kind), "delete collection of "+k.Kind)
+		op.result = bodyOf(&metav1.Status{})
 		op.parameters = c.params.list
 		if !c.custom {
-			op.parameters, op.body, op.bodyOptional = c.params.removeSeveral, modelOf(&metav1.DeleteOptions{}), true
+			op.parameters = c.params.deleteCollection
+			op.body = bodyOf(&metav1.DeleteOptions{})
+			op.bodyOptional = true
 		}
 		ops = append(ops, op)
 	}
 	return ops
 }
 
-// object returns the operations of one object.
-func (c *kindDescriber) object() (ops []operation) {
+// objectOperations returns the operations of one object.
+func (c *kindDescriber) objectOperations() (ops []operation) {
 	k := c.kind
 	if k.HasVerb("get") {
-		op := c.base(http.MethodGet, "get", c.id("read", k.Kind), "read the specified "+k.Kind)
-		op.parameters, op.result = c.reading(), c.ownModel()
+		op := c.newOperation(http.MethodGet, "get", c.id("read", k.Kind), "read the specified "+k.Kind)
+		op.parameters = c.getParameters()
+		op.result = c.objectBody()
 		ops = append(ops, op)
 	}
 	if k.HasVerb("update") {
-		ops = append(ops, c.replace(c.id("replace", k.Kind), k.Kind, c.ownModel()))
+		ops = append(ops, c.replaceOperation(c.id("replace", k.Kind), k.Kind, c.objectBody()))
 	}
 	if k.HasVerb("delete") {
-		op := c.base(http.MethodDelete, "delete", c.id("delete", k.Kind), "delete "+noun(k.Kind))
-		op.parameters, op.body, op.bodyOptional = c.params.remove, modelOf(&metav1.DeleteOptions{}), true
-		op.result, op.codes = modelOf(&metav1.Status{}), []int{http.StatusOK, http.StatusAccepted}
+		op := c.newOperation(http.MethodDelete, "delete", c.id("delete", k.Kind), "delete "+withArticle(k.Kind))
+		op.parameters = c.params.delete
+		op.body = bodyOf(&metav1.DeleteOptions{})
+		op.bodyOptional = true
+		op.result = bodyOf(&metav1.Status{})
+		op.codes = []int{http.StatusOK, http.StatusAccepted}
 		if k.Delete.ReturnObject && !k.Delete.TwoPhase { // Kubernetes documents a Status for namespaces
-			op.result = c.ownModel()
+			op.result = c.objectBody()
 		}
 		ops = append(ops, op)
 	}
 	if k.HasVerb("patch") {
-		ops = append(ops, c.patch(c.id("patch", k.Kind), k.Kind, c.ownModel()))
+		ops = append(ops, c.patchOperation(c.id("patch", k.Kind), k.Kind, c.objectBody()))
 	}
 	return ops
 }
 
-// reading returns the parameters of reading one object. Built-in kinds document none.
-func (c *kindDescriber) reading() []parameter {
+// getParameters returns the parameters of reading one object. As in Kubernetes, built-in kinds have
+// none.
+func (c *kindDescriber) getParameters() []parameter {
 	if c.custom {
 		return c.params.get
 	}
 	return nil
 }
 
-func (c *kindDescriber) replace(id, subject string, m *model) operation {
-	op := c.base(http.MethodPut, "put", id, "replace the specified "+subject)
+// replaceOperation returns the operation that replaces an object or subresource with the model m.
+func (c *kindDescriber) replaceOperation(id, subject string, m *bodyModel) operation {
+	op := c.newOperation(http.MethodPut, "put", id, "replace the specified "+subject)
 	op.parameters = c.params.update
 	op.body = m
 	op.result = m
@@ -301,26 +325,30 @@ func (c *kindDescriber) replace(id, subject string, m *model) operation {
 	return op
 }
 
-func (c *kindDescriber) patch(id, subject string, m *model) operation {
-	op := c.base(http.MethodPatch, "patch", id, "partially update the specified "+subject)
-	op.parameters, op.body, op.result = c.params.patch, modelOf(&metav1.Patch{}), m
+// patchOperation returns the operation that patches an object or subresource with the model m.
+func (c *kindDescriber) patchOperation(id, subject string, m *bodyModel) operation {
+	op := c.newOperation(http.MethodPatch, "patch", id, "partially update the specified "+subject)
+	op.parameters = c.params.patch
+	op.body = bodyOf(&metav1.Patch{})
+	op.result = m
 	op.codes = []int{http.StatusOK, http.StatusCreated}
-	op.consumes = c.forms.patch
+	op.consumes = c.media.patch
 	if c.custom {
 		op.codes = []int{http.StatusOK}
-		op.consumes = c.forms.customPatch
+		op.consumes = c.media.customPatch
 	}
 	return op
 }
 
-// subresource returns the operations of a subresource.
-func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops []operation) {
+// subresourceOperations returns the operations of a subresource. suffix distinguishes the operation
+// ids of the path with a further {path}.
+func (c *kindDescriber) subresourceOperations(s *registry.Subresource, suffix string) (ops []operation) {
 	gvk := subresourceKind(c.kind, s)
-	m := c.subresourceModel(s, gvk)
+	m := c.subresourceBody(s, gvk)
 	name := c.kind.Kind + title(s.Name)
 	subject := s.Name + " of the specified " + c.kind.Kind
 	if isConnect(s) {
-		return c.connect(s, gvk, name+suffix)
+		return c.connectOperations(s, gvk, name+suffix)
 	}
 	for _, verb := range []string{"get", "create", "update", "patch"} {
 		if !s.HasVerb(verb) {
@@ -329,23 +357,25 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 		var op operation
 		switch verb {
 		case "get":
-			op = c.base(http.MethodGet, "get", c.id("read", name), "read "+subject)
-			op.parameters, op.result = c.reading(), m
+			op = c.newOperation(http.MethodGet, "get", c.id("read", name), "read "+subject)
+			op.parameters = c.getParameters()
+			op.result = m
 			if s.Name == "log" {
-				op.result, op.parameters = &model{}, c.optionsOf(s, gvk)
-				op.produces = append([]string{"text/plain"}, c.forms.object...)
+				op.result = &bodyModel{}
+				op.parameters = c.optionParameters(s, gvk)
+				op.produces = append([]string{"text/plain"}, c.media.object...)
 			}
 		case "create":
-			op = c.base(http.MethodPost, "post", c.id("create", name), "create "+s.Name+" of "+noun(c.kind.Kind))
+			op = c.newOperation(http.MethodPost, "post", c.id("create", name), "create "+s.Name+" of "+withArticle(c.kind.Kind))
 			op.parameters = c.params.create
 			op.body = m
 			op.result = m
 			op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
 		case "update":
-			op = c.replace(c.id("replace", name), subject, m)
+			op = c.replaceOperation(c.id("replace", name), subject, m)
 			op.description = "replace " + subject
 		case "patch":
-			op = c.patch(c.id("patch", name), subject, m)
+			op = c.patchOperation(c.id("patch", name), subject, m)
 			op.description = "partially update " + subject
 		}
 		if !c.custom {
@@ -356,7 +386,8 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 	return ops
 }
 
-// subresourceKind returns the full type of a subresource.
+// subresourceKind returns the kind of a subresource. Without a group version, it has the group
+// version of the resource.
 func subresourceKind(k *registry.Kind, s *registry.Subresource) schema.GroupVersionKind {
 	if s.GVK.GroupVersion().Empty() {
 		return k.GroupVersion().WithKind(s.GVK.Kind)
@@ -364,22 +395,22 @@ func subresourceKind(k *registry.Kind, s *registry.Subresource) schema.GroupVers
 	return s.GVK
 }
 
-// subresourceModel returns the model of a subresource.
-func (c *kindDescriber) subresourceModel(s *registry.Subresource, gvk schema.GroupVersionKind) *model {
+// subresourceBody returns the model of a subresource with the kind gvk.
+func (c *kindDescriber) subresourceBody(s *registry.Subresource, gvk schema.GroupVersionKind) *bodyModel {
 	switch {
 	case s.New != nil:
-		return modelOf(s.New())
+		return bodyOf(s.New())
 	case gvk == c.kind.GVK():
-		return c.ownModel()
+		return c.objectBody()
 	}
 	if obj, err := c.newObject(gvk); err == nil {
-		return modelOf(obj)
+		return bodyOf(obj)
 	}
-	return &model{}
+	return &bodyModel{}
 }
 
-// noun prefixes a kind with "a" or "an", except a plural.
-func noun(kind string) string {
+// withArticle returns a kind with "a" or "an" before it, unless its name is a plural.
+func withArticle(kind string) string {
 	switch {
 	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):
 		return kind

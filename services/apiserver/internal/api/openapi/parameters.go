@@ -3,6 +3,7 @@ package openapi
 import (
 	"net/http"
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 
@@ -12,54 +13,57 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// parameter is a parameter of a path or an operation.
+// parameter is a parameter of a path or an operation. in is inPath or inQuery, typ is a JSON type.
 type parameter struct {
 	name, in, typ, description string
 	required                   bool
 }
 
+// Places of parameters.
 const (
 	inPath  = "path"
 	inQuery = "query"
 )
 
-// parameters holds the sets of parameters that operations share.
+// parameters holds the parameters of operations. The lists are the query parameters of each verb.
 type parameters struct {
-	namespace, path, pretty                                 parameter
-	get, list, create, update, patch, remove, removeSeveral []parameter
+	namespace, path, pretty                                    parameter
+	get, list, create, update, patch, delete, deleteCollection []parameter
 }
 
-// newParameters derives the parameters and their documentation from the options types.
+// newParameters returns the parameters. It derives the query parameters and their descriptions from
+// the types of options.
 func newParameters() *parameters {
 	p := &parameters{
 		namespace: parameter{name: "namespace", in: inPath, typ: "string", required: true, description: "object name and auth scope, such as for teams and projects"},
 		path:      parameter{name: "path", in: inPath, typ: "string", required: true, description: "path to the resource"},
 		pretty:    parameter{name: "pretty", in: inQuery, typ: "string", description: "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."},
-		get:       query(metav1.GetOptions{}),
-		list:      query(metav1.ListOptions{}),
-		create:    query(metav1.CreateOptions{}),
-		update:    query(metav1.UpdateOptions{}),
-		patch:     query(metav1.PatchOptions{}),
-		remove:    query(metav1.DeleteOptions{}),
+		get:       queryParameters(metav1.GetOptions{}),
+		list:      queryParameters(metav1.ListOptions{}),
+		create:    queryParameters(metav1.CreateOptions{}),
+		update:    queryParameters(metav1.UpdateOptions{}),
+		patch:     queryParameters(metav1.PatchOptions{}),
+		delete:    queryParameters(metav1.DeleteOptions{}),
 	}
-	p.removeSeveral = union(p.list, p.remove, "watch", "allowWatchBookmarks")
+	p.deleteCollection = mergeParameters(p.list, p.delete, "watch", "allowWatchBookmarks")
 	return p
 }
 
-// named returns the parameter for an object's name.
-func named(kind string) parameter {
+// nameParameter returns the path parameter for the name of an object of a kind.
+func nameParameter(kind string) parameter {
 	return parameter{name: "name", in: inPath, typ: "string", required: true, description: "name of the " + kind}
 }
 
-// query returns query parameters for the scalar fields of an options type.
-func query(options any) []parameter {
+// queryParameters returns a query parameter for each scalar field of an options struct, and for
+// each list of scalars, sorted by name.
+func queryParameters(options any) []parameter {
 	t := reflect.TypeOf(options)
 	doc := docOf(options)
 	var out []parameter
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		typ, ok := scalar(f.Type)
+		typ, ok := scalarType(f.Type)
 		if name == "" || name == "-" || !ok || f.Anonymous {
 			continue
 		}
@@ -69,11 +73,12 @@ func query(options any) []parameter {
 	return out
 }
 
-// scalar returns the type of a query parameter. Parameters for lists may be repeated.
-func scalar(t reflect.Type) (string, bool) {
+// scalarType returns the JSON type of a query parameter for a Go type, or false if there is none. A
+// parameter for a list has the type of the elements, because it may be repeated.
+func scalarType(t reflect.Type) (string, bool) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
-		return scalar(t.Elem())
+		return scalarType(t.Elem())
 	case reflect.String:
 		return "string", true
 	case reflect.Bool:
@@ -84,63 +89,52 @@ func scalar(t reflect.Type) (string, bool) {
 	return "", false
 }
 
-// union returns the parameters of both lists, each once, except those named by without.
-func union(a, b []parameter, without ...string) []parameter {
-	out := append([]parameter(nil), a...)
+// mergeParameters returns the parameters of both lists, sorted by name. If both have a parameter of
+// the same name, it returns the one in a. It omits the parameters named in without.
+func mergeParameters(a, b []parameter, without ...string) []parameter {
+	out := slices.Clone(a)
 	for _, p := range b {
-		if !has(out, p.name) {
+		if !slices.ContainsFunc(out, func(o parameter) bool { return o.name == p.name }) {
 			out = append(out, p)
 		}
 	}
-	retained := out[:0]
-	for _, p := range out {
-		drop := false
-		for _, w := range without {
-			drop = drop || p.name == w
-		}
-		if !drop {
-			retained = append(retained, p)
-		}
-	}
-	sortParameters(retained)
-	return retained
-}
-
-func has(ps []parameter, name string) bool {
-	for _, p := range ps {
-		if p.name == name {
-			return true
-		}
-	}
-	return false
+	out = slices.DeleteFunc(out, func(p parameter) bool { return slices.Contains(without, p.name) })
+	sortParameters(out)
+	return out
 }
 
 func sortParameters(ps []parameter) {
 	sort.Slice(ps, func(i, j int) bool { return ps[i].name < ps[j].name })
 }
 
-// connect returns the operations of a subresource that proxies the connection. HEAD and OPTIONS are
-// not verbs. A subresource has them if it proxies every method; only then it has the verb delete.
-func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersionKind, name string) (ops []operation) {
+// connectOperations returns the operations of a connection. HEAD and OPTIONS have no verbs. A
+// subresource supports them if it proxies all methods, which it does if it has the verb delete.
+func (c *kindDescriber) connectOperations(s *registry.Subresource, gvk schema.GroupVersionKind, name string) (ops []operation) {
 	for _, m := range []struct{ verb, method string }{
-		{"get", http.MethodGet}, {"create", http.MethodPost}, {"update", http.MethodPut}, {"patch", http.MethodPatch},
-		{"delete", http.MethodDelete}, {"delete", http.MethodHead}, {"delete", http.MethodOptions},
+		{verb: "get", method: http.MethodGet},
+		{verb: "create", method: http.MethodPost},
+		{verb: "update", method: http.MethodPut},
+		{verb: "patch", method: http.MethodPatch},
+		{verb: "delete", method: http.MethodDelete},
+		{verb: "delete", method: http.MethodHead},
+		{verb: "delete", method: http.MethodOptions},
 	} {
 		if !s.HasVerb(m.verb) {
 			continue
 		}
-		verb := m.method[:1] + strings.ToLower(m.method[1:])
-		op := c.base(m.method, "connect", operationID("connect", c.gv, verb+c.scope+name), "connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind)
+		method := m.method[:1] + strings.ToLower(m.method[1:]) // "Get"
+		op := c.newOperation(m.method, "connect", operationID("connect", c.gv, method+c.scope+name), "connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind)
 		op.gvk = gvk
-		op.result = &model{}
+		op.result = &bodyModel{}
 		op.produces = anyMediaType
-		op.parameters = c.optionsOf(s, gvk)
+		op.parameters = c.optionParameters(s, gvk)
 		ops = append(ops, op)
 	}
 	return ops
 }
 
-// isConnect reports whether a subresource is a connection. Its kind is the type of its options.
+// isConnect reports whether requests for a subresource are connections. The kind of such a
+// subresource is the type of its options.
 func isConnect(s *registry.Subresource) bool {
 	switch s.Name {
 	case "attach", "exec", "portforward", "proxy":
@@ -149,8 +143,9 @@ func isConnect(s *registry.Subresource) bool {
 	return false
 }
 
-// optionsOf returns the query parameters of a connection or a log.
-func (c *kindDescriber) optionsOf(s *registry.Subresource, gvk schema.GroupVersionKind) []parameter {
+// optionParameters returns the query parameters of a connection or a log, from the type of its
+// options.
+func (c *kindDescriber) optionParameters(s *registry.Subresource, gvk schema.GroupVersionKind) []parameter {
 	if s.Name == "log" {
 		gvk.Kind += "LogOptions"
 	}
@@ -158,5 +153,5 @@ func (c *kindDescriber) optionsOf(s *registry.Subresource, gvk schema.GroupVersi
 	if err != nil {
 		return nil
 	}
-	return query(reflect.ValueOf(obj).Elem().Interface())
+	return queryParameters(reflect.ValueOf(obj).Elem().Interface())
 }

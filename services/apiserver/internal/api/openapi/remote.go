@@ -15,31 +15,32 @@ import (
 	"binnacle/libs/version"
 )
 
-// RemoteGroupVersion is a group version that another server serves and documents in v3.
+// RemoteGroupVersion is a group version for which another server has a v3 document.
 type RemoteGroupVersion struct {
 	GroupVersion schema.GroupVersion
 	// Hash is the hash of the document, if it is known.
 	Hash string
-	// Document serves the document.
+	// Document handles requests for the document.
 	Document http.Handler
 }
 
-// RemoteV2Document is the part of another server's v2 document for a group version, as returned by
-// ExtractGroupVersion. Equal tags mean equal texts.
+// RemoteV2Document is the part of another server's v2 document for a group version.
 type RemoteV2Document struct {
 	GroupVersion schema.GroupVersion
-	Tag          string
-	Text         []byte
+	Tag          string // changes with Text
+	Text         []byte // result of ExtractGroupVersion
 }
 
 // SetRemoteV2Documents sets the function that returns the v2 documents of other servers, in order
-// of priority. It is called for each request for the v2 document.
-func (s *Service) SetRemoteV2Documents(swaggers func(context.Context) []RemoteV2Document) {
-	s.swaggers = swaggers
+// of priority. The Service calls it for each request for the v2 document. SetRemoteV2Documents must
+// be called before ServeHTTP.
+func (s *Service) SetRemoteV2Documents(remoteV2 func(context.Context) []RemoteV2Document) {
+	s.remoteV2 = remoteV2
 }
 
-// ExtractGroupVersion returns the paths of a group version in another server's v2 document, with
-// the definitions to which they refer. The result can be merged with other documents.
+// ExtractGroupVersion returns a v2 document with the paths of a group version in data, another
+// server's v2 document, and with the definitions to which they refer. The result is valid and can
+// be merged with other documents. data is untrusted.
 func ExtractGroupVersion(data []byte, gv schema.GroupVersion) (part []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil { // the document is untrusted
@@ -64,24 +65,24 @@ func ExtractGroupVersion(data []byte, gv schema.GroupVersion) (part []byte, err 
 	if err := checkReferences(part); err != nil {
 		return nil, err
 	}
-	_, err = v2Proto(part) // the merged document must have this form too
+	_, err = v2Proto(part) // otherwise the merged document would have no protobuf form
 	return part, err
 }
 
-// mergedDocument is the v2 document merged with the v2 documents of other servers.
+// mergedDocument is the own v2 document merged with the v2 documents of other servers.
 type mergedDocument struct {
-	base *document
-	key  string
+	base *document // own document
+	key  string    // identifies the other documents
 	doc  *document
 }
 
-// mergedV2 returns the v2 document merged with the v2 documents of other servers. It omits
-// documents that cannot be merged.
+// mergedV2 returns the v2 document of a snapshot merged with the v2 documents of other servers. It
+// caches the last result.
 func (s *Service) mergedV2(ctx context.Context, snap *snapshot) *document {
-	if s.swaggers == nil {
+	if s.remoteV2 == nil {
 		return snap.v2
 	}
-	others := s.swaggers(ctx)
+	others := s.remoteV2(ctx)
 	if len(others) == 0 {
 		return snap.v2
 	}
@@ -92,26 +93,29 @@ func (s *Service) mergedV2(ctx context.Context, snap *snapshot) *document {
 	s.mergeMu.Lock()
 	defer s.mergeMu.Unlock()
 	if m := s.merged; m == nil || m.base != snap.v2 || m.key != key.String() {
-		s.merged = &mergedDocument{snap.v2, key.String(), s.packer.newDocument(s.v2Slots, func(*SchemaCache) ([]byte, error) { return s.mergeV2(snap.entries, others) }, v2Proto)}
+		build := func(*SchemaCache) ([]byte, error) { return s.buildMergedV2(snap.entries, others) }
+		s.merged = &mergedDocument{base: snap.v2, key: key.String(), doc: s.packer.newDocument(s.v2Slots, build, v2Proto)}
 	}
 	return s.merged.doc
 }
 
-// mergeV2 returns the v2 document of the entries, merged with the documents of other servers.
-func (s *Service) mergeV2(entries []*entry, others []RemoteV2Document) ([]byte, error) {
-	doc, err := s.swagger(entries)
+// buildMergedV2 returns the JSON of the v2 document of entries, merged with the documents of other
+// servers.
+func (s *Service) buildMergedV2(entries []*entry, others []RemoteV2Document) ([]byte, error) {
+	doc, err := s.newV2Spec(entries)
 	if err != nil {
 		return nil, err
 	}
 	for i := range others {
-		merge(doc, others[i].Text)
+		mergeInto(doc, others[i].Text)
 	}
 	return doc.MarshalJSON()
 }
 
-// merge merges a part into a document. It omits a part that cannot be merged. The document's paths
-// take precedence. Different definitions and parameters with the same name are renamed.
-func merge(doc *spec.Swagger, part []byte) {
+// mergeInto merges part, another v2 document, into doc. Paths in doc take precedence. Different
+// definitions and parameters with the same name are renamed. If part cannot be merged, mergeInto
+// leaves doc as it is.
+func mergeInto(doc *spec.Swagger, part []byte) {
 	defer func() { _ = recover() }() // the part is untrusted
 	parsed := &spec.Swagger{}
 	if parsed.UnmarshalJSON(part) == nil {
@@ -119,18 +123,18 @@ func merge(doc *spec.Swagger, part []byte) {
 	}
 }
 
-// checkReferences rejects a document with unresolved references.
+// checkReferences returns an error if a v2 document contains a reference without a target.
 func checkReferences(data []byte) error {
 	var doc map[string]any
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return err
 	}
-	var walk func(v any) error
-	walk = func(v any) error {
+	var check func(v any) error
+	check = func(v any) error {
 		switch t := v.(type) {
 		case []any:
 			for _, x := range t {
-				if err := walk(x); err != nil {
+				if err := check(x); err != nil {
 					return err
 				}
 			}
@@ -139,22 +143,22 @@ func checkReferences(data []byte) error {
 				return fmt.Errorf("unresolved reference %q", ref)
 			}
 			for _, x := range t {
-				if err := walk(x); err != nil {
+				if err := check(x); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
 	}
-	return walk(doc)
+	return check(doc)
 }
 
-// resolves reports whether a reference resolves in the document.
+// resolves reports whether a reference has a target in a v2 document: a definition or a parameter.
 func resolves(doc map[string]any, ref string) bool {
-	for _, kind := range []string{"definitions", "parameters"} {
-		if name, ok := strings.CutPrefix(ref, "#/"+kind+"/"); ok {
-			named, _ := doc[kind].(map[string]any)
-			_, ok := named[name]
+	for _, section := range []string{"definitions", "parameters"} {
+		if name, ok := strings.CutPrefix(ref, "#/"+section+"/"); ok {
+			targets, _ := doc[section].(map[string]any)
+			_, ok := targets[name]
 			return ok
 		}
 	}

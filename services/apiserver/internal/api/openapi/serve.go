@@ -19,14 +19,15 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
+// Paths of the documents.
 const (
 	pathV2   = "/openapi/v2"
 	pathV3   = "/openapi/v3"
 	prefixV3 = pathV3 + "/"
 )
 
-// ServeHTTP serves /openapi/v2, /openapi/v3 and the paths below it. As in Kubernetes, it ignores the
-// method.
+// ServeHTTP serves /openapi/v2, /openapi/v3 and the paths below it. As in Kubernetes, it ignores
+// the method.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	snap := s.current.Load()
 	switch r.URL.Path {
@@ -42,8 +43,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	if o, ok := snap.others[path]; ok {
-		o.Document.ServeHTTP(w, r)
+	if remote, ok := snap.remotes[path]; ok {
+		remote.Document.ServeHTTP(w, r)
 		return
 	}
 	e := snap.byPath[path]
@@ -54,30 +55,32 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serveDocument(w, r, e.doc, "v3", e.path)
 }
 
-// failed responds with an error. For a client that went away, logs and metrics record that.
-func (s *Service) failed(w http.ResponseWriter, r *http.Request, err error) {
+// respondError responds with an error. If the client has disconnected, it replaces the error, so
+// that logs and metrics show that.
+func (s *Service) respondError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
 		err = status.Gone()
 	}
 	s.writeError(w, r, err)
 }
 
-// serveIndex writes the list of v3 documents.
+// serveIndex responds with the list of v3 documents.
 func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request, snap *snapshot) {
-	list, err := snap.list(r.Context())
+	list, err := snap.v3Index(r.Context())
 	if err != nil {
-		s.failed(w, r, err)
+		s.respondError(w, r, err)
 		return
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as everywhere, although it is JSON
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as in Kubernetes, although it is JSON
 	w.Header().Set("ETag", strconv.Quote(list.etag))
 	w.Header().Set("Cache-Control", "no-cache, private")
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(list.text))
 }
 
-// serveDocument serves a form of a document. at is the document's path below /openapi/v3/. It is
-// empty for the v2 document, which ignores the hash parameter.
-func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *document, version, at string) {
+// serveDocument responds with a document in the form that the client accepts. version is "v2" or
+// "v3". path is the document's path below /openapi/v3/. It is empty for the v2 document, which
+// ignores the query parameter hash.
+func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *document, version, path string) {
 	h := w.Header()
 	h.Set("Vary", "Accept, Accept-Encoding")
 	protobuf, ok := acceptedForm(r.Header.Get("Accept"), version)
@@ -87,12 +90,12 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 	}
 	c, err := d.content(r.Context(), &SchemaCache{}, protobuf)
 	if err != nil {
-		s.failed(w, r, err)
+		s.respondError(w, r, err)
 		return
 	}
-	if requested := r.URL.Query().Get("hash"); requested != "" && at != "" {
+	if requested := r.URL.Query().Get("hash"); requested != "" && path != "" {
 		if requested != c.etag {
-			http.Redirect(w, r, hashedURL(at, c.etag), http.StatusMovedPermanently)
+			http.Redirect(w, r, hashedURL(path, c.etag), http.StatusMovedPermanently)
 			return
 		}
 		// The URL identifies the content, so it can be cached forever.
@@ -110,7 +113,7 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 	} else {
 		data, release, err := c.uncompressed()
 		if err != nil {
-			s.failed(w, r, err)
+			s.respondError(w, r, err)
 			return
 		}
 		defer release()
@@ -119,7 +122,9 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 	http.ServeContent(w, r, "", c.built, bytes.NewReader(body))
 }
 
-// acceptedForm chooses between JSON and protobuf. The media type of protobuf has two spellings.
+// acceptedForm returns whether the client prefers protobuf to JSON, or ok=false if it accepts
+// neither. version is "v2" or "v3". The media type of protobuf has two spellings, with "@v1.0" and
+// ".v1.0".
 func acceptedForm(accept, version string) (protobuf, ok bool) {
 	if strings.TrimSpace(accept) == "" {
 		return false, true
@@ -136,16 +141,17 @@ func acceptedForm(accept, version string) (protobuf, ok bool) {
 	return false, false
 }
 
-// byWeight returns the elements of an Accept header without parameters, best first.
+// byWeight returns the elements of an Accept or Accept-Encoding header in the order of their
+// weights q, highest first, without parameters: "a;q=0.5, b" -> b, a. It omits elements with q=0.
 func byWeight(header string) []string {
 	type clause struct {
-		what string
-		q    float64
+		value string
+		q     float64
 	}
 	var clauses []clause
 	for _, part := range strings.Split(header, ",") {
-		subject, params, _ := strings.Cut(part, ";")
-		c := clause{what: strings.ToLower(strings.TrimSpace(subject)), q: 1}
+		value, params, _ := strings.Cut(part, ";")
+		c := clause{value: strings.ToLower(strings.TrimSpace(value)), q: 1}
 		for _, p := range strings.Split(params, ";") {
 			if k, v, ok := strings.Cut(strings.TrimSpace(p), "="); ok && k == "q" {
 				if q, err := strconv.ParseFloat(v, 64); err == nil {
@@ -160,11 +166,12 @@ func byWeight(header string) []string {
 	sort.SliceStable(clauses, func(i, j int) bool { return clauses[i].q > clauses[j].q })
 	out := make([]string, len(clauses))
 	for i, c := range clauses {
-		out[i] = c.what
+		out[i] = c.value
 	}
 	return out
 }
 
+// acceptsGzip reports whether an Accept-Encoding header permits gzip.
 func acceptsGzip(header string) bool {
 	for _, e := range byWeight(header) {
 		if e == "gzip" || e == "*" {
@@ -174,54 +181,55 @@ func acceptsGzip(header string) bool {
 	return false
 }
 
-// index is the list of the v3 documents.
+// index is the list of the v3 documents, as JSON.
 type index struct {
 	text []byte
 	etag string
 }
 
-// list returns the index, built once for all requests that wait for it. Its errors include those of
+// v3Index returns the index. The first call builds it. It returns the errors of the build and of
 // shared.get.
-func (snap *snapshot) list(ctx context.Context) (*index, error) {
-	return snap.index.get(ctx, func(within context.Context) (*index, error) {
-		data, err := snap.listed(within)
+func (snap *snapshot) v3Index(ctx context.Context) (*index, error) {
+	return snap.index.get(ctx, func(buildCtx context.Context) (*index, error) {
+		data, err := snap.buildIndex(buildCtx)
 		if err != nil {
 			return nil, err
 		}
-		return &index{data, hash(data)}, nil
+		return &index{text: data, etag: hash(data)}, nil
 	})
 }
 
-// listed returns the list of the v3 documents with their hashes. That builds all of them.
-func (snap *snapshot) listed(ctx context.Context) ([]byte, error) {
-	making, ctx := errgroup.WithContext(ctx)
-	making.SetLimit(goruntime.GOMAXPROCS(0)) // few goroutines wait for the concurrency limit
+// buildIndex returns the JSON of the index. It contains the hashes of all v3 documents, so it
+// builds all of them.
+func (snap *snapshot) buildIndex(ctx context.Context) ([]byte, error) {
+	builds, ctx := errgroup.WithContext(ctx)
+	builds.SetLimit(goruntime.GOMAXPROCS(0)) // more would only wait for a slot
 	contents := make([]*content, len(snap.entries))
-	read := newReadings()
+	caches := newGroupCaches()
 	for i, e := range snap.entries {
-		r := read.of(e)
-		making.Go(func() (err error) {
-			contents[i], err = e.doc.content(ctx, r, false)
+		cache := caches.cacheFor(e)
+		builds.Go(func() (err error) {
+			contents[i], err = e.doc.content(ctx, cache, false)
 			return err
 		})
 	}
-	if err := making.Wait(); err != nil {
+	if err := builds.Wait(); err != nil {
 		return nil, err
 	}
 	out := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
 	for i, e := range snap.entries {
 		out.Paths[e.path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: hashedURL(e.path, contents[i].etag)}
 	}
-	for at, o := range snap.others {
-		out.Paths[at] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: hashedURL(at, o.Hash)}
+	for path, remote := range snap.remotes {
+		out.Paths[path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: hashedURL(path, remote.Hash)}
 	}
 	return json.Marshal(out)
 }
 
-// hashedURL returns the URL of a document, with its hash if known. A document at a URL with a hash
-// never changes.
-func hashedURL(at, etag string) string {
-	u := url.URL{Path: prefixV3 + at}
+// hashedURL returns the URL of a v3 document with its hash, if known. The document at such a URL
+// never changes. path is the document's path below /openapi/v3/.
+func hashedURL(path, etag string) string {
+	u := url.URL{Path: prefixV3 + path}
 	if etag != "" {
 		u.RawQuery = url.Values{"hash": {etag}}.Encode()
 	}

@@ -31,48 +31,46 @@ type Group struct {
 	GroupVersion schema.GroupVersion
 	// Kinds holds the served kinds.
 	Kinds []*registry.Kind
-	// Schemas returns the schema of a kind's objects, or nil. It is called when the document is
-	// built, with the Reading of documents of the same group that are built together. Metadata,
-	// apiVersion and kind are added.
+	// Schemas returns the schema of a kind in its definition, or nil. It is called when the
+	// document is built. r is shared by the documents of the same group that are built together.
 	Schemas func(r *SchemaCache, kind string) *spec.Schema
-	// Lenient holds the kinds whose definitions keep unknown fields. OpenAPI v2 omits their
-	// schemas, because kubectl would reject those fields.
+	// Lenient holds the kinds whose definitions keep unknown fields. The v2 document omits their
+	// schemas, because kubectl would reject unknown fields.
 	Lenient map[string]bool
-	// Hash changes whenever any other part of the group does. A group with an unchanged hash keeps
-	// its document.
+	// Hash changes whenever any other field changes. A group version with an unchanged hash keeps
+	// its document. An empty hash always causes a new document.
 	Hash string
 }
 
 // Service serves the documents. It is safe for concurrent use.
 type Service struct {
 	catalog *registry.Catalog
-	scheme  func() *runtime.Scheme
-	params  func() *parameters
-	forms   forms
+	scheme  func() *runtime.Scheme // created when it is first needed
+	params  func() *parameters     // created when they are first needed
+	media   mediaTypes
 	enums   bool
 	release string
 	builtIn []*entry
-
-	packer packer
-	// v2Slots and v3Slots limit the number of concurrent builds.
+	packer  packer
+	// v2Slots and v3Slots limit the number of concurrent builds of v2 and v3 documents.
 	v2Slots, v3Slots chan struct{}
 	writeError       func(http.ResponseWriter, *http.Request, error)
 
-	swaggers func(context.Context) []RemoteV2Document
-	mergeMu  sync.Mutex // guards merged; leaf lock
+	remoteV2 func(context.Context) []RemoteV2Document // may be nil
+	mergeMu  sync.Mutex                               // guards merged; leaf lock
 	merged   *mergedDocument
 
-	replacing sync.Mutex // serializes Replace
+	replaceMu sync.Mutex // serializes Replace
 	current   atomic.Pointer[snapshot]
 }
 
-// entry is one v3 document and its sources.
+// entry is one v3 document and its sources, which are also sources of the v2 document.
 type entry struct {
 	path string // below /openapi/v3/
-	// hash and name of a group of custom resources
+	// hash is Group.Hash, and group the name of the group. Both are empty for built-in entries.
 	hash, group string
 	paths       func() []path
-	// schemas returns the models of custom resources; nil for built-in documents.
+	// schemas returns the models of custom resources by name; nil for built-in entries.
 	schemas func(m *models, r *SchemaCache) map[string]*spec.Schema
 	// names holds the names of the models of custom resources.
 	names []string
@@ -83,7 +81,7 @@ type entry struct {
 type snapshot struct {
 	entries []*entry
 	byPath  map[string]*entry
-	others  map[string]RemoteGroupVersion // by path
+	remotes map[string]RemoteGroupVersion // by path
 	v2      *document
 	index   shared[*index]
 }
@@ -92,25 +90,29 @@ type snapshot struct {
 type Options struct {
 	// CBOR adds CBOR to the media types of built-in kinds.
 	CBOR bool
-	// Patches holds the media types of patches of built-in kinds, CustomPatches those of custom
+	// Patches holds the media types of patches of built-in kinds, CustomPatches of custom
 	// resources.
 	Patches, CustomPatches []string
 	// NoEnums omits the allowed values of fields.
 	NoEnums bool
-	// Release is the version of the API, 1.33 by default.
+	// Release is the version of the API in the documents, such as "1.33". Empty means the version
+	// of the server.
 	Release string
-	// Reject, if set, responds with an error as a Status.
+	// Reject responds with an error as a Status. If it is nil, errors are plain text.
 	Reject func(http.ResponseWriter, *http.Request, error)
 }
 
-// New returns a service for the kinds of a catalog. The scheme knows the types of each version and
-// of subresources. It is called when the first document is built.
+// New returns a service for the kinds of a catalog. scheme returns the Go types of all versions and
+// subresources. It is called once, when the first document is built.
 func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
-	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o), enums: !o.NoEnums, writeError: o.Reject,
-		release: cmp.Or(o.Release, version.Major+"."+version.Minor)}
-	// The v2 document covers the whole API, and its build must not delay v3 documents. One
-	// processor remains free for other work.
-	s.v2Slots, s.v3Slots = make(chan struct{}, 1), make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1))
+	s := &Service{
+		catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), media: mediaTypesOf(o),
+		enums: !o.NoEnums, writeError: o.Reject, release: cmp.Or(o.Release, version.Major+"."+version.Minor),
+		// The v2 document contains the whole API. It has its own slot, so that its build does not
+		// delay v3 documents.
+		v2Slots: make(chan struct{}, 1),
+		v3Slots: make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1)), // one CPU remains for other work
+	}
 	if s.writeError == nil {
 		s.writeError = func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), int(status.FromError(err).Code))
@@ -120,16 +122,16 @@ func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*
 	for _, k := range catalog.Kinds() {
 		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
 	}
-	s.builtIn = s.roots()
+	s.builtIn = s.rootEntries()
 	for _, g := range catalog.Groups() {
 		if g.Name != "" {
-			s.builtIn = append(s.builtIn, s.groupRoot(g.Name))
+			s.builtIn = append(s.builtIn, s.groupEntry(g.Name))
 		}
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
-			s.builtIn = append(s.builtIn, s.entry(apiPath(gv), func() []path {
-				d := &describer{gv: gv, params: s.params(), forms: &s.forms, newObject: s.newObject}
-				return d.group(sortedKinds(kinds[gv]))
+			s.builtIn = append(s.builtIn, s.builtInEntry(apiPath(gv), func() []path {
+				d := &describer{gv: gv, params: s.params(), media: &s.media, newObject: s.newObject}
+				return d.describeGroupVersion(sortedKinds(kinds[gv]))
 			}))
 		}
 	}
@@ -141,16 +143,17 @@ func (s *Service) newObject(kind schema.GroupVersionKind) (runtime.Object, error
 	return s.scheme().New(kind)
 }
 
+// sortedKinds returns kinds sorted by resource.
 func sortedKinds(kinds []*registry.Kind) []*registry.Kind {
 	kinds = slices.Clone(kinds)
 	sort.Slice(kinds, func(i, j int) bool { return kinds[i].Resource < kinds[j].Resource })
 	return kinds
 }
 
-// roots returns the entries of the paths outside of groups.
-func (s *Service) roots() []*entry {
+// rootEntries returns the entries of the paths outside of groups: /api, /apis and /version.
+func (s *Service) rootEntries() []*entry {
 	rootEntry := func(at, id, description, tagName string, result any) *entry {
-		return s.entry(at, func() []path { return []path{s.rootPath("/"+at+"/", id, description, tagName, result)} })
+		return s.builtInEntry(at, func() []path { return []path{s.rootPath("/"+at+"/", id, description, tagName, result)} })
 	}
 	versions := s.rootPath("/version/", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{})
 	versions.operations[0].consumes = []string{api.MediaJSON}
@@ -158,18 +161,19 @@ func (s *Service) roots() []*entry {
 	return []*entry{
 		rootEntry("api", "getCoreAPIVersions", "get available API versions", "core", &metav1.APIVersions{}),
 		rootEntry("apis", "getAPIVersions", "get available API versions", "apis", &metav1.APIGroupList{}),
-		s.entry("version", func() []path { return []path{versions} }),
+		s.builtInEntry("version", func() []path { return []path{versions} }),
 	}
 }
 
-// DescribeIssuer adds the documents for the verification of service account tokens.
+// DescribeIssuer adds the paths at which clients find the keys of the service account issuer. It
+// must be called before ServeHTTP and Replace.
 func (s *Service) DescribeIssuer() {
 	issuerEntry := func(at, id, description, tagName, media string) *entry {
 		p := path{path: "/" + at + "/", operations: []operation{{
-			method: http.MethodGet, id: id, description: description, tag: tagName, result: &model{},
+			method: http.MethodGet, id: id, description: description, tag: tagName, result: &bodyModel{},
 			codes: []int{http.StatusOK}, produces: []string{media},
 		}}}
-		return s.entry(at, func() []path { return []path{p} })
+		return s.builtInEntry(at, func() []path { return []path{p} })
 	}
 	s.builtIn = append(s.builtIn,
 		issuerEntry(".well-known/openid-configuration", "getServiceAccountIssuerOpenIDConfiguration",
@@ -179,15 +183,17 @@ func (s *Service) DescribeIssuer() {
 	s.Replace(nil, nil)
 }
 
-func (s *Service) groupRoot(group string) *entry {
+// groupEntry returns the entry of the path of a group, /apis/<group>.
+func (s *Service) groupEntry(group string) *entry {
 	at := "apis/" + group
-	return s.entry(at, func() []path {
+	return s.builtInEntry(at, func() []path {
 		return []path{s.rootPath("/"+at+"/", "get"+camelCase(nameParts(group))+"APIGroup", "get information of a group", tag(group, ""), &metav1.APIGroup{})}
 	})
 }
 
-// entry returns the entry of a built-in group version, or of a path outside of groups.
-func (s *Service) entry(at string, paths func() []path) *entry {
+// builtInEntry returns the entry of a built-in group version, or of a path outside of group
+// versions. at is its path without the leading slash.
+func (s *Service) builtInEntry(at string, paths func() []path) *entry {
 	e := &entry{path: at, paths: paths}
 	e.doc = s.packer.newDocument(s.v3Slots, func(r *SchemaCache) ([]byte, error) {
 		facts, err := r.typeFacts()
@@ -202,23 +208,24 @@ func (s *Service) entry(at string, paths func() []path) *entry {
 	return e
 }
 
-// Replace replaces the custom resources, and the group versions that other servers describe.
-func (s *Service) Replace(groups []Group, others []RemoteGroupVersion) {
-	s.replacing.Lock()
-	defer s.replacing.Unlock()
+// Replace replaces the group versions of custom resources (groups) and of other servers (remotes).
+// A built-in group version takes precedence over both, and groups over remotes.
+func (s *Service) Replace(groups []Group, remotes []RemoteGroupVersion) {
+	s.replaceMu.Lock()
+	defer s.replaceMu.Unlock()
 	old := s.current.Load()
-	next := &snapshot{entries: slices.Clone(s.builtIn), byPath: map[string]*entry{}, others: map[string]RemoteGroupVersion{}}
-	described := map[string]bool{}
+	next := &snapshot{entries: slices.Clone(s.builtIn), byPath: map[string]*entry{}, remotes: map[string]RemoteGroupVersion{}}
+	taken := map[string]bool{} // paths
 	for _, e := range s.builtIn {
-		described[e.path] = true
+		taken[e.path] = true
 	}
 	for i := range groups {
 		g := &groups[i]
 		path := apiPath(g.GroupVersion)
-		if described[path] {
+		if taken[path] {
 			continue
 		}
-		described[path] = true
+		taken[path] = true
 		if old != nil && g.Hash != "" {
 			if e := old.byPath[path]; e != nil && e.hash == g.Hash {
 				next.entries = append(next.entries, e)
@@ -230,9 +237,9 @@ func (s *Service) Replace(groups []Group, others []RemoteGroupVersion) {
 	for _, e := range next.entries {
 		next.byPath[e.path] = e
 	}
-	for _, o := range others {
-		if path := apiPath(o.GroupVersion); !described[path] {
-			next.others[path] = o
+	for _, remote := range remotes {
+		if path := apiPath(remote.GroupVersion); !taken[path] {
+			next.remotes[path] = remote
 		}
 	}
 	if old != nil && slices.Equal(old.entries, next.entries) {
@@ -244,40 +251,40 @@ func (s *Service) Replace(groups []Group, others []RemoteGroupVersion) {
 	s.current.Store(next)
 }
 
-// buildV2 builds one document for everything.
+// buildV2 returns the JSON of the v2 document of all entries.
 func (s *Service) buildV2(entries []*entry) ([]byte, error) {
-	doc, err := s.swagger(entries)
+	doc, err := s.newV2Spec(entries)
 	if err != nil {
 		return nil, err
 	}
 	return doc.MarshalJSON()
 }
 
-// swagger builds the v2 document of the entries.
-func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
-	r := newReadings()
-	facts, err := r.facts()
+// newV2Spec returns the v2 document of all entries.
+func (s *Service) newV2Spec(entries []*entry) (*spec.Swagger, error) {
+	caches := newGroupCaches()
+	facts, err := caches.facts()
 	if err != nil {
 		return nil, err
 	}
 	m := newModels(facts, s.kindsOf(allVersions(facts)), false, s.enums)
 	var all []path
-	extra := map[string]*spec.Schema{}
+	customModels := map[string]*spec.Schema{}
 	for _, e := range entries {
 		ps := e.paths()
 		if e.schemas == nil {
 			m.addReferenced(ps)
 		} else {
-			e.rename(m)
-			maps.Copy(extra, e.schemas(m, r.of(e)))
+			e.renameConflicts(m)
+			maps.Copy(customModels, e.schemas(m, caches.cacheFor(e)))
 		}
 		all = append(all, ps...)
 	}
-	return newV2(all, m, extra, s.release), nil
+	return newV2(all, m, customModels, s.release), nil
 }
 
-// allVersions returns the group versions of DeleteOptions and of watch events: all that the API has
-// or had.
+// allVersions returns all group versions that the API has or had. The models of DeleteOptions and
+// of watch events list them.
 func allVersions(facts *typefacts.Facts) []schema.GroupVersion {
 	out := slices.Clone(facts.Versions)
 	for _, group := range []string{"apiextensions", "apiregistration"} {
@@ -288,16 +295,17 @@ func allVersions(facts *typefacts.Facts) []schema.GroupVersion {
 	return out
 }
 
-// customVersions returns the group versions of DeleteOptions in the documents of custom resources.
-// Kubernetes takes them from client-go, so groups that only servers know are missing.
+// customVersions returns the group versions that the model of DeleteOptions lists in the documents
+// of custom resources. Kubernetes takes them from client-go, which lacks groups that only servers
+// use.
 func customVersions(facts *typefacts.Facts) []schema.GroupVersion {
 	return slices.DeleteFunc(slices.Clone(facts.Versions), func(gv schema.GroupVersion) bool {
 		return gv.Group == "admission."+api.Domain || gv.Group == "imagepolicy."+api.Domain
 	})
 }
 
-// kindsOf returns the group version kinds of types: the served ones, and the given versions for
-// types that belong to every group version.
+// kindsOf returns the function models.kinds. It returns the served group version kinds of a type.
+// For types that belong to every group version, it returns the kinds in the given versions.
 func (s *Service) kindsOf(versions []schema.GroupVersion) func(reflect.Type) []schema.GroupVersionKind {
 	return func(t reflect.Type) []schema.GroupVersionKind {
 		if t == reflect.TypeFor[metav1.WatchEvent]() || t == reflect.TypeFor[metav1.DeleteOptions]() {
@@ -307,12 +315,12 @@ func (s *Service) kindsOf(versions []schema.GroupVersion) func(reflect.Type) []s
 			}
 			return sortedGVKs(out)
 		}
-		return s.servedAs(t)
+		return s.servedKinds(t)
 	}
 }
 
-// servedAs returns the served group version kinds of a type.
-func (s *Service) servedAs(t reflect.Type) []schema.GroupVersionKind {
+// servedKinds returns the served group version kinds of a type, sorted.
+func (s *Service) servedKinds(t reflect.Type) []schema.GroupVersionKind {
 	obj, ok := reflect.New(t).Interface().(runtime.Object)
 	if !ok {
 		return nil
@@ -330,6 +338,7 @@ func (s *Service) servedAs(t reflect.Type) []schema.GroupVersionKind {
 	return sortedGVKs(out)
 }
 
+// sortedGVKs sorts gvks in place and returns it.
 func sortedGVKs(gvks []schema.GroupVersionKind) []schema.GroupVersionKind {
 	slices.SortFunc(gvks, func(a, b schema.GroupVersionKind) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version), strings.Compare(a.Kind, b.Kind))

@@ -2,46 +2,42 @@ package openapi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"reflect"
 	"runtime"
 	"sync"
 
-	"k8s.io/kube-openapi/pkg/validation/spec"
-
-	"binnacle/services/apiserver/internal/api/openapi/typefacts"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
 
-// shared is a value that is built on first use, once for all callers that wait for it, and then
-// kept. A failed build is returned to these callers and not kept.
+// shared is a value that is built once, when it is first needed. Concurrent callers wait for the
+// same build. If the build fails, these callers get the error, and the next caller starts another
+// build.
 type shared[T any] struct {
-	// slots limits the number of concurrent builds, which hold no seats. It is nil for values that
-	// only wait for other limited builds.
+	// slots limits the number of concurrent builds. It is nil if builds need no limit.
 	slots chan struct{}
 
-	mu      sync.Mutex // guards the fields below; leaf lock
-	built   *T
-	pending *pendingBuild[T]
+	mu      sync.Mutex       // guards the fields below; leaf lock
+	built   *T               // nil until a build has succeeded
+	pending *pendingBuild[T] // nil if there is none
 }
 
-// pendingBuild is a build that callers wait for.
+// pendingBuild is a build for which callers wait. shared.mu guards waiting and started.
 type pendingBuild[T any] struct {
 	stop    context.CancelFunc
-	waiting int
-	// started states that the build has started. It then continues without callers, so that a later
-	// caller finds its result.
+	waiting int // number of callers
+	// started reports that the build has acquired a slot. From then on it continues even if no
+	// caller waits, so that a later caller can use the result.
 	started bool
 
-	done  chan struct{}
-	value T // valid with err once done is closed
+	done  chan struct{} // closed when value and err are set
+	value T
 	err   error
 }
 
-// get returns the result of work. It returns an error if ctx ends or if too many requests wait. The
-// context of work belongs to no request, and ends when no caller waits any more.
+// get returns the value. If it does not exist, get waits for a build, which calls work. It returns
+// an error if ctx ends first or too many requests wait. The context of work belongs to no request.
+// It is canceled if no caller waits any longer before the build has started.
 func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	if s.built != nil {
@@ -73,8 +69,8 @@ func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, erro
 	return build.value, build.err
 }
 
-// stopWaiting ends the wait of one caller. A build that has not started is canceled when its last
-// caller leaves.
+// stopWaiting records that one caller no longer waits for a build. If it was the last one and the
+// build has not started, stopWaiting cancels the build.
 func (s *shared[T]) stopWaiting(build *pendingBuild[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +84,7 @@ func (s *shared[T]) stopWaiting(build *pendingBuild[T]) {
 	}
 }
 
-// run builds the value after it has acquired a slot.
+// run acquires a slot and builds the value.
 func (s *shared[T]) run(ctx context.Context, build *pendingBuild[T], work func(context.Context) (T, error)) {
 	defer build.stop()
 	if s.slots != nil {
@@ -98,7 +94,7 @@ func (s *shared[T]) run(ctx context.Context, build *pendingBuild[T], work func(c
 			runtime.Gosched() // lets short requests run between consecutive builds
 		case <-ctx.Done():
 		}
-		if !s.begin(build) {
+		if !s.markStarted(build) {
 			return
 		}
 	}
@@ -107,7 +103,7 @@ func (s *shared[T]) run(ctx context.Context, build *pendingBuild[T], work func(c
 	build.err = err
 	s.mu.Lock()
 	if err == nil {
-		s.built = &value // a copy, because m references the first request
+		s.built = &value // not &build.value, which would retain the build and its context
 	}
 	if s.pending == build {
 		s.pending = nil
@@ -116,8 +112,9 @@ func (s *shared[T]) run(ctx context.Context, build *pendingBuild[T], work func(c
 	close(build.done)
 }
 
-// begin marks the build as started. It returns false if no caller waits any more.
-func (s *shared[T]) begin(build *pendingBuild[T]) bool {
+// markStarted records that the build has started. It returns false, and records nothing, if no
+// caller waits any longer.
+func (s *shared[T]) markStarted(build *pendingBuild[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	build.started = build.waiting > 0
@@ -133,80 +130,4 @@ func runProtected[T any](ctx context.Context, work func(context.Context) (T, err
 		}
 	}()
 	return work(ctx)
-}
-
-// value returns the schema of a field's type.
-func (build *models) value(t reflect.Type) spec.Schema {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch t.Kind() {
-	case reflect.Struct:
-		return build.ref(t)
-	case reflect.Slice, reflect.Array:
-		if t.Elem().Kind() == reflect.Uint8 {
-			return *spec.StrFmtProperty("byte")
-		}
-		items := build.element(t.Elem())
-		return *spec.ArrayProperty(&items)
-	case reflect.Map:
-		items := build.element(t.Elem())
-		return *spec.MapProperty(&items)
-	case reflect.Bool:
-		return *spec.BooleanProperty()
-	case reflect.String:
-		s := *spec.StringProperty()
-		for _, v := range build.enum(t) {
-			s.Enum = append(s.Enum, v.Text)
-		}
-		return s
-	case reflect.Int64:
-		return *spec.Int64Property()
-	case reflect.Float32, reflect.Float64:
-		return *spec.Float64Property()
-	case reflect.Interface:
-		return spec.Schema{}
-	default:
-		return *spec.Int32Property()
-	}
-}
-
-// element returns the schema of the elements of a list or map.
-func (build *models) element(t reflect.Type) spec.Schema {
-	s := build.value(t)
-	if build.v3 && build.facts != nil {
-		s.Default = zero(t, false)
-	}
-	return build.wrapped(s)
-}
-
-// enum returns the values of a string type, or nil if any value is allowed.
-func (build *models) enum(t reflect.Type) []typefacts.Value {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if build.facts == nil || !build.enums || t.Kind() != reflect.String {
-		return nil
-	}
-	return build.facts.Enum(fullName(t))
-}
-
-// zero returns the JSON value of an unset field, or nil if it is omitted or null.
-func zero(t reflect.Type, omitted bool) any {
-	if t.Kind() == reflect.Pointer || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
-		return nil
-	}
-	switch t.Kind() {
-	case reflect.Struct:
-		if t.NumField() == 1 && t.Field(0).Anonymous {
-			return zero(t.Field(0).Type, omitted)
-		}
-		return map[string]any{}
-	case reflect.Slice, reflect.Array, reflect.Map, reflect.Interface:
-		return nil
-	}
-	if omitted {
-		return nil
-	}
-	return reflect.Zero(t).Interface()
 }

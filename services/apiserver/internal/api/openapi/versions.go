@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"hash/fnv"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -12,14 +13,15 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
+// The authentication scheme in the documents.
 const (
 	bearer    = "BearerToken"
 	bearerDoc = "Bearer Token authentication"
 )
 
-// newV2 returns the v2 document of all paths. Parameters that several operations share are defined
-// once and referenced.
-func newV2(ps []path, m *models, extra map[string]*spec.Schema, release string) *spec.Swagger {
+// newV2 returns a v2 document of paths, with the models in m and customModels. Parameters are
+// defined once and referenced by operations.
+func newV2(ps []path, m *models, customModels map[string]*spec.Schema, release string) *spec.Swagger {
 	doc := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger: "2.0",
 		Info:    &spec.Info{InfoProps: spec.InfoProps{Title: apiTitle, Version: release}},
@@ -34,23 +36,24 @@ func newV2(ps []path, m *models, extra map[string]*spec.Schema, release string) 
 		item := spec.PathItem{PathItemProps: spec.PathItemProps{Parameters: shared.list(p.parameters)}}
 		for i := range p.operations {
 			op := &p.operations[i]
-			*slot(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v2Operation(op, &shared)
+			*operationField(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v2Operation(op, &shared)
 		}
 		doc.Paths.Paths[p.path] = item
 	}
 	doc.Parameters = shared.used
-	doc.Definitions = make(spec.Definitions, len(m.schemas)+len(extra))
+	doc.Definitions = make(spec.Definitions, len(m.schemas)+len(customModels))
 	for name, s := range m.schemas {
 		doc.Definitions[name] = *s
 	}
-	for name, s := range extra {
+	for name, s := range customModels {
 		doc.Definitions[name] = *s
 	}
 	return doc
 }
 
-// slot returns the operation of a method among those of a path.
-func slot[O any](method string, get, put, post, del, head, options, patch **O) **O {
+// operationField returns the field for the operation of a method in a path item. The other
+// arguments are the fields of the path item.
+func operationField[O any](method string, get, put, post, del, head, options, patch **O) **O {
 	switch method {
 	case http.MethodGet:
 		return get
@@ -84,16 +87,16 @@ func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Oper
 		out.AddExtension(extGVK, gvkMap(op.gvk))
 	}
 	if op.body != nil {
-		s := m.schemaOf(op.body)
+		s := m.bodySchema(op.body)
 		body := spec.Parameter{ParamProps: spec.ParamProps{Name: "body", In: "body", Required: !op.bodyOptional, Schema: &s}}
 		if ref := s.Ref.String(); strings.HasPrefix(ref, "#/definitions/io.k8s.apimachinery") {
-			body = shared.refTo(body) // shared by many kinds
+			body = shared.refTo(body) // many kinds have the same body
 		}
 		out.Parameters = append(out.Parameters, body)
 	}
 	out.Parameters = append(out.Parameters, shared.list(op.parameters)...)
 	for _, code := range op.codes {
-		s := m.schemaOf(op.result)
+		s := m.bodySchema(op.result)
 		out.Responses.StatusCodeResponses[code] = spec.Response{ResponseProps: spec.ResponseProps{
 			Description: http.StatusText(code), Schema: &s,
 		}}
@@ -101,16 +104,16 @@ func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Oper
 	return out
 }
 
-// sharedParameters collects the parameters of a document that operations reference. used holds them
-// by name; names maps their JSON to their name.
+// sharedParameters collects the parameters that a v2 document defines once.
 type sharedParameters struct {
-	used  map[string]spec.Parameter
-	names map[string]string
-	refs  map[parameter]spec.Parameter
+	used  map[string]spec.Parameter    // by name
+	names map[string]string            // by JSON of the parameter
+	refs  map[parameter]spec.Parameter // references; caches results of refTo
 }
 
-// list returns references to parameters. It writes out those that depend on the path, and those by
-// which clients detect the features of a server.
+// list returns the parameters as references. The parameter "name" is not a reference, because it
+// depends on the path. Neither are "dryRun" and "fieldValidation", because clients look for them in
+// operations to detect features of the server.
 func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 	var out []spec.Parameter
 	for _, p := range ps {
@@ -134,8 +137,9 @@ func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 	return out
 }
 
-// refTo adds a shared parameter and returns a reference. As in Kubernetes, its name ends with a
-// hash of its JSON: six bytes of FNV-1 in URL-safe base64.
+// refTo defines a parameter, unless it is already defined, and returns a reference to it. As in
+// Kubernetes, the name of the definition ends with a hash of the parameter's JSON: the first six
+// bytes of FNV-1 in URL-safe base64.
 func (c *sharedParameters) refTo(p spec.Parameter) spec.Parameter {
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -146,7 +150,8 @@ func (c *sharedParameters) refTo(p spec.Parameter) spec.Parameter {
 		sum := fnv.New64()
 		_, _ = sum.Write(data)
 		name = p.Name + "-" + base64.URLEncoding.EncodeToString(sum.Sum(nil)[:6])
-		c.names[string(data)], c.used[name] = name, p
+		c.names[string(data)] = name
+		c.used[name] = p
 	}
 	return spec.Parameter{Refable: spec.Refable{Ref: spec.MustCreateRef("#/parameters/" + name)}}
 }
@@ -161,8 +166,8 @@ func securitySchemes() spec3.SecuritySchemes {
 	}}}
 }
 
-// newV3 returns a v3 document of paths. extra holds the models that have names.
-func newV3(ps []path, m *models, extra map[string]*spec.Schema, info spec.InfoProps) *spec3.OpenAPI {
+// newV3 returns a v3 document of paths, with the models in m and customModels.
+func newV3(ps []path, m *models, customModels map[string]*spec.Schema, info spec.InfoProps) *spec3.OpenAPI {
 	doc := &spec3.OpenAPI{
 		Version:    "3.0.0",
 		Info:       &spec.Info{InfoProps: info},
@@ -173,17 +178,16 @@ func newV3(ps []path, m *models, extra map[string]*spec.Schema, info spec.InfoPr
 		item := &spec3.Path{PathProps: spec3.PathProps{Parameters: v3Parameters(p.parameters)}}
 		for i := range p.operations {
 			op := &p.operations[i]
-			*slot(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v3Operation(op)
+			*operationField(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v3Operation(op)
 		}
 		doc.Paths.Paths[p.path] = item
 	}
-	for name, s := range extra {
-		m.schemas[name] = s
-	}
+	maps.Copy(m.schemas, customModels)
 	doc.Components.Schemas = m.schemas
 	return doc
 }
 
+// v3Parameters returns parameters in the form of v3.
 func v3Parameters(ps []parameter) []*spec3.Parameter {
 	var out []*spec3.Parameter
 	for _, p := range ps {
@@ -221,8 +225,9 @@ func (m *models) v3Operation(op *operation) *spec3.Operation {
 	return out
 }
 
-func (m *models) v3Content(subject *model, media []string) map[string]*spec3.MediaType {
-	s := m.schemaOf(subject)
+// v3Content returns the schema of a body for each media type.
+func (m *models) v3Content(body *bodyModel, media []string) map[string]*spec3.MediaType {
+	s := m.bodySchema(body)
 	out := make(map[string]*spec3.MediaType, len(media))
 	for _, t := range media {
 		out[t] = &spec3.MediaType{MediaTypeProps: spec3.MediaTypeProps{Schema: &s}}
@@ -230,14 +235,15 @@ func (m *models) v3Content(subject *model, media []string) map[string]*spec3.Med
 	return out
 }
 
-// schemaOf returns the schema of a request or response body.
-func (m *models) schemaOf(subject *model) spec.Schema {
+// bodySchema returns the schema of a request or response body. It adds the model of a Go type. body
+// may be nil.
+func (m *models) bodySchema(body *bodyModel) spec.Schema {
 	switch {
-	case subject == nil || subject.typ == nil && subject.name == "":
+	case body == nil || body.typ == nil && body.name == "":
 		return *spec.StringProperty()
-	case subject.name != "":
-		return spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(cmp.Or(m.renamed[subject.name], subject.name))}}
+	case body.name != "":
+		return spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(cmp.Or(m.renamed[body.name], body.name))}}
 	default:
-		return m.ref(subject.typ)
+		return m.modelRef(body.typ)
 	}
 }

@@ -1,6 +1,7 @@
-// Package requestinfo says what a request does: its verb, group, version, resource, subresource,
-// namespace and name, and the resource of the API set that it acts on.
+// Package requestinfo determines what a request does: its verb, group, version, resource,
+// subresource, namespace and name, and the resource of the API set on which it acts.
 //
-// Resolve is the only function that parses a path. The Info that it returns is both authorized and
-// executed, so a request cannot be authorized as one operation and executed as another.
+// Resolve is the only function that parses the path of a request. The server both authorizes and
+// executes the Info that Resolve returns, so a request cannot be authorized as one operation and
+// executed as another.
 package requestinfo

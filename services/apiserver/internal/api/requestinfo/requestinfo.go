@@ -12,65 +12,64 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Info describes what a request does (specification: "Request attributes" and "Resource paths").
-// Resolve returns it. The same value is authorized, limited, given a deadline and executed;
-// later code never parses the path.
+// Info describes what a request does (specification: "Request attributes" and "Resource paths"). It
+// is created by Resolve. Authorization, flow control, deadlines and handlers all use the same Info,
+// and no later code parses the path.
 type Info struct {
 	Path   string
 	Method string // as received
-	// Verb is the API verb (get, list, watch, create, update, patch, delete, deletecollection;
-	// proxy for an old path that is no longer served). It is "" for a method without a verb, and
-	// the lower-cased method for other paths.
+	// Verb is the API verb of a resource path: get, list, watch, create, update, patch, delete,
+	// deletecollection, or proxy for an old path that is no longer served. It is "" if the method
+	// has no verb. For other paths it is the lower-cased method.
 	Verb string
-	// IsResource is false for paths outside /api/<version>/... and /apis/<group>/<version>/....
-	// Then only the fields above are set.
+	// IsResource reports whether the path is below /api/<version>/ or /apis/<group>/<version>/. If
+	// not, only the fields above and Kinds are set.
 	IsResource bool
-
-	// The target of the request, as named in the path.
+	// The following fields describe the target of the request, as the path names it.
 	Group       string
 	Version     string
 	Namespace   string
 	Resource    string
 	Subresource string
-	// Name is the name of the object. For a collection it is the name that the field selector
-	// requires.
+	// Name is the name of the object. For a list or watch it is the name that the field selector
+	// metadata.name=<name> requires, if any.
 	Name string
 	// FieldSelector and LabelSelector are the unparsed selectors of a list, watch or
 	// deletecollection.
 	FieldSelector, LabelSelector string
-	selectors                    *Selectors // nil without selectors
-	// Query is the parsed query of a collection's path. It is read-only. A running watch does not
-	// keep it.
+	selectors                    *Selectors // nil if both are empty
+	// Query is the parsed query of the URL, for collections and old paths. It must not be changed.
+	// A running watch clears it.
 	Query url.Values
 
 	// Kinds is the set of kinds that the request sees.
 	Kinds *apiset.Set
-	// Target is the resource that the request acts on. It is nil if Kinds serves no such path; then
-	// the request has no effect, even if it is authorized. Sub is the subresource, if any.
+	// Target is the resource on which the request acts. It is nil if Kinds does not serve the path;
+	// the request then has no effect, even if it is authorized.
 	Target *apiset.Resource
-	Sub    *registry.Subresource
-	// Collection reports whether the request is about a collection rather than one object.
+	// Sub is the subresource on which the request acts, or nil.
+	Sub *registry.Subresource
+	// Collection reports whether the request is for a collection rather than one object.
 	Collection bool
-	// WatchPath reports whether the path has the deprecated prefix watch.
+	// WatchPath reports whether the path has the deprecated prefix watch: /api/v1/watch/pods.
 	WatchPath bool
 	// Subpath holds the path segments below a subresource that accepts all paths below it.
 	Subpath []string
-	// EmptyNamespace reports whether the path has a namespace segment that is empty. Lists, watches
-	// and deletions of such a path cover all namespaces.
+	// EmptyNamespace reports whether the namespace in the path is empty: /api/v1/namespaces//pods.
+	// Lists, watches and deletions of such a path cover all namespaces.
 	EmptyNamespace bool
-	// HasEmptySegment reports whether a path segment is empty that holds the name of a group, version,
-	// namespace, resource, object or subresource.
+	// HasEmptySegment reports whether the segment for the group, version, namespace, resource, name
+	// or subresource is empty. Such a path has no Target.
 	HasEmptySegment bool
-	// retryAllowed reports whether the caller of Resolve accepts the operation back. retryRequested
-	// reports whether Retry has been called.
+	// retryAllowed is set by AllowRetry, and retryRequested by Retry.
 	retryAllowed, retryRequested bool
-	// Delegate is the server that serves the group version or the resource if this server does
-	// not. Then Target is nil.
+	// Delegate is the handler of another server that serves the group version or the resource. If
+	// it is set, Target is nil.
 	Delegate http.Handler
 }
 
-// GroupVersion returns the group version that the path is below or names itself. ok is false for
-// paths without a group version.
+// GroupVersion returns the group version in the path, which is a resource path or the path of the
+// group version itself, /apis/<group>/<version>. ok is false for other paths.
 func (i *Info) GroupVersion() (gv schema.GroupVersion, ok bool) {
 	if i.IsResource {
 		return schema.GroupVersion{Group: i.Group, Version: i.Version}, true
@@ -82,21 +81,23 @@ func (i *Info) GroupVersion() (gv schema.GroupVersion, ok bool) {
 	return gv, false
 }
 
-// longRunningSubresources holds the subresources that are long-running on any server.
+// longRunningSubresources holds the subresources whose requests are long-running, regardless of the
+// resource.
 var longRunningSubresources = map[string]bool{"attach": true, "exec": true, "proxy": true, "log": true, "portforward": true}
 
-// AllowRetry allows the operation to be given back with Retry. The caller checks RetryRequested
-// afterwards and resolves the request again.
+// AllowRetry permits the handler to call Retry. The caller must check RetryRequested when the
+// handler returns, and then resolve and handle the request again.
 func (i *Info) AllowRetry() { i.retryAllowed = true }
 
-// Retry gives back an operation that had no effect and no response because its target is no longer
-// served as it was. It returns false if the caller of Resolve has not called AllowRetry.
+// Retry requests that the request be resolved again, because its Target is no longer served in the
+// same way. The handler calls it before the request has had any effect, and then returns without a
+// response. If Retry returns false, retries are not permitted, and the handler must respond.
 func (i *Info) Retry() bool {
 	i.retryRequested = i.retryAllowed
 	return i.retryRequested
 }
 
-// RetryRequested reports whether Retry has given the operation back.
+// RetryRequested reports whether the handler has called Retry successfully.
 func (i *Info) RetryRequested() bool { return i.retryRequested }
 
 // GVR returns the resource that the path names.
@@ -117,8 +118,9 @@ func (i *Info) LongRunning() bool {
 	return i.Verb == "watch" && i.Method == http.MethodGet && i.Target.HasVerb("watch")
 }
 
-// LooksLongRunning reports whether Kubernetes takes the request for long-running by its verb or its
-// subresource, even if it serves no such path. It does not classify such requests.
+// LooksLongRunning reports whether Kubernetes would treat the request as long-running because of
+// its verb or subresource, even if it does not serve the path. Kubernetes applies flow control to
+// no such request.
 func (i *Info) LooksLongRunning() bool {
 	if !i.IsResource {
 		return strings.HasPrefix(i.Path, "/debug/pprof/")
@@ -135,8 +137,9 @@ func (i *Info) IsWrite() bool {
 	return false
 }
 
-// Pattern returns the method and, for a resource path, the pattern of the path. The pattern has
-// placeholders for the namespace and the name to limit the number of distinct values.
+// Pattern returns the method and, for a resource path, the path with placeholders for the namespace
+// and the name: "GET /api/v1/namespaces/{:namespace}/pods/{:name}". The placeholders limit the
+// number of distinct values in metrics and traces.
 func (i *Info) Pattern() string {
 	if !i.IsResource {
 		return i.Method
@@ -162,7 +165,7 @@ func (i *Info) Pattern() string {
 	return b.String()
 }
 
-// ForObject returns the same operation on another object of the same kind.
+// ForObject returns a copy of i for an object of the same kind.
 func (i *Info) ForObject(namespace, name string) *Info {
 	other := *i
 	other.Namespace = namespace
@@ -171,28 +174,30 @@ func (i *Info) ForObject(namespace, name string) *Info {
 	return &other
 }
 
-// namespaceSubresources are the path segments after a namespace that are not resources in it.
+// namespaceSubresources holds the subresources of namespaces. In
+// /api/v1/namespaces/<name>/<segment>, any other segment is a resource in the namespace.
 var namespaceSubresources = map[string]bool{"status": true, "finalize": true}
 
-// target is the target of a path below a group version.
-type target struct {
-	// prefix is "watch" or "proxy" for the old paths with that prefix.
+// parsedPath is the part of a path after the group version.
+type parsedPath struct {
+	// prefix is "watch" or "proxy" for the old paths with that prefix, otherwise "".
 	prefix string
-	// inNamespace reports whether a namespace precedes the resource.
+	// inNamespace reports whether namespaces/<namespace> precedes the resource.
 	inNamespace bool
-	// segments holds the resource, the name, the subresource, and the segments below it.
+	// segments holds the resource, the name, the subresource, and the segments after it, as far as
+	// the path has them.
 	segments []string
-	// hasEmptySegment reports whether a segment that names something is empty.
+	// hasEmptySegment is Info.HasEmptySegment.
 	hasEmptySegment bool
 }
 
-// Resolve returns the operation of a request against a set of kinds. A path that matches nothing in
-// the set has no Target, but still has attributes: Kubernetes authorizes them before it returns
-// 404.
+// Resolve determines what a request does, given the set of kinds that it sees. If the set does not
+// serve the path, the Info has no Target, but its other fields are set, because Kubernetes
+// authorizes such a request before it returns 404.
 func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	i := &Info{Path: r.URL.Path, Method: r.Method, Verb: strings.ToLower(r.Method), Kinds: kinds}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	empty := false
+	emptyGroup := false
 	switch {
 	case len(parts) >= 3 && parts[0] == "api":
 		i.Version = parts[1]
@@ -201,30 +206,37 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 		i.Group = parts[1]
 		i.Version = parts[2]
 		parts = parts[3:]
-		empty = i.Group == ""
+		emptyGroup = i.Group == ""
 	default:
 		return i
 	}
 	i.IsResource = true
 	i.Verb = verbs[r.Method]
-	p := i.parseTarget(parts)
+	p := i.parsePath(parts)
 	i.WatchPath = p.prefix == "watch"
-	p.hasEmptySegment = p.hasEmptySegment || empty || i.Version == ""
+	p.hasEmptySegment = p.hasEmptySegment || emptyGroup || i.Version == ""
 	i.HasEmptySegment = p.hasEmptySegment
-	i.setCollectionVerb(r, p)
+	i.completeCollection(r, p)
 	i.setTarget(p)
 	return i
 }
 
-// verbs maps methods on a single object to verbs.
+// verbs maps methods to the verbs of requests for a single object.
 var verbs = map[string]string{
 	http.MethodPost: "create", http.MethodGet: "get", http.MethodHead: "get",
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// parseTarget parses the path below its group version.
-func (i *Info) parseTarget(parts []string) target {
-	p := target{segments: parts}
+// parsePath parses the segments after the group version, and sets the namespace, resource, name and
+// subresource of i:
+//
+//	pods                             resource
+//	nodes/a                          resource, name
+//	namespaces/a                     namespace a, resource namespaces, name a
+//	namespaces/a/pods/b/log          namespace a, resource pods, name b, subresource log
+//	watch/namespaces/a/pods          prefix watch, namespace a, resource pods
+func (i *Info) parsePath(parts []string) parsedPath {
+	p := parsedPath{segments: parts}
 	if len(parts) > 1 && (parts[0] == "watch" || parts[0] == "proxy") {
 		p.prefix = parts[0]
 		p.segments = parts[1:]
@@ -252,9 +264,9 @@ func (i *Info) parseTarget(parts []string) target {
 	return p
 }
 
-// setCollectionVerb replaces the verbs of single objects by those of collections, and reads the
-// selectors of a collection from the query.
-func (i *Info) setCollectionVerb(r *http.Request, p target) {
+// completeCollection replaces the verb of a single object with the verb of a collection if the path
+// is for a collection, and reads the selectors from the query.
+func (i *Info) completeCollection(r *http.Request, p parsedPath) {
 	if r.URL.RawQuery != "" && (i.Collection || p.prefix != "") {
 		i.Query = r.URL.Query()
 	}
@@ -271,7 +283,8 @@ func (i *Info) setCollectionVerb(r *http.Request, p target) {
 		return
 	}
 	q := i.Query
-	i.FieldSelector, i.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector")
+	i.FieldSelector = q.Get("fieldSelector")
+	i.LabelSelector = q.Get("labelSelector")
 	if i.FieldSelector != "" || i.LabelSelector != "" {
 		i.selectors = &Selectors{label: i.LabelSelector, field: i.FieldSelector}
 	}
@@ -291,7 +304,8 @@ func (i *Info) setCollectionVerb(r *http.Request, p target) {
 	}
 }
 
-// validOptions reports whether the parameters of a collection can be parsed.
+// validOptions reports whether the query parameters of a collection and its label selector are
+// valid.
 func (i *Info) validOptions() bool {
 	var options metav1.ListOptions
 	if metav1.Convert_url_Values_To_v1_ListOptions(&i.Query, &options, nil) != nil {
@@ -301,9 +315,9 @@ func (i *Info) validOptions() bool {
 	return err == nil
 }
 
-// setTarget finds the target of the path. There is no target unless the path is exactly one that
-// the kind serves.
-func (i *Info) setTarget(p target) {
+// setTarget sets the target of the path. There is no target unless the set serves exactly that
+// path.
+func (i *Info) setTarget(p parsedPath) {
 	kind := i.Kinds.Resource(i.GVR())
 	if kind == nil || p.hasEmptySegment || p.prefix == "proxy" {
 		return
@@ -326,8 +340,8 @@ func (i *Info) setTarget(p target) {
 	i.Target = kind
 }
 
-// Truthy parses a boolean query parameter as the API does: a present value other than "false" and
-// "0" is true.
+// Truthy returns the value of a boolean query parameter like Kubernetes: every value other than
+// "false" and "0" is true, and a missing parameter is false.
 func Truthy(q url.Values, key string) bool {
 	v, ok := q[key]
 	if !ok || len(v) == 0 {

@@ -12,26 +12,30 @@ import (
 // requirement is matched against every object and every watch event.
 const MaxRequirements = 1000
 
-// TooManySelectorTerms reports whether the selectors exceed MaxRequirements. Such a request is
-// rejected without parsing the selectors, before it is authorized.
+// TooManySelectorTerms reports whether the selectors have more than MaxRequirements requirements.
+// The server rejects such a request before it parses the selectors and authorizes the request.
 func (i *Info) TooManySelectorTerms() bool {
-	return requirements(MaxRequirements, i.FieldSelector, i.LabelSelector) > MaxRequirements
+	return countRequirements(MaxRequirements, i.FieldSelector, i.LabelSelector) > MaxRequirements
 }
 
-// Requirements counts the requirements of selectors without parsing them.
-func Requirements(selectors ...string) (n int) { return requirements(math.MaxInt, selectors...) }
+// Requirements returns the number of requirements in selectors without parsing them.
+func Requirements(selectors ...string) (n int) { return countRequirements(math.MaxInt, selectors...) }
 
-// requirements counts like Requirements, and stops beyond limit.
-func requirements(limit int, selectors ...string) (n int) {
+// countRequirements returns the number of requirements in selectors. It stops counting above
+// limit. A comma separates requirements, unless it is inside of parentheses or escaped:
+//
+//	app=a,tier in (b,c)   2
+//	spec.x=a\,b           1
+func countRequirements(limit int, selectors ...string) (n int) {
 	for _, s := range selectors {
 		if s == "" {
 			continue
 		}
 		n++
-		depth := 0 // inside the values of one label
+		depth := 0 // of open parentheses
 		for i := 0; i < len(s) && n <= limit; i++ {
 			switch s[i] {
-			case '\\': // escape in a field value
+			case '\\': // escapes the next character of a field value
 				i++
 			case '(':
 				depth++
@@ -47,8 +51,8 @@ func requirements(limit int, selectors ...string) (n int) {
 	return n
 }
 
-// Selectors holds the selectors of a request and parses each once. Parsing takes 2 µs a value, and
-// flow control, authorizers and the handler need the result.
+// Selectors parses the selectors of a request once for flow control, authorizers and the handler,
+// because parsing takes about 2 µs per value. It is safe for concurrent use.
 type Selectors struct {
 	label, field string
 
@@ -70,8 +74,8 @@ func (s *Selectors) Fields() (fields.Selector, error) {
 	return s.fields, s.fieldsErr
 }
 
-// Selectors returns the two texts as selectors. It reuses the parsed ones if the texts equal those
-// of the operation.
+// Selectors returns a label and a field selector. It reuses the parsed selectors of the request if
+// the texts are the same.
 func (i *Info) Selectors(label, field string) *Selectors {
 	if s := i.selectors; s != nil && s.label == label && s.field == field {
 		return s
@@ -79,5 +83,5 @@ func (i *Info) Selectors(label, field string) *Selectors {
 	return &Selectors{label: label, field: field}
 }
 
-// OwnSelectors returns the selectors of the operation.
+// OwnSelectors returns the selectors of the request.
 func (i *Info) OwnSelectors() *Selectors { return i.Selectors(i.LabelSelector, i.FieldSelector) }
