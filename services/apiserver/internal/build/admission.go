@@ -14,7 +14,6 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
 	"binnacle/libs/limit"
@@ -82,23 +81,25 @@ func withoutConfiguration(plugin any) pluginFactory {
 	}
 }
 
-// pluginFactories returns the factories of the plugins of this server, by name.
+// pluginFactories returns the factories of all plugins, by name.
 func (a *admissionBuilder) pluginFactories() map[string]pluginFactory {
 	o := a.caches.objects(true)
-	classes := func(g, v, r string) lister.CachedResource {
-		return a.caches.lookup(schema.GroupVersionResource{Group: g, Version: v, Resource: r})
-	}
-	ingress := classes(networkingv1.GroupName, "v1", "ingressclasses")
-	storage := classes(storagev1.GroupName, "v1", "storageclasses")
-	prio := classes(schedulingv1.GroupName, "v1", "priorityclasses")
-	hooks := a.webhooks()
+	ingressClasses := a.caches.lookup(networkingv1.SchemeGroupVersion.WithResource("ingressclasses"))
+	storageClasses := a.caches.lookup(storagev1.SchemeGroupVersion.WithResource("storageclasses"))
+	priorityClasses := a.caches.lookup(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"))
+	runtimeClasses := a.caches.lookup(nodev1.SchemeGroupVersion.WithResource("runtimeclasses"))
+	webhookConfig := a.newWebhookConfig()
 	out := map[string]pluginFactory{
-		webhooks.MutatingName:   func(c []byte) (any, error) { return a.mutatingWebhooks(hooks("mutatingwebhookconfigurations", c)) },
-		webhooks.ValidatingName: func(c []byte) (any, error) { return a.validatingWebhooks(hooks("validatingwebhookconfigurations", c)) },
-		policies.ValidatingName: a.validatingPolicies,
-		policies.MutatingName:   a.mutatingPolicies,
+		webhooks.MutatingName: func(c []byte) (any, error) {
+			return a.newMutatingWebhooks(webhookConfig("mutatingwebhookconfigurations", c))
+		},
+		webhooks.ValidatingName: func(c []byte) (any, error) {
+			return a.newValidatingWebhooks(webhookConfig("validatingwebhookconfigurations", c))
+		},
+		policies.ValidatingName: a.newValidatingPolicies,
+		policies.MutatingName:   a.newMutatingPolicies,
 		namespacelifecycle.Name: withoutConfiguration(&namespacelifecycle.Plugin{Namespaces: a.namespaces}),
-		limitranger.Name:        a.limitRanger,
+		limitranger.Name:        a.newLimitRanger,
 		podsecurity.Name: func(configuration []byte) (any, error) {
 			pods, err := podsecurity.NewLister(o, a.caches.core("namespaces"))
 			if err != nil {
@@ -107,31 +108,31 @@ func (a *admissionBuilder) pluginFactories() map[string]pluginFactory {
 			return podsecurity.New(configuration, pods, podsecurity.NewMetrics(a.metrics))
 		},
 		serviceaccount.Name:  withoutConfiguration(&serviceaccount.Plugin{Accounts: o}),
-		noderestriction.Name: withoutConfiguration(a.nodeRestriction()),
+		noderestriction.Name: withoutConfiguration(a.newNodeRestriction()),
 		nodetaint.Name:       withoutConfiguration(nodetaint.Plugin{}),
-		priority.Name:        withoutConfiguration(&priority.Plugin{Classes: lister.NewClasses(o, prio, priority.Default)}),
+		priority.Name:        withoutConfiguration(&priority.Plugin{Classes: lister.NewClasses(o, priorityClasses, priority.Default)}),
 		defaulttolerationseconds.Name: withoutConfiguration(defaulttolerationseconds.Plugin{
 			NotReady:    a.o.NotReadySeconds,
 			Unreachable: a.o.UnreachableSeconds,
 		}),
 		defaultstorageclass.Name: withoutConfiguration(&defaultstorageclass.Plugin{
-			Classes: lister.NewClasses(o, storage, defaultstorageclass.Default),
+			Classes: lister.NewClasses(o, storageClasses, defaultstorageclass.Default),
 		}),
 		storageprotection.Name: withoutConfiguration(storageprotection.Plugin{
 			AttributesClasses: a.gates.Enabled(features.VolumeAttributesClass),
 		}),
 		claimresize.Name: withoutConfiguration(&claimresize.Plugin{
-			Classes: &lister.Getter[*storagev1.StorageClass]{Objects: o, Kind: storage},
+			Classes: &lister.Getter[*storagev1.StorageClass]{Objects: o, Kind: storageClasses},
 		}),
 		runtimeclass.Name: withoutConfiguration(&runtimeclass.Plugin{
-			Classes: &lister.Getter[*nodev1.RuntimeClass]{Objects: o, Kind: classes(nodev1.GroupName, "v1", "runtimeclasses")},
+			Classes: &lister.Getter[*nodev1.RuntimeClass]{Objects: o, Kind: runtimeClasses},
 		}),
 		certificateapproval.Name:           withoutConfiguration(&certificateapproval.Plugin{Authorizer: a.authz.chain}),
 		certificatesigning.Name:            withoutConfiguration(&certificatesigning.Plugin{Authorizer: a.authz.chain}),
 		certificatesubjectrestriction.Name: withoutConfiguration(certificatesubjectrestriction.Plugin{}),
-		resourcequota.Name:                 a.resourceQuota,
+		resourcequota.Name:                 a.newResourceQuota,
 		defaultingressclass.Name: withoutConfiguration(&defaultingressclass.Plugin{
-			Classes: lister.NewClasses(o, ingress, defaultingressclass.Default),
+			Classes: lister.NewClasses(o, ingressClasses, defaultingressclass.Default),
 		}),
 		clustertrustbundleattest.Name: withoutConfiguration(&clustertrustbundleattest.Plugin{Authorizer: a.authz.chain}),
 		podtopologylabels.Name: withoutConfiguration(&podtopologylabels.Plugin{
@@ -155,17 +156,18 @@ type admissionBuilder struct {
 	authz      *authorization
 	network    *network
 	namespaces *namespaces
-	// compiler returns the compiler of CEL expressions.
+	// compiler returns the compiler of CEL expressions, which it creates when it is first called.
 	compiler func() (*expressions.Compiler, error)
-	// writer writes the statuses of quotas, within the limit of large requests.
+	// writer returns the writer for the statuses of quotas. large is the limiter for large
+	// requests.
 	writer func() *writes.Writer
 	large  *limit.Queue[string]
-	// responses bounds the concurrent large responses of webhooks.
+	// responses limits the number of concurrent large responses of webhooks.
 	responses *webhookclient.ResponseLimiter
 }
 
-// newAdmission creates the admission chain. The writer is created later, because it needs the
-// chain.
+// newAdmission creates the admission chain. writer returns the writer, which is created later,
+// because it needs the chain. large is the limiter for large requests.
 func newAdmission(
 	b *base,
 	o *config.AdmissionOptions,
@@ -190,19 +192,19 @@ func newAdmission(
 		namespaces: &namespaces{&lister.Namespaces{Objects: caches.objects(true), Kind: caches.core("namespaces")}, sets.client},
 		responses:  webhookclient.NewResponseLimiter(b.bounds.MaxLargeWebhookResponses),
 	}
-	return builder.chain()
+	return builder.newChain()
 }
 
-// chain returns the chain of the enabled plugins in their order, followed by those that cannot be
-// disabled.
-func (a *admissionBuilder) chain() (*admission.Chain, error) {
+// newChain returns the chain of the enabled plugins in their order, followed by the plugins
+// that cannot be disabled.
+func (a *admissionBuilder) newChain() (*admission.Chain, error) {
 	o := a.o
 	file, err := configuration.Load(o.ConfigFile, plugins.Names())
 	if err != nil {
 		return nil, fmt.Errorf("--admission-control-config-file: failed to apply admission: failed to read plugin config: %w", err)
 	}
 	factories := a.pluginFactories()
-	var on []admission.Plugin
+	var enabled []admission.Plugin
 	for _, name := range plugins.Names() {
 		if !o.Enabled(name) {
 			continue
@@ -217,17 +219,16 @@ func (a *admissionBuilder) chain() (*admission.Chain, error) {
 		if err != nil {
 			return nil, fmt.Errorf("failed to apply admission: %w", err)
 		}
-		on = append(on, admission.Plugin{Name: name, Plugin: plugin})
+		enabled = append(enabled, admission.Plugin{Name: name, Plugin: plugin})
 	}
-	return admission.NewChain(admission.NewMetrics(a.metrics), append(on, a.escalation(), a.deviceAdmin(), a.policyParams(), admission.Plugin{
-		Name:   suiteidentity.Name,
-		Plugin: suiteidentity.Plugin{},
-	})...), nil
+	all := append(enabled, a.newRBACEscalation(), a.newDeviceAdmin(), a.newPolicyParams(),
+		admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})
+	return admission.NewChain(admission.NewMetrics(a.metrics), all...), nil
 }
 
-// deviceAdmin returns the plugin that restricts administrative access to devices to namespaces that
-// allow it.
-func (a *admissionBuilder) deviceAdmin() admission.Plugin {
+// newDeviceAdmin creates the plugin that restricts administrative access to devices to
+// namespaces that allow it.
+func (a *admissionBuilder) newDeviceAdmin() admission.Plugin {
 	return admission.Plugin{
 		Name:   deviceadmin.Name,
 		Plugin: &deviceadmin.Plugin{Namespaces: &lister.NewestNamespaces{Namespaces: *a.namespaces.Namespaces}},
@@ -252,7 +253,7 @@ func newPlugin(factory pluginFactory, name string, file *configuration.File) (an
 	return plugin, nil
 }
 
-// namespaces are the namespaces that admission reads and creates.
+// namespaces reads and creates namespaces for admission plugins.
 type namespaces struct {
 	*lister.Namespaces
 	client *internalclient.Client
@@ -264,17 +265,17 @@ func (n *namespaces) Create(ctx context.Context, name string) error {
 	return n.client.Create(ctx, internalclient.Collection("", "v1", "namespaces", ""), ns)
 }
 
-// escalation returns the plugin that prevents users from granting permissions that they do not
-// have. It cannot be disabled.
-func (a *admissionBuilder) escalation() admission.Plugin {
+// newRBACEscalation creates the plugin that prevents users from granting permissions that they do
+// not have.
+func (a *admissionBuilder) newRBACEscalation() admission.Plugin {
 	return admission.Plugin{
 		Name: rbacescalation.Name, Plugin: &rbacescalation.Plugin{Policy: a.authz.policy.Engine, Authorizer: a.authz.chain},
 	}
 }
 
-// limitRanger creates the plugin LimitRanger, which decodes only the name and the spec of limit
-// ranges.
-func (a *admissionBuilder) limitRanger(configuration []byte) (any, error) {
+// newLimitRanger creates the plugin LimitRanger. Its lister decodes only the name and the spec of
+// limit ranges.
+func (a *admissionBuilder) newLimitRanger(configuration []byte) (any, error) {
 	ranges, err := lister.NewCachedLister[*corev1.LimitRange](a.caches.objects(true),
 		a.caches.core("limitranges"), a.bounds.Cached, "metadata.name", "spec")
 	if err != nil {
@@ -285,8 +286,8 @@ func (a *admissionBuilder) limitRanger(configuration []byte) (any, error) {
 
 var _ serviceaccount.Accounts = (*lister.Objects)(nil)
 
-// nodeRestriction creates the plugin that restricts kubelets to their own objects.
-func (a *admissionBuilder) nodeRestriction() *noderestriction.Plugin {
+// newNodeRestriction creates the plugin that restricts kubelets to their own objects.
+func (a *admissionBuilder) newNodeRestriction() *noderestriction.Plugin {
 	return &noderestriction.Plugin{
 		Objects: &noderestriction.Lister{
 			Objects: a.caches.objects(true),
@@ -300,7 +301,7 @@ func (a *admissionBuilder) nodeRestriction() *noderestriction.Plugin {
 	}
 }
 
-// optionalPlugins returns the factories of plugins.DisabledByDefault.
+// optionalPlugins returns the factories of the plugins that are disabled by default.
 func (a *admissionBuilder) optionalPlugins() map[string]pluginFactory {
 	return map[string]pluginFactory{
 		alwaysadmit.Name:                withoutConfiguration(alwaysadmit.Plugin{}),
@@ -324,11 +325,12 @@ func (a *admissionBuilder) optionalPlugins() map[string]pluginFactory {
 			}
 			return eventratelimit.New(c, time.Now)
 		},
-		imagepolicy.Name: a.imagePolicy,
+		imagepolicy.Name: a.newImagePolicy,
 	}
 }
 
-func (a *admissionBuilder) imagePolicy(data []byte) (any, error) {
+// newImagePolicy creates the plugin ImagePolicyWebhook.
+func (a *admissionBuilder) newImagePolicy(data []byte) (any, error) {
 	c, err := imagepolicy.Load(data)
 	if err != nil {
 		return nil, err
@@ -341,8 +343,8 @@ func (a *admissionBuilder) imagePolicy(data []byte) (any, error) {
 	return plugin, nil
 }
 
-// resourceQuota creates the plugin that charges writes to quotas.
-func (a *admissionBuilder) resourceQuota(configuration []byte) (any, error) {
+// newResourceQuota creates the plugin that charges writes to quotas.
+func (a *admissionBuilder) newResourceQuota(configuration []byte) (any, error) {
 	c, err := resourcequota.Load(configuration)
 	if err != nil {
 		return nil, err

@@ -40,20 +40,22 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
-// apiSets holds the API sets that requests see, and the client of the server itself.
+// apiSets holds the API sets that requests see, and the internal client.
 type apiSets struct {
-	// kinds is the API set of clients, allKinds that of the server itself.
+	// kinds is the API set of clients. allKinds is the API set of the server itself, which also has
+	// the built-in kinds that clients may not use.
 	kinds, allKinds *apiset.Live
 	builder         apiset.Builder
 	fields          *apply.Fields
 	// respond writes responses in the enabled media types.
 	respond responsewriters.Responder
-	// client sends requests of the server to itself.
+	// client sends requests of the server to itself without a network connection.
 	client *internalclient.Client
 }
 
-// newAPISets creates the sets of the built-in kinds. The client writes through the writer, which is
-// created later, because admission reads and writes by the client.
+// newAPISets creates the API sets of the built-in kinds and the internal client. writer returns the
+// writer of the client, which is created later, because the writer needs admission, which needs the
+// client.
 func newAPISets(b *base, caches *caches, stores *stores, auditor *audit.Auditor, writer func() *writes.Writer) *apiSets {
 	a := &apiSets{
 		fields:  apply.New(caches.catalog, time.Now),
@@ -73,13 +75,13 @@ func newAPISets(b *base, caches *caches, stores *stores, auditor *audit.Auditor,
 		Metrics: internalclient.NewMetrics(b.metrics),
 		Traces:  b.traces,
 	}}
-	if main, ok := stores.store.(*etcd.Store); ok { // metrics of resources that are no longer served are removed
+	if main, ok := stores.store.(*etcd.Store); ok { // remove the metrics of resources that are no longer served
 		main.KeepSeriesWhile(func() func(schema.GroupResource) bool { return a.allKinds.Current().ServesResource })
 	}
 	return a
 }
 
-// storedKind returns the served kind that stores a kind; nil if none is served.
+// storedKind returns the declaration of a kind, or nil if the kind is not served or not stored.
 func (a *apiSets) storedKind(gvk schema.GroupVersionKind) *registry.Kind {
 	if r := a.kinds.Current().StoredKind(gvk); r != nil {
 		return r.Kind
@@ -87,29 +89,30 @@ func (a *apiSets) storedKind(gvk schema.GroupVersionKind) *registry.Kind {
 	return nil
 }
 
-// family returns the versions in which a resource is served now.
+// family returns all versions in which the resource of a kind is served.
 func (a *apiSets) family(k *registry.Kind) []*apiset.Resource { return a.kinds.Current().Family(k) }
 
-func definitions() schema.GroupVersionResource {
+// definitionsResource returns the resource customresourcedefinitions.
+func definitionsResource() schema.GroupVersionResource {
 	return apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 }
 
-// customResources serves the resources that definitions define.
+// customResources holds the parts that serve custom resources.
 type customResources struct {
-	// informer serves defined resources. controller maintains the statuses of definitions and
-	// deletes the objects of deleted ones.
-	informer   *crdinformer.Syncer
+	// informer adds the resources of definitions to the API sets.
+	informer *crdinformer.Syncer
+	// controller maintains the statuses of definitions, and deletes the objects of deleted ones.
 	controller *definition.Controller
 }
 
-// newCustomResources builds the serving of custom resources.
+// newCustomResources creates the parts that serve custom resources.
 func newCustomResources(b *base, caches *caches, stores *stores, sets *apiSets, network *network) (*customResources, error) {
 	informer, err := newDefinitionInformer(b, caches, sets, network)
 	if err != nil {
 		return nil, err
 	}
 	c := &customResources{informer: informer, controller: definition.NewController(definition.Config{
-		Definitions: sets.allKinds.Current().Resource(definitions()).Store,
+		Definitions: sets.allKinds.Current().Resource(definitionsResource()).Store,
 		Client:      statuses.Definitions{Client: sets.client},
 		Instances:   &definition.StoredInstances{Store: stores.values, Root: b.root, Now: time.Now},
 		Definable:   caches.definable(),
@@ -121,16 +124,17 @@ func newCustomResources(b *base, caches *caches, stores *stores, sets *apiSets, 
 	return c, nil
 }
 
-// waitForRevision waits until a write of a definition is processed: the controller has set its
-// status, and requests see the resulting API set.
+// waitForRevision waits until the write of a definition at a revision has taken effect: the
+// controller has written its status, and requests see the resulting API set.
 func (c *customResources) waitForRevision(ctx context.Context, revision int64) {
 	c.controller.WaitForRevision(ctx, revision)
 	c.informer.WaitForRevision(ctx, revision)
 }
 
-// newDefinitionInformer creates the informer that serves the defined resources.
+// newDefinitionInformer creates the informer that adds the resources of definitions to the API
+// sets.
 func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *network) (*crdinformer.Syncer, error) {
-	resource := sets.allKinds.Current().Resource(definitions())
+	resource := sets.allKinds.Current().Resource(definitionsResource())
 	caller, err := conversion.NewCaller(network.services, network.dialers, webhookclient.NewResponseLimiter(b.bounds.MaxLargeWebhookResponses), b.calls)
 	if err != nil {
 		return nil, err
@@ -162,15 +166,16 @@ func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *netw
 	}), nil
 }
 
-// documents describe the API.
+// documents holds the documents that describe the API.
 type documents struct {
 	discovery *discovery.Documents
 	openapi   *openapi.Service
 	custom    *customdocs.Updater
 }
 
-// newDocuments creates the documents, which follow definitions and extension servers. paths returns
-// the paths that are served in addition to the API.
+// newDocuments creates the documents and keeps them up to date with definitions and extension
+// servers. issuer reports whether the documents of the token issuer are served. paths returns the
+// paths that are served in addition to the API.
 func newDocuments(
 	b *base,
 	o *config.Options,
@@ -207,7 +212,8 @@ func newDocuments(
 	return d, nil
 }
 
-// followAPIServices adds a task that follows the APIServices.
+// followAPIServices adds a task that reacts to changes of APIServices. It updates the documents d,
+// the APIServices of custom resources v, and the checks of extension servers.
 func followAPIServices(b *base, caches *caches, remotes *aggregation.Aggregator, d *customdocs.Updater, v *autoregister.CustomVersions) {
 	store := caches.lookup(apiServiceResource()).Store
 	b.lifetime.whileServing("apiservices of extension servers", func(ctx context.Context) error {

@@ -25,10 +25,10 @@ import (
 	"binnacle/services/apiserver/internal/security/externaljwt"
 )
 
-// failureTTL is how long the rejection of a token is cached.
+// failureTTL is how long the rejection of a bearer token is cached.
 const failureTTL = 10 * time.Second
 
-// authentication holds the authenticators of bearer tokens and the issuer of tokens.
+// authentication holds the authenticator of bearer tokens and the issuer of service account tokens.
 type authentication struct {
 	*base
 	o          *config.AuthenticationOptions
@@ -45,7 +45,8 @@ type authentication struct {
 	signer *externaljwt.Signer
 }
 
-// newAuthentication builds the chain of authenticators.
+// newAuthentication creates the authenticators of bearer tokens that the options enable. servingKey
+// is the key file of the server's certificate.
 func newAuthentication(
 	ctx context.Context,
 	b *base,
@@ -56,9 +57,11 @@ func newAuthentication(
 ) (*authentication, error) {
 	a := &authentication{base: b, o: o, servingKey: servingKey, caches: caches, tokens: authn.NoTokens{}}
 	var union authenticator.Union
-	ofAccounts := func() (authenticator.Token, error) { return a.serviceAccountTokens(ctx) }
-	for _, add := range []func() (authenticator.Token, error){a.tokenFile, ofAccounts, a.bootstrapTokens, a.jwtTokens, a.tokenWebhook} {
-		t, err := add()
+	newServiceAccountTokens := func() (authenticator.Token, error) { return a.newServiceAccountTokens(ctx) }
+	for _, newAuthenticator := range []func() (authenticator.Token, error){
+		a.newTokenFile, newServiceAccountTokens, a.newBootstrapTokens, a.newJWTTokens, a.newTokenWebhook,
+	} {
+		t, err := newAuthenticator()
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +99,7 @@ func newAuthentication(
 	return a, nil
 }
 
-// followObjects invalidates cached reviews when an object changes that the token depends on.
+// followObjects invalidates cached token reviews when an object changes on which the token depends.
 func (a *authentication) followObjects(ctx context.Context) error {
 	o := a.caches.objects(false)
 	return a.reviews.Run(ctx, []tokenreviews.CachedKind{
@@ -105,8 +108,9 @@ func (a *authentication) followObjects(ctx context.Context) error {
 	})
 }
 
-// authenticator returns the authenticators of requests in the order in which they are tried.
-func (a *authentication) authenticator(clientCAs func() *x509.CertPool) (authn.Authenticator, error) {
+// newChain returns the authenticator of requests, which tries all methods in order. clientCAs
+// returns the CAs of client certificates.
+func (a *authentication) newChain(clientCAs func() *x509.CertPool) (authn.Authenticator, error) {
 	o := a.o
 	chain := authn.Chain{internalclient.Authenticator{}}
 	if o.ProxyCAs != nil {
@@ -134,9 +138,10 @@ func (a *authentication) authenticator(clientCAs func() *x509.CertPool) (authn.A
 	return authn.NewMeasured(chain, a.metrics), nil
 }
 
-// anonymousAllowed reports whether anonymous requests may access a path. The configuration file
-// decides, or the flag if the file says nothing. With an authorizer that allows everything, a file
-// without conditions would open the whole cluster to anonymous requests, and is ignored.
+// anonymousAllowed reports whether anonymous requests may access a path. If the authentication
+// configuration file configures anonymous requests, it decides, otherwise --anonymous-auth. If the
+// authorizer allows everything, a file without conditions is ignored, because it would give
+// anonymous requests full control of the cluster.
 func (a *authentication) anonymousAllowed(path string) bool {
 	o := a.o
 	c := a.jwt.Anonymous()
@@ -146,20 +151,21 @@ func (a *authentication) anonymousAllowed(path string) bool {
 	return c.Allows(path) && (!o.EverythingAllowed || len(c.Conditions) > 0)
 }
 
-// serviceAccountTokens creates the authenticator of service account tokens. With a signing key, it
-// also creates the issuer and the published keys. If a webhook reviews tokens and no verification
-// key is configured, it returns nil and leaves these tokens to the webhook.
-func (a *authentication) serviceAccountTokens(ctx context.Context) (authenticator.Token, error) {
+// newServiceAccountTokens creates the authenticator of service account tokens. If there is a
+// signing key, it also creates the issuer and publishes the keys. It returns nil if there is no
+// issuer. It also returns nil if a webhook reviews tokens and no verification key is configured,
+// because the webhook then reviews service account tokens too.
+func (a *authentication) newServiceAccountTokens(ctx context.Context) (authenticator.Token, error) {
 	o := a.o
 	if len(o.ServiceAccountIssuers) == 0 {
 		return nil, nil
 	}
 	if o.ServiceAccountSigningEndpoint != "" {
-		return a.externalTokens(ctx)
+		return a.newExternalTokens(ctx)
 	}
-	reviewedElsewhere := o.Webhook.Kubeconfig != "" && len(o.ServiceAccountKeyFiles) == 0
+	webhookVerifies := o.Webhook.Kubeconfig != "" && len(o.ServiceAccountKeyFiles) == 0
 	var keys []satoken.PublicKey
-	if !reviewedElsewhere {
+	if !webhookVerifies {
 		var err error
 		if keys, err = verifyingKeys(o, a.servingKey); err != nil {
 			return nil, err
@@ -192,14 +198,15 @@ func (a *authentication) serviceAccountTokens(ctx context.Context) (authenticato
 	if len(keys) > 0 {
 		a.publishKeys(keys, issuerdocs.FixedMaxAge)
 	}
-	if reviewedElsewhere {
+	if webhookVerifies {
 		return nil, nil
 	}
-	return a.verifier(satoken.Config{Keys: keys})
+	return a.newVerifier(satoken.Config{Keys: keys})
 }
 
-// verifier returns an authenticator of service account tokens. c names the keys.
-func (a *authentication) verifier(c satoken.Config) (authenticator.Token, error) {
+// newVerifier returns an authenticator of service account tokens. c contains the verification
+// keys or their source; newVerifier sets the other fields.
+func (a *authentication) newVerifier(c satoken.Config) (authenticator.Token, error) {
 	o := a.o
 	c.Issuers = o.ServiceAccountIssuers
 	c.Audiences = o.Audiences
@@ -210,8 +217,9 @@ func (a *authentication) verifier(c satoken.Config) (authenticator.Token, error)
 	return satoken.New(c)
 }
 
-// verifyingKeys returns the keys of the configured files or, without files, the key of the server's
-// certificate. With a signing key, the certificate may have a key type that cannot sign tokens.
+// verifyingKeys returns the keys in --service-account-key-file. Without such files, it returns the
+// key of the server's certificate (serving). An error of that key is ignored if there is a signing
+// key, because the certificate may have a key type that cannot sign tokens.
 func verifyingKeys(o *config.AuthenticationOptions, serving string) ([]satoken.PublicKey, error) {
 	if len(o.ServiceAccountKeyFiles) > 0 {
 		keys, err := satoken.LoadPublicKeys(o.ServiceAccountKeyFiles...)
@@ -227,8 +235,9 @@ func verifyingKeys(o *config.AuthenticationOptions, serving string) ([]satoken.P
 	return keys, nil
 }
 
-// publishKeys serves the discovery documents for verifiers of tokens. An issuer that is not an
-// https URL has none.
+// publishKeys creates the discovery documents with which other services verify tokens. It sets
+// a.documents, unless the issuer is not an https URL and cannot have such documents. maxAge returns
+// how long clients may cache them.
 func (a *authentication) publishKeys(keys []satoken.PublicKey, maxAge func() time.Duration) *issuerdocs.Documents {
 	d := issuerdocs.New(a.o.ServiceAccountIssuers[0], a.jwksURI(), maxAge)
 	if err := d.Update(keys); err != nil {
@@ -247,7 +256,7 @@ func (a *authentication) jwksURI() string {
 	return "https://" + a.address + satoken.JWKSPath
 }
 
-// issuerPaths returns the paths of the issuer documents if they are served.
+// issuerPaths returns the paths of the discovery documents of the issuer, or nil if it has none.
 func (a *authentication) issuerPaths() []string {
 	if a.documents == nil {
 		return nil
@@ -255,8 +264,9 @@ func (a *authentication) issuerPaths() []string {
 	return []string{satoken.DiscoveryPath, satoken.JWKSPath}
 }
 
-// tokenFile returns the authenticator of --token-auth-file, or nil.
-func (a *authentication) tokenFile() (authenticator.Token, error) {
+// newTokenFile creates the authenticator for --token-auth-file. It returns nil if the flag is not
+// set.
+func (a *authentication) newTokenFile() (authenticator.Token, error) {
 	o := a.o
 	if o.TokenFile == "" {
 		return nil, nil
@@ -271,7 +281,9 @@ func (a *authentication) tokenFile() (authenticator.Token, error) {
 	return authenticator.ForAudiences(o.Audiences, f), nil
 }
 
-func (a *authentication) bootstrapTokens() (authenticator.Token, error) {
+// newBootstrapTokens creates the authenticator of bootstrap tokens. It returns nil if they are
+// disabled.
+func (a *authentication) newBootstrapTokens() (authenticator.Token, error) {
 	o := a.o
 	if !o.BootstrapTokens {
 		return nil, nil
@@ -279,18 +291,18 @@ func (a *authentication) bootstrapTokens() (authenticator.Token, error) {
 	return authenticator.ForAudiences(o.Audiences, bootstraptoken.New(a.caches.objects(false), nil)), nil
 }
 
-// jwtTokens returns the authenticator for the issuers of --oidc-issuer-url or
-// --authentication-config.
-func (a *authentication) jwtTokens() (authenticator.Token, error) {
+// newJWTTokens creates the authenticator for the issuers in --oidc-issuer-url or
+// --authentication-config. It returns nil if neither flag is set.
+func (a *authentication) newJWTTokens() (authenticator.Token, error) {
 	o := a.o
 	if !o.JWT.IsSet() {
 		return nil, nil
 	}
-	// Cached reviews used the previous rules or keys.
+	// forget drops cached reviews, which used the previous rules or keys.
 	forget := func() { a.reviews.Forget() }
 	source, err := o.JWT.Source(authnconfig.Config{
 		DisallowedIssuers: o.ServiceAccountIssuers,
-		AnonymousFixed:    a.anonymousFixed(),
+		AnonymousFixed:    a.whyAnonymousFixed(),
 		Reloaded:          forget,
 		Withdrawn:         forget,
 		Logger:            a.log,
@@ -303,17 +315,18 @@ func (a *authentication) jwtTokens() (authenticator.Token, error) {
 	return authenticator.ForAudiences(o.Audiences, source), nil
 }
 
-// anonymousFixed returns why the configuration file must not configure anonymous requests; empty if
-// it may.
-func (a *authentication) anonymousFixed() string {
+// whyAnonymousFixed returns the reason why the configuration file must not configure anonymous
+// requests, or "" if it may.
+func (a *authentication) whyAnonymousFixed() string {
 	if a.o.AnonymousGiven() {
 		return "must not be set when the flag --anonymous-auth is given"
 	}
 	return authnconfig.AnonymousGate(a.gates)
 }
 
-// tokenWebhook returns the authenticator of the token webhook, or nil.
-func (a *authentication) tokenWebhook() (authenticator.Token, error) {
+// newTokenWebhook creates the authenticator that calls the token webhook. It returns nil if there
+// is none.
+func (a *authentication) newTokenWebhook() (authenticator.Token, error) {
 	o := a.o
 	if o.Webhook.Kubeconfig == "" {
 		return nil, nil
@@ -334,9 +347,9 @@ func (a *authentication) tokenWebhook() (authenticator.Token, error) {
 	return tokenreviews.Shared(c, a.bounds.MaxConcurrentTokenReviews), nil
 }
 
-// externalTokens connects to the external signer, which issues tokens, and returns an
-// authenticator that verifies tokens by the keys of the signer.
-func (a *authentication) externalTokens(ctx context.Context) (authenticator.Token, error) {
+// newExternalTokens connects to the external signer of service account tokens. It creates the
+// issuer, and returns an authenticator that verifies tokens with the keys of the signer.
+func (a *authentication) newExternalTokens(ctx context.Context) (authenticator.Token, error) {
 	o := a.o
 	metrics, err := externaljwt.NewMetrics(a.metrics)
 	if err != nil {
@@ -352,19 +365,19 @@ func (a *authentication) externalTokens(ctx context.Context) (authenticator.Toke
 	if err != nil {
 		return nil, fmt.Errorf("while setting up external-jwt-signer: %w", err)
 	}
-	longest := o.ServiceAccountMaxExpiration
+	maxLifetime := o.ServiceAccountMaxExpiration
 	switch {
-	case longest == 0:
-		longest = supported
-	case longest > supported:
+	case maxLifetime == 0:
+		maxLifetime = supported
+	case maxLifetime > supported:
 		return nil, fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s",
-			longest, supported)
+			maxLifetime, supported)
 	}
-	if o.ServiceAccountExtend && longest < tokens.MarkedLifetime {
+	if o.ServiceAccountExtend && maxLifetime < tokens.MarkedLifetime {
 		a.log.Warn("service account tokens are not extended: the maximum token lifetime is shorter than the lifetime that marks extended tokens",
-			"maximum", longest, "mark", tokens.MarkedLifetime)
+			"maximum", maxLifetime, "mark", tokens.MarkedLifetime)
 	}
-	if o.ServiceAccountExtend && longest < tokens.ExtendedLifetime {
+	if o.ServiceAccountExtend && maxLifetime < tokens.ExtendedLifetime {
 		a.log.Warn("extended service account tokens do not last for a year: the external signer limits the token lifetime",
 			"maximum", supported)
 	}
@@ -372,16 +385,16 @@ func (a *authentication) externalTokens(ctx context.Context) (authenticator.Toke
 		Name:           o.ServiceAccountIssuers[0],
 		Signer:         signer,
 		Audiences:      o.Audiences,
-		MaxLifetime:    longest,
+		MaxLifetime:    maxLifetime,
 		ExtendLifetime: o.ServiceAccountExtend,
 		MaxExtended:    supported,
 		Objects:        a.caches.objects(true),
 	}
-	return a.verifier(satoken.Config{Source: signer.Candidates})
+	return a.newVerifier(satoken.Config{Source: signer.Candidates})
 }
 
-// followSigner publishes the keys of the external signer and follows their changes. Cached reviews
-// are dropped when the keys change.
+// followSigner publishes the keys of the external signer. When the keys change, it publishes the
+// new ones and drops cached reviews.
 func (a *authentication) followSigner() {
 	docs := a.publishKeys(a.signer.Keys(), a.signer.MaxAge)
 	a.signer.OnChange(func() {

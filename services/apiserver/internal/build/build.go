@@ -27,7 +27,7 @@ import (
 	"binnacle/services/apiserver/internal/server/routing"
 )
 
-// apiServer is the assembled server.
+// apiServer holds the parts of the server.
 type apiServer struct {
 	listener    *listener
 	base        *base
@@ -41,9 +41,9 @@ type apiServer struct {
 	controllers *controllers
 }
 
-// Run runs the server until ctx ends, then shuts it down gracefully.
+// Run runs the server until ctx is canceled or a task fails, and then shuts it down gracefully.
 func Run(ctx context.Context, o *config.Options, log *slog.Logger) error {
-	countContention(&o.Debug)
+	enableContentionProfiles(&o.Debug)
 	lifetime := &lifecycle{}
 	defer lifetime.close()
 	if _, err := build(ctx, o, log, lifetime); err != nil {
@@ -52,8 +52,8 @@ func Run(ctx context.Context, o *config.Options, log *slog.Logger) error {
 	return lifetime.run(ctx)
 }
 
-// build creates the parts of the server. It adds to life what runs and what
-// has to be released, also if it returns an error.
+// build creates the parts of the server. It adds their tasks and their release functions to
+// lifetime, even if it returns an error. The caller must close lifetime.
 func build(ctx context.Context, o *config.Options, log *slog.Logger, lifetime *lifecycle) (a *apiServer, err error) {
 	o.Features.Warn(log)
 	o.Compatibility.Warn(log)
@@ -84,9 +84,10 @@ func build(ctx context.Context, o *config.Options, log *slog.Logger, lifetime *l
 
 // serveAPI creates the parts that serve the API from the stores and caches.
 //
-// The client of the server itself writes through the writer, and the writer needs admission,
-// which uses the client. Webhooks may be services that this server serves. These parts refer to
-// later ones by functions, which are called once the server runs.
+// Some parts depend on each other: the internal client writes through the writer, and the writer
+// needs admission, which uses the client. Webhooks may be served by this server itself, so their
+// client needs the handler of all requests. Such parts get a function that returns the later part.
+// They call it only once the server runs.
 func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *auditing) (err error) {
 	b, k, s, front := a.base, a.caches, a.stores, a.listener.server
 	var writer *writes.Writer
@@ -108,7 +109,7 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 	if err != nil {
 		return err
 	}
-	writer = newWriter(b, &o.Requests, k, s, a.sets, a.security.authz, chain, services, effects(a.custom, a.security))
+	writer = newWriter(b, &o.Requests, k, s, a.sets, a.security.authz, chain, services, newWriteBarriers(a.custom, a.security))
 	api, err := newHandlers(b, o, k, s, a.sets, a.security, writer, front)
 	if err != nil {
 		return err
@@ -125,12 +126,12 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 	return err
 }
 
-// serve creates the documents about the API, the health checks and the handler of all requests, and
-// serves them.
+// serve creates the documents about the API, the health checks and the handler of all requests. It
+// adds the tasks that serve them.
 func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, error) {
 	b, sec, remotes := a.base, a.security, a.delegates.extensions
-	others := func() []string { return paths(o, a.listener.health, sec.authn.issuerPaths()) }
-	docs, err := newDocuments(b, o, a.catalogs, a.sets.respond, sec.authn.documents != nil, others, remotes, a.custom.informer)
+	otherPaths := func() []string { return pathsOutsideAPI(o, a.listener.health, sec.authn.issuerPaths()) }
+	docs, err := newDocuments(b, o, a.catalogs, a.sets.respond, sec.authn.documents != nil, otherPaths, remotes, a.custom.informer)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 		controllers: a.controllers,
 	}
 	ready.addHealthChecks(a.listener.health, o)
-	routes, err := newMux(b, o, a.listener, a.stores, sec, api, docs)
+	routes, err := newRouter(b, o, a.listener, a.stores, sec, api, docs)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +164,7 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 			case <-a.listener.server.LongRunningStop():
 			case <-done:
 			}
-			sec.audit.shuttingDown()
+			sec.audit.beginShutdown()
 		}()
 		return a.listener.server.Run(ctx, handler, server.LongRunning(a.sets.kinds, a.delegates.forOtherServers()))
 	})
@@ -178,25 +179,31 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 	return handler, nil
 }
 
-// effects returns how writes wait until they have taken effect in this server.
-func effects(custom *customResources, sec *security) writeBarriers {
+// newWriteBarriers returns the functions with which a write waits until it has taken effect in this
+// server.
+func newWriteBarriers(custom *customResources, sec *security) writeBarriers {
 	policy, flow := sec.authz.waitForRevision, sec.flow.WaitForRevision
 	return writeBarriers{
-		definitions().GroupResource(): custom.waitForRevision,
-		flowResource("flowschemas"):   flow, flowResource("prioritylevelconfigurations"): flow,
-		rbacResource("roles"): policy, rbacResource("clusterroles"): policy, rbacResource("rolebindings"): policy, rbacResource("clusterrolebindings"): policy,
+		definitionsResource().GroupResource():       custom.waitForRevision,
+		flowResource("flowschemas"):                 flow,
+		flowResource("prioritylevelconfigurations"): flow,
+		rbacResource("roles"):                       policy,
+		rbacResource("clusterroles"):                policy,
+		rbacResource("rolebindings"):                policy,
+		rbacResource("clusterrolebindings"):         policy,
 	}
 }
 
-// lifecycle is the one list of what the server runs and releases. A constructor adds the tasks of a
-// part, and how to release it, when it creates the part. The order of construction is therefore the
-// order of the start, and a shutdown goes through the list backwards: first it ends the tasks that
-// serve, then the background tasks, and then it releases the parts from the last to the first.
+// lifecycle lists all tasks of the server, and the functions that release its parts. A constructor
+// adds both when it creates a part, so they are in the order of construction. A shutdown first
+// stops the serving tasks, then the background tasks, and then releases the parts from the last to
+// the first.
 type lifecycle struct {
-	// background tasks run from the start until the last request has ended.
+	// background tasks run from the start until the last request is complete.
 	background []task.Task
 	// serving tasks run while the server accepts requests.
 	serving []task.Task
+	// release holds the functions that release the parts.
 	release []func()
 }
 
@@ -213,21 +220,21 @@ func (l *lifecycle) whileServing(name string, run func(context.Context) error) {
 // onClose adds a function that releases a part.
 func (l *lifecycle) onClose(release func()) { l.release = append(l.release, release) }
 
-// run runs all tasks until ctx ends or one of them fails.
+// run runs all tasks until ctx is canceled or one of them fails.
 func (l *lifecycle) run(ctx context.Context) error {
 	return task.Around(ctx, task.Task{Name: "server", Run: func(ctx context.Context) error {
 		return task.Run(ctx, l.serving...)
 	}}, l.background...)
 }
 
-// close releases all parts.
+// close releases all parts, from the last to the first.
 func (l *lifecycle) close() {
 	for i := len(l.release) - 1; i >= 0; i-- {
 		l.release[i]()
 	}
 }
 
-// base holds what most constructors need. It does not change.
+// base holds the dependencies that most constructors need. It does not change.
 type base struct {
 	log      *slog.Logger
 	metrics  *prometheus.Registry
@@ -239,7 +246,7 @@ type base struct {
 	traces *tracing.Provider // nil if tracing is off
 	// calls measures requests to webhooks and other services.
 	calls *webhookclient.Metrics
-	// host is the name of this machine, and identity that of this replica.
+	// host is the name of this machine, and identity the name of this replica.
 	host, identity string
 	// root is the prefix of all keys. It starts with a slash and does not end with one.
 	root string
@@ -252,7 +259,7 @@ type endpoint struct {
 	address string
 }
 
-// newBase builds what all parts of the server need.
+// newBase creates the dependencies that most constructors need.
 func newBase(
 	ctx context.Context,
 	o *config.Options,
@@ -278,7 +285,7 @@ func newBase(
 		host:     host,
 		identity: bootstrap.Identity(host),
 		root:     path.Join("/", o.Etcd.Prefix),
-		endpoint: endpoint{l.port, l.address},
+		endpoint: endpoint{port: l.port, address: l.address},
 	}
 	if b.egress, err = newEgress(o.Compatibility.EgressSelector, metrics); err != nil {
 		return nil, err
@@ -292,7 +299,7 @@ func newBase(
 	return b, nil
 }
 
-// newEgress reads the egress configuration.
+// newEgress creates the egress selector from a configuration file. It returns nil if file is empty.
 func newEgress(file string, metrics prometheus.Registerer) (*egress.Selector, error) {
 	if file == "" {
 		return nil, nil
@@ -308,7 +315,7 @@ func newEgress(file string, metrics prometheus.Registerer) (*egress.Selector, er
 	return selector, nil
 }
 
-// newTracing creates the trace provider. Without a configuration there is none, and requests have
+// newTracing creates the trace provider. Without a configuration it returns nil, and requests have
 // no overhead.
 func (b *base) newTracing(ctx context.Context, o *tracing.Options) (*tracing.Provider, error) {
 	file, err := o.Read()

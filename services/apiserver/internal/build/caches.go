@@ -33,21 +33,22 @@ import (
 
 var _ watchcache.Source = (*fanout.Fanout)(nil)
 
-// caches holds the cached objects of all resources, and what this server has written.
+// caches holds the watch caches of all resources, and the read-your-writes barriers.
 type caches struct {
 	*catalogs
 	cache  *watchcache.Cache // of the main store
 	memory *memory.Budget
-	// overrideClusters have caches of their own; resourceClusters finds them by the resource.
+	// overrideClusters are the other etcd clusters, each with its own watch cache. resourceClusters
+	// maps each resource that they store to its cluster.
 	overrideClusters clusters
 	resourceClusters map[schema.GroupResource]*cluster
-	// kindWrites are read-your-writes barriers of the kinds that admission reads.
+	// kindWrites holds the read-your-writes barriers of the kinds that admission reads.
 	kindWrites map[schema.GroupResource]*lister.WriteBarrier
 	// allWrites is the read-your-writes barrier of all kinds in the main store.
 	allWrites *lister.WriteBarrier
 }
 
-// newCaches builds the watch cache over the decrypted change feed.
+// newCaches creates the watch caches. They read the decrypted change streams of the stores.
 func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (*caches, error) {
 	k := &caches{
 		catalogs:         catalogs,
@@ -82,13 +83,13 @@ func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (
 	b.lifetime.inBackground("watch cache", k.cache.Run)
 	b.lifetime.inBackground("memory release", memory.ReleaseWhenIdle)
 	for _, other := range k.overrideClusters {
-		of := shared
-		of.Source = stores.decrypted(other.fanout)
-		of.CurrentRevision = other.store
-		of.Logger = b.log.With("etcd", other.name())
-		of.Registerer = other.registerer()
-		of.Resources = k.resourcesIn(other, all)
-		if other.cache, err = watchcache.New(of); err != nil {
+		c := shared
+		c.Source = stores.decrypted(other.fanout)
+		c.CurrentRevision = other.store
+		c.Logger = b.log.With("etcd", other.name())
+		c.Registerer = other.registerer()
+		c.Resources = k.resourcesIn(other, all)
+		if other.cache, err = watchcache.New(c); err != nil {
 			return nil, err
 		}
 		b.lifetime.inBackground(other.name()+": watch cache", other.cache.Run)
@@ -96,7 +97,7 @@ func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (
 	return k, nil
 }
 
-// resourcesIn returns the resources that a cluster stores; nil is the main cluster.
+// resourcesIn returns the resources that a cluster stores. A nil cluster stands for the main store.
 func (k *caches) resourcesIn(c *cluster, all []watchcache.ResourceConfig) (out []watchcache.ResourceConfig) {
 	for _, r := range all {
 		if k.overrideClusters.forPrefix(r.Prefix) == c {
@@ -106,34 +107,34 @@ func (k *caches) resourcesIn(c *cluster, all []watchcache.ResourceConfig) (out [
 	return out
 }
 
-// cached returns the cached objects of a resource by its key prefix.
-func (k *caches) cached(prefix string) *watchcache.Store {
+// storeOf returns the watch cache of the resource with a key prefix.
+func (k *caches) storeOf(prefix string) *watchcache.Store {
 	if c := k.overrideClusters.forPrefix(prefix); c != nil {
 		return c.cache.Store(prefix)
 	}
 	return k.cache.Store(prefix)
 }
 
-// lookup returns the lister of a built-in kind.
+// lookup returns the cached objects of a built-in resource, with the coder that decodes them.
 func (k *caches) lookup(gvr schema.GroupVersionResource) lister.CachedResource {
 	kind := k.catalog.Resource(gvr)
 	prefix := apiset.KeyPrefix(k.root, kind)
 	return lister.CachedResource{
 		Resource: gvr.GroupResource(),
 		Prefix:   prefix,
-		Store:    k.cached(prefix),
+		Store:    k.storeOf(prefix),
 		Coder:    k.codec.ForKind(kind),
 		Barrier:  k.kindWrites[gvr.GroupResource()],
 	}
 }
 
-// core returns the lister of a kind of the core group.
+// core is lookup for a resource of the core group.
 func (k *caches) core(resource string) lister.CachedResource {
 	return k.lookup(corev1.SchemeGroupVersion.WithResource(resource))
 }
 
-// objects returns listers of the kinds that tokens depend on. With confirm, a lister confirms that
-// the cache is current before it reports that an object does not exist.
+// objects returns the listers of service accounts, pods, secrets and nodes. If confirm is set, a
+// lister confirms that the cache is current before it reports that an object does not exist.
 func (k *caches) objects(confirm bool) *lister.Objects {
 	return &lister.Objects{
 		Cache:           k.cache,
@@ -145,8 +146,8 @@ func (k *caches) objects(confirm bool) *lister.Objects {
 	}
 }
 
-// waitForWrites waits until the cache of a kind has everything that this server wrote. If that
-// cache was never loaded, its content is unknown, which is an error.
+// waitForWrites waits until the watch cache of a kind contains all writes that this server has
+// acknowledged. If the cache of another etcd cluster is not loaded, it returns an error.
 func (k *caches) waitForWrites(ctx context.Context, r *apiset.Resource) error {
 	c := k.overrideClusters.forPrefix(r.Prefix)
 	switch {
@@ -158,8 +159,9 @@ func (k *caches) waitForWrites(ctx context.Context, r *apiset.Resource) error {
 	return c.allWrites.Wait(ctx, c.cache)
 }
 
-// recordWrite records the revision of a write. Policies wait for all writes, because their
-// parameters may have any kind.
+// recordWrite records the revision of a write of a resource in the read-your-writes barriers: in
+// the barrier of all kinds, because parameters of policies may have any kind, and in the barrier of
+// the kind, if it has one.
 func (k *caches) recordWrite(r schema.GroupResource, revision int64) {
 	cache, all := k.cache, k.allWrites
 	if c := k.resourceClusters[r]; c != nil {
@@ -172,7 +174,7 @@ func (k *caches) recordWrite(r schema.GroupResource, revision int64) {
 	}
 }
 
-// loaded reports whether the watch cache was filled once.
+// loaded reports whether the watch cache of the main store was loaded at least once.
 func (k *caches) loaded() bool { return k.cache.Ready() || k.cache.Incarnation() > 0 }
 
 // corruptObjectReporter returns how corrupt objects are reported.
@@ -182,14 +184,14 @@ func corruptObjectReporter(b *base) status.CorruptObjects {
 
 // catalogs holds the built-in kinds.
 type catalogs struct {
-	// catalog holds all built-in kinds, served those that clients may use. The server itself may
-	// use a kind that is not served.
+	// catalog holds all built-in kinds, which the server itself may use. served holds the kinds
+	// that clients may use.
 	catalog, served *registry.Catalog
 	codec           *codec.Codec
 	root            string // prefix of all keys
 }
 
-// newCatalogs builds the catalogs of the kinds that the configuration enables.
+// newCatalogs creates the catalogs of built-in kinds. The options determine which kinds are served.
 func newCatalogs(b *base, o *config.Options) (*catalogs, error) {
 	settings := registry.Settings{
 		AllowPrivileged: o.AllowPrivileged,
@@ -217,8 +219,8 @@ func newCatalogs(b *base, o *config.Options) (*catalogs, error) {
 	return &catalogs{catalog: all, served: served, codec: coders, root: b.root}, nil
 }
 
-// stored returns the resources of the built-in kinds by their key prefixes. Of kinds that share a
-// prefix, it returns the kind that is stored in its served form.
+// stored returns the built-in resources by their key prefixes. If several kinds share a prefix, it
+// returns the resource of the kind that is stored without conversion.
 func (c *catalogs) stored() map[string]schema.GroupResource {
 	out := map[string]schema.GroupResource{}
 	for _, k := range c.catalog.Kinds() {
@@ -240,8 +242,9 @@ func (c *catalogs) sharesStore(k *registry.Kind) bool {
 	return false
 }
 
-// definable returns a predicate of the resources that definitions may define. It excludes all
-// built-in resources, in any version, and resources whose keys would collide with built-in ones.
+// definable returns a function that reports whether definitions may define a resource. They may not
+// define built-in resources in any version, nor resources whose keys would collide with the keys of
+// built-in ones.
 func (c *catalogs) definable() func(group, resource string) bool {
 	builtIn := map[schema.GroupResource]bool{}
 	for _, k := range c.catalog.Kinds() {
@@ -252,8 +255,9 @@ func (c *catalogs) definable() func(group, resource string) bool {
 	}
 }
 
-// resources returns the cached resources, one for each stored kind. Of kinds that share a key
-// prefix, it uses the kind that is stored in its served form, because selectors see that form.
+// resources returns the configuration of the watch cache for each stored resource. If several kinds
+// share a key prefix, it uses the kind that is stored without conversion, because selectors match
+// the stored form.
 func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig {
 	var out []watchcache.ResourceConfig
 	seen := map[string]bool{}
@@ -284,11 +288,13 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 				r.Index = append(r.Index, f.Label)
 			}
 		}
-		if k.GVR() == definitions() {
-			r.Summary, r.DefinedResource, r.Packed = new(definition.Outliner).WithoutSchemas, crdinformer.DefinitionReader(c.codec,
-				c.root, c.definable(), !gates.Enabled(features.CustomResourceFieldSelectors)), true
+		if k.GVR() == definitionsResource() {
+			ignoreFields := !gates.Enabled(features.CustomResourceFieldSelectors)
+			r.Summary = new(definition.Outliner).WithoutSchemas
+			r.DefinedResource = crdinformer.DefinitionReader(c.codec, c.root, c.definable(), ignoreFields)
+			r.Packed = true
 		}
-		// No part of a secret may enter the value dictionary, which outlives the object.
+		// The value dictionary outlives objects, so it must not contain parts of secrets.
 		r.Verbatim = k.GVR() == corev1.SchemeGroupVersion.WithResource("secrets")
 		out = append(out, r)
 	}

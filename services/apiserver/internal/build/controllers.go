@@ -39,14 +39,14 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// controllers maintain objects of the cluster.
+// controllers holds the controllers that maintain objects of the cluster.
 type controllers struct {
 	bootstrap       *bootstrap.Bootstrap
 	storageVersions *storageversions.Manager   // nil if disabled
 	leaderElection  *leaderelection.Controller // nil if disabled
 }
 
-// newControllers registers the controllers that the configuration enables.
+// newControllers creates the controllers that the options enable.
 func newControllers(
 	b *base,
 	o *config.Options,
@@ -86,15 +86,15 @@ func newControllers(
 		APIServices:             apiServices(caches.served),
 		Loaded:                  caches.cache.WaitReady,
 		FeatureEnabled:          on,
-		PolicySeen:              z.synced,
+		PolicySeen:              z.waitForNewest,
 		RepairAllocations:       services.Repair,
 		RepairInterval:          allocator.RepairInterval,
 	}
 	if c.storageVersions != nil {
 		start.StorageVersions = c.storageVersions.Update
 	}
-	// It maintains the bootstrap objects while the server accepts requests, and removes this replica
-	// from the kubernetes service while the caches still run.
+	// Bootstrap is a serving task. So at shutdown it removes this replica from the kubernetes
+	// service while the watch caches still run.
 	c.bootstrap = bootstrap.New(start)
 	b.lifetime.whileServing("initial objects", c.bootstrap.Run)
 	roles := &bootstrap.RoleAggregator{API: sets.client, Policy: z.policy.Engine, Logger: b.log, Changed: z.changed}
@@ -121,7 +121,8 @@ func apiServices(served *registry.Catalog) (out []autoregister.APIService) {
 	return out
 }
 
-// newRegistrations follows definitions and maintains the APIServices of their group versions.
+// newRegistrations creates the controller that maintains the APIServices of custom resources. It
+// returns the set of their group versions.
 func newRegistrations(
 	b *base,
 	caches *caches,
@@ -151,7 +152,8 @@ func newRegistrations(
 	return v
 }
 
-// newExtensionInfo creates the data that extension servers need to authenticate clients.
+// newExtensionInfo creates the data that extension servers need to authenticate clients, and adds
+// the tasks that keep it up to date.
 func newExtensionInfo(b *base, o *config.AuthenticationOptions, clientCAs *tlsfiles.Bundle, caches *caches) *bootstrap.ExtensionInfo {
 	e := bootstrap.NewExtensionInfo(bootstrap.ExtensionInfo{
 		ClientCAs:    clientCAs,
@@ -170,8 +172,9 @@ func newExtensionInfo(b *base, o *config.AuthenticationOptions, clientCAs *tlsfi
 	return e
 }
 
-// newLeaderElection creates the coordinated leader election if its gate is enabled. It also runs if
-// lease candidates are not served; there are none then.
+// newLeaderElection creates the controller of coordinated leader election. It returns nil if the
+// feature gate is disabled. The controller also runs if lease candidates are not served; it then
+// finds none.
 func newLeaderElection(b *base, caches *caches, client *internalclient.Client) *leaderelection.Controller {
 	if !b.gates.Enabled(features.CoordinatedLeaderElection) {
 		return nil
@@ -201,23 +204,24 @@ func newStorageVersions(b *base, catalogs *catalogs, client *internalclient.Clie
 		return nil
 	}
 	m := storageversions.New(client, b.identity, catalogs.catalog, catalogs.served, time.Now)
-	// The manager sees changed definitions before they are served.
+	// The manager must know changed definitions before clients can use them, so that it blocks
+	// writes.
 	informer.OnSwapping(func(s kind.CRDUpdate) {
-		var definitions []*apiextensionsv1.CustomResourceDefinition
+		var definitionsResource []*apiextensionsv1.CustomResourceDefinition
 		for d := range s.All {
-			definitions = append(definitions, d.CustomResourceDefinition)
+			definitionsResource = append(definitionsResource, d.CustomResourceDefinition)
 		}
-		m.Define(definitions)
+		m.Define(definitionsResource)
 	})
 	b.lifetime.whileServing("storage versions of custom resources", func(ctx context.Context) error { return m.Run(ctx, b.log) })
 	return m
 }
 
-// etcdCheckTTL is how long a result of the etcd check is shared. Anonymous clients may request the
-// health checks.
+// etcdCheckTTL is how long the result of the etcd health check is cached. Without the cache,
+// anonymous clients could cause many requests to etcd.
 const etcdCheckTTL = time.Second
 
-// readiness reports which parts of the server are up.
+// readiness determines which parts of the server have started.
 type readiness struct {
 	gates       *features.Gates
 	stores      *stores
@@ -228,7 +232,8 @@ type readiness struct {
 	controllers *controllers
 }
 
-// addHealthChecks adds the health checks in the order in which clients see them.
+// addHealthChecks adds the health checks in the order in which clients see them. The names and the
+// order are those of kube-apiserver.
 func (r *readiness) addHealthChecks(h *health.Registry, o *config.Options) {
 	h.Add("log", func(*http.Request) error { return nil })
 	etcd := health.Shared(o.Etcd.HealthTimeout, etcdCheckTTL, r.stores.store.Ping)
@@ -246,7 +251,7 @@ func (r *readiness) addHealthChecks(h *health.Registry, o *config.Options) {
 	r.addStartChecks(h, o.Encryption.Reload)
 }
 
-// synced returns an error until the content of the store is loaded.
+// synced returns an error unless the watch cache, the definitions and the RBAC policy are loaded.
 func (r *readiness) synced() error {
 	if !r.caches.cache.Ready() || !r.custom.informer.Synced() {
 		return watchcache.ErrNotReady
@@ -254,8 +259,9 @@ func (r *readiness) synced() error {
 	return r.security.authz.policy.Check(nil)
 }
 
-// reloading reports whether a store went back to an older revision and is not loaded again yet. It
-// considers the main store and the store of the requested resource.
+// reloading reports whether the watch cache was loaded before but is being reloaded, because the
+// store went back to an older revision. It considers the main store and the store of the requested
+// resource.
 func (r *readiness) reloading(op *requestinfo.Info) bool {
 	if r.caches.cache.Incarnation() > 0 && r.synced() != nil {
 		return true
@@ -264,43 +270,44 @@ func (r *readiness) reloading(op *requestinfo.Info) bool {
 	return c != nil && c.cache.Incarnation() > 0 && !c.cache.Ready()
 }
 
-// errNotStarted is the failure of a health check whose part is not up yet.
+// errNotStarted is the error of a health check whose part has not started yet.
 var errNotStarted = errors.New("not finished")
 
-// startCheck is the health check of a part that starts with the server. It has the name that
-// kube-apiserver gives to the same work.
+// startCheck is the health check of a part that starts with the server. Its name is the name of the
+// post-start hook of kube-apiserver that does the same work.
 type startCheck struct {
 	name  string
-	check health.Check // nil leaves it out
+	check health.Check // nil if the part is disabled
 }
 
-// startedCheck returns a check that passes once a part is up. Parts stay up while the watch cache
-// reloads: /livez must not fail for that.
-func startedCheck(up func() bool) health.Check {
+// startedCheck returns a check that passes once started returns true. started must not return false
+// again while the watch cache reloads, because /livez must not fail then.
+func startedCheck(started func() bool) health.Check {
 	return func(*http.Request) error {
-		if !up() {
+		if !started() {
 			return errNotStarted
 		}
 		return nil
 	}
 }
 
-// startedCheckIf returns after(up) if the part exists, and otherwise nil.
-func startedCheckIf(exists bool, up func() bool) health.Check {
-	if !exists {
+// startedCheckIf returns startedCheck(started) if the part is enabled, and otherwise nil.
+func startedCheckIf(enabled bool, started func() bool) health.Check {
+	if !enabled {
 		return nil
 	}
-	return startedCheck(up)
+	return startedCheck(started)
 }
 
-// addStartChecks adds the checks of the parts that start with the server.
+// addStartChecks adds the checks of the parts that start with the server. reload reports whether
+// the encryption configuration is reloaded.
 func (r *readiness) addStartChecks(h *health.Registry, reload bool) {
 	for _, c := range slices.Concat(r.cacheChecks(reload), r.controllerChecks(), r.objectChecks(), r.aggregationChecks()) {
 		if c.check != nil {
 			h.Add("poststarthook/"+c.name, c.check)
 		}
-		if c.name == "kube-apiserver-autoregistration" {
-			h.Add("autoregister-completion", r.registeredCheck())
+		if c.name == "kube-apiserver-autoregistration" { // the order is that of kube-apiserver
+			h.Add("autoregister-completion", r.newRegistrationCheck())
 		}
 	}
 }
@@ -322,7 +329,8 @@ func (r *readiness) cacheChecks(reload bool) []startCheck {
 	}
 }
 
-// controllerChecks returns the checks of controllers behind feature gates.
+// controllerChecks returns the checks of the controller of namespaces and of controllers that need
+// feature gates.
 func (r *readiness) controllerChecks() []startCheck {
 	var election, presence health.Check
 	if r.controllers.leaderElection != nil {
@@ -331,7 +339,8 @@ func (r *readiness) controllerChecks() []startCheck {
 	if r.delegates.presence != nil {
 		presence = r.delegates.presence.Check
 	}
-	namespaces, peers := r.controllers.bootstrap.Checks()["start-system-namespaces-controller"], r.delegates.peers != nil
+	namespaces := r.controllers.bootstrap.Checks()["start-system-namespaces-controller"]
+	peers := r.delegates.peers != nil
 	return []startCheck{
 		{"start-system-namespaces-controller", namespaces},
 		{"start-kube-apiserver-coordinated-leader-election-controller", election},
@@ -345,7 +354,7 @@ func (r *readiness) controllerChecks() []startCheck {
 // objectChecks returns the checks of the objects that the server creates at its start.
 func (r *readiness) objectChecks() (out []startCheck) {
 	created := r.controllers.bootstrap.Checks()
-	if !r.security.authz.usesRBAC { // the server creates roles, and serves without them
+	if !r.security.authz.usesRBAC { // the server creates roles, but does not need them
 		delete(created, "rbac/bootstrap-roles")
 	}
 	for _, name := range []string{
@@ -360,7 +369,7 @@ func (r *readiness) objectChecks() (out []startCheck) {
 		if name == "storage-readiness" {
 			check = startedCheckIf(r.gates.Enabled(features.WatchCacheInitializationPostStartHook), r.caches.loaded)
 		}
-		out = append(out, startCheck{name, check})
+		out = append(out, startCheck{name: name, check: check})
 	}
 	return out
 }
@@ -384,9 +393,10 @@ func (r *readiness) aggregationChecks() []startCheck {
 	}
 }
 
-// registeredCheck returns a check that passes once the APIService of each built-in group version
-// was available. It does not keep a server with a full store from deleting objects.
-func (r *readiness) registeredCheck() health.Check {
+// newRegistrationCheck returns a check that passes once the APIServices of all built-in group
+// versions were available at the same time. It also passes if the store is full, so that the server
+// becomes ready and clients can delete objects.
+func (r *readiness) newRegistrationCheck() health.Check {
 	var complete atomic.Bool
 	var names []string
 	for _, s := range apiServices(r.caches.served) {
@@ -396,9 +406,9 @@ func (r *readiness) registeredCheck() health.Check {
 		if complete.Load() || r.controllers.bootstrap.StoreFull() {
 			return nil
 		}
-		missing := r.delegates.extensions.Unavailable(names)
-		if len(missing) > 0 {
-			return fmt.Errorf("missing APIService: %v", missing)
+		unavailable := r.delegates.extensions.Unavailable(names)
+		if len(unavailable) > 0 {
+			return fmt.Errorf("missing APIService: %v", unavailable)
 		}
 		complete.Store(true)
 		return nil

@@ -48,10 +48,12 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// writeBarriers maps a resource to a function that waits until a write of it has taken effect.
+// writeBarriers maps a resource to a function that waits until a write at a revision has taken
+// effect in this server.
 type writeBarriers map[schema.GroupResource]func(context.Context, int64)
 
-// newWriter creates the writer of all objects.
+// newWriter creates the writer, through which all writes of objects pass. effects is the result of
+// newWriteBarriers.
 func newWriter(
 	b *base,
 	o *config.RequestOptions,
@@ -61,7 +63,7 @@ func newWriter(
 	z *authorization,
 	chain *admission.Chain,
 	services *allocator.Allocator,
-	effects writeBarriers,
+	barriers writeBarriers,
 ) *writes.Writer {
 	on := b.gates.Enabled
 	return writes.New(writes.Config{
@@ -78,7 +80,7 @@ func newWriter(
 		Updated: map[schema.GroupResource]func(old, obj registry.Object){
 			{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}: certificates.NewDurations(b.metrics).Observe,
 		},
-		WaitForRevision:    effects,
+		WaitForRevision:    barriers,
 		NoGarbageCollector: !o.GarbageCollector,
 		Now:                time.Now,
 		Logger:             b.log,
@@ -107,11 +109,11 @@ func newHandlers(
 		}
 		return nil
 	})
-	zip, err := compress.New(caches.memory, b.metrics)
+	compressor, err := compress.New(caches.memory, b.metrics)
 	if err != nil {
 		return nil, err
 	}
-	up, err := newKubelets(b, o.Upstream)
+	upstream, err := newUpstream(b, o.Upstream)
 	if err != nil {
 		return nil, err
 	}
@@ -125,14 +127,14 @@ func newHandlers(
 		CorruptObjects: corruptObjectReporter(b),
 		Responses: responsewriters.Responses{
 			Responder:   sets.respond,
-			Compress:    zip,
+			Compress:    compressor,
 			Limiter:     overload.PrincipalLimiter{Queue: front.LongResponses()},
 			Slow:        overload.SlowPrincipalLimiter{PrincipalLimiter: overload.PrincipalLimiter{Queue: front.LargeRequests()}},
 			Conversions: responsewriters.NewConversions(b.bounds.Conversions),
 			Now:         time.Now,
 		},
-		Operations:              operations(b, sets, sec, w, up),
-		Components:              components(stores),
+		Operations:              newOperations(b, sets, sec, w, upstream),
+		Components:              newComponents(stores),
 		DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
 		MinRequestTimeout:       time.Duration(o.Requests.MinRequestTimeout) * time.Second,
 		BookmarkInterval:        handlers.BookmarkInterval,
@@ -145,23 +147,23 @@ func newHandlers(
 	}), nil
 }
 
-// components returns the components of the control plane, in list order.
-func components(stores *stores) []componentstatus.Component {
+// newComponents returns the components of the control plane for componentstatuses, in list order.
+func newComponents(stores *stores) []componentstatus.Component {
 	manager, scheduler := componentstatus.Controllers()
 	return append([]componentstatus.Component{
 		manager, componentstatus.Etcd("etcd-0", stores.store), scheduler,
 	}, stores.overrideClusters.components()...)
 }
 
-// operations returns the handlers of operations other than reads and writes of stored objects.
-func operations(b *base, sets *apiSets, sec *security, w *writes.Writer, up *kubeletproxy.Upstream) []handlers.Operation {
+// newOperations returns the handlers of operations other than reads and writes of stored objects.
+func newOperations(b *base, sets *apiSets, sec *security, w *writes.Writer, upstream *kubeletproxy.Upstream) []handlers.Operation {
 	on, respond := b.gates.Enabled, sets.respond
 	return slices.Concat(
 		pods.Operations(pods.Config{
 			Responder:         respond,
 			Writer:            w,
 			Fields:            sets.fields,
-			Upstream:          up,
+			Upstream:          upstream,
 			Now:               time.Now,
 			TranslateCommands: on(features.TranslateStreamCloseWebsocketRequests),
 			TunnelPortForward: on(features.PortForwardWebsockets),
@@ -179,14 +181,15 @@ func operations(b *base, sets *apiSets, sec *security, w *writes.Writer, up *kub
 	)
 }
 
-// router finds the handler of a request that has passed all filters.
+// router handles requests that have passed all filters.
 type router struct {
-	mux             http.Handler
+	mux http.Handler
+	// updateDocuments wraps a handler so that it updates the documents about the API when needed.
 	updateDocuments func(http.Handler) http.Handler
 }
 
-// newMux returns the router.
-func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *security, api *handlers.API, docs *documents) (*router, error) {
+// newRouter creates the router.
+func newRouter(b *base, o *config.Options, front *listener, stores *stores, sec *security, api *handlers.API, docs *documents) (*router, error) {
 	shown, err := o.Metrics.Gatherer(stores.overrideClusters.gatherer(b.metrics), b.log)
 	if err != nil {
 		return nil, err
@@ -207,14 +210,15 @@ func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *se
 		Profiling: o.Debug.Profiling,
 		Verbosity: func(n int) { options.SetVerbosity(b.log, n) },
 	}
-	zpages(mux, o)
+	addZPages(mux, o)
 	if o.Debug.LogFiles {
 		mux.LogFiles = "/var/log"
 	}
-	return &router{mux, docs.custom.WithRefresh}, nil
+	return &router{mux: mux, updateDocuments: docs.custom.WithRefresh}, nil
 }
 
-// newHandler creates the handler of all requests: the filters before the routes.
+// newHandler creates the handler of all requests: the filters, followed by the router. versions may
+// be nil. reloading is readiness.reloading.
 func newHandler(
 	b *base,
 	o *config.Options,
@@ -227,7 +231,7 @@ func newHandler(
 	versions *storageversions.Manager,
 	reloading func(*requestinfo.Info) bool,
 ) (http.Handler, error) {
-	users, err := sec.authn.authenticator(front.ClientCAs)
+	users, err := sec.authn.newChain(front.ClientCAs)
 	if err != nil {
 		return nil, err
 	}
@@ -264,8 +268,9 @@ func newHandler(
 	return server.Handler(c)
 }
 
-// paths returns the paths that are served in addition to the API.
-func paths(o *config.Options, h *health.Registry, issuer []string) []string {
+// pathsOutsideAPI returns the paths that are served in addition to the API, for discovery. issuer
+// holds the paths of the token issuer's documents.
+func pathsOutsideAPI(o *config.Options, h *health.Registry, issuer []string) []string {
 	paths := []string{"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
 	for _, e := range health.Endpoints() {
 		paths = append(paths, "/"+string(e))
@@ -285,8 +290,8 @@ func paths(o *config.Options, h *health.Registry, issuer []string) []string {
 	return append(paths, issuer...)
 }
 
-// zpages adds /flagz and /statusz to the mux if their gates are enabled.
-func zpages(mux *routing.Mux, o *config.Options) {
+// addZPages adds /flagz and /statusz to the mux if their feature gates are enabled.
+func addZPages(mux *routing.Mux, o *config.Options) {
 	const name = "kube-apiserver"
 	if o.Features.Enabled("ComponentFlagz") {
 		mux.Flagz = routing.Flagz(name, o.FlagValues())
@@ -299,22 +304,22 @@ func zpages(mux *routing.Mux, o *config.Options) {
 	}
 }
 
-// countContention enables the block and mutex profiles.
-func countContention(o *config.DebugOptions) {
+// enableContentionProfiles enables the block and mutex profiles if the options demand it.
+func enableContentionProfiles(o *config.DebugOptions) {
 	if o.Profiling && o.ContentionProfiling {
 		runtime.SetBlockProfileRate(1)
 		runtime.SetMutexProfileFraction(1)
 	}
 }
 
-// viewOf returns the cached objects of a built-in kind.
+// viewOf returns the cached objects of a built-in resource for the allocator.
 func viewOf[T registry.Object](caches *caches, gvr schema.GroupVersionResource) allocator.View[T] {
 	kind := caches.lookup(gvr)
 	return allocator.View[T]{Store: kind.Store, Coder: kind.Coder}
 }
 
-// newAllocator creates the allocator of cluster IPs and node ports. It writes through the same API
-// that calls it.
+// newAllocator creates the allocator of cluster IPs and node ports. It writes IPAddress objects
+// with the internal client, although writes of services call it.
 func newAllocator(b *base, o *config.ServiceOptions, caches *caches, stores *stores, client *internalclient.Client) *allocator.Allocator {
 	var prefixes []netip.Prefix
 	for _, r := range o.Ranges {
@@ -347,16 +352,16 @@ func newAllocator(b *base, o *config.ServiceOptions, caches *caches, stores *sto
 	return a
 }
 
-// newKubelets creates the client of kubelets and pods.
-func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error) {
+// newUpstream creates the proxy to kubelets and pods.
+func newUpstream(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error) {
 	if o.CAFile == "" {
 		b.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
 	}
 	o.MaxPages = b.bounds.MaxRewrittenPages
-	up, err := kubeletproxy.New(o, b.metrics, b.egress.DialerFor(egress.Cluster))
+	upstream, err := kubeletproxy.New(o, b.metrics, b.egress.DialerFor(egress.Cluster))
 	if err != nil {
 		return nil, err
 	}
-	b.lifetime.onClose(up.Close)
-	return up.Traced(b.traces), nil
+	b.lifetime.onClose(upstream.Close)
+	return upstream.Traced(b.traces), nil
 }

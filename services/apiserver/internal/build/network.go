@@ -41,17 +41,18 @@ import (
 	"binnacle/services/apiserver/internal/server/peers"
 )
 
-// listener is the bound port, with the server that will accept requests on it.
+// listener is the bound port, with the HTTP server that later serves requests on it.
 type listener struct {
 	server *serving.Server
 	health *health.Registry
-	// port is the port that the server listens on, also if the configured port is 0.
+	// port is the bound port. It differs from the configured one if that is 0.
 	port int
 	// address is the host:port at which clients reach this server.
 	address string
 }
 
-// newListener binds the port. It comes first, so that a port in use fails the start immediately.
+// newListener binds the port. build calls it first, so that the server fails immediately if the
+// port is in use.
 func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Registry, lifetime *lifecycle) (*listener, error) {
 	clients, err := clientCertificates(o)
 	if err != nil {
@@ -91,12 +92,18 @@ func advertisedAddress(o *config.Options, port int) string {
 }
 
 // clientCertificates returns the client certificates of this server and the CAs that it trusts, for
-// expiry metrics. Clients read the files on their own.
+// metrics of their expiry. The clients themselves read the files separately.
 func clientCertificates(o *config.Options) ([]tlsfiles.Certificate, error) {
 	var out []tlsfiles.Certificate
 	for _, c := range []struct{ use, ca, cert, key, caFlag, certFlag string }{
-		{"etcd", o.Etcd.CAFile, o.Etcd.CertFile, o.Etcd.KeyFile, "--etcd-cafile", "--etcd-certfile, --etcd-keyfile"},
-		{"nats", o.Fanout.CAFile, o.Fanout.CertFile, o.Fanout.KeyFile, "--nats-ca-file", "--nats-cert-file, --nats-key-file"},
+		{
+			use: "etcd", ca: o.Etcd.CAFile, cert: o.Etcd.CertFile, key: o.Etcd.KeyFile,
+			caFlag: "--etcd-cafile", certFlag: "--etcd-certfile, --etcd-keyfile",
+		},
+		{
+			use: "nats", ca: o.Fanout.CAFile, cert: o.Fanout.CertFile, key: o.Fanout.KeyFile,
+			caFlag: "--nats-ca-file", certFlag: "--nats-cert-file, --nats-key-file",
+		},
 	} {
 		if c.cert != "" {
 			pair, err := tlsfiles.LoadPair(c.cert, c.key)
@@ -114,8 +121,8 @@ func clientCertificates(o *config.Options) ([]tlsfiles.Certificate, error) {
 		}
 	}
 	for _, c := range []struct{ use, kubeconfig, flag string }{
-		{"authentication-webhook", o.Authentication.Webhook.Kubeconfig, "--authentication-token-webhook-config-file"},
-		{"authorization-webhook", o.Authorization.WebhookConfigFile, "--authorization-webhook-config-file"},
+		{use: "authentication-webhook", kubeconfig: o.Authentication.Webhook.Kubeconfig, flag: "--authentication-token-webhook-config-file"},
+		{use: "authorization-webhook", kubeconfig: o.Authorization.WebhookConfigFile, flag: "--authorization-webhook-config-file"},
 	} {
 		if c.kubeconfig == "" {
 			continue
@@ -129,14 +136,15 @@ func clientCertificates(o *config.Options) ([]tlsfiles.Certificate, error) {
 	return out, nil
 }
 
-// network reaches webhooks and services of the cluster.
+// network holds the means to connect to webhooks and to services of the cluster.
 type network struct {
 	services *webhookclient.Services
 	dialers  webhookclient.Dialers
 }
 
-// newNetwork takes the handler of this server, which is created later, because webhooks may be
-// services of this server.
+// newNetwork creates the connections to webhooks and services. handler returns the handler of all
+// requests, which is created later. It serves webhooks that this server itself implements.
+// aggregatorRouting connects to the endpoints of services instead of their cluster IPs.
 func newNetwork(b *base, caches *caches, aggregatorRouting bool, handler func() http.Handler) *network {
 	o := &lister.Objects{Cache: caches.cache}
 	services := caches.core("services")
@@ -156,8 +164,9 @@ func newNetwork(b *base, caches *caches, aggregatorRouting bool, handler func() 
 	return &network{services: s, dialers: webhookclient.Dialers{Cluster: clusterDial(b), URLs: b.egress.DialerFor(egress.ControlPlane)}}
 }
 
-// clusterDial returns the dialer for services of the cluster; nil dials directly. This server is
-// such a service, and dials itself directly, because the proxy may not reach it.
+// clusterDial returns the dialer for services of the cluster, or nil if connections need no proxy.
+// This server is also such a service. The dialer connects to it directly, because the proxy may not
+// reach it.
 func clusterDial(b *base) webhookclient.Dial {
 	dial := b.egress.DialerFor(egress.Cluster)
 	if dial == nil {
@@ -171,19 +180,20 @@ func clusterDial(b *base) webhookclient.Dial {
 	}
 }
 
-// delegates are the servers that answer requests that this server does not serve.
+// delegates holds the connections to the servers that handle requests that this server does not
+// serve.
 type delegates struct {
 	client          *internalclient.Client
 	proxyClientCert *tlsfiles.Pair // nil if not configured
 	extensions      *aggregation.Aggregator
-	// presence publishes the address of this replica; peers proxies requests to other replicas.
-	// Both are nil if they are disabled.
+	// presence publishes the address of this replica, and peers proxies requests to other replicas.
+	// They are nil if disabled.
 	presence *peers.Presence
 	peers    *peers.Peers
 }
 
-// newDelegates creates the connections to extension servers and peers. enter acquires a slot for a
-// proxied request.
+// newDelegates creates the connections to extension servers and peers. acquireSlot acquires a slot
+// for a proxied request; see aggregation.Config.AcquireSlot.
 func newDelegates(
 	b *base,
 	o *config.Options,
@@ -191,7 +201,7 @@ func newDelegates(
 	stores *stores,
 	sets *apiSets,
 	network *network,
-	enter func(*http.Request) (func(), error),
+	acquireSlot func(*http.Request) (func(), error),
 ) (*delegates, error) {
 	d := &delegates{client: sets.client}
 	var err error
@@ -203,11 +213,12 @@ func newDelegates(
 			return tlsfiles.Watch(ctx, b.log, d.proxyClientCert)
 		})
 	}
-	d.newExtensions(b, o, caches, sets.kinds, network, enter)
-	return d, d.newPeers(b, o, caches, stores, sets.respond.Error)
+	d.addExtensions(b, o, caches, sets.kinds, network, acquireSlot)
+	return d, d.addPeers(b, o, caches, stores, sets.respond.Error)
 }
 
-// certificate returns the client certificate for extension servers and peers; nil if there is none.
+// certificate returns the client certificate for extension servers and peers, or nil if there is
+// none.
 func (d *delegates) certificate() *tls.Certificate {
 	if d.proxyClientCert == nil {
 		return nil
@@ -220,8 +231,8 @@ func (d *delegates) forOtherServers() routing.Delegates {
 	return routing.Delegates{Extension: d.extensions.Handler, Peer: d.peer}
 }
 
-// peer returns a handler that proxies a request to a replica that serves its resource; nil if there
-// is none.
+// peer returns a handler that proxies a request to another replica that serves the resource, or nil
+// if there is none.
 func (d *delegates) peer(r *http.Request, op *requestinfo.Info) http.Handler {
 	if d.peers == nil {
 		return nil
@@ -229,15 +240,14 @@ func (d *delegates) peer(r *http.Request, op *requestinfo.Info) http.Handler {
 	return d.peers.Handler(r, op)
 }
 
-// newExtensions creates the aggregator of extension servers. enter acquires a slot for a proxied
-// request.
-func (d *delegates) newExtensions(
+// addExtensions creates the aggregator of extension servers.
+func (d *delegates) addExtensions(
 	b *base,
 	o *config.Options,
 	caches *caches,
 	kinds *apiset.Live,
 	network *network,
-	enter func(*http.Request) (func(), error),
+	acquireSlot func(*http.Request) (func(), error),
 ) {
 	registered := caches.lookup(apiServiceResource())
 	objects := &lister.Objects{Cache: caches.cache}
@@ -259,7 +269,7 @@ func (d *delegates) newExtensions(
 		MaxRequests:     o.Requests.MaxPerServer(),
 		MaxChecks:       o.Bounds.MaxConcurrentServerChecks,
 		MaxPages:        o.Bounds.MaxRewrittenPages,
-		AcquireSlot:     enter,
+		AcquireSlot:     acquireSlot,
 		FollowRedirects: !o.Aggregation.RejectRedirects,
 		Write: func(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
 			return statuses.WriteAvailable(ctx, d.client, name, c)
@@ -277,8 +287,8 @@ func (d *delegates) newExtensions(
 	}
 }
 
-// loadProxyClient loads the client certificate for extension servers and peers; nil if it is not
-// configured.
+// loadProxyClient loads the client certificate for extension servers and peers. It returns nil if
+// it is not configured.
 func loadProxyClient(o *config.AggregationOptions) (*tlsfiles.Pair, error) {
 	c := o.ProxyClient
 	switch {
@@ -294,13 +304,14 @@ func loadProxyClient(o *config.AggregationOptions) (*tlsfiles.Pair, error) {
 	return pair, nil
 }
 
+// apiServiceResource returns the resource apiservices.
 func apiServiceResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: apiregistrationv1.GroupName, Version: "v1", Resource: "apiservices"}
 }
 
-// newPeers creates the publisher of this replica's address and the client of other replicas, if the
-// gate is enabled.
-func (d *delegates) newPeers(
+// addPeers creates the publisher of this replica's address and the proxy to other replicas, if the
+// feature gate is enabled. The proxy also needs --peer-ca-file. reject responds with an error.
+func (d *delegates) addPeers(
 	b *base,
 	o *config.Options,
 	caches *caches,

@@ -27,10 +27,10 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// costedCompilers returns a function that returns a compiler of CEL expressions. If the gate strict is
-// enabled, calls of functions of the Kubernetes CEL libraries have their estimated costs. Otherwise
-// each of these calls costs 1.
-func (a *admissionBuilder) costedCompilers(strict features.Gate) func() (*expressions.Compiler, error) {
+// compilerWithCosts returns a function that returns a compiler of CEL expressions. If the gate
+// strict is enabled, a call of a function of the Kubernetes CEL libraries has its estimated cost.
+// Otherwise each such call has the cost 1.
+func (a *admissionBuilder) compilerWithCosts(strict features.Gate) func() (*expressions.Compiler, error) {
 	if a.gates.Enabled(strict) {
 		return a.compiler
 	}
@@ -43,8 +43,8 @@ func (a *admissionBuilder) costedCompilers(strict features.Gate) func() (*expres
 	})
 }
 
-// policies returns the common configuration of both plugins for admission policies.
-func (a *admissionBuilder) policies(sort policies.PolicyType, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
+// newPolicyConfig returns the configuration of the plugin for a type of admission policies.
+func (a *admissionBuilder) newPolicyConfig(sort policies.PolicyType, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
 	parameters, err := policies.NewParameters(
 		func(gvk schema.GroupVersionKind) *apiset.Resource { return a.sets.kinds.Current().StoredKind(gvk) },
 		a.caches.waitForWrites,
@@ -60,7 +60,7 @@ func (a *admissionBuilder) policies(sort policies.PolicyType, compiler func() (*
 		return expressions.NewPrograms(c), nil
 	})
 	return policies.Config{
-		Ready:      a.policiesKnown,
+		Ready:      a.policiesReadable,
 		Family:     a.sets.family,
 		Namespaces: a.namespaces,
 		Authorizer: a.authz.chain,
@@ -81,9 +81,9 @@ func (a *admissionBuilder) policies(sort policies.PolicyType, compiler func() (*
 	}, nil
 }
 
-// policiesKnown reports whether all policies and bindings are loaded and readable. An unreadable
-// policy may forbid anything.
-func (a *admissionBuilder) policiesKnown() bool {
+// policiesReadable reports whether all policies and bindings are loaded and readable. If one is
+// not, it is unknown what it forbids.
+func (a *admissionBuilder) policiesReadable() bool {
 	if !a.caches.cache.Ready() {
 		return false
 	}
@@ -101,7 +101,7 @@ func (a *admissionBuilder) policiesKnown() bool {
 	return true
 }
 
-// policySource returns the source of a kind of the group admissionregistration.k8s.io.
+// policySource returns the source of the objects of a resource in admissionregistration.k8s.io.
 func (a *admissionBuilder) policySource(version, resource string) admission.Source {
 	return admission.SourceOf(a.caches.lookup(schema.GroupVersionResource{
 		Group:    admissionregistrationv1.GroupName,
@@ -110,11 +110,12 @@ func (a *admissionBuilder) policySource(version, resource string) admission.Sour
 	}))
 }
 
-func (a *admissionBuilder) validatingPolicies(configuration []byte) (any, error) {
+// newValidatingPolicies creates the plugin for ValidatingAdmissionPolicies.
+func (a *admissionBuilder) newValidatingPolicies(configuration []byte) (any, error) {
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
 	}
-	c, err := a.policies(policies.SortValidating, a.costedCompilers(features.StrictCostEnforcementForVAP))
+	c, err := a.newPolicyConfig(policies.SortValidating, a.compilerWithCosts(features.StrictCostEnforcementForVAP))
 	if err != nil {
 		return nil, err
 	}
@@ -122,15 +123,16 @@ func (a *admissionBuilder) validatingPolicies(configuration []byte) (any, error)
 		a.policySource("v1", "validatingadmissionpolicybindings")), nil
 }
 
-// mutatingPolicies creates the plugin. It does nothing if its gate is disabled.
-func (a *admissionBuilder) mutatingPolicies(configuration []byte) (any, error) {
+// newMutatingPolicies creates the plugin for MutatingAdmissionPolicies. If the feature gate is
+// disabled, the plugin does nothing.
+func (a *admissionBuilder) newMutatingPolicies(configuration []byte) (any, error) {
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
 	}
 	if !a.gates.Enabled(features.MutatingAdmissionPolicy) {
-		return struct{}{}, nil
+		return struct{}{}, nil // implements none of the interfaces of plugins
 	}
-	c, err := a.policies(policies.SortMutating, a.compiler)
+	c, err := a.newPolicyConfig(policies.SortMutating, a.compiler)
 	if err != nil {
 		return nil, err
 	}
@@ -145,10 +147,9 @@ func (a *admissionBuilder) mutatingPolicies(configuration []byte) (any, error) {
 		a.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
 }
 
-// policyParams returns the plugin that prevents users from reading parameters through policies:
-// the results of a policy reveal the contents of its parameters. It cannot be disabled, because
-// the check is part of authorization.
-func (a *admissionBuilder) policyParams() admission.Plugin {
+// newPolicyParams creates the plugin that prevents users from reading objects through policies with
+// parameters. It cannot be disabled, because the check is part of authorization.
+func (a *admissionBuilder) newPolicyParams() admission.Plugin {
 	validating := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	mutating := a.caches.lookup(schema.GroupVersionResource{
 		Group:    admissionregistrationv1.GroupName,
@@ -187,12 +188,12 @@ func (a *admissionBuilder) policyParams() admission.Plugin {
 	}}
 }
 
-// webhooks returns a function that returns the configuration of the plugin for the webhooks of a
-// resource. configuration is the plugin's part of the admission configuration file. Both plugins
-// share the metrics and the compiler, so these are created once.
-func (a *admissionBuilder) webhooks() func(resource string, configuration []byte) (webhooks.Config, error) {
+// newWebhookConfig returns a function that returns the configuration of the plugin for the webhooks
+// of a resource. The argument configuration is the plugin's part of the admission configuration
+// file. Both webhook plugins share the metrics and the compiler, which newWebhookConfig creates.
+func (a *admissionBuilder) newWebhookConfig() func(resource string, configuration []byte) (webhooks.Config, error) {
 	metrics := webhooks.NewMetrics(a.metrics)
-	compiler := a.costedCompilers(features.StrictCostEnforcementForWebhooks)
+	compiler := a.compilerWithCosts(features.StrictCostEnforcementForWebhooks)
 	return func(resource string, configuration []byte) (webhooks.Config, error) {
 		credentials, err := webhooks.LoadCredentials(configuration)
 		if err != nil {
@@ -222,7 +223,8 @@ func (a *admissionBuilder) webhooks() func(resource string, configuration []byte
 	}
 }
 
-func (a *admissionBuilder) mutatingWebhooks(c webhooks.Config, err error) (any, error) {
+// newMutatingWebhooks creates the plugin for mutating webhooks. It returns err if it is not nil.
+func (a *admissionBuilder) newMutatingWebhooks(c webhooks.Config, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +236,9 @@ func (a *admissionBuilder) mutatingWebhooks(c webhooks.Config, err error) (any, 
 	return m, nil
 }
 
-func (a *admissionBuilder) validatingWebhooks(c webhooks.Config, err error) (any, error) {
+// newValidatingWebhooks creates the plugin for validating webhooks. It returns err if it is not
+// nil.
+func (a *admissionBuilder) newValidatingWebhooks(c webhooks.Config, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}

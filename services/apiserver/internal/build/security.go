@@ -34,7 +34,7 @@ import (
 	"binnacle/services/apiserver/internal/server/overload"
 )
 
-// security decides about requests.
+// security holds authentication, authorization, flow control and auditing.
 type security struct {
 	audit *auditing
 	authn *authentication
@@ -42,7 +42,7 @@ type security struct {
 	flow  *flowcontrol.Configurator
 }
 
-// newSecurity builds authentication, authorization and flow control.
+// newSecurity creates authentication, authorization and flow control. auditing exists already.
 func newSecurity(
 	ctx context.Context,
 	b *base,
@@ -66,31 +66,31 @@ const (
 	maxAuditedObjects = 128 << 20
 )
 
-// auditing holds the parts of the audit log.
+// auditing holds the auditor and its backends.
 type auditing struct {
 	log      *slog.Logger
 	auditor  *audit.Auditor // nil if auditing is off
-	file     string
-	policy   []byte // content of file
+	file     string         // audit policy file
+	policy   []byte         // content of file when the server started
 	backends []*backends.Backend
 }
 
-// newAuditing reads the policy and opens the backends. Auditing needs both, as in Kubernetes. The
-// limiter bounds the work on large events.
+// newAuditing reads the audit policy and opens the backends. As in Kubernetes, auditing is off
+// unless there are a policy and a backend. limiter limits the concurrent work on large events.
 func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*auditing, error) {
 	a := &auditing{log: b.log, file: o.PolicyFile}
-	var decides *policy.Policy
+	var auditPolicy *policy.Policy
 	if o.PolicyFile != "" {
 		var err error
 		if a.policy, err = filewatch.Read(o.PolicyFile); err != nil {
 			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: failed to read file path %q: %w", o.PolicyFile, err)
 		}
-		if decides, err = a.parsePolicy(a.policy); err != nil {
+		if auditPolicy, err = a.parsePolicy(a.policy); err != nil {
 			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: %w", err)
 		}
 	}
 	metrics := audit.NewMetrics(b.metrics)
-	created := backends.Config{
+	backendConfig := backends.Config{
 		Metrics:    metrics,
 		Logger:     b.log,
 		Dial:       b.egress.DialerFor(egress.ControlPlane),
@@ -98,15 +98,15 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		QueueBytes: b.bounds.MaxAuditQueueBytes,
 		MaxPosts:   b.bounds.MaxConcurrentAuditPosts,
 	}
-	if o.Log.Enabled() && decides != nil {
-		backend, err := backends.NewLog(&o.Log, created, os.Stdout)
+	if o.Log.Enabled() && auditPolicy != nil {
+		backend, err := backends.NewLog(&o.Log, backendConfig, os.Stdout)
 		if err != nil {
 			return nil, err
 		}
 		a.addBackend(b.lifetime, backend)
 	}
-	if o.Webhook.Enabled() && decides != nil {
-		backend, err := backends.NewWebhook(&o.Webhook, created)
+	if o.Webhook.Enabled() && auditPolicy != nil {
+		backend, err := backends.NewWebhook(&o.Webhook, backendConfig)
 		if err != nil {
 			return nil, fmt.Errorf("initializing audit webhook: %w", err)
 		}
@@ -118,18 +118,18 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		}
 		return a, nil
 	}
-	maximum := int64(0)
+	maxEvent := int64(0)
 	sinks := []audit.Sink{}
 	for _, backend := range a.backends {
-		maximum = max(maximum, backend.MaxEvent())
+		maxEvent = max(maxEvent, backend.MaxEvent())
 		sinks = append(sinks, backend)
 	}
 	a.auditor = audit.New(audit.Config{
-		Policy:     decides,
+		Policy:     auditPolicy,
 		Sinks:      sinks,
 		Metrics:    metrics,
 		Logger:     b.log,
-		MaxObject:  min(maximum, b.bounds.MaxAuditObjectBytes),
+		MaxObject:  min(maxEvent, b.bounds.MaxAuditObjectBytes),
 		MaxObjects: b.bounds.MaxAuditObjectsBytes,
 		Limiter:    limiter,
 		Slow:       o.LatencyThreshold,
@@ -138,7 +138,7 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 	return a, nil
 }
 
-// addBackend adds a backend, which delivers queued events in the background.
+// addBackend adds a backend, and the background task that delivers its queued events.
 func (a *auditing) addBackend(lifetime *lifecycle, b *backends.Backend) {
 	a.backends = append(a.backends, b)
 	lifetime.inBackground("audit", b.Run)
@@ -149,9 +149,9 @@ func (a *auditing) addBackend(lifetime *lifecycle, b *backends.Backend) {
 	})
 }
 
-// shuttingDown limits how long requests wait for the delivery of their events from now on. A slow
-// reader of the log must not delay the shutdown.
-func (a *auditing) shuttingDown() {
+// beginShutdown limits, from now on, how long requests wait for the delivery of their events. So a
+// slow backend does not delay the shutdown.
+func (a *auditing) beginShutdown() {
 	for _, b := range a.backends {
 		b.BeginShutdown()
 	}
@@ -159,13 +159,13 @@ func (a *auditing) shuttingDown() {
 
 // parsePolicy parses a policy. Its errors name the file.
 func (a *auditing) parsePolicy(data []byte) (*policy.Policy, error) {
-	decides, err := policy.Parse(data, func(reason string) {
+	parsed, err := policy.Parse(data, func(reason string) {
 		a.log.Warn("ignoring unknown or duplicate fields of the audit policy", "file", a.file, "error", reason)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: from file %s", err, a.file)
 	}
-	return decides, nil
+	return parsed, nil
 }
 
 // followPolicy reloads the policy when its file changes.
@@ -175,22 +175,24 @@ func (a *auditing) followPolicy(ctx context.Context) error {
 			a.auditor.SetPolicy(nil, err)
 			return
 		}
-		decides, err := a.parsePolicy(data)
-		a.auditor.SetPolicy(decides, err)
+		changed, err := a.parsePolicy(data)
+		a.auditor.SetPolicy(changed, err)
 	})
 }
 
-// authorization holds the authorizers.
+// authorization holds the chain of authorizers.
 type authorization struct {
-	policy  *authz.LocalPolicy
+	policy  *authz.LocalPolicy // RBAC policy and node graph
 	chain   *modes.Reloadable
 	metrics *authz.Metrics
-	changed chan struct{} // receives after changes of RBAC objects
-	// usesRBAC reports whether roles decide on requests, in process or in a webhook.
+	changed chan struct{} // receives a value after changes of RBAC objects
+	// usesRBAC reports whether the RBAC authorizer or a webhook, which may use roles too, is
+	// enabled.
 	usesRBAC bool
 }
 
-// loadAuthorization returns the configuration from the file, with its content, or from the flags.
+// loadAuthorization returns the configuration of the authorizers from the file, with the content of
+// the file, or from the flags.
 func loadAuthorization(o *config.AuthorizationOptions, conditions authzconfig.Conditions) (*authzconfig.Configuration, []byte, error) {
 	if o.ConfigFile == "" {
 		return authzconfig.FromFlags(o.Flags), nil, nil
@@ -206,21 +208,23 @@ func loadAuthorization(o *config.AuthorizationOptions, conditions authzconfig.Co
 	return c, data, nil
 }
 
+// rbacResource returns a resource of rbac.authorization.k8s.io.
 func rbacResource(name string) schema.GroupResource {
 	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}
 }
 
-// waitForRevision waits until the authorizer has seen a revision, so that clients that grant or
-// revoke permissions see the effect immediately.
+// waitForRevision waits until the RBAC policy reflects a revision, but not longer than
+// policySettleTime. So clients that grant or revoke permissions see the effect immediately.
 func (a *authorization) waitForRevision(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, policySettleTime)
 	defer cancel()
 	_ = a.policy.WaitFor(ctx, revision) // best effort: after the timeout, the change takes effect later
 }
 
+// policySettleTime is how long a write of an RBAC object waits, at most, for its effect.
 const policySettleTime = 2 * time.Second
 
-// newAuthorization builds the chain of authorizers.
+// newAuthorization creates the chain of authorizers.
 func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (*authorization, error) {
 	var conditions *authzwebhook.Compiler
 	var err error
@@ -275,7 +279,8 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (
 	return a, nil
 }
 
-// policyConfig returns the sources of the objects that RBAC and the node authorizer follow.
+// policyConfig returns the sources of the objects on which RBAC and, if nodes is set, the node
+// authorizer depend.
 func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, error) {
 	source := func(gvr schema.GroupVersionResource) authz.Source {
 		kind := caches.lookup(gvr)
@@ -300,14 +305,14 @@ func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, erro
 	}
 	if nodes {
 		pods := source(core("pods"))
-		partly, err := caches.core("pods").Coder.FieldsDecoder(node.PodPaths()...)
+		decodeFields, err := caches.core("pods").Coder.FieldsDecoder(node.PodPaths()...)
 		if err != nil {
 			return c, err
 		}
 		pods.Decode = func(e *objects.Entry) (metav1.Object, error) {
 			l := e.Borrow()
 			defer l.Release()
-			return partly(codec.Item{Stored: l.Value, Revision: e.Revision})
+			return decodeFields(codec.Item{Stored: l.Value, Revision: e.Revision})
 		}
 		c.Nodes = map[node.Kind]authz.Source{
 			node.Pod:              pods,
@@ -319,19 +324,21 @@ func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, erro
 	return c, nil
 }
 
-// synced waits until the authorizer has seen all RBAC objects. The wait is bounded, because
-// bootstrapping is retried.
-func (a *authorization) synced(ctx context.Context) error {
+// waitForNewest waits until the RBAC policy reflects the newest revision of the store, but not
+// longer than 10 s. The caller retries after an error.
+func (a *authorization) waitForNewest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	return a.policy.MostRecent(ctx)
 }
 
+// flowResource returns a resource of flowcontrol.apiserver.k8s.io.
 func flowResource(name string) schema.GroupResource {
 	return schema.GroupResource{Group: flowcontrolv1.GroupName, Resource: name}
 }
 
-// newFlow creates flow control, unless it is disabled.
+// newFlow creates the configurator of flow control. Its field Control is nil if priority and
+// fairness is disabled.
 func newFlow(b *base, o *config.RequestOptions, caches *caches, client *internalclient.Client) *flowcontrol.Configurator {
 	kind := func(name string) lister.CachedResource {
 		return caches.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))

@@ -41,19 +41,19 @@ import (
 type stores struct {
 	*mainStore
 	root string // prefix of all keys
-	// overrideClusters store some resources instead of the main store; resourceClusters finds them
-	// by the resource.
+	// overrideClusters are etcd clusters that store some resources instead of the main store.
+	// resourceClusters maps each of these resources to its cluster.
 	overrideClusters clusters
 	resourceClusters map[schema.GroupResource]*cluster
-	fanout           *fanout.Fanout // changes of the main store
-	// values is the store of all objects, above encryption.
+	fanout           *fanout.Fanout // change stream of the main store
+	// values is the store of all objects in all clusters, with decrypted values.
 	values              storage.Interface
 	encryptionConfig    *encryption.Live
 	encryptionResources *encryption.Resources
 	olderVersions       *olderversions.Converter
 }
 
-// newStores opens the stores and the change feeds over them.
+// newStores opens the stores and creates their change streams. auditor may be nil.
 func newStores(ctx context.Context, b *base, o *config.Options, catalogs *catalogs, auditor *audit.Auditor) (*stores, error) {
 	main, err := newMainStore(ctx, b, &o.Etcd)
 	if err != nil {
@@ -92,21 +92,23 @@ func newStores(ctx context.Context, b *base, o *config.Options, catalogs *catalo
 			return nil, err
 		}
 	}
-	encrypted := timed(s.overrideClusters.wrap(main.store), auditor)
-	s.values = s.traced(encryption.NewStore(encrypted, s.encryptionConfig, s.encryptionResources, s.olderVersions), b.traces)
+	encrypted := withAuditTimes(s.overrideClusters.route(main.store), auditor)
+	s.values = s.withTraces(encryption.NewStore(encrypted, s.encryptionConfig, s.encryptionResources, s.olderVersions), b.traces)
 	return s, nil
 }
 
-// timed returns a store that reports its times to the audit log, if there is one.
-func timed(s storage.Interface, auditor *audit.Auditor) storage.Interface {
+// withAuditTimes returns a store that adds the duration of its operations to audit events. It
+// returns s if auditor is nil.
+func withAuditTimes(s storage.Interface, auditor *audit.Auditor) storage.Interface {
 	if auditor == nil {
 		return s
 	}
 	return &traced.Timed{Interface: s, Took: func(ctx context.Context, d time.Duration) { audit.FromContext(ctx).AddDuration(audit.Store, d) }}
 }
 
-// traced returns a store that makes spans of the calls of values, if tracing is configured.
-func (s *stores) traced(values storage.Interface, traces *tracing.Provider) storage.Interface {
+// withTraces returns a store that creates a span for each operation of values, and announces writes
+// to the change stream for its spans. It returns values if traces is nil.
+func (s *stores) withTraces(values storage.Interface, traces *tracing.Provider) storage.Interface {
 	if traces == nil {
 		return values
 	}
@@ -115,7 +117,7 @@ func (s *stores) traced(values storage.Interface, traces *tracing.Provider) stor
 	}}
 }
 
-// fanoutOf returns the change stream of a key.
+// fanoutOf returns the change stream that contains the changes of a key.
 func (s *stores) fanoutOf(key string) *fanout.Fanout {
 	for _, c := range s.overrideClusters {
 		for _, prefix := range c.prefixes {
@@ -127,27 +129,26 @@ func (s *stores) fanoutOf(key string) *fanout.Fanout {
 	return s.fanout
 }
 
-// decrypted returns a change stream with decrypted values.
+// decrypted returns a change stream with decrypted values in the storage version.
 func (s *stores) decrypted(changes *fanout.Fanout) *encryption.Source {
 	return encryption.NewSource(changes, s.encryptionConfig, s.encryptionResources, s.olderVersions)
 }
 
-// objectStore is the main store: the storage contract, a health check and the bounds of its
-// history.
+// objectStore is the interface of the main store.
 type objectStore interface {
 	storage.Interface
 	Ping(ctx context.Context) error
 	History(ctx context.Context) (oldest, newest int64, err error)
 }
 
-// mainStore stores the objects of all resources without an override.
+// mainStore is the store of all resources that no other cluster stores (--etcd-servers-overrides).
 type mainStore struct {
 	store   objectStore
-	elector fanout.Elector   // nil with the memory store
-	etcd    *embedded.Server // nil with external etcd and with the memory store
+	elector fanout.Elector   // nil for the memory store
+	etcd    *embedded.Server // nil for external etcd and for the memory store
 }
 
-// newMainStore opens the store of all resources without an override.
+// newMainStore opens the main store.
 func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainStore, error) {
 	if o.Backend == config.BackendMemory {
 		s := memstore.New()
@@ -177,7 +178,7 @@ func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainSto
 	return m, nil
 }
 
-// connect connects to the servers of etcd, or starts the embedded etcd.
+// connect connects to the etcd servers, or starts the embedded etcd.
 func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions) (c etcd.Config, err error) {
 	if len(o.Servers) > 0 {
 		c.Client, err = etcd.Dial(etcd.DialOptions{
@@ -215,7 +216,8 @@ func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions)
 	return m.etcd.Config(), nil
 }
 
-// watchEtcd returns an error when the embedded etcd stops, which ends the process.
+// watchEtcd waits until ctx is canceled. If the embedded etcd stops before, it returns an error,
+// which stops the server.
 func (m *mainStore) watchEtcd(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -225,7 +227,7 @@ func (m *mainStore) watchEtcd(ctx context.Context) error {
 	}
 }
 
-// newEncryption reads the configuration of encryption. Without a file, nothing is encrypted.
+// newEncryption reads the encryption configuration. Without a file, nothing is encrypted.
 func newEncryption(ctx context.Context, b *base, o *config.EncryptionOptions) (*encryption.Live, error) {
 	metrics, err := encryption.NewMetrics(b.metrics)
 	if err != nil {
@@ -253,11 +255,11 @@ func newEncryption(ctx context.Context, b *base, o *config.EncryptionOptions) (*
 	return live, nil
 }
 
-// cluster is an etcd cluster that stores some resources instead of the main one
-// (--etcd-servers-overrides). It has its own history, change stream and cache. If it is
-// unavailable, only its resources are.
+// cluster is an etcd cluster that stores some resources instead of the main store
+// (--etcd-servers-overrides). It has its own history, change stream and watch cache. If it is
+// unavailable, only its resources are unavailable.
 type cluster struct {
-	number   int
+	number   int // index in clusters
 	servers  []string
 	prefixes []string // of the keys that it stores
 
@@ -272,16 +274,21 @@ type cluster struct {
 // name returns the name of the cluster in health checks and metrics.
 func (c *cluster) name() string { return "etcd-override-" + strconv.Itoa(c.number) }
 
-// openClusters opens the stores of --etcd-servers-overrides in the order
-// of their key prefixes. They may be unavailable.
+// openClusters opens the clusters of --etcd-servers-overrides in the order of their key prefixes.
+// It does not fail if they are unavailable.
 func openClusters(b *base, o *config.EtcdOptions, catalogs *catalogs) (clusters, error) {
-	by := o.OverridePrefixes(catalogs.stored(), func(of schema.GroupResource) {
+	prefixesByServers := o.OverridePrefixes(catalogs.stored(), func(of schema.GroupResource) {
 		b.log.Warn("--etcd-servers-overrides names a resource that is not stored, or that shares the storage of another resource",
 			"resource", of.String())
 	})
 	var out clusters
-	for _, servers := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return strings.Compare(by[a][0], by[b][0]) }) {
-		other := &cluster{number: len(out), servers: strings.Split(servers, ";"), prefixes: by[servers], metrics: prometheus.NewRegistry()}
+	for _, servers := range slices.SortedFunc(maps.Keys(prefixesByServers), func(a, b string) int {
+		return strings.Compare(prefixesByServers[a][0], prefixesByServers[b][0])
+	}) {
+		other := &cluster{
+			number: len(out), servers: strings.Split(servers, ";"), prefixes: prefixesByServers[servers],
+			metrics: prometheus.NewRegistry(),
+		}
 		if err := other.open(b, o); err != nil {
 			return nil, err
 		}
@@ -290,7 +297,7 @@ func openClusters(b *base, o *config.EtcdOptions, catalogs *catalogs) (clusters,
 	return out, nil
 }
 
-// open opens the store.
+// open opens the store of the cluster.
 func (c *cluster) open(b *base, o *config.EtcdOptions) error {
 	client, err := etcd.Dial(etcd.DialOptions{
 		Servers:  c.servers,
@@ -321,15 +328,16 @@ func (c *cluster) open(b *base, o *config.EtcdOptions) error {
 	return nil
 }
 
-// registerer registers metrics of the cluster under a label that
-// distinguishes it from the main one.
+// registerer returns the registerer for metrics of the cluster. It adds a label that distinguishes
+// them from the metrics of the main store.
 func (c *cluster) registerer() prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"etcd_cluster": c.name()}, c.metrics)
 }
 
 // follow creates the change stream of the cluster. id identifies this replica.
 func (c *cluster) follow(b *base, o fanout.Options, id string) (err error) {
-	// Replicas with the same overrides use the same stream.
+	// The name depends only on the overrides, so that replicas with the same overrides use the same
+	// stream.
 	o.ClusterID = fanout.StreamName(o.ClusterID, strings.TrimPrefix(c.prefixes[0], b.root))
 	log := b.log.With("etcd", c.name())
 	if c.fanout, err = fanout.New(fanout.Config{
@@ -353,7 +361,7 @@ func (c *cluster) follow(b *base, o fanout.Options, id string) (err error) {
 // clusters are the etcd clusters of --etcd-servers-overrides.
 type clusters []*cluster
 
-// forPrefix returns the cluster that stores the keys of a prefix; nil is the main cluster.
+// forPrefix returns the cluster that stores the keys with a prefix, or nil if the main store does.
 func (l clusters) forPrefix(prefix string) *cluster {
 	for _, c := range l {
 		if slices.Contains(c.prefixes, prefix) {
@@ -363,7 +371,7 @@ func (l clusters) forPrefix(prefix string) *cluster {
 	return nil
 }
 
-// resources maps the resources that the clusters store to them.
+// resources returns the cluster of each resource that the clusters store.
 func (l clusters) resources(catalogs *catalogs) map[schema.GroupResource]*cluster {
 	out := map[schema.GroupResource]*cluster{}
 	for _, k := range catalogs.catalog.Kinds() { // several kinds may share a prefix
@@ -374,7 +382,7 @@ func (l clusters) resources(catalogs *catalogs) map[schema.GroupResource]*cluste
 	return out
 }
 
-// caches returns the caches of the clusters by the key prefixes that they hold.
+// caches returns the watch caches of the clusters by the key prefixes of their resources.
 func (l clusters) caches() map[string]*watchcache.Cache {
 	out := map[string]*watchcache.Cache{}
 	for _, c := range l {
@@ -385,8 +393,9 @@ func (l clusters) caches() map[string]*watchcache.Cache {
 	return out
 }
 
-// wrap returns a store that writes the objects of the clusters to them, and others to main.
-func (l clusters) wrap(main storage.Interface) storage.Interface {
+// route returns a store that routes each key to the cluster that stores it, and all other keys to
+// main.
+func (l clusters) route(main storage.Interface) storage.Interface {
 	if len(l) == 0 {
 		return main
 	}
@@ -399,7 +408,7 @@ func (l clusters) wrap(main storage.Interface) storage.Interface {
 	return r
 }
 
-// gatherer returns the metrics of the server and of all clusters.
+// gatherer returns a gatherer of the metrics of the server (main) and of all clusters.
 func (l clusters) gatherer(main *prometheus.Registry) prometheus.Gatherer {
 	if len(l) == 0 {
 		return main
@@ -411,7 +420,7 @@ func (l clusters) gatherer(main *prometheus.Registry) prometheus.Gatherer {
 	return all
 }
 
-// addChecks adds health checks of the clusters, which do not affect the readiness of the server.
+// addChecks adds a health check of each cluster. They do not affect the readiness of the server.
 func (l clusters) addChecks(h *health.Registry) {
 	for _, c := range l {
 		h.AddInformational(c.name(), c.alive)
@@ -428,7 +437,7 @@ func (l clusters) synced(r *http.Request) error {
 	return nil
 }
 
-// components returns the clusters for componentstatuses.
+// components returns the components for the clusters in componentstatuses.
 func (l clusters) components() (out []componentstatus.Component) {
 	for _, c := range l {
 		out = append(out, componentstatus.Etcd("etcd-"+strconv.Itoa(c.number+1), c.store))

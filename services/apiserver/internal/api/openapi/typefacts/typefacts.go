@@ -17,46 +17,49 @@ var text string
 
 var errUnknown = errors.New("unknown fact")
 
-// Facts holds the facts of all types, by full names such as k8s.io/api/core/v1.Pod.
+// Facts holds the facts of all types. The package documentation describes them. Full names of types
+// have the package path: k8s.io/api/core/v1.Pod.
 type Facts struct {
 	// Versions holds the group versions that the API has or had.
 	Versions []schema.GroupVersion
 
-	types map[string]*Type
-	enums map[string][]Value
+	types map[string]*Type   // by full name
+	enums map[string][]Value // by full name
 }
 
 // Type holds the facts of a struct.
 type Type struct {
-	// Doc is its description if the type itself carries none or another one.
+	// Doc is the description. It is nil if the method SwaggerDoc of the type returns the right one.
 	Doc *string
-	// MapType is the merge rule.
+	// MapType is the value of the extension x-kubernetes-map-type, or "".
 	MapType string
-	// Union describes the union, in the form of the extension.
+	// Union is the value of the extension x-kubernetes-unions, or nil.
 	Union []any
-	// Fields holds the fields by JSON name.
+	// Fields holds the facts of fields by JSON name.
 	Fields map[string]*Field
 }
 
-// Field holds the facts of a field.
+// Field holds the facts of a field. ListType, MapType and Keys are the values of the extensions
+// x-kubernetes-list-type, x-kubernetes-map-type and x-kubernetes-list-map-keys.
 type Field struct {
-	Doc               *string
+	Doc               *string // see Type.Doc
 	ListType, MapType string
 	Keys              []string
-	Default           any
-	// Required states whether the field is required if that differs from the field's tag.
+	Default           any // decoded JSON; nil if there is none
+	// Required overrides whether the field is required. It is nil if the JSON tag decides.
 	Required *bool
-	// HideEnum hides the description of the field's enum.
+	// HideEnum omits the possible values of the field from its description.
 	HideEnum bool
 }
 
-// Value is a value of an enum.
+// Value is a value of an enum and its description.
 type Value struct{ Text, Doc string }
 
-// Enum returns the values of a string type, or nil if any value is allowed.
+// Enum returns the values of a string type, given its full name. It returns nil if the type is not
+// an enum.
 func (f *Facts) Enum(name string) []Value { return f.enums[name] }
 
-// Type returns the facts of a struct. They may be empty but not nil.
+// Type returns the facts of a struct, given its full name. The result may be empty, but is not nil.
 func (f *Facts) Type(name string) *Type {
 	if t := f.types[name]; t != nil {
 		return t
@@ -64,7 +67,7 @@ func (f *Facts) Type(name string) *Type {
 	return &Type{}
 }
 
-// Field returns the facts of a field. They may be empty but not nil.
+// Field returns the facts of a field, given its JSON name. The result may be empty, but is not nil.
 func (t *Type) Field(name string) *Field {
 	if f := t.Fields[name]; f != nil {
 		return f
@@ -72,17 +75,17 @@ func (t *Type) Field(name string) *Field {
 	return &Field{}
 }
 
-// Read parses the facts.
+// Read parses the embedded facts. Each call parses them again.
 func Read() (*Facts, error) { return parse(text) }
 
-// parse reads facts in the form that the generator writes.
+// parse parses facts in the form that the package documentation describes.
 func parse(text string) (*Facts, error) {
 	f := &Facts{types: map[string]*Type{}, enums: map[string][]Value{}}
-	var enum string
-	var in *Type
-	n := 0
+	enum := ""           // full name of the enum in the last line "enum"
+	var structType *Type // type in the last line "type"
+	lineNumber := 0
 	for line := range strings.Lines(text) {
-		n++
+		lineNumber++
 		parts := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		var err error
 		switch {
@@ -95,26 +98,27 @@ func parse(text string) (*Facts, error) {
 			enum = parts[1]
 			f.enums[enum] = nil
 		case parts[0] == "value" && enum != "" && len(parts) == 3:
-			f.enums[enum] = append(f.enums[enum], Value{parts[1], parts[2]})
+			f.enums[enum] = append(f.enums[enum], Value{Text: parts[1], Doc: parts[2]})
 		case parts[0] == "type":
-			in = &Type{Fields: map[string]*Field{}}
-			f.types[parts[1]] = in
-			err = each(parts[2:], in.set)
-		case parts[0] == "field" && in != nil:
+			structType = &Type{Fields: map[string]*Field{}}
+			f.types[parts[1]] = structType
+			err = parseEach(parts[2:], structType.set)
+		case parts[0] == "field" && structType != nil:
 			field := &Field{}
-			in.Fields[parts[1]] = field
-			err = each(parts[2:], field.set)
+			structType.Fields[parts[1]] = field
+			err = parseEach(parts[2:], field.set)
 		default:
 			err = fmt.Errorf("%q is not expected here", parts[0])
 		}
 		if err != nil {
-			return nil, fmt.Errorf("facts of types, line %d: %w: run go generate", n, err)
+			return nil, fmt.Errorf("facts of types, line %d: %w: run go generate", lineNumber, err)
 		}
 	}
 	return f, nil
 }
 
-func each(facts []string, set func(name, value string) error) error {
+// parseEach calls set with the name and the value of each fact, "<name>=<value>".
+func parseEach(facts []string, set func(name, value string) error) error {
 	for _, fact := range facts {
 		name, value, _ := strings.Cut(fact, "=")
 		if err := set(name, value); err != nil {
@@ -124,6 +128,7 @@ func each(facts []string, set func(name, value string) error) error {
 	return nil
 }
 
+// set sets the fact of a name.
 func (t *Type) set(name, value string) error {
 	switch name {
 	case "doc":
@@ -138,6 +143,7 @@ func (t *Type) set(name, value string) error {
 	return nil
 }
 
+// set sets the fact of a name.
 func (f *Field) set(name, value string) error {
 	switch name {
 	case "doc":

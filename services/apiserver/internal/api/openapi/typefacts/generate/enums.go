@@ -10,20 +10,23 @@ import (
 // value is a value of an enum.
 type value struct{ text, description string }
 
+// blanks matches white space, which becomes a single space in descriptions.
 var blanks = regexp.MustCompile(`\s+`)
 
-// enums returns the values of all enums in the given packages. The keys are the full names of the
-// enum types. If several constants have the same value, betterDoc selects the description. The type
-// of a constant may be an alias of an enum, and its value may be a constant of another package.
-func enums(all []*source) map[string][]value {
-	packages, aliases := map[string]*source{}, map[string]string{}
+// collectEnums returns the values of all enums in the given packages, sorted. The keys are the full
+// names of the enum types. If several constants have the same value, betterDoc selects the
+// description. The type of a constant may be an alias of an enum, and its value may be a constant
+// of another package.
+func collectEnums(all []*source) map[string][]value {
+	packages := map[string]*source{} // by path
+	aliases := map[string]string{}   // aliased type by alias
 	for _, s := range all {
 		packages[s.path] = s
 		for _, a := range s.aliases {
 			aliases[a.name] = a.of
 		}
 	}
-	enumTypes := marked(all)
+	enumTypes := findEnums(all)
 	for _, s := range all {
 		for _, c := range s.typed {
 			if of, ok := aliases[c.typ]; ok {
@@ -34,7 +37,7 @@ func enums(all []*source) map[string][]value {
 				continue
 			}
 			if c.equals != "" {
-				c.text, ok = text(packages, c.equals)
+				c.text, ok = resolveConstant(packages, c.equals)
 				if !ok {
 					continue
 				}
@@ -50,15 +53,15 @@ func enums(all []*source) map[string][]value {
 		for _, text := range slices.Sorted(maps.Keys(values)) {
 			c := values[text]
 			doc := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(c.doc), c.name))
-			out[name] = append(out[name], value{text, blanks.ReplaceAllString(doc, " ")})
+			out[name] = append(out[name], value{text: text, description: blanks.ReplaceAllString(doc, " ")})
 		}
 	}
 	return out
 }
 
-// betterDoc reports whether doc replaces the description old of the same value. The longer one is
-// better. Of two with equal length, the alphabetically first is better, so that the result does not
-// depend on the order of the constants.
+// betterDoc reports whether the description doc of a value is better than old. The longer one is
+// better. If both have the same length, the alphabetically first one is better, so that the result
+// does not depend on the order of the constants.
 func betterDoc(doc, old string) bool {
 	if len(doc) != len(old) {
 		return len(doc) > len(old)
@@ -66,10 +69,10 @@ func betterDoc(doc, old string) bool {
 	return doc < old
 }
 
-// marked returns an empty map for each enum, by the full name of its type. The key of an inner map
-// is the value of a constant. An enum is a type whose comment has the enum mark. If the type has an
-// alias, the alias needs the mark too, as in the generator of Kubernetes.
-func marked(all []*source) map[string]map[string]constant {
+// findEnums returns an empty map of constants, by value, for each enum, by the full name of its
+// type. An enum is a type whose comment has the mark +enum. If the type has an alias, the alias
+// needs the mark too, as in the generator of Kubernetes.
+func findEnums(all []*source) map[string]map[string]constant {
 	out := map[string]map[string]constant{}
 	for _, s := range all {
 		for name := range s.enums {
@@ -86,9 +89,9 @@ func marked(all []*source) map[string]map[string]constant {
 	return out
 }
 
-// text returns the value of a constant, given its full name. It follows constants that equal
-// another constant. It returns false if a package or constant is unknown.
-func text(packages map[string]*source, name string) (string, bool) {
+// resolveConstant returns the value of a constant, given its full name. It follows constants that
+// are defined by another constant. It returns false if a package or constant is unknown.
+func resolveConstant(packages map[string]*source, name string) (string, bool) {
 	for name != "" {
 		dot := strings.LastIndexByte(name, '.')
 		s := packages[name[:dot]]

@@ -25,17 +25,8 @@ func sources() []string {
 	}
 }
 
-// collectFacts reads all sources and returns the facts that the package typefacts reads. Each line
-// holds fields separated by tabs:
-//
-//	version group version           a version that clients use
-//	enum type                       a type with the values of the following lines
-//	value value description
-//	type type fact=value…           a struct type
-//	field name fact=value…          a field of the type above
-//
-// The facts of a type are doc, mapType and union. The facts of a field are doc, cut (the comment
-// continues below a line ---), listType, mapType, keys, default and required.
+// collectFacts reads all sources and returns the contents of facts.txt. Package typefacts documents
+// its format.
 func collectFacts() ([]byte, error) {
 	list := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles"}, sources()...)...)
 	out, err := list.Output()
@@ -59,7 +50,7 @@ func collectFacts() ([]byte, error) {
 	}
 	slices.SortFunc(all, func(a, b *source) int { return strings.Compare(a.path, b.path) })
 
-	w := &writer{enums: enums(all)}
+	w := &writer{enums: collectEnums(all)}
 	w.writeLine("# Written by go generate from the source of these packages.")
 	for _, s := range all {
 		if group, ok := s.consts["GroupName"]; ok && s.hasClientVersion() {
@@ -74,12 +65,13 @@ func collectFacts() ([]byte, error) {
 	return w.Bytes(), nil
 }
 
-// writer writes facts as lines.
+// writer collects the lines of facts.txt.
 type writer struct {
 	bytes.Buffer
-	enums map[string][]value
+	enums map[string][]value // result of collectEnums
 }
 
+// writeLine writes a line whose fields are separated by tabs.
 func (w *writer) writeLine(parts ...string) { w.WriteString(strings.Join(parts, "\t") + "\n") }
 
 // writePackage writes the facts about the types of a package.
@@ -104,8 +96,8 @@ func (w *writer) writePackage(s *source) error {
 	return nil
 }
 
-// isDescribed reports whether documents describe a type. It excludes the other types of packages that
-// are only partly described.
+// isDescribed reports whether documents describe a type. It excludes the other types of packages
+// that are only partly described.
 func isDescribed(pkg, name string) bool {
 	switch path.Base(pkg) {
 	case "runtime":
@@ -119,7 +111,7 @@ func isDescribed(pkg, name string) bool {
 // writeType writes the facts about a type and its fields. It omits a type without facts.
 func (w *writer) writeType(s *source, t *structure) error {
 	swaggerDoc := s.swaggerDoc[t.name]
-	facts, err := typeDescription(t, swaggerDoc[""], s.isOwnPackage())
+	facts, err := typeFacts(t, swaggerDoc[""], s.isOwnPackage())
 	if err != nil {
 		return err
 	}
@@ -141,40 +133,41 @@ func (w *writer) writeType(s *source, t *structure) error {
 	return nil
 }
 
-// typeDescription returns the facts about a type. swaggerDoc is the description that the type
-// carries at run time.
-func typeDescription(t *structure, swaggerDoc string, own bool) (facts []string, err error) {
+// typeFacts returns the facts about a struct type, "<name>=<value>". swaggerDoc is the description
+// that its method SwaggerDoc returns. own reports whether the type belongs to this project.
+func typeFacts(t *structure, swaggerDoc string, own bool) (facts []string, err error) {
 	if d := description(t.doc); d != swaggerDoc && !own {
-		facts = append(facts, "doc="+quoted(d))
+		facts = append(facts, "doc="+toJSON(d))
 	}
-	if k := tags(t.doc)["structType"]; len(k) > 0 {
+	if k := marks(t.doc)["structType"]; len(k) > 0 {
 		facts = append(facts, "mapType="+k[0])
 	}
-	u, err := union(t)
+	u, err := unionOf(t)
 	if u != "" {
 		facts = append(facts, "union="+u)
 	}
 	return facts, err
 }
 
-// fieldFacts returns the facts about a field.
+// fieldFacts returns the facts about a field, "<name>=<value>". swaggerDoc is the description that
+// the method SwaggerDoc of its struct returns.
 func (s *source) fieldFacts(f field, swaggerDoc string) ([]string, error) {
 	var facts []string
-	markers := tags(f.doc)
+	fieldMarks := marks(f.doc)
 	if d := description(f.doc); d != swaggerDoc && !s.isOwnPackage() {
-		facts = append(facts, "doc="+quoted(d))
+		facts = append(facts, "doc="+toJSON(d))
 	}
 	for _, m := range []struct{ mark, fact string }{
-		{"listType", "listType"}, {"mapType", "mapType"}, {"structType", "mapType"},
+		{mark: "listType", fact: "listType"}, {mark: "mapType", fact: "mapType"}, {mark: "structType", fact: "mapType"},
 	} {
-		if v := markers[m.mark]; len(v) > 0 {
+		if v := fieldMarks[m.mark]; len(v) > 0 {
 			facts = append(facts, m.fact+"="+v[0])
 		}
 	}
-	if v := markers["listMapKey"]; len(v) > 0 {
+	if v := fieldMarks["listMapKey"]; len(v) > 0 {
 		facts = append(facts, "keys="+strings.Join(v, ","))
 	}
-	if v := markers["default"]; len(v) > 0 {
+	if v := fieldMarks["default"]; len(v) > 0 {
 		text, err := s.defaultValue(v[0])
 		if err != nil {
 			return nil, err
@@ -185,23 +178,24 @@ func (s *source) fieldFacts(f field, swaggerDoc string) ([]string, error) {
 		facts = append(facts, "cut=true")
 	}
 	switch {
-	case len(markers["required"]) > 0 && f.omitempty:
+	case len(fieldMarks["required"]) > 0 && f.omitempty:
 		facts = append(facts, "required=true")
-	case len(markers["optional"]) > 0 && len(markers["required"]) == 0 && !f.omitempty:
+	case len(fieldMarks["optional"]) > 0 && len(fieldMarks["required"]) == 0 && !f.omitempty:
 		facts = append(facts, "required=false")
 	}
 	return facts, nil
 }
 
-// union returns the union that a type declares, as JSON.
-func union(t *structure) (string, error) {
-	if len(tags(t.doc)["union"]) == 0 {
+// unionOf returns the value of the extension x-kubernetes-unions for a type with the mark +union,
+// as JSON. It returns "" for any other type.
+func unionOf(t *structure) (string, error) {
+	if len(marks(t.doc)["union"]) == 0 {
 		return "", nil
 	}
 	members := map[string]any{}
 	u := map[string]any{"fields-to-discriminateBy": members}
 	for _, f := range t.fields {
-		if len(tags(f.doc)["unionDiscriminator"]) > 0 {
+		if len(marks(f.doc)["unionDiscriminator"]) > 0 {
 			u["discriminator"] = f.json
 		} else {
 			members[f.json] = f.name
@@ -211,8 +205,8 @@ func union(t *structure) (string, error) {
 	return string(data), err
 }
 
-// quoted returns a string as JSON on one line.
-func quoted(s string) string {
+// toJSON returns a string as JSON on one line.
+func toJSON(s string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -47,12 +47,12 @@ func TestEnums(t *testing.T) {
 	all[1].aliases = []alias{{name: "b.E", of: "a.E", enum: true}}
 	all[1].linked = map[string]string{"Linked": "a.Text"}
 	all[1].typed = append(all[1].typed, constant{typ: "b.E", name: "Y", equals: "b.Linked"}, constant{typ: "b.E", name: "None", equals: "c.None"})
-	got := enums(all)["a.E"]
+	got := collectEnums(all)["a.E"]
 	if len(got) != 3 || got[2] != (value{"y", ""}) || got[0] != (value{"a", ""}) || got[1] != (value{"x", "is the first."}) {
 		t.Errorf("got values %v, want a, x with its description, y", got)
 	}
 	all[1].aliases[0].enum = false
-	if got := enums(all)["a.E"]; len(got) != 0 {
+	if got := collectEnums(all)["a.E"]; len(got) != 0 {
 		t.Errorf("type without marker: got values %v, want none", got)
 	}
 }

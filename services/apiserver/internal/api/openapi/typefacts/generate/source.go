@@ -15,27 +15,28 @@ import (
 	"strings"
 )
 
-// source is a parsed package.
+// source holds the declarations of a package. Full names have the package path:
+// k8s.io/api/core/v1.Pod.
 type source struct {
 	path    string
 	structs []*structure
-	enums   map[string]bool   // string types that list their values
-	consts  map[string]string // values of string constants
-	typed   []constant
-	// linked maps the name of a constant to the full name of the constant that it equals.
-	linked map[string]string
-	// aliases holds the aliases of string types.
+	enums   map[string]bool   // names of types with the mark +enum
+	consts  map[string]string // values of string constants by name
+	typed   []constant        // constants with an explicit type
+	// linked maps the name of a constant to the full name of the constant that defines its value.
+	linked  map[string]string
 	aliases []alias
-	// swaggerDoc holds the documentation that types carry at run time, by type name.
+	// swaggerDoc holds the results of the methods SwaggerDoc by the name of the type. They are in
+	// variables named map_<type>.
 	swaggerDoc map[string]map[string]string
 }
 
-// isOwnPackage reports whether the package belongs to this project. Its types carry their full
-// documentation.
+// isOwnPackage reports whether the package belongs to this project. The methods SwaggerDoc of its
+// types return the full descriptions, so facts.txt need not repeat them.
 func (s *source) isOwnPackage() bool { return strings.HasPrefix(s.path, "binnacle/") }
 
-// hasClientVersion reports whether a package has a group version that API clients use. Discovery
-// has a scheme of its own.
+// hasClientVersion reports whether a package contains a group version that is in the scheme of API
+// clients. The group versions of discovery are not in it.
 func (s *source) hasClientVersion() bool {
 	return strings.HasPrefix(s.path, "k8s.io/api/") && !strings.HasPrefix(s.path, "k8s.io/api/apidiscovery/")
 }
@@ -54,21 +55,26 @@ type field struct {
 	doc        string
 }
 
-// constant is a constant of a type that may be an enum. typ is the type's full name. If it equals
-// another constant, equals is the full name of that constant and text is empty.
+// constant is a constant with an explicit type, which may be an enum.
 type constant struct {
-	typ, name, text, doc, equals string
+	typ  string // full name of the type
+	name string
+	text string // value; empty if equals is set
+	doc  string
+	// equals is the full name of the constant that defines the value, or "".
+	equals string
 }
 
-// alias is another name of a type. Both are full names.
+// alias is an alias of a type. Both names are full names.
 type alias struct {
 	name, of string
-	enum     bool // the comment of the alias has the mark
+	enum     bool // the comment of the alias has the mark +enum
 }
 
 func keysOf[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
 
-// parse reads the declarations and comments of a package.
+// parse reads the declarations and comments of a package. path is its import path, dir its
+// directory, and names are the names of its files. It skips generated files.
 func parse(path, dir string, names []string) (*source, error) {
 	s := &source{path: path, enums: map[string]bool{}, consts: map[string]string{}, linked: map[string]string{}, swaggerDoc: map[string]map[string]string{}}
 	fset := token.NewFileSet()
@@ -86,32 +92,32 @@ func parse(path, dir string, names []string) (*source, error) {
 	for _, f := range files {
 		for _, d := range f.Decls {
 			if g, ok := d.(*ast.GenDecl); ok {
-				s.declared(f, g)
+				s.addDeclaration(f, g)
 			}
 		}
 	}
 	return s, nil
 }
 
-// declared reads the types and constants of a declaration.
-func (s *source) declared(f *ast.File, g *ast.GenDecl) {
+// addDeclaration adds the types, constants and descriptions in a declaration.
+func (s *source) addDeclaration(f *ast.File, g *ast.GenDecl) {
 	for _, spec := range g.Specs {
 		switch spec := spec.(type) {
 		case *ast.TypeSpec:
-			s.typeSpec(f, spec, docOf(g, spec.Doc))
+			s.addType(f, spec, docOf(g, spec.Doc))
 		case *ast.ValueSpec:
 			if g.Tok == token.CONST {
-				s.constants(f, spec, docOf(g, spec.Doc))
+				s.addConstants(f, spec, docOf(g, spec.Doc))
 			}
 			if name, ok := strings.CutPrefix(spec.Names[0].Name, "map_"); ok && g.Tok == token.VAR {
-				s.swaggerDoc[name] = texts(spec)
+				s.swaggerDoc[name] = stringMap(spec)
 			}
 		}
 	}
 }
 
-// docOf returns the comment of a declaration. A declaration without parentheses has the comment
-// before it.
+// docOf returns the comment of a type or constant. own is its own comment. In a declaration without
+// parentheses, the comment belongs to the declaration g instead.
 func docOf(g *ast.GenDecl, own *ast.CommentGroup) string {
 	if own == nil && !g.Lparen.IsValid() {
 		own = g.Doc
@@ -119,18 +125,18 @@ func docOf(g *ast.GenDecl, own *ast.CommentGroup) string {
 	return own.Text()
 }
 
-// typeSpec reads the declaration of a type.
-func (s *source) typeSpec(f *ast.File, t *ast.TypeSpec, doc string) {
+// addType adds the declaration of a type: an alias, a struct or an enum.
+func (s *source) addType(f *ast.File, t *ast.TypeSpec, doc string) {
 	if t.Assign.IsValid() {
 		if of := s.fullName(f, t.Type); of != "" {
-			s.aliases = append(s.aliases, alias{name: s.path + "." + t.Name.Name, of: of, enum: len(tags(doc)["enum"]) > 0})
+			s.aliases = append(s.aliases, alias{name: s.path + "." + t.Name.Name, of: of, enum: len(marks(doc)["enum"]) > 0})
 		}
 		return
 	}
-	switch is := t.Type.(type) {
+	switch typ := t.Type.(type) {
 	case *ast.StructType:
 		st := &structure{name: t.Name.Name, doc: doc}
-		for _, f := range is.Fields.List {
+		for _, f := range typ.Fields.List {
 			if f.Tag == nil {
 				continue
 			}
@@ -138,26 +144,27 @@ func (s *source) typeSpec(f *ast.File, t *ast.TypeSpec, doc string) {
 			if err != nil {
 				continue
 			}
-			if is := asField(f, reflect.StructTag(tag)); is.json != "" && is.json != "-" {
-				st.fields = append(st.fields, is)
+			if parsed := parseField(f, reflect.StructTag(tag)); parsed.json != "" && parsed.json != "-" {
+				st.fields = append(st.fields, parsed)
 			}
 		}
 		s.structs = append(s.structs, st)
 	default:
-		if len(tags(doc)["enum"]) > 0 {
+		if len(marks(doc)["enum"]) > 0 {
 			s.enums[t.Name.Name] = true
 		}
 	}
 }
 
-// asField returns a field. The types of this project have their marks in tags.
-func asField(f *ast.Field, tag reflect.StructTag) field {
+// parseField returns a field of a struct. The types of this project have the marks of a field in
+// its tag; parseField adds them to the comment.
+func parseField(f *ast.Field, tag reflect.StructTag) field {
 	name, options, _ := strings.Cut(tag.Get("json"), ",")
 	doc := f.Doc.Text()
 	for _, mark := range []string{"listType", "listMapKey", "mapType"} {
 		if v := tag.Get(mark); v != "" {
-			for _, one := range strings.Split(v, ",") {
-				doc += "+" + mark + "=" + one + "\n"
+			for _, value := range strings.Split(v, ",") {
+				doc += "+" + mark + "=" + value + "\n"
 			}
 		}
 	}
@@ -181,24 +188,24 @@ func fieldName(f *ast.Field) string {
 	return ""
 }
 
-// constants collects the constants that are strings or equal another constant.
-func (s *source) constants(f *ast.File, spec *ast.ValueSpec, doc string) {
+// addConstants adds the constants of a declaration whose value is a string or another constant.
+func (s *source) addConstants(f *ast.File, spec *ast.ValueSpec, doc string) {
 	for i, name := range spec.Names {
 		if i >= len(spec.Values) {
 			return
 		}
-		typ, at := spec.Type, spec.Values[i]
-		if call, ok := at.(*ast.CallExpr); ok && len(call.Args) == 1 {
-			typ, at = call.Fun, call.Args[0]
+		typ, value := spec.Type, spec.Values[i]
+		if call, ok := value.(*ast.CallExpr); ok && len(call.Args) == 1 { // a conversion: Type("text")
+			typ, value = call.Fun, call.Args[0]
 		}
-		text, ok := literal(at)
-		if id, is := at.(*ast.Ident); is && !ok {
+		text, ok := stringLiteral(value)
+		if id, isName := value.(*ast.Ident); isName && !ok {
 			text, ok = s.consts[id.Name]
 		}
 		equals := ""
 		if ok {
 			s.consts[name.Name] = text
-		} else if equals = s.fullName(f, at); equals != "" {
+		} else if equals = s.fullName(f, value); equals != "" {
 			s.linked[name.Name] = equals
 		} else {
 			continue
@@ -209,19 +216,20 @@ func (s *source) constants(f *ast.File, spec *ast.ValueSpec, doc string) {
 	}
 }
 
-// fullName returns the full name of a type or constant, or "" for any other expression.
-func (s *source) fullName(f *ast.File, t ast.Expr) string {
-	switch t := t.(type) {
+// fullName returns the full name of a type or constant that an expression in a file names, or ""
+// for any other expression.
+func (s *source) fullName(f *ast.File, e ast.Expr) string {
+	switch t := e.(type) {
 	case *ast.Ident:
 		return s.path + "." + t.Name
 	case *ast.SelectorExpr:
-		in, ok := t.X.(*ast.Ident)
+		pkg, ok := t.X.(*ast.Ident)
 		if !ok {
 			return ""
 		}
 		for _, i := range f.Imports {
 			path, err := strconv.Unquote(i.Path.Value)
-			if err == nil && (i.Name != nil && i.Name.Name == in.Name || i.Name == nil && strings.HasSuffix(path, "/"+in.Name)) {
+			if err == nil && (i.Name != nil && i.Name.Name == pkg.Name || i.Name == nil && strings.HasSuffix(path, "/"+pkg.Name)) {
 				return path + "." + t.Sel.Name
 			}
 		}
@@ -229,7 +237,8 @@ func (s *source) fullName(f *ast.File, t ast.Expr) string {
 	return ""
 }
 
-func literal(e ast.Expr) (string, bool) {
+// stringLiteral returns the value of a string literal, or false for any other expression.
+func stringLiteral(e ast.Expr) (string, bool) {
 	l, ok := e.(*ast.BasicLit)
 	if !ok || l.Kind != token.STRING {
 		return "", false
@@ -238,8 +247,9 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// texts returns a map of strings from its literal.
-func texts(spec *ast.ValueSpec) map[string]string {
+// stringMap returns the value of a variable whose value is a literal of a map[string]string. It
+// returns an empty map for any other variable.
+func stringMap(spec *ast.ValueSpec) map[string]string {
 	out := map[string]string{}
 	if len(spec.Values) != 1 {
 		return out
@@ -250,21 +260,22 @@ func texts(spec *ast.ValueSpec) map[string]string {
 	}
 	for _, e := range lit.Elts {
 		if pair, ok := e.(*ast.KeyValueExpr); ok {
-			key, _ := literal(pair.Key)
-			out[key], _ = literal(pair.Value)
+			key, _ := stringLiteral(pair.Key)
+			out[key], _ = stringLiteral(pair.Value)
 		}
 	}
 	return out
 }
 
-// defaultValue returns a default as JSON. It resolves the name of a constant.
+// defaultValue returns the value of the mark +default as JSON. The value is JSON or
+// ref(<constant>).
 func (s *source) defaultValue(text string) (string, error) {
 	if name, ok := strings.CutPrefix(text, "ref("); ok {
 		v, ok := s.consts[strings.TrimSuffix(name, ")")]
 		if !ok {
 			return "", fmt.Errorf("the default %s is not a constant of the package", text)
 		}
-		return quoted(v), nil
+		return toJSON(v), nil
 	}
 	if !json.Valid([]byte(text)) {
 		return "", fmt.Errorf("the default %s is not JSON", text)
@@ -272,8 +283,9 @@ func (s *source) defaultValue(text string) (string, error) {
 	return text, nil
 }
 
-// tags returns the marks of a comment: lines of +name or +name=value.
-func tags(doc string) map[string][]string {
+// marks returns the values of the marks in a comment, by name. A mark is a line "+name" or
+// "+name=value".
+func marks(doc string) map[string][]string {
 	out := map[string][]string{}
 	for line := range strings.Lines(doc) {
 		mark, ok := strings.CutPrefix(strings.TrimSpace(line), "+")
@@ -286,14 +298,15 @@ func tags(doc string) map[string][]string {
 	return out
 }
 
-// description returns the part of a comment for users. Paragraphs and indented lines are kept. Text
-// after three dashes, marks and TODOs are for developers and removed.
+// description returns the part of a comment that is for users. It removes marks, lines with TODO,
+// and all text after a line "---". It joins the lines of a paragraph, but keeps paragraphs and
+// indented lines.
 func description(doc string) string {
 	var b strings.Builder
-	pending := "" // separator between the last text and the next
-	write := func(s, then string) {
-		b.WriteString(pending + s)
-		pending = then
+	separator := "" // to write before the next text
+	write := func(s, nextSeparator string) {
+		b.WriteString(separator + s)
+		separator = nextSeparator
 	}
 	for line := range strings.Lines(doc) {
 		line = strings.TrimRight(line, "\n ")
@@ -302,11 +315,11 @@ func description(doc string) string {
 		case line == "---":
 			return strings.TrimSpace(b.String())
 		case line == "":
-			pending = ""
+			separator = ""
 			write("\n", "\n")
 		case strings.HasPrefix(leading, "TODO"), strings.HasPrefix(leading, "+"):
 		case strings.HasPrefix(line, " "), strings.HasPrefix(line, "\t"):
-			pending = ""
+			separator = ""
 			write("\n"+line, "\n")
 		default:
 			write(line, " ")
