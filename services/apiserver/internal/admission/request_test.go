@@ -40,7 +40,7 @@ func TestRequestMatchesResource(t *testing.T) {
 		{group: "", resource: "pods", want: false},
 	} {
 		if got := r.IsResource(c.group, c.resource); got != c.want {
-			t.Errorf("Is(%q, %q) of an object: got %t, want %t", c.group, c.resource, got, c.want)
+			t.Errorf("IsResource(%q, %q) of an object: got %t, want %t", c.group, c.resource, got, c.want)
 		}
 		if got := r.IsObject(c.group, c.resource); got != c.want {
 			t.Errorf("IsObject(%q, %q) of an object: got %t, want %t", c.group, c.resource, got, c.want)
@@ -107,9 +107,9 @@ func TestHousekeepingUpdates(t *testing.T) {
 	}
 }
 
-// TestReinvocation checks that callees that want it are called again if the object changed, by any
-// plugin.
-func TestReinvocation(t *testing.T) {
+// TestCalleeIsCalledAgainIfOthersChangedObject checks that callees that want it are called again if
+// the object changed, by any plugin.
+func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 	type key struct{}
 	// want holds the callees that want reinvocation.
 	for name, c := range map[string]struct {

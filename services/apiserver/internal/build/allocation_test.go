@@ -231,6 +231,7 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 	}
 }
 
+// TestClusterIPRules checks the messages for invalid cluster IPs and IP families.
 func TestClusterIPRules(t *testing.T) {
 	t.Parallel()
 	a := shared(t)

@@ -132,6 +132,7 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	a.want(405, "POST", podsPath+"/p/log", "")
 }
 
+// TestSplitLogStreams checks that the parameter stream of a log request reaches the kubelet.
 func TestSplitLogStreams(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))

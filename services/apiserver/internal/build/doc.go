@@ -20,5 +20,5 @@
 // lifecycle.
 //
 // The command of the service calls Run. One goroutine constructs all parts before any task runs.
-// The structs of this package do not change afterwards.
+// The structs that the constructors return are constant from then on.
 package build

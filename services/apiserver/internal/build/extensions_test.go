@@ -230,6 +230,8 @@ func TestExtensionServerCertificateIsVerified(t *testing.T) {
 	}
 }
 
+// TestUnreachableExtensionServers checks the condition Available and the status code if a
+// Service has no usable endpoint.
 func TestUnreachableExtensionServers(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)

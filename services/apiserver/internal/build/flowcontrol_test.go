@@ -108,6 +108,7 @@ func TestWatchReleasesSeatsAfterInitialState(t *testing.T) {
 	}
 }
 
+// TestFlowControlDebugPages checks the tables of priority levels, queues and requests.
 func TestFlowControlDebugPages(t *testing.T) {
 	t.Parallel()
 	a := shared(t)

@@ -52,7 +52,7 @@ import (
 // effect in this server.
 type writeBarriers map[schema.GroupResource]func(context.Context, int64)
 
-// newWriter creates the writer, through which all writes of objects pass. effects is the result of
+// newWriter creates the writer, through which all writes of objects pass. The effects are those of
 // newWriteBarriers.
 func newWriter(
 	b *base,

@@ -60,12 +60,6 @@ func newSecurity(
 	return s, err
 }
 
-// Bounds in bytes of the objects in audit events: of one object, and of all requests in progress.
-const (
-	maxAuditedObject  = 10 << 20
-	maxAuditedObjects = 128 << 20
-)
-
 // auditing holds the auditor and its backends.
 type auditing struct {
 	log      *slog.Logger

@@ -220,6 +220,7 @@ func TestFieldValidation(t *testing.T) {
 	}
 }
 
+// TestDuplicateOwnerReferences checks that a duplicate owner is dropped with a warning.
 func TestDuplicateOwnerReferences(t *testing.T) {
 	t.Parallel()
 	a := shared(t)

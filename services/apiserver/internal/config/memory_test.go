@@ -7,6 +7,7 @@ import (
 	"binnacle/libs/options"
 )
 
+// TestMemoryFlags checks the values and the defaults of the memory flags, and their errors.
 func TestMemoryFlags(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ flags, caches, history, wrong string }{

@@ -22,7 +22,7 @@ func write(t *testing.T, dir, name, content string) string {
 	return file
 }
 
-func TestConfigurationOfPlugins(t *testing.T) {
+func TestPluginsGetTheirConfiguration(t *testing.T) {
 	for name, c := range map[string]struct{ file, a, b string }{
 		"inline":             {file: head + "plugins: [{name: A, configuration: {x: 1}}]", a: `{"x":1}`},
 		"json":               {file: `{"apiVersion":"apiserver.k8s.io/v1alpha1","kind":"AdmissionConfiguration","plugins":[{"name":"B","configuration":{"y":2}}]}`, b: `{"y":2}`},
@@ -48,6 +48,8 @@ func TestConfigurationOfPlugins(t *testing.T) {
 	}
 }
 
+// TestFilesWithoutVersion checks that a file without the apiVersion of AdmissionConfiguration is
+// the configuration of one plugin.
 func TestFilesWithoutVersion(t *testing.T) {
 	for _, before := range []string{"", "kind: Old\n", "apiVersion: v1\n", "apiVersion: v1\nkind: Old\n"} {
 		for plugin, content := range map[string]string{"PodNodeSelector": before + "podNodeSelectorPluginConfig:\n  a: b=c\n", "ImagePolicyWebhook": before + "imagePolicy: {}\n"} {
@@ -62,6 +64,7 @@ func TestFilesWithoutVersion(t *testing.T) {
 	}
 }
 
+// TestAbsolutePaths checks that the path of a plugin's file may be absolute.
 func TestAbsolutePaths(t *testing.T) {
 	part := write(t, t.TempDir(), "part.yaml", "z: 3\n")
 	f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: "+part+"}]"), []string{"A"})
@@ -73,6 +76,8 @@ func TestAbsolutePaths(t *testing.T) {
 	}
 }
 
+// TestBareConfigurations checks which documents DecodeBare rejects: other types, unknown fields,
+// invalid YAML.
 func TestBareConfigurations(t *testing.T) {
 	var into struct {
 		A int `json:"a"`

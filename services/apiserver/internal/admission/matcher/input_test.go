@@ -43,9 +43,9 @@ func TestIndexMixesExactAndEquivalent(t *testing.T) {
 	}
 }
 
-// TestNamespaces checks that the namespace of a Namespace is itself, also before the request has
-// its name.
-func TestNamespaces(t *testing.T) {
+// TestNamespaceOfNamespaceIsItself checks that the namespace of a Namespace is itself, also before
+// the request has its name.
+func TestNamespaceOfNamespaceIsItself(t *testing.T) {
 	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}}
 	named := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "made"}}
 	for want, r := range map[string]*admission.Request{
@@ -71,8 +71,8 @@ func (a *recorder) Authorize(_ context.Context, q *authorizer.Attributes) (autho
 	return authorizer.Allow, "", nil
 }
 
-// TestInput covers the variables of expressions.
-func TestInput(t *testing.T) {
+// TestVariablesDescribeTheRequest checks the values of the variables of expressions.
+func TestVariablesDescribeTheRequest(t *testing.T) {
 	r := widget(v1, admission.Update, "")
 	as := matcher.MatchedKind{Resource: v2.GVR(), Kind: v2.GVK()}
 	in := matcher.NewExpressionInput(t.Context(), r, nil, as, nil)
@@ -104,8 +104,8 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// TestOptions checks that options have the kind of the operation.
-func TestOptions(t *testing.T) {
+// TestOptionsHaveTheKindOfTheOperation checks that options have the kind of the operation.
+func TestOptionsHaveTheKindOfTheOperation(t *testing.T) {
 	for _, c := range []struct {
 		op   admission.Operation
 		in   runtime.Object

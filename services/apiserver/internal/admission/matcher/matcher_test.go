@@ -93,8 +93,8 @@ func widget(version *apiset.Resource, op admission.Operation, sub string) *admis
 	return r
 }
 
-// TestRules checks which rules match a request, and as which resource and kind.
-func TestRules(t *testing.T) {
+// TestRulesSelectRequests checks which rules match a request, and as which resource and kind.
+func TestRulesSelectRequests(t *testing.T) {
 	node := &admission.Request{Operation: admission.Create, Resource: nodes.Kind, Kind: nodes.GVK(), Name: "n"}
 	everywhere := &admission.Request{Operation: admission.Delete, Resource: v1.Kind, Kind: v1.GVK()}
 	for _, c := range []struct {
@@ -195,8 +195,8 @@ func TestWithoutRulesEverythingMatches(t *testing.T) {
 	}
 }
 
-// TestSelectors checks which objects and namespaces selectors match.
-func TestSelectors(t *testing.T) {
+// TestSelectorsMatchObjectsAndNamespaces checks which objects and namespaces selectors match.
+func TestSelectorsMatchObjectsAndNamespaces(t *testing.T) {
 	label := func(k, v string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{k: v}}
 	}
@@ -252,7 +252,9 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-func TestExempt(t *testing.T) {
+// TestAdmissionConfigurationIsExempt checks that no criteria apply to policies, their bindings
+// and webhook configurations.
+func TestAdmissionConfigurationIsExempt(t *testing.T) {
 	for resource, exempt := range map[string]bool{
 		"admissionregistration.k8s.io/mutatingwebhookconfigurations": true, "admissionregistration.k8s.io/validatingwebhookconfigurations": true,
 		"admissionregistration.k8s.io/validatingadmissionpolicies": true, "admissionregistration.k8s.io/validatingadmissionpolicybindings": true,
@@ -266,8 +268,9 @@ func TestExempt(t *testing.T) {
 	}
 }
 
-// TestConditions evaluates match conditions with both failure policies and a limited cost.
-func TestConditions(t *testing.T) {
+// TestConditionsDecideByFailurePolicyAndCost evaluates match conditions with both failure policies
+// and a limited cost.
+func TestConditionsDecideByFailurePolicyAndCost(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)

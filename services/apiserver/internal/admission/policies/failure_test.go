@@ -246,9 +246,9 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 	}
 }
 
-// TestNamespacesOfRequests checks that namespaceObject is null for cluster-scoped objects and for
-// namespaces. Namespaced parameters require a namespaced request.
-func TestNamespacesOfRequests(t *testing.T) {
+// TestClusterScopedRequestsHaveNoNamespaceObject checks that namespaceObject is null for
+// cluster-scoped objects and for namespaces. Namespaced parameters require a namespaced request.
+func TestClusterScopedRequestsHaveNoNamespaceObject(t *testing.T) {
 	f := newFixtureWith(t, func(s *dependencies) {
 		s.Namespace = func(_ context.Context, name string) (*corev1.Namespace, error) {
 			return nil, fmt.Errorf("looked for %q", name)
@@ -259,17 +259,17 @@ func TestNamespacesOfRequests(t *testing.T) {
 	in.Namespace = ""
 	for _, r := range []*admission.Request{of, in} {
 		if err := f.validating.Validate(t.Context(), r); err != nil {
-			t.Error(err)
+			t.Errorf("namespaceObject for %s: got %v, want it null", r.Resource.Resource, err)
 		}
 	}
 	set := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`), boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`))
 	if got := statusText(set.validating.Validate(t.Context(), in)); !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
-		t.Error(got)
+		t.Errorf("namespaced parameter: got %s, want it rejected for a request without namespace", got)
 	}
 	nodes := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"Node"},"validations":[{"expression":"params.metadata.name == 'n'"}]`),
 		boundPolicy("p", deny+`,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`), `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`)
 	if err := nodes.validating.Validate(t.Context(), in); err != nil {
-		t.Error(err)
+		t.Errorf("cluster-scoped parameter: got %v, want no error", err)
 	}
 }
 

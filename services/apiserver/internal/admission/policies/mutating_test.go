@@ -29,8 +29,8 @@ func patches(expression string) string {
 
 const denied = `policy 'p' with binding 'p' denied request: `
 
-// TestMutations checks the changes and the errors of mutating policies.
-func TestMutations(t *testing.T) {
+// TestMutatingPolicyResponses checks the changes and the errors of mutating policies.
+func TestMutatingPolicyResponses(t *testing.T) {
 	for _, tt := range []struct{ name, policy, binding, want, wrong string }{
 		{name: "a configuration", policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'b': object.data.a}}`) + `]`, want: `{"a":"b","b":"b"}`},
 		{name: "a patch", policy: `"mutations":[` + patches(`[JSONPatch{op: 'replace', path: '/data/a', value: 'x'}, JSONPatch{op: 'copy', from: '/data/a', path: '/data/c'}]`) + `]`, want: `{"a":"x","c":"x"}`},
@@ -73,8 +73,9 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// TestMutationsOfPods checks that keyed lists are merged by key, and new items are defaulted.
-func TestMutationsOfPods(t *testing.T) {
+// TestMutationMergesContainersByName checks that keyed lists are merged by key, and new items are
+// defaulted.
+func TestMutationMergesContainersByName(t *testing.T) {
 	f := newFixture(t, mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, env: [Object.spec.containers.env{name: 'A', value: 'b'}]}), initContainers: [Object.spec.initContainers{name: 'i', image: 'x'}]}}`)+`]`), mutatingBinding("p", ""))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "B", Value: "c"}}}}}}
 	if err := f.mutating.Admit(t.Context(), f.request("pods", pod)); err != nil {
@@ -117,9 +118,9 @@ func TestMutationsIgnoreDeletes(t *testing.T) {
 	}
 }
 
-// TestReinvocation checks that a policy with reinvocationPolicy IfNeeded runs again after a later
-// change.
-func TestReinvocation(t *testing.T) {
+// TestPolicyRunsAgainAfterLaterChange checks that a policy with reinvocationPolicy IfNeeded runs
+// again after a later change.
+func TestPolicyRunsAgainAfterLaterChange(t *testing.T) {
 	count := func(key string) string {
 		return `"mutations":[` + applyConfigurationMutation(`Object{data: {'`+key+`': string(object.data.size())}}`) + `]`
 	}

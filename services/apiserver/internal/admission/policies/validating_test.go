@@ -20,8 +20,9 @@ const rejected = `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' wit
 // expensiveExpression is true, and costs a large part of a policy's budget.
 const expensiveExpression = `[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))`
 
-// TestVerdicts checks the response to a request for each kind of policy, binding and parameter.
-func TestVerdicts(t *testing.T) {
+// TestValidatingPolicyResponses checks the response to a request for each kind of policy, binding
+// and parameter.
+func TestValidatingPolicyResponses(t *testing.T) {
 	const ofConfigMaps = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	const ofNodes = `"paramKind":{"apiVersion":"v1","kind":"Node"},`
 	a, b := param("a", `{"set":"one"}`, `{"max":"1"}`), param("b", `{"set":"one"}`, `{"max":"2"}`)
@@ -104,8 +105,9 @@ func TestAuditAnnotations(t *testing.T) {
 	}
 }
 
-// TestOperations covers deletes, connects and subresources.
-func TestOperations(t *testing.T) {
+// TestPoliciesApplyToDeletesAndConnects checks that policies see deletes, connects and
+// subresources.
+func TestPoliciesApplyToDeletesAndConnects(t *testing.T) {
 	f := newFixture(t, policy("p", `"validations":[{"expression":"request.operation != 'DELETE' || object == null && oldObject.data.a != 'b'","messageExpression":"'deleted ' + oldObject.metadata.name"},{"expression":"request.operation != 'CONNECT' || object.command[0] != 'sh'","message":"no shells"}]`), boundPolicy("p", deny))
 	r := f.configMap("a", "b")
 	r.Operation, r.OldObject, r.Object = admission.Delete, r.Object, nil
@@ -155,6 +157,6 @@ func TestMessageExpressionCost(t *testing.T) {
 func TestMessageExpressionsCannotAuthorize(t *testing.T) {
 	f := newFixture(t, policy("p", `"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`), boundPolicy("p", deny))
 	if got := statusText(f.validating.Validate(t.Context(), f.configMap())); !strings.HasSuffix(got, "denied request: failed expression: variables.v == 'yes'") {
-		t.Error(got)
+		t.Errorf("got %s, want the message of the failed expression", got)
 	}
 }

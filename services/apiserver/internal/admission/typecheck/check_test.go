@@ -82,8 +82,9 @@ func rule(resources ...string) *admissionv1.MatchResources {
 	return out
 }
 
-// TestWarnings checks the warnings for expressions whose types do not fit the matched kinds.
-func TestWarnings(t *testing.T) {
+// TestIllTypedExpressionsWarn checks the warnings for expressions whose types do not fit the
+// matched kinds.
+func TestIllTypedExpressionsWarn(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
@@ -176,6 +177,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// TestMessagesAreChecked checks that messageExpressions cause warnings as well as expressions.
 func TestMessagesAreChecked(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {
@@ -276,7 +278,9 @@ func TestWarningsAreBounded(t *testing.T) {
 	}
 }
 
-func TestSame(t *testing.T) {
+// TestWarningsAreComparedWithoutTypeNumbers checks that warnings are equal if only the numbers
+// in names of generated types, such as Pod0, differ.
+func TestWarningsAreComparedWithoutTypeNumbers(t *testing.T) {
 	one := func(text string) []admissionv1.ExpressionWarning {
 		return []admissionv1.ExpressionWarning{{FieldRef: "f", Warning: text}}
 	}

@@ -262,7 +262,7 @@ func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := f.chain.Mutate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
-		t.Error(err)
+		t.Errorf("Mutate: got %v, want a timeout", err)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 	ignorePolicy := admissionv1.Ignore
 	f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignorePolicy }))
 	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
-		t.Error(err)
+		t.Errorf("Validate: got %v, want a timeout", err)
 	}
 }
 
@@ -287,10 +287,10 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 	r := f.request()
 	r.Operation, r.OldObject, r.Object, r.Options = admission.Delete, r.Object, nil, nil
 	if got := statusText(f.chain.Mutate(t.Context(), r)); !strings.Contains(got, "attempted to modify the object, which is not supported for this operation") {
-		t.Error(got)
+		t.Errorf("patch of a deletion: got %s, want it rejected", got)
 	}
 	if got := f.chain.Mutate(t.Context(), r); !strings.Contains(statusText(got), "attempted") {
-		t.Error(got)
+		t.Errorf("second patch of a deletion: got %v, want it rejected", got)
 	}
 	empty := serve(t, func(http.ResponseWriter, receivedReview) string { return patch("[]") })
 	if err := start(t, mutatingConfiguration("h", empty.clientConfig("/"))).chain.Mutate(t.Context(), r); err != nil {

@@ -153,9 +153,9 @@ func TestMutatingWebhookPatches(t *testing.T) {
 	}
 }
 
-// TestReinvocation checks that a hook that asks for it is called once more if the object changed
-// after its call.
-func TestReinvocation(t *testing.T) {
+// TestHookIsCalledAgainAfterLaterChange checks that a hook that asks for it is called once more if
+// the object changed after its call.
+func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		wants   []bool   // reinvocation policy of each hook
 		changes []string // "new" if the hook adds a key in each call

@@ -127,7 +127,9 @@ func (b *fixture) front() *httptest.Server {
 	return s
 }
 
-func TestRedirects(t *testing.T) {
+// TestRedirectsAreRejectedUnlessAllowed checks that a redirect of an extension server is only
+// passed on if the configuration permits it.
+func TestRedirectsAreRejectedUnlessAllowed(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/t") {
@@ -156,8 +158,9 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestUpgrades proxies requests that upgrade their connection, with the identity of the user.
-func TestUpgrades(t *testing.T) {
+// TestUpgradesAreProxiedWithIdentity proxies requests that upgrade their connection, with the
+// identity of the user.
+func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -283,8 +286,8 @@ type checked struct {
 // failing is the prefix of the condition when the response is missing or wrong.
 const failing = "False FailedDiscoveryCheck failing or missing response from https://localhost:<port>/apis/ext.test/v1: "
 
-// TestChecks checks the condition Available of APIServices.
-func TestChecks(t *testing.T) {
+// TestConditionAvailableNamesTheFault checks the condition Available of APIServices.
+func TestConditionAvailableNamesTheFault(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -41,9 +41,10 @@ func (b *fixture) discovered() string {
 	return strings.Join(names, " ")
 }
 
-// TestSourceOfDiscovery checks that without an aggregated document, resources come from the list of
-// the group version. A server whose document cannot be read, or that is unavailable, is stale.
-func TestSourceOfDiscovery(t *testing.T) { inBubble(t, sourceOfDiscovery) }
+// TestResourcesComeFromDocumentOrList checks that without an aggregated document, resources come
+// from the list of the group version. A server whose document cannot be read, or that is
+// unavailable, is stale.
+func TestResourcesComeFromDocumentOrList(t *testing.T) { inBubble(t, sourceOfDiscovery) }
 
 func sourceOfDiscovery(t *testing.T, n *network) {
 	ca := newAuthority(t)

@@ -51,6 +51,8 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 	}
 }
 
+// TestWaitForSet checks that Wait returns the first set whose revision is at least the given
+// one.
 func TestWaitForSet(t *testing.T) {
 	live := apiset.NewLive(apiset.Builder{}.Set(catalog(t), 1))
 	if s, err := live.Wait(t.Context(), 1); err != nil || s.Revision() != 1 {

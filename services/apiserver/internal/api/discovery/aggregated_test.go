@@ -18,6 +18,7 @@ const (
 	asV2beta1 = ";g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 )
 
+// TestAggregatedNegotiation checks the media type of the response for values of Accept.
 func TestAggregatedNegotiation(t *testing.T) {
 	_, h := serve(t)
 	for accept, want := range map[string]string{
@@ -99,6 +100,7 @@ func TestAggregatedContent(t *testing.T) {
 	}
 }
 
+// TestAggregatedETag checks that a known ETag saves the body until a group changes.
 func TestAggregatedETag(t *testing.T) {
 	d, h := serve(t)
 	first := get(h, "/apis", "Accept", "application/json"+asV2)

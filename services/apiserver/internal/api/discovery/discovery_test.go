@@ -239,7 +239,8 @@ func TestRootsEqualReference(t *testing.T) {
 	})
 }
 
-func TestVersion(t *testing.T) {
+// TestVersionEndpointIs133 checks the versions that /version reports.
+func TestVersionEndpointIs133(t *testing.T) {
 	_, h := serve(t)
 	var info map[string]string
 	w := get(h, "/version")
@@ -255,7 +256,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestPaths(t *testing.T) {
+// TestRootListsSortedPaths checks that / lists each path once, in order.
+func TestRootListsSortedPaths(t *testing.T) {
 	_, h := serve(t, discovery.WithPaths(func() []string { return []string{"/metrics", "/healthz", "/version"} }))
 	var got metav1.RootPaths
 	if err := json.Unmarshal(get(h, "/").Body.Bytes(), &got); err != nil {
@@ -292,8 +294,8 @@ func widgets() []discovery.GroupVersion {
 	}
 }
 
-// TestReplace adds and removes a group of custom resources.
-func TestReplace(t *testing.T) {
+// TestReplaceAddsAndRemovesGroups adds and removes a group of custom resources.
+func TestReplaceAddsAndRemovesGroups(t *testing.T) {
 	d, h := serve(t)
 	if d.HasGroup("example.com") {
 		t.Error("got a group that was not added")
@@ -356,8 +358,9 @@ func TestGroupListOrder(t *testing.T) {
 	}
 }
 
-// TestClient checks that client-go reads both the plain and the aggregated form.
-func TestClient(t *testing.T) {
+// TestClientReadsPlainAndAggregatedForm checks that client-go reads both the plain and the
+// aggregated form.
+func TestClientReadsPlainAndAggregatedForm(t *testing.T) {
 	d, h := serve(t)
 	d.Replace(widgets())
 	server := httptest.NewServer(h)
@@ -390,7 +393,9 @@ func TestClient(t *testing.T) {
 	}
 }
 
-func TestPretty(t *testing.T) {
+// TestDocumentsAreIndentedOnRequest checks that ?pretty=true indents a document, which otherwise
+// is one line.
+func TestDocumentsAreIndentedOnRequest(t *testing.T) {
 	_, h := serve(t)
 	if b := get(h, "/apis/policy?pretty=true").Body.String(); !strings.Contains(b, "\n  \"name\": \"policy\"") {
 		t.Errorf("pretty=true: got document %s, want it indented", b)
@@ -400,6 +405,7 @@ func TestPretty(t *testing.T) {
 	}
 }
 
+// TestConcurrentUse checks that documents can be read while groups are replaced.
 func TestConcurrentUse(t *testing.T) {
 	d, h := serve(t)
 	var wg sync.WaitGroup

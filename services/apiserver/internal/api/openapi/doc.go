@@ -4,8 +4,8 @@
 //
 // A document is built in steps, each in its own files:
 //
-//	Go types      → schemas     models.go, fields.go, and package typefacts
-//	definitions   → schemas     custom.go, schemacache.go
+//	Go types      → schemas     models.go, and package typefacts
+//	definitions   → schemas     custom.go
 //	declarations  → operations  operations.go, parameters.go
 //	both          → documents   versions.go
 //	documents     → bytes       document.go, serve.go

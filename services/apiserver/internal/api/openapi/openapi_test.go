@@ -303,6 +303,7 @@ func TestOperationIDsAreUnique(t *testing.T) {
 	}
 }
 
+// TestSpecialTypes checks the schemas of types that encode themselves, such as Quantity.
 func TestSpecialTypes(t *testing.T) {
 	h := service(t)
 	schemas, definitions := v3(t, h, "api/v1").Components.Schemas, v2(t, h).Definitions
@@ -399,6 +400,8 @@ func canonicalRef(r *smd.TypeRef) string {
 	return out
 }
 
+// TestTypedObjectsFromTheDocument checks that server-side apply finds the keys of lists in the
+// models.
 func TestTypedObjectsFromTheDocument(t *testing.T) {
 	c, err := managedfields.NewTypeConverter(v3(t, service(t), "api/v1").Components.Schemas, false)
 	if err != nil {
@@ -426,6 +429,8 @@ func TestTypedObjectsFromTheDocument(t *testing.T) {
 	}
 }
 
+// TestStrategicMergeFromTheDocument checks that a strategic merge finds the keys of lists in the
+// models.
 func TestStrategicMergeFromTheDocument(t *testing.T) {
 	schemas := v3(t, service(t), "apis/apps/v1").Components.Schemas
 	meta := &strategicpatch.PatchMetaFromOpenAPIV3{SchemaList: schemas, Schema: schemas["io.k8s.api.apps.v1.Deployment"]}

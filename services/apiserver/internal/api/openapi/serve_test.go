@@ -20,6 +20,7 @@ import (
 	openapiproto "k8s.io/kube-openapi/pkg/util/proto"
 )
 
+// TestProtobufForms checks that the Protobuf form of a document has the models of the JSON form.
 func TestProtobufForms(t *testing.T) {
 	h := service(t)
 	doc := &openapiv2.Document{}
@@ -45,7 +46,8 @@ func TestProtobufForms(t *testing.T) {
 	}
 }
 
-func TestClient(t *testing.T) {
+// TestClientReadsV2AndV3 checks that client-go can decode the documents of both versions.
+func TestClientReadsV2AndV3(t *testing.T) {
 	server := httptest.NewServer(service(t))
 	defer server.Close()
 	c, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL})
@@ -66,7 +68,9 @@ func TestClient(t *testing.T) {
 	}
 }
 
-func TestCaching(t *testing.T) {
+// TestDocumentsAreCachedByHash checks the cache headers, and the responses to another hash and
+// to a known ETag.
+func TestDocumentsAreCachedByHash(t *testing.T) {
 	h := service(t)
 	address := index(t, h)["apis/batch/v1"]
 	w := get(t, h, address)
@@ -88,8 +92,8 @@ func TestCaching(t *testing.T) {
 	}
 }
 
-// TestNegotiation checks the media type of the response for values of Accept.
-func TestNegotiation(t *testing.T) {
+// TestAcceptSelectsMediaType checks the media type of the response for values of Accept.
+func TestAcceptSelectsMediaType(t *testing.T) {
 	h := service(t)
 	for _, c := range []struct{ path, accept, want string }{
 		{path: "/openapi/v2", accept: "", want: "application/json"},
@@ -126,7 +130,9 @@ func TestNegotiation(t *testing.T) {
 	}
 }
 
-func TestCompression(t *testing.T) {
+// TestDocumentsAreCompressed checks that a document is smaller with gzip, and equal after
+// decompression.
+func TestDocumentsAreCompressed(t *testing.T) {
 	h := service(t)
 	plain := body(t, h, "/openapi/v3/apis/apps/v1")
 	w := get(t, h, "/openapi/v3/apis/apps/v1", "Accept-Encoding", "gzip")
@@ -143,6 +149,8 @@ func TestCompression(t *testing.T) {
 	}
 }
 
+// TestConcurrentFirstUse checks that documents can be requested concurrently before they are
+// built.
 func TestConcurrentFirstUse(t *testing.T) {
 	s, err := newService()
 	if err != nil {

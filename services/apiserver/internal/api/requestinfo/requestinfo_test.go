@@ -43,8 +43,9 @@ func describe(o *requestinfo.Info) string {
 	return text
 }
 
-// TestResolve checks the verb and the resource of requests by their method and path.
-func TestResolve(t *testing.T) {
+// TestResolveNamesVerbAndResource checks the verb and the resource of requests by their method and
+// path.
+func TestResolveNamesVerbAndResource(t *testing.T) {
 	_, kinds := fullCatalog(t)
 	for _, c := range []struct{ method, path, want string }{
 		{method: "GET", path: "/healthz", want: "get -"},
@@ -123,6 +124,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestLongRunning checks which requests count as long-running: watches, logs, streams and
+// proxied ones.
 func TestLongRunning(t *testing.T) {
 	_, kinds := fullCatalog(t)
 	for path, want := range map[string]bool{

@@ -13,8 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// TestCompile checks that an expression of an unexpected type is rejected, even if it could run.
-func TestCompile(t *testing.T) {
+// TestExpressionsOfWrongTypeAreRejected checks that an expression of an unexpected type is
+// rejected, even if it could run.
+func TestExpressionsOfWrongTypeAreRejected(t *testing.T) {
 	c := newCompiler(t)
 	for expression, wantErr := range map[string]string{"true": "", "1": "must evaluate to bool but got int", "1 +": "compilation failed", "params.a == 1": "undeclared reference"} {
 		p, err := c.Compile(expressions.VariableSet{}, expression, cel.BoolType)
@@ -29,8 +30,8 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// TestValues checks that only variables that are set have values.
-func TestValues(t *testing.T) {
+// TestUnsetVariablesHaveNoValue checks that only variables that are set have values.
+func TestUnsetVariablesHaveNoValue(t *testing.T) {
 	none := (&expressions.Input{}).Values()
 	for _, name := range []string{"authorizer", "authorizer.requestResource", "variables"} {
 		if value, ok := none[name]; ok {
@@ -43,9 +44,9 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestVariablesOfScopes checks that a variable is visible after its declaration, and that one that
-// does not compile is dynamic and its error is returned.
-func TestVariablesOfScopes(t *testing.T) {
+// TestVariableIsVisibleAfterItsDeclaration checks that a variable is visible after its declaration,
+// and that one that does not compile is dynamic and its error is returned.
+func TestVariableIsVisibleAfterItsDeclaration(t *testing.T) {
 	scope := expressions.NewPrograms(newCompiler(t)).Scope()
 	if _, err := scope.Declare(expressions.VariableSet{}, "v", "1"); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,9 @@ func TestVisibleVariables(t *testing.T) {
 	}
 }
 
-func TestVariablesOfPolicies(t *testing.T) {
+// TestPolicyChecksTypesOfVariables checks that expressions of a policy see its declared
+// variables with their types.
+func TestPolicyChecksTypesOfVariables(t *testing.T) {
 	c := newCompiler(t)
 	policy := c.Policy()
 	other := c.Policy()

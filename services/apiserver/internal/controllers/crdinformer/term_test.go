@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 )
 
-// TestTermsOfDefinitions checks that cached encodings and watches survive changes of a definition
-// that do not affect its objects. Other changes end them.
-func TestTermsOfDefinitions(t *testing.T) {
+// TestOnlyChangesThatAffectObjectsEndTerm checks that cached encodings and watches survive changes
+// of a definition that do not affect its objects. Other changes end them.
+func TestOnlyChangesThatAffectObjectsEndTerm(t *testing.T) {
 	servedResource := func(f *fixture) *apiset.Resource {
 		return f.live.Current().Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widget1s"})
 	}

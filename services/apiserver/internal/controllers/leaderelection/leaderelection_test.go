@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// TestElection checks which candidate is elected.
-func TestElection(t *testing.T) {
+// TestStrategyElectsOldestVersion checks which candidate is elected.
+func TestStrategyElectsOldestVersion(t *testing.T) {
 	type c struct{ name, emulation, binary, strategy string }
 	for _, tt := range []struct {
 		name string

@@ -20,8 +20,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestSubjects rejects client certificates for the group system:masters.
-func TestSubjects(t *testing.T) {
+// TestClientCertificatesForMastersAreRejected rejects client certificates for the group
+// system:masters.
+func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

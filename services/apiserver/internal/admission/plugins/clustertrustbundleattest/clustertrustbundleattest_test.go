@@ -41,8 +41,8 @@ func bundle(signer, trust string, owners ...string) *certificatesv1beta1.Cluster
 	return b
 }
 
-// TestAttest allows bundles of a signer only to users with the verb attest.
-func TestAttest(t *testing.T) {
+// TestSignerRequiresVerbAttest allows bundles of a signer only to users with the verb attest.
+func TestSignerRequiresVerbAttest(t *testing.T) {
 	plugin := &clustertrustbundleattest.Plugin{Authorizer: attester{}}
 	for name, c := range map[string]struct {
 		op       admission.Operation

@@ -15,6 +15,7 @@ func service(ips ...string) *corev1.Service {
 	return &corev1.Service{Spec: corev1.ServiceSpec{ExternalIPs: ips}}
 }
 
+// TestExternalIPs checks that a Service may keep and lose external IPs, but not gain any.
 func TestExternalIPs(t *testing.T) {
 	for name, c := range map[string]struct {
 		op       admission.Operation

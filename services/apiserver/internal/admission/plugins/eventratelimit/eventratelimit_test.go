@@ -29,8 +29,8 @@ type event struct {
 	want              string // after "Too many requests: "
 }
 
-// TestLimits limits events by namespace, source and object, user and server.
-func TestLimits(t *testing.T) {
+// TestEventsBeyondRateAreRejected limits events by namespace, source and object, user and server.
+func TestEventsBeyondRateAreRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits string
 		events []event

@@ -20,8 +20,8 @@ func container(names ...corev1.ResourceName) corev1.Container {
 	return c
 }
 
-// TestTolerations adds a toleration for each extended resource of a pod.
-func TestTolerations(t *testing.T) {
+// TestExtendedResourcesAreTolerated adds a toleration for each extended resource of a pod.
+func TestExtendedResourcesAreTolerated(t *testing.T) {
 	seconds := int64(5)
 	gpu := corev1.Toleration{Key: "ex.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	timed := gpu

@@ -124,6 +124,7 @@ func pod(annotations map[string]string, images ...string) *corev1.Pod {
 	return p
 }
 
+// TestReviewContent checks the images in the review for each kind of request.
 func TestReviewContent(t *testing.T) {
 	whole := pod(map[string]string{"x.image-policy.k8s.io/ticket": "break-glass", "other": "y"}, "i:1", "j:2")
 	whole.Spec.InitContainers = []corev1.Container{{Image: "k"}}
@@ -155,8 +156,9 @@ func TestReviewContent(t *testing.T) {
 	}
 }
 
-// TestAnswers checks the decisions and audit annotations for the responses of the webhook.
-func TestAnswers(t *testing.T) {
+// TestWebhookResponseDecides checks the decisions and audit annotations for the responses of the
+// webhook.
+func TestWebhookResponseDecides(t *testing.T) {
 	const open = "imagepolicywebhook.image-policy.k8s.io/failed-open"
 	review := `{"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1","status":`
 	for name, c := range map[string]struct {
@@ -301,7 +303,9 @@ func TestRequestIsSuspendedDuringReview(t *testing.T) {
 	}
 }
 
-func TestConfigurations(t *testing.T) {
+// TestInvalidConfigurationIsRejected checks that invalid files are rejected with a message that
+// names the cause.
+func TestInvalidConfigurationIsRejected(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"none": {file: "", want: "no config specified"},
 		"bad times": {file: "imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}",

@@ -55,8 +55,8 @@ func podRequest(op admission.Operation, subresource string, p, old *corev1.Pod) 
 	return r
 }
 
-// TestLimits rejects pods beyond the limits of a limit range.
-func TestLimits(t *testing.T) {
+// TestPodsBeyondLimitsAreRejected rejects pods beyond the limits of a limit range.
+func TestPodsBeyondLimitsAreRejected(t *testing.T) {
 	minimum := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Min = list("cpu", "50m") })
 	maximum := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })
 	ratio := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.MaxLimitRequestRatio = list("cpu", "1.5") })
@@ -99,6 +99,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestLimitedRequests checks that limits apply to the creation and the resizing of pods only.
 func TestLimitedRequests(t *testing.T) {
 	plugin := &limitranger.Plugin{Ranges: item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })}
 	now := metav1.Now()

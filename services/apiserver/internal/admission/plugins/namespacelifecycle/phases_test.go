@@ -21,9 +21,9 @@ func (p *phases) Phase(_ context.Context, name string) (exists, terminating bool
 	return name == "there" || name == "ending", name == "ending", nil
 }
 
-// TestPhases checks that writes require that the namespace exists. Creates require that it is not
-// terminating.
-func TestPhases(t *testing.T) {
+// TestWritesRequireNamespaceInPhase checks that writes require that the namespace exists. Creates
+// require that it is not terminating.
+func TestWritesRequireNamespaceInPhase(t *testing.T) {
 	const none, ending, immortal = "404 not found", "403 because it is being terminated", "403 this namespace may not be deleted"
 	for name, c := range map[string]struct {
 		group, resource string

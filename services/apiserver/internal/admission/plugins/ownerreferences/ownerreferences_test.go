@@ -51,8 +51,8 @@ func ref(version, kind, uid string, block bool) metav1.OwnerReference {
 	return r
 }
 
-// TestOwners checks which rights a change of owner references requires.
-func TestOwners(t *testing.T) {
+// TestOwnerChangesRequirePermission checks which rights a change of owner references requires.
+func TestOwnerChangesRequirePermission(t *testing.T) {
 	free := ref("apps/v1", "Deployment", "u", false)
 	held := ref("apps/v1", "Deployment", "u", true)
 	node := ref("v1", "Node", "n", true)

@@ -34,9 +34,9 @@ func (n namespaces) GetNamespace(_ context.Context, name string) (*corev1.Namesp
 
 const config = "podNodeSelectorPluginConfig:\n  clusterDefaultNodeSelector: \"cluster=default\"\n  pns: \"zone=a,tier=x\"\n  listed: \"env=prod,zone=a\"\n"
 
-// TestSelectors merges the node selectors of the namespace and of the cluster, and rejects
-// conflicts.
-func TestSelectors(t *testing.T) {
+// TestNodeSelectorsAreMergedOrConflict merges the node selectors of the namespace and of the
+// cluster, and rejects conflicts.
+func TestNodeSelectorsAreMergedOrConflict(t *testing.T) {
 	const (
 		conflict = `pods "a" is forbidden: pod node label selector conflicts with its namespace node label selector`
 		notThere = `pods "a" is forbidden: pod node label selector labels conflict with its namespace whitelist`
@@ -92,6 +92,8 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
+// TestInvalidConfigurations checks the messages for unknown fields, duplicate fields and invalid
+// selectors.
 func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"unknown field": {file: "podNodeSelectorPluginConfigs: {}", want: `strict decoding error: unknown field "podNodeSelectorPluginConfigs"`},

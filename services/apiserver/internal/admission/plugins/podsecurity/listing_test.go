@@ -135,6 +135,7 @@ func TestManyPods(t *testing.T) {
 	}
 }
 
+// TestLargePods checks that the evaluation of large pods has a cost, and is throttled.
 func TestLargePods(t *testing.T) {
 	p := &pods{size: request.LargeBody / 2}
 	p.add(true)
@@ -159,6 +160,7 @@ func TestCanceledRequestsDecodeNoPods(t *testing.T) {
 	}
 }
 
+// TestCorruptPods checks that a pod that cannot be read causes a warning of its own.
 func TestCorruptPods(t *testing.T) {
 	p := &pods{unreadable: context.DeadlineExceeded}
 	p.add(false)

@@ -59,9 +59,9 @@ func status(err error) string {
 	return fmt.Sprintf("%d %s %s, %v", s.Code, s.Reason, s.Message, s.Details != nil)
 }
 
-// TestStandards checks that a violation of the enforced standard is rejected. Violations of the other
-// standards cause warnings and annotations.
-func TestStandards(t *testing.T) {
+// TestViolationsAreRejectedOrReported checks that a violation of the enforced standard is rejected.
+// Violations of the other standards cause warnings and annotations.
+func TestViolationsAreRejectedOrReported(t *testing.T) {
 	const rejected = `403 Forbidden pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true), true`
 	baseline := map[string]string{api.EnforceLevelLabel: "baseline"}
 	strict := map[string]string{api.EnforceLevelLabel: "baseline", api.WarnLevelLabel: "baseline", api.AuditLevelLabel: "baseline"}

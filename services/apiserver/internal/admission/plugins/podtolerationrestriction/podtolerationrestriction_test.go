@@ -35,9 +35,9 @@ func (n namespace) GetNamespace(_ context.Context, name string) (*corev1.Namespa
 
 const head = "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1\nkind: Configuration\n"
 
-// TestTolerations merges the default tolerations of the namespace and of the cluster, and rejects
-// tolerations that are not allowed.
-func TestTolerations(t *testing.T) {
+// TestTolerationsAreMergedOrConflict merges the default tolerations of the namespace and of the
+// cluster, and rejects tolerations that are not allowed.
+func TestTolerationsAreMergedOrConflict(t *testing.T) {
 	const (
 		config  = head + "default: [{key: cluster-default, operator: Exists}]\nwhitelist: [{operator: Exists, key: ok}, {operator: Exists, key: cluster-default}, {operator: Exists, key: node.kubernetes.io/memory-pressure}]"
 		message = "pod tolerations (possibly merged with namespace default tolerations) conflict with its "

@@ -31,8 +31,8 @@ func (nodes) Node(_ context.Context, name string) (*corev1.Node, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
 }
 
-// TestLabels copies the topology labels of the node to bindings and pods.
-func TestLabels(t *testing.T) {
+// TestTopologyLabelsAreCopied copies the topology labels of the node to bindings and pods.
+func TestTopologyLabelsAreCopied(t *testing.T) {
 	binding := func(kind, node string, labels map[string]string) runtime.Object {
 		return &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Target: corev1.ObjectReference{Kind: kind, Name: node}}
 	}

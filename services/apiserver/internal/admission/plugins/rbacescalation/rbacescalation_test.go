@@ -60,8 +60,9 @@ func policy() *rbac.Engine {
 	return e
 }
 
-// TestEscalation rejects roles and bindings that grant more than the user has.
-func TestEscalation(t *testing.T) {
+// TestGrantsBeyondOwnRightsAreRejected rejects roles and bindings that grant more than the user
+// has.
+func TestGrantsBeyondOwnRightsAreRejected(t *testing.T) {
 	e := policy()
 	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: e}
 	role := func(rules ...rbacv1.PolicyRule) *rbacv1.Role {

@@ -187,8 +187,8 @@ func rejectionOf(t *testing.T, plugin *resourcequota.Plugin, r *admission.Reques
 	return ""
 }
 
-// TestLimits checks the rejections of quotas, and the usage that they record.
-func TestLimits(t *testing.T) {
+// TestQuotasLimitAndRecordUsage checks the rejections of quotas, and the usage that they record.
+func TestQuotasLimitAndRecordUsage(t *testing.T) {
 	service := func(kind corev1.ServiceType, ports int) *corev1.Service {
 		return &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, Ports: make([]corev1.ServicePort, ports)}}
 	}

@@ -63,8 +63,9 @@ func newRequest(op admission.Operation, sub string, object runtime.Object) *admi
 	}
 }
 
-// TestDefaults sets the account of a pod, its pull secrets and its token volume.
-func TestDefaults(t *testing.T) {
+// TestPodsGetAccountSecretsAndToken sets the account of a pod, its pull secrets and its token
+// volume.
+func TestPodsGetAccountSecretsAndToken(t *testing.T) {
 	const mount = `"volumeMounts":[{"name":"N","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]`
 	const volume = `{"name":"N","projected":{"defaultMode":420,"sources":[
 		{"serviceAccountToken":{"expirationSeconds":3607,"path":"token"}},
@@ -128,6 +129,7 @@ func shown(t *testing.T, spec corev1.PodSpec) string {
 	return string(raw)
 }
 
+// TestUnaffectedRequests checks that requests other than the creation of a pod are admitted.
 func TestUnaffectedRequests(t *testing.T) {
 	another := newRequest(admission.Create, "", &corev1.Pod{})
 	another.Resource = &registry.Kind{Names: registry.Names{Group: "metrics.k8s.io", Resource: "pods"}}
@@ -158,8 +160,9 @@ func TestUnaffectedRequests(t *testing.T) {
 	}
 }
 
-// TestRejections rejects pods whose account is missing or does not list their secrets.
-func TestRejections(t *testing.T) {
+// TestUnusableAccountOrSecretIsRejected rejects pods whose account is missing or does not list
+// their secrets.
+func TestUnusableAccountOrSecretIsRejected(t *testing.T) {
 	const ephemeral = "ephemeralcontainers"
 	secret := func(kind string) string { return `volume with secret.secretName="` + kind + `"` }
 	for name, c := range map[string]struct{ sub, pod, want string }{
@@ -257,6 +260,8 @@ func check(t *testing.T, name string, err error, want string) {
 	}
 }
 
+// TestMirrorPods checks that a mirror pod may use neither service accounts nor secrets nor
+// tokens.
 func TestMirrorPods(t *testing.T) {
 	for name, c := range map[string]struct{ pod, want string }{
 		"nothing": {pod: `{"containers":[{"name":"c"}],"volumes":[{"name":"v"},{"name":"w","projected":{"sources":[{"configMap":{"name":"m"}}]}}]}`,

@@ -11,7 +11,9 @@ import (
 
 func seconds(n int64) *int64 { return &n }
 
-func TestMerge(t *testing.T) {
+// TestMergeDropsCoveredTolerations checks that a toleration is left out if another one covers
+// it.
+func TestMergeDropsCoveredTolerations(t *testing.T) {
 	type list = []corev1.Toleration
 	x := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists}
 	xValue := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpEqual, Value: "1"}

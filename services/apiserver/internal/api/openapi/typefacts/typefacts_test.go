@@ -39,6 +39,7 @@ func TestFactsAreKnown(t *testing.T) {
 	}
 }
 
+// TestDamagedFacts checks that each kind of invalid line is rejected.
 func TestDamagedFacts(t *testing.T) {
 	for name, text := range map[string]string{
 		"a word alone":                       "type\n",

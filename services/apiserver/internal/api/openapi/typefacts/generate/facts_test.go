@@ -20,7 +20,9 @@ func TestFactsAreUpToDate(t *testing.T) {
 	}
 }
 
-func TestDescriptions(t *testing.T) {
+// TestDescriptionsKeepParagraphsAndLists checks how the doc comment of a field becomes its
+// description.
+func TestDescriptionsKeepParagraphsAndLists(t *testing.T) {
 	for name, c := range map[string]struct{ doc, want string }{
 		"lines are joined":          {doc: "One\ntwo.\n", want: "One two."},
 		"paragraphs stay":           {doc: "One.\n\nTwo.\n", want: "One.\n\nTwo."},
@@ -35,7 +37,9 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-func TestEnums(t *testing.T) {
+// TestEnumValuesAreSortedAndDescribed checks that the constants of an enum type are collected
+// from all packages.
+func TestEnumValuesAreSortedAndDescribed(t *testing.T) {
 	all := []*source{
 		{path: "a", enums: map[string]bool{"E": true}, typed: []constant{
 			{typ: "a.E", name: "X", text: "x", doc: "X is\n  the first.\n"},
