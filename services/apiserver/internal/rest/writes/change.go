@@ -35,7 +35,10 @@ func (w *Writer) computeChange(ctx context.Context, r *Request, l *liveObject, o
 			return outcome{}, err
 		}
 	}
-	typeErr := r.checkType(obj) // before webhooks, whose response has the type of the resource
+	var typeErr error
+	if r.Sub == nil { // A write of the status restores the type.
+		typeErr = r.checkType(obj) // before webhooks, whose response has the type of the resource
+	}
 	attrs := r.admission
 	if attrs == nil {
 		showUnsetTime(obj)

@@ -43,7 +43,7 @@ func (w *Writer) authorizeCreate(ctx context.Context, r *Request) error {
 // creation). Objects that cannot be compared lose their managedFields, which would no longer be
 // true. It returns an error only for an expired request, whose object may well be comparable.
 func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj registry.Object) error {
-	if r.checkType(obj) != nil { // the schema does not describe its fields
+	if r.Sub == nil && r.checkType(obj) != nil { // the schema does not describe its fields
 		obj.SetManagedFields(nil)
 		return ctx.Err()
 	}
