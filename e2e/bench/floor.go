@@ -56,6 +56,7 @@ func serveFloor(args []string) error {
 	return s.ListenAndServeTLS(*servingCert, *servingKey)
 }
 
+// ServeHTTP implements http.Handler.
 func (f *floor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/readyz":

@@ -23,6 +23,7 @@ type auditLog struct {
 	received, complete, named map[string]bool
 }
 
+// readAuditLog reads the complete lines of an audit log.
 func readAuditLog(t *testing.T, file string) auditLog {
 	t.Helper()
 	data, err := os.ReadFile(file)

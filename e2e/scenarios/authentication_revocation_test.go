@@ -34,7 +34,8 @@ func boundTokenOf(kind, name string) func(*testing.T, kubernetes.Interface) stri
 	}
 }
 
-func revocableAccounts() []revocable {
+// revocableTokens returns tokens and the changes that revoke them.
+func revocableTokens() []revocable {
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	bootstrap := func(token string) func(*testing.T, kubernetes.Interface) string {
 		return func(t *testing.T, admin kubernetes.Interface) string {
@@ -116,7 +117,7 @@ func TestRevocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := map[string]*tokenClient{"the same replica": newTokenClient(t, one), "the other replica": newTokenClient(t, other)}
-	for _, r := range revocableAccounts() {
+	for _, r := range revocableTokens() {
 		t.Run(r.name, func(t *testing.T) {
 			token := r.token(t, admin)
 			for where, b := range at {

@@ -158,6 +158,8 @@ func newApplier(t *testing.T, s *harness.Server) *applier {
 	return &applier{t, client, restmapper.NewDiscoveryRESTMapper(groups), map[string]int{}}
 }
 
+// apply applies an object with strict validation, first as a dry run. It recreates an object whose
+// immutable fields differ.
 func (a *applier) apply(o *unstructured.Unstructured) error {
 	gvk := o.GroupVersionKind()
 	m, err := a.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)

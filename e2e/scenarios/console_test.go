@@ -87,6 +87,7 @@ type shownState struct {
 	Refusals     []struct{ What, Why string }
 }
 
+// consoleState requests the state that the page shows.
 func consoleState(t *testing.T, page, token string) (code int, state shownState) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page+"/state", nil)

@@ -58,6 +58,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// checkImage checks the files, the configuration and the entrypoint of an image archive.
 func checkImage(t *testing.T, archive, service string) {
 	t.Helper()
 	var manifest []struct {
@@ -100,13 +101,14 @@ func checkImage(t *testing.T, archive, service string) {
 	want := []string{"/" + service, "/etc/ssl/certs/ca-certificates.crt"}
 	slices.Sort(want)
 	if !slices.Equal(files, want) || !executable {
-		t.Errorf("%s: got files %v, executable: %t", service, files, executable)
+		t.Errorf("%s: got files %v, executable %t, want %v, true", service, files, executable, want)
 	}
 	if image.Config.User != "65532:65532" || !slices.Equal(image.Config.Entrypoint, []string{"/" + service}) || len(image.Config.Cmd) > 0 {
-		t.Errorf("%s: got %+v", service, image.Config)
+		t.Errorf("%s: got %+v, want user 65532:65532 and only the entrypoint /%s", service, image.Config, service)
 	}
 }
 
+// readArchive calls each with the files of an image archive.
 func readArchive(t *testing.T, path string, each func(name string, r io.Reader) error) {
 	t.Helper()
 	f, err := os.Open(path)

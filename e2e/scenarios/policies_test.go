@@ -66,6 +66,7 @@ func addOperation(at, value string) string {
 	return fmt.Sprintf(`{"op":"add","path":%q,"value":%s}`, at, value)
 }
 
+// baselineCases returns pods that the policies of the level baseline reject.
 func baselineCases() []podCase {
 	return []podCase{
 		{name: "safe"},
@@ -99,6 +100,7 @@ func baselineCases() []podCase {
 	}
 }
 
+// restrictedCases returns pods that the policies of the level restricted reject.
 func restrictedCases() []podCase {
 	return []podCase{
 		{name: "safe"},

@@ -117,6 +117,8 @@ func (k *requester) statusOf(identity string, service int, path string) int {
 	return code
 }
 
+// request sends a GET to a service with a certificate, or anonymously, and returns the status code
+// and body.
 func (k *requester) request(identity string, service int, path string) (int, string) {
 	k.t.Helper()
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: clientTLSConfig(k.t, k.certs, "serving-ca", identity)}}

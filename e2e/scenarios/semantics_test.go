@@ -125,6 +125,7 @@ func (s subject) increment(ctx context.Context) error {
 	return err
 }
 
+// checkDeleteOptions checks preconditions and propagation policies of deletions.
 func checkDeleteOptions(t *testing.T, s subject) {
 	ctx, c := t.Context(), s.create(t, configMap("a", "1"))
 	wrongUID, wrongVersion := types.UID("absent"), "1"
@@ -132,14 +133,14 @@ func checkDeleteOptions(t *testing.T, s subject) {
 		"uid": {UID: &wrongUID}, "version": {ResourceVersion: &wrongVersion}, "version though the uid is right": {UID: &c.UID, ResourceVersion: &wrongVersion},
 	} {
 		if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: p}); !apierrors.IsConflict(err) {
-			t.Errorf("delete with another %s: %v", name, err)
+			t.Errorf("delete with another %s: got %v, want Conflict", name, err)
 		}
 	}
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion}}); err != nil {
 		t.Errorf("delete with the right preconditions: %v", err)
 	}
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("second delete: got %v", err)
+		t.Errorf("second delete: got %v, want NotFound", err)
 	}
 	for policy, finalizer := range map[metav1.DeletionPropagation]string{
 		metav1.DeletePropagationOrphan: metav1.FinalizerOrphanDependents, metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
@@ -157,10 +158,11 @@ func checkDeleteOptions(t *testing.T, s subject) {
 	}
 	nonsense := metav1.DeletionPropagation("Sideways")
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{PropagationPolicy: &nonsense}); !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
-		t.Errorf("unknown policy: got %v", err)
+		t.Errorf("unknown policy: got %v, want Invalid or BadRequest", err)
 	}
 }
 
+// checkFinalizerSemantics checks that a deleted object exists until its last finalizer is removed.
 func checkFinalizerSemantics(t *testing.T, s subject) {
 	ctx := t.Context()
 	held := configMap("held", "1")
@@ -302,6 +304,7 @@ func checkPages(t *testing.T, s subject) {
 	}
 }
 
+// checkSelectors checks label and field selectors.
 func checkSelectors(t *testing.T, s subject) {
 	ctx := t.Context()
 	for i, labels := range []map[string]string{{"a": "1", "b": "x"}, {"a": "2", "b": "x"}, {"a": "1"}, nil} {
@@ -336,6 +339,8 @@ func checkSelectors(t *testing.T, s subject) {
 	}
 }
 
+// checkListVersions checks lists of the most recent state, of any state, of a state not older than
+// a version, and of exactly a version.
 func checkListVersions(t *testing.T, s subject) {
 	ctx, a := t.Context(), s.create(t, configMap("a", "1"))
 	before, err := s.maps.List(ctx, metav1.ListOptions{})
@@ -367,10 +372,11 @@ func checkListVersions(t *testing.T, s subject) {
 		}
 	}
 	if _, err := s.maps.List(ctx, metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsInvalid(err) {
-		t.Errorf("resourceVersionMatch without a version: got %v", err)
+		t.Errorf("resourceVersionMatch without a version: got %v, want Invalid", err)
 	}
 }
 
+// checkMetadataOnly checks the metadata client.
 func checkMetadataOnly(t *testing.T, s subject) {
 	ctx := t.Context()
 	c := configMap("a", "a long value")

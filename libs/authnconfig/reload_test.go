@@ -42,6 +42,7 @@ type fixture struct {
 	reloads  atomic.Int64 // number of calls of Reloaded
 }
 
+// startAuthenticator runs an authenticator with a configuration file.
 func startAuthenticator(t *testing.T, content string) *fixture {
 	t.Helper()
 	w := &fixture{file: filepath.Join(t.TempDir(), "authn.yaml"), logs: make(chan string, 100), registry: prometheus.NewRegistry()}

@@ -163,6 +163,8 @@ type jsonScanner struct {
 	escape              bool // the previous byte was a backslash in a string
 }
 
+// scan counts the values in the next part of a body. The size and the number of values of each
+// top-level object or array are limited.
 func (s *jsonScanner) scan(p []byte) error {
 	for _, c := range p {
 		s.size++
@@ -203,6 +205,8 @@ type protobufEventScanner struct {
 	remaining int // bytes of the current message that have not arrived
 }
 
+// scan reads the lengths of messages in the next part of a body. A length or a message may be split
+// between parts.
 func (e *protobufEventScanner) scan(p []byte) error {
 	for len(p) > 0 {
 		n := min(e.remaining, len(p))

@@ -37,6 +37,8 @@ func TestMissingRulesAgreeWithNaiveComparison(t *testing.T) {
 	})
 }
 
+// parts returns a rule for each combination of a group, resource, name and verb, or of a path and
+// verb.
 func parts(r rbacv1.PolicyRule) (out []rbacv1.PolicyRule) {
 	for _, group := range r.APIGroups {
 		for _, resource := range r.Resources {

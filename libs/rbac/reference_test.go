@@ -23,6 +23,7 @@ func containsOrStar(list []string, v string) bool {
 	return slices.Contains(list, "*") || slices.Contains(list, v)
 }
 
+// allows reports whether one of the bindings allows the request.
 func (n naiveEvaluator) allows(a *authorizer.Attributes) bool {
 	for _, b := range n.bindings {
 		if b.Namespace != "" && b.Namespace != a.Namespace {
@@ -92,6 +93,7 @@ func genRule() *rapid.Generator[rbacv1.PolicyRule] {
 	})
 }
 
+// genAsk generates requests with few names, so that rules match often.
 func genAsk() *rapid.Generator[*authorizer.Attributes] {
 	return rapid.Custom(func(t *rapid.T) *authorizer.Attributes {
 		pick := func(what string, v ...string) string { return rapid.SampledFrom(v).Draw(t, what) }

@@ -28,6 +28,8 @@ func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryA
 	return &gate{next: next, longRunning: longRunning, sendRetryAfter: sendRetryAfter, limits: l, headers: h, requests: drain.NewCounter()}
 }
 
+// ServeHTTP passes requests on until shutdown has begun, and counts them by class so that shutdown
+// can wait for them. Monitoring requests always pass.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	class := drain.Short
 	if r.Method == http.MethodOptions && r.RequestURI == "*" {

@@ -54,6 +54,8 @@ type testServer struct {
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
+// startServer starts a server with the handler that handler returns, beside the health endpoints.
+// long selects long-running requests.
 func startServer(t testing.TB, o *serving.Options, long func(*http.Request) bool, handler func(*serving.Server) http.Handler) *testServer {
 	t.Helper()
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
@@ -326,6 +328,7 @@ type ca struct {
 	pem  []byte
 }
 
+// newCA creates a certificate authority.
 func newCA(t *testing.T) *ca {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

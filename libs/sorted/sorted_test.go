@@ -52,6 +52,7 @@ func TestMapIsGoMapInOrder(t *testing.T) {
 	})
 }
 
+// compareMap compares a map with the expected entries by Len, Scan and Ascend.
 func compareMap(t *rapid.T, name string, m sorted.Map[int, string], want map[int]string) {
 	t.Helper()
 	keys := slices.Sorted(maps.Keys(want))

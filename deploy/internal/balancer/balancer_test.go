@@ -57,6 +57,7 @@ type fixture struct {
 	gone  map[string]bool // backends without a response to readiness checks
 }
 
+// start runs a balancer with two ready backends.
 func start(t *testing.T) *fixture {
 	t.Helper()
 	b := &fixture{t: t, ready: map[string]bool{}, gone: map[string]bool{}}

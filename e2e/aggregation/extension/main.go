@@ -32,6 +32,7 @@ func main() {
 	}
 }
 
+// run serves until SIGTERM.
 func run(listen, cert, key, kubeconfig string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

@@ -34,6 +34,8 @@ type http1Client struct {
 	r *bufio.Reader
 }
 
+// testHTTP1 runs test in a synctest bubble with a server that reserves memory for header sections
+// and bodies.
 func testHTTP1(t *testing.T, test func(*http1Server)) {
 	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
 		h.config.NextProtos = []string{"http/1.1"}

@@ -42,6 +42,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+// testQueueBound fills the queues of connections with frames of part bytes until the shared space
+// is used.
 func testQueueBound(t *testing.T, part int) {
 	t.Helper()
 	s := NewServer(Config{})

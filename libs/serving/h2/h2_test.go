@@ -52,6 +52,7 @@ func config() h2.Config {
 	}
 }
 
+// serve starts a server on a TLS listener. change may change its configuration.
 func serve(t testing.TB, handler http.HandlerFunc, change func(*h2.Config)) *server {
 	t.Helper()
 	certified := httptest.NewUnstartedServer(nil)

@@ -143,6 +143,8 @@ func TestShutdownCompletesSlowResponse(t *testing.T) {
 	synctest.Test(t, testShutdownCompletesSlowResponse)
 }
 
+// testShutdownCompletesSlowResponse lets a client read a response slowly that begins after
+// Shutdown.
 func testShutdownCompletesSlowResponse(t *testing.T) {
 	const size = 600 << 10
 	started, end := make(chan struct{}), make(chan struct{})
@@ -194,6 +196,8 @@ func TestSlowReaderIsNotAborted(t *testing.T) {
 	synctest.Test(t, testSlowReaderIsNotAborted)
 }
 
+// testSlowReaderIsNotAborted lets a client read many watches at a low rate for longer than
+// WriteTimeout.
 func testSlowReaderIsNotAborted(t *testing.T) {
 	const rate, watches = 400 << 10, 100 // rate in bytes per second
 	conf := config()

@@ -67,6 +67,8 @@ func testTimedHandler(t *testing.T, acks bool, handler func(w http.ResponseWrite
 	})
 }
 
+// readEvents records the times of PING and GOAWAY frames and of the end, and acknowledges PINGs if
+// acksPings is set.
 func (c *timedClient) readEvents() {
 	defer close(c.events)
 	signs := http2.NewFramer(c.Conn, nil) // a second framer, because the first one writes requests

@@ -38,6 +38,7 @@ func dialFlowConfig(t *testing.T, conf h2.Config, handler http.HandlerFunc) *flo
 	return o
 }
 
+// readFrames records the windows that the server grants, until the connection is closed.
 func (o *flowClient) readFrames() {
 	for {
 		f, err := o.ReadFrame()

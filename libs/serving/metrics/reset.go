@@ -37,6 +37,7 @@ type resettable struct {
 	atReset map[string]map[string]*dto.Metric
 }
 
+// reset records the current values of counters and histograms, which later reads subtract.
 func (r *resettable) reset() error {
 	families, err := r.source.Gather()
 	base := map[string]map[string]*dto.Metric{}

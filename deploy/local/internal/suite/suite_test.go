@@ -140,6 +140,7 @@ type runningSuite struct {
 	done       chan error
 }
 
+// startSuite runs a suite of fake services. change may change its configuration.
 func startSuite(t *testing.T, change func(*suite.Config)) *runningSuite {
 	t.Helper()
 	u := &runningSuite{out: newOutput(t), done: make(chan error, 1)}

@@ -48,6 +48,7 @@ func (q *queue) read(p []byte) (int, error) {
 	return n, nil
 }
 
+// write appends p and blocks while the queue is full.
 func (q *queue) write(p []byte) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -166,6 +166,7 @@ func (w *randomClient) illegal() string {
 	return fmt.Sprintf("%s on %d", f.name, id)
 }
 
+// step takes a random action and waits until the server has handled it.
 func (w *randomClient) step() {
 	var text string
 	n := w.random.IntN(100)

@@ -67,6 +67,7 @@ func serveOurs(conn *link, handler http.Handler) (shutdown, stop func()) {
 	return s.Shutdown, done.Wait
 }
 
+// serveStandard serves a connection with net/http.
 func serveStandard(conn *link, handler http.Handler) (shutdown, stop func()) {
 	s := &http.Server{
 		Handler: handler, Protocols: new(http.Protocols), MaxHeaderBytes: maxHeaderBytes,

@@ -130,6 +130,8 @@ type stormStream struct {
 	counted          bool // counted as closed
 }
 
+// runStorm runs a client with random requests against an implementation until all streams are
+// complete.
 func runStorm(t *testing.T, i implementation, seed uint64) (err error) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -268,6 +270,7 @@ func (s *storm) chooseFrame() func() error {
 	return frames[s.random.IntN(len(frames))]()
 }
 
+// open plans a stream with random sizes and returns a function that sends its header section.
 func (s *storm) open() func() error {
 	id := s.next
 	s.next += 2
@@ -296,6 +299,8 @@ func (s *storm) open() func() error {
 	return func() error { return s.framer.WriteHeaders(h) }
 }
 
+// upload returns a function that sends the next part of a request body, as far as the windows
+// allow.
 func (s *storm) upload(id uint32, stream *stormStream) func() error {
 	room := min(stream.window, s.sent, 16<<10)
 	padding := -1 // none

@@ -101,6 +101,8 @@ func (s *Server) Delete(resource string, o Object) int64 {
 // DeleteUnseen removes an object without a watch event.
 func (s *Server) DeleteUnseen(resource string, o Object) { s.changeObject(resource, o, true, false) }
 
+// changeObject stores or deletes an object and returns the new revision. Watches receive the change
+// if notify is true.
 func (s *Server) changeObject(resource string, o Object, deleted, notify bool) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -61,6 +61,7 @@ type fixture struct {
 	certs map[string]tls.Certificate
 }
 
+// start runs the service with an API server of apitest. change may change its options.
 func start(t *testing.T, change func(*Options)) *fixture {
 	t.Helper()
 	dir := t.TempDir()

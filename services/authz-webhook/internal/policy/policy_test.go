@@ -45,6 +45,7 @@ type fixture struct {
 	server *apitest.Server
 }
 
+// newFixture runs a policy on an API server of apitest, which does not serve the versions in off.
 func newFixture(t *testing.T, off ...string) *fixture {
 	t.Helper()
 	s := apitest.New()

@@ -68,6 +68,7 @@ type server struct {
 	fails bool
 }
 
+// newServer returns a fake client whose reviews are decided as documented for server.
 func newServer() *server {
 	s := &server{Clientset: fake.NewClientset()}
 	s.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {

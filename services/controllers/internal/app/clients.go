@@ -57,6 +57,8 @@ type clients struct {
 	events     kubeclient.Namespaced[*corev1.Event, *corev1.EventList]
 }
 
+// newClients returns the clients of all controllers. Each has a rate of its own, relative to the
+// rate in config.
 func newClients(config *rest.Config) (*clients, error) {
 	unlimited := rest.CopyConfig(config)
 	unlimited.QPS = -1
@@ -105,6 +107,7 @@ func newClients(config *rest.Config) (*clients, error) {
 	return out, errors.Join(b.errs...)
 }
 
+// quotaClients returns the clients of the quota controller.
 func quotaClients(b *clientBuilder, c *kubeclient.Client) quotas.Clients {
 	const claims = "resourceclaims"
 	all := newResourceClient[corev1.ResourceQuota, corev1.ResourceQuotaList](b, c, coreResource("resourcequotas"))

@@ -51,6 +51,7 @@ type fixture struct {
 	stop   func()
 }
 
+// run starts a controller on a fake client with secrets. prepare may change the client first.
 func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), secrets ...runtime.Object) *fixture {
 	t.Helper()
 	b := &fixture{t: t, client: fake.NewClientset(secrets...)}
