@@ -41,8 +41,8 @@ type auditHook struct {
 	bundle string
 }
 
-// newAuditHook starts an admission webhook. The path of its URL selects the response: a patch, audit
-// annotations, a rejection or an error.
+// newAuditHook starts an admission webhook. The path of its URL selects the response: a patch,
+// audit annotations, a rejection or an error.
 func newAuditHook(t *testing.T) *auditHook {
 	h := &auditHook{Server: httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

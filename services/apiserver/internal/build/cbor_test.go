@@ -127,7 +127,7 @@ func TestCBOR(t *testing.T) {
 	}
 }
 
-// TestCBORRefused checks the responses to bodies and media types of CBOR that are not accepted.
+// TestCBORRefused checks the status codes and messages for invalid bodies.
 func TestCBORRefused(t *testing.T) {
 	t.Parallel()
 	a := startCBOR(t)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestConversionEndsWithItsRequests checks that the call of a hanging conversion webhook ends with the
-// last request that waits for it, and that a later request calls the webhook again.
+// TestConversionEndsWithItsRequests checks that the call of a hanging conversion webhook ends with
+// the last request that waits for it, and that a later request calls the webhook again.
 func TestConversionEndsWithItsRequests(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()

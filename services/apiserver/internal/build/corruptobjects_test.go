@@ -226,8 +226,8 @@ func TestUnreadablePoliciesRejectWrites(t *testing.T) {
 	a.want(201, "POST", configMaps, configMap("yes"))
 }
 
-// TestLimitedWatchesReportCorruptObjects checks that a watch with limit=1 gets the same error as one
-// without a limit.
+// TestLimitedWatchesReportCorruptObjects checks that a watch with limit=1 gets the same error as
+// one without a limit.
 func TestLimitedWatchesReportCorruptObjects(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)

@@ -2,8 +2,8 @@ package build
 
 import "testing"
 
-// TestEmptyListsAreNullInResponses checks that an empty list of an object is null in the response to
-// its creation and in a later read, as in Kubernetes.
+// TestEmptyListsAreNullInResponses checks that an empty list of an object is null in the response
+// to its creation and in a later read, as in Kubernetes.
 func TestEmptyListsAreNullInResponses(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)

@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// TestServiceRangeChanges follows the steps that Kubernetes documents for another service range: the
-// default ServiceCIDR is deleted, a server starts with the new range, and the service kubernetes is
-// deleted.
+// TestServiceRangeChanges follows the steps that Kubernetes documents for another service range:
+// the default ServiceCIDR is deleted, a server starts with the new range, and the service
+// kubernetes is deleted.
 func TestServiceRangeChanges(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()

@@ -76,8 +76,8 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	}
 }
 
-// TestExemptRequests checks that policies apply neither to writes during startup, nor to policies and
-// bindings, nor to reviews, which are not stored.
+// TestExemptRequests checks that policies apply neither to writes during startup, nor to policies
+// and bindings, nor to reviews, which are not stored.
 func TestExemptRequests(t *testing.T) {
 	never := strings.ReplaceAll(policy("p", denyingValidation), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
 	f := newFixture(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), boundPolicy("p", deny))

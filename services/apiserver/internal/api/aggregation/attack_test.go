@@ -82,7 +82,8 @@ func TestUpgradesRemoveConnectionHeaders(t *testing.T) {
 	}
 }
 
-// TestLocalAddressesAreRejected checks that an address that only this machine reaches is never dialed.
+// TestLocalAddressesAreRejected checks that an address that only this machine reaches is never
+// dialed.
 func TestLocalAddressesAreRejected(t *testing.T) {
 	for address, want := range map[string]string{
 		"127.0.0.1": "address not allowed", "::1": "address not allowed", "169.254.169.254": "address not allowed", "fe80::1": "address not allowed",

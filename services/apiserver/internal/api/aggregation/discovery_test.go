@@ -100,7 +100,8 @@ func compressed(text string) string {
 	return out.String()
 }
 
-// TestInvalidListsAreStale checks that without a valid list, a server is stale and has no resources.
+// TestInvalidListsAreStale checks that without a valid list, a server is stale and has no
+// resources.
 func TestInvalidListsAreStale(t *testing.T) {
 	ca := newAuthority(t)
 	for what, serve := range map[string]http.HandlerFunc{

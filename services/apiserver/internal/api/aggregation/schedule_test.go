@@ -260,7 +260,8 @@ func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 	}
 }
 
-// TestUndecodableAPIServicesAreSkipped checks that such have no handler, and other APIServices work.
+// TestUndecodableAPIServicesAreSkipped checks that such have no handler, and other APIServices
+// work.
 func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
@@ -362,7 +363,8 @@ func TestCheckRejectsSwitchingProtocols(t *testing.T) {
 	}
 }
 
-// TestSameConditions checks that addresses and ports that differ from check to check are not a change.
+// TestSameConditions checks that addresses and ports that differ from check to check are not a
+// change.
 func TestSameConditions(t *testing.T) {
 	const at = "failing or missing response from https://localhost:1/apis/ext.test/v1: "
 	condition := func(notifications string) *apiregistrationv1.APIServiceCondition {

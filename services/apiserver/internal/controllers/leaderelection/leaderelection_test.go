@@ -130,7 +130,8 @@ func TestLeaseLifecycle(t *testing.T) {
 	})
 }
 
-// TestOneControllerElects checks that one controller elects, and another one takes over when it stops.
+// TestOneControllerElects checks that one controller elects, and another one takes over when it
+// stops.
 func TestOneControllerElects(t *testing.T) {
 	const controllerLease = "kube-system/leader-election-controller"
 	synctest.Test(t, func(t *testing.T) {

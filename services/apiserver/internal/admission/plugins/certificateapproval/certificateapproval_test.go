@@ -39,8 +39,8 @@ func signingRequest(signer string) *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
 }
 
-// TestApprovalRequiresPermissionForSigner checks that only updates of the approval subresource require
-// the permission to approve for the signer of the stored object.
+// TestApprovalRequiresPermissionForSigner checks that only updates of the approval subresource
+// require the permission to approve for the signer of the stored object.
 func TestApprovalRequiresPermissionForSigner(t *testing.T) {
 	plugin := &certificateapproval.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
 	for name, c := range map[string]struct {

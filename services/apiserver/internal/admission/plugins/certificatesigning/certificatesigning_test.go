@@ -46,8 +46,8 @@ func signingRequest(signer, certificate string, conditions ...string) *certifica
 	return r
 }
 
-// TestSigningRequiresPermissionForSigner checks that only changes of the certificate and of the Failed
-// condition require the permission to sign for the signer.
+// TestSigningRequiresPermissionForSigner checks that only changes of the certificate and of the
+// Failed condition require the permission to sign for the signer.
 func TestSigningRequiresPermissionForSigner(t *testing.T) {
 	plugin := &certificatesigning.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
 	for name, c := range map[string]struct {

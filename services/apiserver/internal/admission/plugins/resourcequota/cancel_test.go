@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// TestCanceledClaimReleasesCharges cancels a claim during the update of the second of three quotas. No
-// quota may keep a charge. The request must be suspended while it waits.
+// TestCanceledClaimReleasesCharges cancels a claim during the update of the second of three quotas.
+// No quota may keep a charge. The request must be suspended while it waits.
 func TestCanceledClaimReleasesCharges(t *testing.T) {
 	quotas := newStore(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
 	ctx, cancel := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"}))

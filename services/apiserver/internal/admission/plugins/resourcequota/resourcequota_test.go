@@ -402,7 +402,8 @@ func TestFailedWritesAreReleased(t *testing.T) {
 	}
 }
 
-// TestAllQuotasOrNone checks that if one quota rejects, earlier charges of other quotas are released.
+// TestAllQuotasOrNone checks that if one quota rejects, earlier charges of other quotas are
+// released.
 func TestAllQuotasOrNone(t *testing.T) {
 	quotas := newStore(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=1", "configmaps=1"))
 	p := plugin(t, quotas, "")
