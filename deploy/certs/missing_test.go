@@ -99,12 +99,13 @@ func TestCertificatesHaveConfiguredLifetimes(t *testing.T) {
 	}
 }
 
-// outsideCA signs requests as an operator's own CA does.
+// outsideCA signs requests like a CA that an operator runs.
 type outsideCA struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
+// newOutsideCA creates a CA.
 func newOutsideCA(t *testing.T) *outsideCA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -186,13 +187,13 @@ func TestExternalCASignsRequests(t *testing.T) {
 	before := leafOf(t, l.FrontProxy())
 	o.Renew = true
 	if _, err := certs.Ensure(o); !errors.As(err, &unsigned) {
-		t.Fatalf("renewal: got %v", err)
+		t.Fatalf("renewal: got error %v, want one about unsigned requests", err)
 	}
 	if !leafOf(t, l.FrontProxy()).Equal(before) {
-		t.Error("the current certificate changed before the new one was signed")
+		t.Error("renewal: got another current certificate before the new one is signed, want it unchanged")
 	}
 	if _, err := certs.Rotate(o, certs.Prepare, certs.FrontProxyCA); err == nil {
-		t.Error("error for rotating an external CA = nil, want one")
+		t.Error("rotation of an external CA: got no error, want one")
 	}
 }
 
@@ -215,16 +216,16 @@ func TestCheckReportsProblems(t *testing.T) {
 		t.Errorf("new suite: got problems %v, want none", found)
 	}
 	if found := problems(now, 400*24*time.Hour); found["admin/admin.crt"] != "expires soon" || found["ca/client-ca.crt"] != "" {
-		t.Errorf("within 400 days: got %v, want found[\"admin/admin.crt\"] = \"expires soon\", found[\"ca/client-ca.crt\"] = \"\"", found)
+		t.Errorf("within 400 days: got problems %v, want admin.crt to expire soon and none of client-ca.crt", found)
 	}
 	if found := problems(now.Add(366*24*time.Hour), 0); found["admin/admin.crt"] != "expired" || found["ca/client-ca.crt"] != "" {
-		t.Errorf("after a year: got %v, want found[\"admin/admin.crt\"] = \"expired\", found[\"ca/client-ca.crt\"] = \"\"", found)
+		t.Errorf("after a year: got problems %v, want admin.crt expired and none of client-ca.crt", found)
 	}
 	if err := errors.Join(os.RemoveAll(filepath.Join(o.Dir, "ca")), os.Remove(filepath.Join(o.Dir, "etcd/etcd.crt"))); err != nil {
 		t.Fatal(err)
 	}
 	if found := problems(now, 0); len(found) != 1 || found["etcd/etcd.crt"] != "missing" {
-		t.Errorf("without the folder of CAs: got %v, want one, found[\"etcd/etcd.crt\"] = \"missing\"", found)
+		t.Errorf("without the folder of CAs: got problems %v, want only a missing etcd.crt", found)
 	}
 	o.Names = []string{"other.example.org"}
 	if found := problems(now, 0); !strings.Contains(found["apiserver/apiserver.crt"], "names differ") {

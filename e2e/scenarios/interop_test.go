@@ -244,7 +244,7 @@ func TestForeignObjects(t *testing.T) {
 			client := harness.ClientFor(t, config)
 			c, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
 			if err != nil || c.Data["k"] != "v" || c.UID != "u-1" || c.ResourceVersion == "" {
-				t.Errorf("config map: got %v, %v, want no error, c.Data[\"k\"] = \"v\", c.UID = \"u-1\", a non-empty c.ResourceVersion", c, err)
+				t.Errorf("config map: got %v, %v, want k=v, UID u-1 and a resource version", c, err)
 			}
 			n, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.unschedulable=true"})
 			if err != nil || len(n.Items) != 1 || n.Items[0].Name != "node" {
@@ -279,6 +279,6 @@ func TestForeignObjects(t *testing.T) {
 	// The API can change the object.
 	c, err := client.CoreV1().ConfigMaps("default").Patch(t.Context(), "during", types.MergePatchType, []byte(`{"data":{"x":"y"}}`), metav1.PatchOptions{})
 	if err != nil || c.Data["x"] != "y" || c.UID != "u-4" {
-		t.Errorf("patch: got %v, %v, want no error, c.Data[\"x\"] = \"y\", c.UID = \"u-4\"", c, err)
+		t.Errorf("patch: got %v, %v, want x=y and UID u-4", c, err)
 	}
 }

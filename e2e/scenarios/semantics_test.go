@@ -232,7 +232,7 @@ func checkDryRunSemantics(t *testing.T, s subject) {
 	real := s.create(t, configMap("a", "1"))
 	c, err = s.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{DryRun: all})
 	if err != nil || c.Data["value"] != "2" {
-		t.Errorf("patch: %v, %v, want no error, c.Data[\"value\"] = \"2\"", c, err)
+		t.Errorf("dry-run patch: got %v, %v, want value 2", c, err)
 	}
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{DryRun: all}); err != nil {
 		t.Errorf("delete: %v", err)

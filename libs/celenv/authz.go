@@ -32,7 +32,7 @@ func NewAuthorizer(user *authorizer.User, decide Decide) ref.Val {
 }
 
 // NewResourceCheck returns a value that checks what a user may do with a resource. The resource is
-// given by the Group, Resource, Subresource, Namespace and Name of what.
+// given by the Group, ResourceName, Subresource, Namespace and Name of attributes.
 func NewResourceCheck(attributes *authorizer.Attributes, decide Decide) ref.Val {
 	c := &authzCheck{opaque: opaque{kind: ResourceCheckType}, attributes: *attributes, decide: decide}
 	c.attributes.Resource = true
@@ -152,6 +152,7 @@ func derivedCheck(overload string, from, to *cel.Type, set func(a *authorizer.At
 	}))
 }
 
+// requireNonEmpty returns an error text if an argument is blank, else "".
 func requireNonEmpty(argument, value string) string {
 	if strings.TrimSpace(value) == "" {
 		return argument + " must not be empty"

@@ -10,13 +10,13 @@ import (
 	"binnacle/libs/node"
 )
 
-// keep returns the parts of a document at the given paths.
-func keep(v any, paths [][]string) any {
+// keepPaths returns the parts of a document at the given paths.
+func keepPaths(v any, paths [][]string) any {
 	switch v := v.(type) {
 	case []any:
 		out := []any{}
 		for _, in := range v {
-			out = append(out, keep(in, paths))
+			out = append(out, keepPaths(in, paths))
 		}
 		return out
 	case map[string]any:
@@ -34,7 +34,7 @@ func keep(v any, paths [][]string) any {
 			case complete:
 				out[name] = in
 			case len(below) > 0:
-				out[name] = keep(in, below)
+				out[name] = keepPaths(in, below)
 			}
 		}
 		return out
@@ -50,8 +50,8 @@ func TestPodPathsCoverAllReferences(t *testing.T) {
 		paths = append(paths, strings.Split(p, "."))
 	}
 	for name, change := range map[string]func(*corev1.Pod){
-		"everything": addAllReferences,
-		"a mirror": func(p *corev1.Pod) {
+		"pod with all references": addAllReferences,
+		"mirror pod": func(p *corev1.Pod) {
 			addAllReferences(p)
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 		},
@@ -65,7 +65,7 @@ func TestPodPathsCoverAllReferences(t *testing.T) {
 		if err := json.Unmarshal(data, &doc); err != nil {
 			t.Fatal(err)
 		}
-		if data, err = json.Marshal(keep(doc, paths)); err != nil {
+		if data, err = json.Marshal(keepPaths(doc, paths)); err != nil {
 			t.Fatal(err)
 		}
 		part := &corev1.Pod{}
@@ -76,7 +76,7 @@ func TestPodPathsCoverAllReferences(t *testing.T) {
 		if !same || part.Name != complete.Name || part.Namespace != complete.Namespace || part.Spec.NodeName != complete.Spec.NodeName {
 			t.Errorf("%s: pod reduced to the listed fields: got other references, want those of the whole pod", name)
 		}
-		if mirror := name == "a mirror"; (n == 0) != mirror {
+		if mirror := name == "mirror pod"; (n == 0) != mirror {
 			t.Errorf("%s: got %d references, want none of a mirror pod only: %t", name, n, mirror)
 		}
 	}

@@ -146,7 +146,7 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 			token := sign(t, key, nil)
 			parsed, _, err := jwt.NewParser().ParseUnverified(token, &satoken.Claims{})
 			if err != nil || parsed.Header["alg"] != name || parsed.Header["kid"] == "" {
-				t.Fatalf("header %v, %v, want no error, parsed.Header[\"alg\"] = %v, a non-empty parsed.Header[\"kid\"]", parsed.Header, err, name)
+				t.Fatalf("got header %v, %v, want algorithm %v and a key ID", parsed.Header, err, name)
 			}
 			r, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), token, nil)
 			if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" {

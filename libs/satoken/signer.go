@@ -89,8 +89,8 @@ func (s *Signer) SignClaims(_ context.Context, c Claims) (string, error) {
 	return token, nil
 }
 
-// ValidateIssuers returns the errors of the issuers in a server's configuration. Each must be an
-// https URL or a text without a colon, and must not repeat.
+// ValidateIssuers returns the errors of the issuers in a server's configuration. Each must be a
+// URL or a text without a colon, and must not repeat.
 func ValidateIssuers(issuers []string) (errs []error) {
 	for i, issuer := range issuers {
 		switch {

@@ -206,7 +206,7 @@ func TestUnavailableCollectorDoesNotBlock(t *testing.T) {
 				counts[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 			}
 			if counts["ended"] != many || counts["exported"] != 0 || counts["lost"] > many/2 {
-				t.Errorf("counts = %v, want counts[\"ended\"] = %v, counts[\"exported\"] = 0, counts[\"lost\"] at most %v", counts, many, many/2)
+				t.Errorf("got counts %v, want %v ended, none exported and at most %v lost", counts, many, many/2)
 			}
 		})
 	}

@@ -39,10 +39,12 @@ type Config struct {
 // State is the state of a backend.
 type State int
 
-// States: the backend does not respond, accepts no new connections, or accepts them.
 const (
+	// Silent backends do not respond.
 	Silent State = iota
+	// Busy backends respond, but accept no new connections.
 	Busy
+	// Ready backends accept new connections.
 	Ready
 )
 
@@ -51,10 +53,10 @@ type Balancer struct {
 	Config
 	listener net.Listener
 
-	mu            sync.Mutex // leaf lock
-	changed       chan struct{}
-	ready         map[string]bool
-	nextIndex     int
+	mu            sync.Mutex          // leaf lock
+	changed       chan struct{}       // closed and replaced when ready changes
+	ready         map[string]bool     // by backend
+	nextIndex     int                 // in Backends, of the first candidate for the next connection
 	backendByConn map[net.Conn]string // backend of each connection
 }
 
@@ -208,6 +210,7 @@ func (b *Balancer) trackConns(ctx context.Context, backend string, conns ...net.
 	return true
 }
 
+// untrackConns forgets closed connections.
 func (b *Balancer) untrackConns(conns ...net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

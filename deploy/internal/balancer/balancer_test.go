@@ -154,7 +154,7 @@ func (b *fixture) spread(n int) map[string]int {
 func TestRoundRobinOfReadyBackends(t *testing.T) {
 	b := start(t)
 	if got := b.spread(6); got["a"] != 3 || got["b"] != 3 {
-		t.Errorf("got %v, want got[\"a\"] = 3, got[\"b\"] = 3", got)
+		t.Errorf("got connections %v by backend, want 3 of a and 3 of b", got)
 	}
 	stays := map[string]*client{}
 	for len(stays) < 2 {
@@ -163,7 +163,7 @@ func TestRoundRobinOfReadyBackends(t *testing.T) {
 	}
 	b.set(0, false)
 	if got := b.spread(4); got["b"] != 4 {
-		t.Errorf("a not ready: got %v, want got[\"b\"] = 4", got)
+		t.Errorf("a not ready: got connections %v by backend, want 4 of b", got)
 	}
 	for name, c := range stays {
 		if got := c.request(); got != name {
@@ -172,7 +172,7 @@ func TestRoundRobinOfReadyBackends(t *testing.T) {
 	}
 	b.set(1, false)
 	if got := b.spread(4); got[""] != 0 {
-		t.Errorf("none ready: got %v, want got[\"\"] = 0", got)
+		t.Errorf("none ready: got connections %v by backend, want none without a backend", got)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestUnreachableBackendIsSkipped(t *testing.T) {
 	b := start(t)
 	b.lns[0].Close() // still ready for the balancer
 	if got := b.spread(4); got["b"] != 4 {
-		t.Errorf("got %v, want got[\"b\"] = 4", got)
+		t.Errorf("got connections %v by backend, want 4 of b", got)
 	}
 }
 

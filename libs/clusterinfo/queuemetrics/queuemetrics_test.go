@@ -42,7 +42,7 @@ func TestQueueMetrics(t *testing.T) {
 	q.Add("a")
 	q.Add("b")
 	if m := gather(t, r); m["depth"].GetGauge().GetValue() != 2 || m["adds_total"].GetCounter().GetValue() != 2 {
-		t.Errorf("two items: %v, want m[\"depth\"].GetGauge().GetValue() = 2, m[\"adds_total\"].GetCounter().GetValue() = 2", m)
+		t.Errorf("after two additions: got %v, want depth 2 and adds_total 2", m)
 	}
 	item, _ := q.Get()
 	q.AddRateLimited("c")
@@ -54,7 +54,7 @@ func TestQueueMetrics(t *testing.T) {
 		}
 	}
 	if m["retries_total"].GetCounter().GetValue() != 1 {
-		t.Errorf("retries: %v, want m[\"retries_total\"].GetCounter().GetValue() = 1", m["retries_total"])
+		t.Errorf("after a retry: got retries_total %v, want 1", m["retries_total"])
 	}
 	for _, name := range []string{"unfinished_work_seconds", "longest_running_processor_seconds"} {
 		if m[name] == nil {
@@ -66,6 +66,6 @@ func TestQueueMetrics(t *testing.T) {
 	again := queue(p)
 	defer again.ShutDown()
 	if m := gather(t, r); m["depth"].GetGauge().GetValue() != 0 {
-		t.Errorf("a new queue starts at %v, want m[\"depth\"].GetGauge().GetValue() = 0", m["depth"])
+		t.Errorf("new queue: got depth %v, want 0", m["depth"])
 	}
 }

@@ -159,7 +159,7 @@ func TestResponsesWithTransport(t *testing.T) {
 	}
 	resp, err := c.Head("https://example.com/counted")
 	if err != nil || resp.ContentLength != 20000 {
-		t.Errorf("got %v %v, want no error, resp.ContentLength = 20000", resp, err)
+		t.Errorf("got response %v, %v, want one with Content-Length 20000", resp, err)
 	}
 	resp, err = c.Get("https://example.com/missing")
 	if err == nil {

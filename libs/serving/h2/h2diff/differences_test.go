@@ -136,7 +136,7 @@ func (d *differences) compare(name string, ours, standard []step) string {
 			b = standard[i]
 		}
 		if text := violation(a) + violation(b); text != "" {
-			return fmt.Sprintf("  step %d: %s\n  ours:\n%s  standard:\n%s", i, text, show(ours[:min(i+1, len(ours))]), show(standard[:min(i+1, len(standard))]))
+			return fmt.Sprintf("  step %d: %s\n  ours:\n%s  standard:\n%s", i, text, formatSteps(ours[:min(i+1, len(ours))]), formatSteps(standard[:min(i+1, len(standard))]))
 		}
 		onlyOurs, onlyStandard := linesOnlyIn(a, b), linesOnlyIn(b, a)
 		if len(onlyOurs) == 0 && len(onlyStandard) == 0 && !slices.Equal(a, b) {
@@ -147,7 +147,7 @@ func (d *differences) compare(name string, ours, standard []step) string {
 		}
 		c := d.find(name, onlyOurs, onlyStandard)
 		if c == nil {
-			return fmt.Sprintf("  step %d\n  only ours:     %q\n  only standard: %q\n  ours:\n%s  standard:\n%s", i, strings.Join(onlyOurs, "; "), strings.Join(onlyStandard, "; "), show(ours[:min(i+1, len(ours))]), show(standard[:min(i+1, len(standard))]))
+			return fmt.Sprintf("  step %d\n  only ours:     %q\n  only standard: %q\n  ours:\n%s  standard:\n%s", i, strings.Join(onlyOurs, "; "), strings.Join(onlyStandard, "; "), formatSteps(ours[:min(i+1, len(ours))]), formatSteps(standard[:min(i+1, len(standard))]))
 		}
 		c.used = true
 		if c.last {

@@ -35,8 +35,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// show formats steps for a failure message.
-func show(steps []step) string {
+// formatSteps formats steps for a failure message.
+func formatSteps(steps []step) string {
 	var b strings.Builder
 	for _, s := range steps {
 		for _, line := range s {
