@@ -45,11 +45,11 @@ type PeerOptions struct {
 func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
 	const gate = " Needs the feature gate UnknownVersionInteroperabilityProxy."
 	f.StringVar(&o.CAFile, "peer-ca-file", "",
-		"CA bundle that verifies the other API servers to which requests for resources that this server does not serve are proxied. If empty, requests are not proxied. The file is reloaded when it changes."+gate+".")
+		"CA bundle that verifies the other API servers to which requests for resources that this server does not serve are proxied. If empty, requests are not proxied. The file is reloaded when it changes."+gate)
 	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "",
-		"Address at which other API servers reach this one. Defaults to --advertise-address."+gate+".")
+		"Address at which other API servers reach this one. Defaults to --advertise-address."+gate)
 	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "",
-		"Port at which other API servers reach this one. Defaults to --secure-port."+gate+".")
+		"Port at which other API servers reach this one. Defaults to --secure-port."+gate)
 }
 
 func (o *Options) validatePeers() (errs []error) {
