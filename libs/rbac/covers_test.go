@@ -24,7 +24,7 @@ func TestCoversComparesEachPartOfARule(t *testing.T) {
 		owned, wanted rbacv1.PolicyRule
 		covered       bool
 	}{
-		"the same":                        {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments", "get"), covered: true},
+		"equal rules":                     {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments", "get"), covered: true},
 		"another group":                   {owned: rule("apps", "deployments", "get"), wanted: rule("", "deployments", "get"), covered: false},
 		"another resource":                {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "statefulsets", "get"), covered: false},
 		"another verb":                    {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments", "list"), covered: false},

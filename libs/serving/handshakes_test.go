@@ -84,7 +84,7 @@ func TestStalledHandshakeTimesOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
-			t.Errorf("the connection is still open: %v", err)
+			t.Errorf("got read error %v, want a closed connection", err)
 		}
 		synctest.Wait()
 		if r.count(t, handshakeMetric, "late") != 1 {
@@ -150,6 +150,6 @@ func TestShutdownEndsHandshakes(t *testing.T) {
 	r.stop()
 	r.waitForShutdown(t)
 	if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
-		t.Errorf("the connection is still open: %v", err)
+		t.Errorf("got read error %v, want a closed connection", err)
 	}
 }

@@ -48,7 +48,7 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 			got := scrape(t, g, slog.New(slog.DiscardHandler))
 			for _, want := range []string{c.want, "cardinality_enforcement_unexpected_categorizations_total " + c.unexpected} {
 				if !strings.Contains(got, want+"\n") {
-					t.Errorf("%s: missing %s in\n%s", kind, want, got)
+					t.Errorf("%s: want %s in\n%s", kind, want, got)
 				}
 			}
 		}
@@ -80,7 +80,7 @@ func TestStabilityAndDeprecationAreParsed(t *testing.T) {
 	}
 	for line := range got {
 		if strings.Contains(line, `dd"`) {
-			t.Errorf("invalid stability: %s", line)
+			t.Errorf("got %s, want no invalid stability", line)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestManifestsThatCannotBeRead(t *testing.T) {
 			t.Error(err)
 		}
 		if strings.Contains(logged.String(), "cannot be read") != logs {
-			t.Errorf("%q: logged %s, want strings.Contains(logged.String(), \"cannot be read\") = %v", file, logged.String(), logs)
+			t.Errorf("manifest %q: got log %s, want an error logged: %v", file, logged.String(), logs)
 		}
 	}
 }

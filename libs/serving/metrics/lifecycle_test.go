@@ -117,7 +117,7 @@ func TestLifecycleFlagsSelectMetrics(t *testing.T) {
 		got := exportedLines(t, l, newTestRegistry())
 		for _, want := range c.want {
 			if !got[want] {
-				t.Errorf("%s: missing %s in %v", name, want, got)
+				t.Errorf("%s: want %s in %v", name, want, got)
 			}
 		}
 		for _, never := range c.never {

@@ -24,8 +24,8 @@ import (
 // TestFilesThatCannotBeLoaded checks that errors name the invalid file.
 func TestFilesThatCannotBeLoaded(t *testing.T) {
 	dir := t.TempDir()
-	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
-	_, other := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
+	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
+	_, other := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
 	none, huge := filepath.Join(dir, "none"), filepath.Join(dir, "huge")
 	write(t, huge, append(read(t, cert), bytes.Repeat([]byte("\n"), 4<<20)...))
 	for _, c := range []struct{ cert, key, want string }{
@@ -74,9 +74,9 @@ func TestFailedWriteLeavesNoFiles(t *testing.T) {
 func TestFirstExpiring(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
-	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
-	sooner, _ := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "sooner", Now: func() time.Time { return now.AddDate(0, -6, 0) }})
-	later, _ := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "later", Now: func() time.Time { return now.AddDate(0, 6, 0) }})
+	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
+	sooner, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "sooner", Now: func() time.Time { return now.AddDate(0, -6, 0) }})
+	later, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "later", Now: func() time.Time { return now.AddDate(0, 6, 0) }})
 	for name, c := range map[string]struct {
 		rest []byte
 		want string
@@ -119,7 +119,7 @@ func TestPairSignedByCAIsNotReplaced(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "x.crt"), tlsfiles.EncodeCertificate(der))
 	write(t, filepath.Join(dir, "x.key"), keyPEM)
-	cert, _ := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x", DNS: []string{"other"}})
+	cert, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x", DNS: []string{"other"}})
 	if !bytes.Equal(read(t, cert), tlsfiles.EncodeCertificate(der)) {
 		t.Error("the certificate of a CA was replaced, want it unchanged")
 	}
@@ -143,7 +143,7 @@ func TestUnreadablePairIsNotReplaced(t *testing.T) {
 		t.Skip("root reads everything")
 	}
 	dir := t.TempDir()
-	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
+	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
 	before := read(t, cert)
 	if err := os.Chmod(key, 0); err != nil {
 		t.Fatal(err)

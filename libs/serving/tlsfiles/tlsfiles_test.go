@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func pair(t *testing.T, s tlsfiles.SelfSigned) (cert, key string) {
+// loadOrCreatePair returns the files of a self-signed pair.
+func loadOrCreatePair(t *testing.T, s tlsfiles.SelfSigned) (cert, key string) {
 	t.Helper()
 	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(s)
 	if err != nil {
@@ -50,7 +51,7 @@ func write(t *testing.T, path string, data []byte) {
 // TestSelfSignedPairIsUsable checks that a client that trusts the certificate accepts all its
 // names.
 func TestSelfSignedPairIsUsable(t *testing.T) {
-	cert, key := pair(t, tlsfiles.SelfSigned{
+	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{
 		Dir: filepath.Join(t.TempDir(), "a", "b"), Name: "apiserver",
 		DNS: []string{"localhost", "kubernetes.default.svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	})
@@ -98,22 +99,22 @@ func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 		{name: "fewer names", change: func(s *tlsfiles.SelfSigned) { s.DNS = nil }, damage: nil, same: true},
 		{name: "another name", change: func(s *tlsfiles.SelfSigned) { s.DNS = []string{"other"} }, damage: nil, same: false},
 		{name: "another address", change: func(s *tlsfiles.SelfSigned) { s.IPs = []net.IP{net.IPv4(10, 0, 0, 1)} }, damage: nil, same: false},
-		{name: "half a year on", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 6, 0) } }, damage: nil, same: true},
-		{name: "a month before its end", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 11, 10) } }, damage: nil, same: false},
-		{name: "before its begin", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(-1, 0, 0) } }, damage: nil, same: false},
+		{name: "half a year later", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 6, 0) } }, damage: nil, same: true},
+		{name: "a month before expiry", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 11, 10) } }, damage: nil, same: false},
+		{name: "before it is valid", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(-1, 0, 0) } }, damage: nil, same: false},
 		{name: "key lost", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, _, key string) { os.Remove(key) }, same: false},
 		{name: "certificate cut short", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, cert, _ string) { write(t, cert, []byte("-----BEGIN")) }, same: false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "x", DNS: []string{"localhost"}}
-			cert, key := pair(t, s)
+			cert, key := loadOrCreatePair(t, s)
 			before := read(t, cert)
 			if tt.damage != nil {
 				tt.damage(t, cert, key)
 			}
 			tt.change(&s)
-			pair(t, s)
+			loadOrCreatePair(t, s)
 			if same := bytes.Equal(before, read(t, cert)); same != tt.same {
 				t.Errorf("same pair: %v, want %v", same, tt.same)
 			}
@@ -128,19 +129,19 @@ func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 // bundle in use.
 func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 	dir := t.TempDir()
-	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
-	other, otherKey := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
+	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
+	other, otherKey := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
 	good, goodKey := read(t, cert), read(t, key)
 	damages := []struct {
-		name string
-		do   func()
+		name  string
+		apply func()
 	}{
-		{name: "certificate gone", do: func() { os.Remove(cert) }},
-		{name: "certificate empty", do: func() { write(t, cert, nil) }},
-		{name: "certificate cut short", do: func() { write(t, cert, good[:len(good)/2]) }},
-		{name: "another pair's key", do: func() { write(t, key, read(t, otherKey)) }},
-		{name: "key instead of certificate", do: func() { write(t, cert, goodKey) }},
-		{name: "larger than any certificate", do: func() { write(t, cert, make([]byte, 5<<20)) }},
+		{name: "certificate gone", apply: func() { os.Remove(cert) }},
+		{name: "certificate empty", apply: func() { write(t, cert, nil) }},
+		{name: "certificate cut short", apply: func() { write(t, cert, good[:len(good)/2]) }},
+		{name: "another pair's key", apply: func() { write(t, key, read(t, otherKey)) }},
+		{name: "key instead of certificate", apply: func() { write(t, cert, goodKey) }},
+		{name: "larger than any certificate", apply: func() { write(t, cert, make([]byte, 5<<20)) }},
 	}
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
@@ -155,15 +156,15 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			inUse := p.Certificate()
-			d.do()
+			d.apply()
 			if changed, err := p.Reload(); changed || err == nil {
 				t.Errorf("Reload() = %v, %v; want an error", changed, err)
 			}
 			if p.Certificate() != inUse {
-				t.Error("the pair in use was replaced")
+				t.Error("got another pair in use, want it unchanged")
 			}
 			if _, err := b.Reload(); err != nil && !bytes.Equal(b.PEM(), good) {
-				t.Error("the bundle in use was replaced")
+				t.Error("got another bundle in use, want it unchanged")
 			}
 		})
 	}
@@ -204,9 +205,9 @@ func (n *reloadNotifier) Reload() (bool, error) {
 // directly or through symbolic links of a mounted volume.
 func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	dir := t.TempDir()
-	first, _ := pair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "1"), Name: "ca"})
-	second, _ := pair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "2"), Name: "ca"})
-	third, _ := pair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "3"), Name: "ca"})
+	first, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "1"), Name: "ca"})
+	second, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "2"), Name: "ca"})
+	third, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "3"), Name: "ca"})
 
 	// A mounted secret: the file is a symbolic link into ..data, which is itself a link that is
 	// replaced.
@@ -239,12 +240,12 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	link(filepath.Dir(second))
 	<-n.changed
 	if !bytes.Equal(bundle.PEM(), read(t, second)) {
-		t.Error("the swapped link was not followed")
+		t.Error("after the link changed: got the old bundle, want the new one")
 	}
 	write(t, file, read(t, third))
 	<-n.changed
 	if !bytes.Equal(bundle.PEM(), read(t, third)) {
-		t.Error("the replaced file was not followed")
+		t.Error("after the file was replaced: got the old bundle, want the new one")
 	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -254,7 +255,7 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 
 // TestParseCertificates checks which PEM data has how many certificates.
 func TestParseCertificates(t *testing.T) {
-	cert, key := pair(t, tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "x"})
+	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "x"})
 	c, k := string(read(t, cert)), string(read(t, key))
 	tests := []struct {
 		name, in string

@@ -22,7 +22,7 @@ import (
 )
 
 // Shares of --kube-api-qps and --kube-api-burst, as in kube-controller-manager. The deletion of an
-// object takes several requests, and that of a namespace takes some for each resource.
+// object takes several requests. The deletion of a namespace takes several for each resource.
 const (
 	gcRate         = 2
 	namespaceRate  = 20
@@ -57,8 +57,8 @@ type clients struct {
 	events     kubeclient.Namespaced[*corev1.Event, *corev1.EventList]
 }
 
-// newClients returns the clients of all controllers. Each has a rate of its own, relative to the
-// rate in config.
+// newClients returns the clients of all controllers. Their rates are multiples of the rate in
+// config.
 func newClients(config *rest.Config) (*clients, error) {
 	unlimited := rest.CopyConfig(config)
 	unlimited.QPS = -1
