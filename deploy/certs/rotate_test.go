@@ -20,22 +20,25 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// trustPools returns the pools of a process that read its copies of the CAs at some step.
+// trustPools returns the CA certificates that a process trusts after reading its files now.
 func trustPools(t *testing.T, l certs.Layout) map[certs.CA]*x509.CertPool {
 	t.Helper()
-	out := map[certs.CA]*x509.CertPool{}
+	pools := map[certs.CA]*x509.CertPool{}
 	for ca, file := range map[certs.CA]string{
-		certs.ServingCA: l.TrustBundle("tokencleaner", certs.ServingCA), certs.ClientCA: l.TrustBundle("apiserver", certs.ClientCA),
-		certs.EtcdCA: l.TrustBundle("apiserver", certs.EtcdCA), certs.NATSCA: l.TrustBundle("nats", certs.NATSCA),
-		certs.FrontProxyCA: l.TrustBundle("apiserver", certs.FrontProxyCA), certs.KubeletCA: l.TrustBundle("apiserver", certs.KubeletCA),
+		certs.ServingCA:    l.TrustBundle("tokencleaner", certs.ServingCA),
+		certs.ClientCA:     l.TrustBundle("apiserver", certs.ClientCA),
+		certs.EtcdCA:       l.TrustBundle("apiserver", certs.EtcdCA),
+		certs.NATSCA:       l.TrustBundle("nats", certs.NATSCA),
+		certs.FrontProxyCA: l.TrustBundle("apiserver", certs.FrontProxyCA),
+		certs.KubeletCA:    l.TrustBundle("apiserver", certs.KubeletCA),
 	} {
-		b, err := tlsfiles.LoadBundle(file)
+		bundle, err := tlsfiles.LoadBundle(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out[ca] = b.Pool()
+		pools[ca] = bundle.Pool()
 	}
-	return out
+	return pools
 }
 
 // tokenKey is created once, as it is slow and irrelevant here.
@@ -68,59 +71,67 @@ func TestRotationKeepsTrust(t *testing.T) {
 	o := newFolder(t)
 	ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
-	first := map[certs.CA]*x509.Certificate{}
+	formerCAs := map[certs.CA]*x509.Certificate{}
 	for _, ca := range certs.CAs() {
-		first[ca] = leafOf(t, l.CA(ca))
+		formerCAs[ca] = leafOf(t, l.CA(ca))
 	}
-	trusted := trustPools(t, l) // processes that last read in the former step
-	for i, step := range certs.AllSteps() {
-		for j, other := range certs.AllSteps() {
-			if j != i {
-				if _, err := certs.Rotate(o, other); err == nil {
-					t.Fatalf("got %s, want %s", other, step)
-				}
+	anyUsage := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+	previousPools := trustPools(t, l) // trusted by processes that last read their files in the previous step
+	for _, step := range certs.AllSteps() {
+		for _, other := range certs.AllSteps() {
+			if other == step {
+				continue
+			}
+			if _, err := certs.Rotate(o, other); err == nil {
+				t.Fatalf("Rotate(%s) when %s is next: error = nil, want one", other, step)
 			}
 		}
 		if _, err := certs.Rotate(o, step); err != nil {
 			t.Fatalf("%s: %v", step, err)
 		}
 		if created := ensureFiles(t, o); len(created) != 0 {
-			t.Errorf("after %s: got files %v, want none", step, created)
+			t.Errorf("after %s: Ensure created files %v, want none", step, created)
 		}
+		newPools := trustPools(t, l)
 		for ca, pair := range pairsOf(l) {
-			for pool, roots := range map[string]map[certs.CA]*x509.CertPool{"before": trusted, "after": trustPools(t, l)} {
-				if _, err := leafOf(t, pair).Verify(x509.VerifyOptions{Roots: roots[ca], KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-					t.Errorf("%s: %s is not trusted by a process that read %s: %v", step, filepath.Base(pair.Cert), pool, err)
+			for reader, pools := range map[string]map[certs.CA]*x509.CertPool{"before": previousPools, "after": newPools} {
+				if _, err := leafOf(t, pair).Verify(x509.VerifyOptions{Roots: pools[ca], KeyUsages: anyUsage}); err != nil {
+					t.Errorf("%s is not trusted by a process that read its files %s step %s: %v",
+						filepath.Base(pair.Cert), reader, step, err)
 				}
 			}
 		}
-		trusted = trustPools(t, l)
+		previousPools = newPools
 	}
-	for ca, before := range first {
-		if leafOf(t, l.CA(ca)).Equal(before) {
-			t.Errorf("%s: got the previous certificate, want a new one", ca)
+	for ca, former := range formerCAs {
+		if leafOf(t, l.CA(ca)).Equal(former) {
+			t.Errorf("%s after the last step: got the former certificate, want a new one", ca)
 		}
-		roots := x509.NewCertPool()
-		roots.AddCert(before)
+		formerPool := x509.NewCertPool()
+		formerPool.AddCert(former)
 		if pair, ok := pairsOf(l)[ca]; ok {
-			if _, err := leafOf(t, pair).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
-				t.Errorf("the former %s signed %s, want an error", ca, pair.Cert)
+			if _, err := leafOf(t, pair).Verify(x509.VerifyOptions{Roots: formerPool, KeyUsages: anyUsage}); err == nil {
+				t.Errorf("%s after the last step: signed by the former %s, want the new one", pair.Cert, ca)
 			}
 		}
 	}
 	if _, err := certs.Rotate(o, "turn"); err == nil {
-		t.Error("unknown step: error = nil, want one")
+		t.Error(`Rotate("turn"), an unknown step: error = nil, want one`)
 	}
 	if _, err := certs.Rotate(o, certs.Prepare, "root"); err == nil {
-		t.Error("unknown CA: error = nil, want one")
+		t.Error(`Rotate(Prepare, "root"), an unknown CA: error = nil, want one`)
 	}
 }
 
-// pairsOf returns one certificate of each CA.
+// pairsOf returns one certificate that each CA signed, with its key.
 func pairsOf(l certs.Layout) map[certs.CA]certs.Pair {
 	return map[certs.CA]certs.Pair{
-		certs.ServingCA: l.APIServer(), certs.ClientCA: l.Client("tokencleaner"), certs.EtcdCA: l.Etcd(), certs.NATSCA: l.NATSClient(),
-		certs.FrontProxyCA: l.FrontProxy(), certs.KubeletCA: l.KubeletClient(),
+		certs.ServingCA:    l.APIServer(),
+		certs.ClientCA:     l.Client("tokencleaner"),
+		certs.EtcdCA:       l.Etcd(),
+		certs.NATSCA:       l.NATSClient(),
+		certs.FrontProxyCA: l.FrontProxy(),
+		certs.KubeletCA:    l.KubeletClient(),
 	}
 }
 
@@ -134,8 +145,9 @@ func TestSingleCARotation(t *testing.T) {
 		if _, err := certs.Rotate(o, step, certs.EtcdCA); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := certs.Rotate(o, certs.Switch); err == nil { // the step does not apply to the other CAs, so it changes none
-			t.Fatalf("after %s: error for switching all CAs = nil, want one", step)
+		// The other CAs are not prepared, so Switch of all CAs is out of order and changes none.
+		if _, err := certs.Rotate(o, certs.Switch); err == nil {
+			t.Fatalf("Rotate(switch) of all CAs after %s of one: error = nil, want one", step)
 		}
 	}
 	if !leafOf(t, l.CA(certs.ServingCA)).Equal(serving) {
@@ -155,7 +167,7 @@ func TestRenewReissuesLeafCertificates(t *testing.T) {
 	ca, before := leafOf(t, l.CA(certs.ClientCA)), leafOf(t, l.Admin())
 	o.Renew = true
 	if created := ensureFiles(t, o); len(created) != len(all)-len(certs.CAs()) {
-		t.Errorf("got %d files, want %d, all but the CAs", len(created), len(all)-len(certs.CAs()))
+		t.Errorf("renewal wrote %d files, want %d: all but those of the CAs", len(created), len(all)-len(certs.CAs()))
 	}
 	if !leafOf(t, l.CA(certs.ClientCA)).Equal(ca) {
 		t.Error("client CA is renewed, want it unchanged")
@@ -198,7 +210,7 @@ func TestSecretsHoldOnlyNeededFiles(t *testing.T) {
 		"admin-certs":         nil,
 	} {
 		if !slices.Equal(keys[name], want) {
-			t.Errorf("%s: got %v, want %v", name, keys[name], want)
+			t.Errorf("Secret %s: got files %v, want %v", name, keys[name], want)
 		}
 	}
 }

@@ -15,42 +15,57 @@ import (
 	"testing"
 )
 
-// checkSecrets searches for every private key of the suite, as text and as bytes, in the layers and
-// configurations of images, in the configurations of containers and in their logs.
+// checkSecrets checks that no private key of the suite, neither as base64 text nor as bytes, is in the
+// layers or configurations of images, in the configurations of containers or in their logs.
 func checkSecrets(t *testing.T, c *composition) {
-	secrets := privateKeys(t, c.certificate())
-	if len(secrets) < 20 {
-		t.Fatalf("got %d keys to search for, want at least 20", len(secrets))
+	keys := readPrivateKeys(t, c.certificate())
+	if len(keys) < 20 {
+		t.Fatalf("got %d private keys to search for, want at least 20", len(keys))
 	}
-	find := newFinder(secrets)
+	finder := newFinder(keys)
 	requireNoKey := func(where string, data []byte) {
-		for _, name := range find.namesIn(data) {
-			t.Errorf("%s contains the key %s, want none", where, name)
+		for _, name := range finder.keysIn(data) {
+			t.Errorf("%s contains the private key %s, want none", where, name)
 		}
 	}
-	planted, err := os.ReadFile(c.certificate("apiserver", "sa.key"))
+
+	// The finder must find a key in both forms.
+	const knownKey = "apiserver/sa.key"
+	asText, err := os.ReadFile(c.certificate("apiserver", "sa.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(find.namesIn(planted), "apiserver/sa.key") || !slices.Contains(find.namesIn(slices.Concat(planted[:3], secrets["apiserver/sa.key"][1])), "apiserver/sa.key") {
-		t.Fatal("the finder misses a planted key")
+	asBytes := slices.Concat([]byte("abc"), keys[knownKey].bytes)
+	for form, data := range map[string][]byte{"text": asText, "bytes": asBytes} {
+		if found := finder.keysIn(data); !slices.Contains(found, knownKey) {
+			t.Fatalf("the finder finds the keys %q in %s as %s, want it found", found, knownKey, form)
+		}
 	}
-	for _, s := range imageNames() {
-		requireNoKey("the configuration of image "+s, []byte(mustDocker(t, "image", "inspect", imageOf(s))))
-		forEachLayerFile(t, imageOf(s), func(name string, data []byte) { requireNoKey("file "+name+" of image "+s, data) })
+
+	for _, name := range imageNames() {
+		requireNoKey("the configuration of image "+name, []byte(mustDocker(t, "image", "inspect", imageOf(name))))
+		forEachLayerFile(t, imageOf(name), func(file string, data []byte) {
+			requireNoKey("file "+file+" of image "+name, data)
+		})
 	}
-	for _, s := range instances() {
-		id := c.mustContainer(s)
-		requireNoKey("the configuration of container "+s, []byte(mustDocker(t, "inspect", id)))
-		requireNoKey("the log of "+s, []byte(mustDocker(t, "logs", id)))
+	for _, name := range instances() {
+		id := c.mustContainer(name)
+		requireNoKey("the configuration of container "+name, []byte(mustDocker(t, "inspect", id)))
+		requireNoKey("the log of container "+name, []byte(mustDocker(t, "logs", id)))
 	}
 }
 
-// privateKeys returns the private keys below a folder, each as a part of its base64 text and as
-// bytes.
-func privateKeys(t *testing.T, dir string) map[string][][]byte {
+// searchedKey holds the parts of a private key that identify it.
+type searchedKey struct {
+	text  []byte // half a line of the key's PEM file
+	bytes []byte // the key in DER
+}
+
+// readPrivateKeys returns the private keys in the files *.key below a folder, by relative path. Both
+// forms leave out the beginning, which identifies the type and is common to many keys.
+func readPrivateKeys(t *testing.T, dir string) map[string]searchedKey {
 	t.Helper()
-	out := map[string][][]byte{}
+	keys := map[string]searchedKey{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".key" {
 			return err
@@ -64,61 +79,68 @@ func privateKeys(t *testing.T, dir string) map[string][][]byte {
 			return errors.New(path + " is not PEM")
 		}
 		name, err := filepath.Rel(dir, path)
-		// The first bytes of a key identify its type and are common to many keys.
+		// A line of a PEM file has 64 characters, so these are the first half of the second line.
 		text := base64.StdEncoding.EncodeToString(block.Bytes)[64:96]
-		out[name] = [][]byte{[]byte(text), block.Bytes[40:]}
+		keys[name] = searchedKey{text: []byte(text), bytes: block.Bytes[40:]}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	return keys
 }
 
-// finder searches for many texts in one pass, because images are large.
+// finder searches for all keys in one pass, because images are large. At each position it compares
+// two bytes with an array, then, rarely, prefixSize bytes with a map, and then the whole pattern.
 type finder struct {
-	first [1 << 16]bool          // whether a text starts with these two bytes
-	texts map[string][]namedText // by their first bytes
+	mayStart [1 << 16]bool        // whether a pattern starts with these two bytes
+	patterns map[string][]pattern // by their first prefixSize bytes
 }
 
-// namedText is a searched text and the name of its key.
-type namedText struct {
-	name string
-	text []byte
+// pattern is one form of a key.
+type pattern struct {
+	key   string // name of the key
+	bytes []byte
 }
 
-// wordSize is the length of the prefix by which texts are looked up.
-const wordSize = 16
+// prefixSize is the length of the prefix by which patterns are looked up.
+const prefixSize = 16
 
-// newFinder returns a finder of secrets, by name.
-func newFinder(secrets map[string][][]byte) *finder {
-	f := &finder{texts: map[string][]namedText{}}
-	for name, forms := range secrets {
-		for _, form := range forms {
-			f.first[uint16(form[0])<<8|uint16(form[1])] = true
-			word := string(form[:wordSize])
-			f.texts[word] = append(f.texts[word], namedText{name, form})
+// newFinder returns a finder of keys, which are given by name.
+func newFinder(keys map[string]searchedKey) *finder {
+	f := &finder{patterns: map[string][]pattern{}}
+	for name, key := range keys {
+		for _, form := range [][]byte{key.text, key.bytes} {
+			f.mayStart[twoBytes(form)] = true
+			prefix := string(form[:prefixSize])
+			f.patterns[prefix] = append(f.patterns[prefix], pattern{key: name, bytes: form})
 		}
 	}
 	return f
 }
 
-// namesIn returns the names of the texts that data contains.
-func (f *finder) namesIn(data []byte) (names []string) {
-	for i := 0; i+wordSize <= len(data); i++ {
-		if f.first[uint16(data[i])<<8|uint16(data[i+1])] {
-			for _, n := range f.texts[string(data[i:i+wordSize])] {
-				if bytes.HasPrefix(data[i:], n.text) {
-					names = append(names, n.name)
-				}
+// twoBytes returns the first two bytes of data as a number.
+func twoBytes(data []byte) uint16 { return uint16(data[0])<<8 | uint16(data[1]) }
+
+// keysIn returns the names of the keys that data contains.
+func (f *finder) keysIn(data []byte) (names []string) {
+	for i := 0; i+prefixSize <= len(data); i++ {
+		rest := data[i:]
+		if !f.mayStart[twoBytes(rest)] {
+			continue
+		}
+		for _, p := range f.patterns[string(rest[:prefixSize])] {
+			if bytes.HasPrefix(rest, p.bytes) {
+				names = append(names, p.key)
 			}
 		}
 	}
 	return names
 }
 
-// forEachLayerFile calls each with the files of all layers of an image.
-func forEachLayerFile(t *testing.T, image string, each func(name string, data []byte)) {
+// forEachLayerFile calls visit with each file of all layers of an image, and with the other files
+// that "docker save" writes, such as manifests.
+func forEachLayerFile(t *testing.T, image string, visit func(name string, data []byte)) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "docker", "save", image)
 	stdout, err := cmd.StdoutPipe()
@@ -129,33 +151,34 @@ func forEachLayerFile(t *testing.T, image string, each func(name string, data []
 		t.Fatal(err)
 	}
 	layers := 0
-	read := func(r io.Reader, file func(*tar.Header, io.Reader) error) error {
-		for files := tar.NewReader(r); ; {
-			h, err := files.Next()
+	readTar := func(r io.Reader, visitFile func(*tar.Header, io.Reader) error) error {
+		for archive := tar.NewReader(r); ; {
+			header, err := archive.Next()
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
-			if err == nil && h.Typeflag == tar.TypeReg {
-				err = file(h, files)
+			if err == nil && header.Typeflag == tar.TypeReg {
+				err = visitFile(header, archive)
 			}
 			if err != nil {
 				return err
 			}
 		}
 	}
-	err = read(stdout, func(h *tar.Header, r io.Reader) error {
+	err = readTar(stdout, func(saved *tar.Header, r io.Reader) error {
 		data, err := io.ReadAll(r)
 		if err != nil {
 			return err
 		}
-		if !bytes.Contains(data[:min(len(data), 512)], []byte("ustar")) { // not a layer
-			each(h.Name, data)
+		// A layer is a tar file itself: its first block contains "ustar".
+		if !bytes.Contains(data[:min(len(data), 512)], []byte("ustar")) {
+			visit(saved.Name, data)
 			return nil
 		}
 		layers++
-		return read(bytes.NewReader(data), func(f *tar.Header, r io.Reader) error {
+		return readTar(bytes.NewReader(data), func(file *tar.Header, r io.Reader) error {
 			content, err := io.ReadAll(r)
-			each(f.Name, content)
+			visit(file.Name, content)
 			return err
 		})
 	})
@@ -163,6 +186,6 @@ func forEachLayerFile(t *testing.T, image string, each func(name string, data []
 		err = drainErr
 	}
 	if err = errors.Join(err, cmd.Wait()); err != nil || layers < 2 {
-		t.Fatalf("%s: %d layers, %v, want no error, layers at least 2", image, layers, err)
+		t.Fatalf("docker save %s: read %d layers, error %v, want at least 2 layers and no error", image, layers, err)
 	}
 }

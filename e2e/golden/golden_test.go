@@ -10,28 +10,31 @@ import (
 	"binnacle/e2e/harness"
 )
 
+// concurrency is how many cases run at the same time.
 const concurrency = 4
 
 // TestGolden replays all cases against a fresh server. A difference must be listed in
 // known-differences.yaml, and a listed one must exist.
-func TestGolden(t *testing.T) { playFolder(t, "cases", nil) }
+func TestGolden(t *testing.T) { replayFolder(t, "cases", nil) }
 
 // TestGoldenAlpha replays the cases for features that are disabled by default.
 func TestGoldenAlpha(t *testing.T) {
-	playFolder(t, "cases-alpha", nil, "--feature-gates=MutatingAdmissionPolicy=true,DynamicResourceAllocation=true,DRADeviceTaints=true",
+	replayFolder(t, "cases-alpha", nil,
+		"--feature-gates=MutatingAdmissionPolicy=true,DynamicResourceAllocation=true,DRADeviceTaints=true",
 		"--runtime-config=admissionregistration.k8s.io/v1alpha1=true,resource.k8s.io/v1alpha3=true,resource.k8s.io/v1beta1=true")
 }
 
-// TestGoldenOnMemoryStore replays the cases with most writes.
+// TestGoldenOnMemoryStore replays the cases with most writes against the in-memory store.
 func TestGoldenOnMemoryStore(t *testing.T) {
-	playFolder(t, "cases", regexp.MustCompile("^(apply|crud|patch)"), "--storage-backend=memory")
+	replayFolder(t, "cases", regexp.MustCompile("^(apply|crud|patch)"), "--storage-backend=memory")
 }
 
-// playFolder replays the cases in a folder whose file names match, and checks their results against
-// the known differences.
-func playFolder(t *testing.T, folder string, match *regexp.Regexp, flags ...string) {
+// replayFolder replays the cases in a folder against a server with additional flags, and checks the
+// results against the known differences. match selects cases by file name, nil selects all.
+func replayFolder(t *testing.T, folder string, match *regexp.Regexp, flags ...string) {
 	t.Helper()
-	cases, err := golden.Load([]string{folder}, match, false)
+	const recording = false // read the wanted responses too
+	cases, err := golden.Load([]string{folder}, match, recording)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +43,8 @@ func playFolder(t *testing.T, folder string, match *regexp.Regexp, flags ...stri
 		t.Fatal(err)
 	}
 	if folder == "cases" && match == nil {
-		for _, stray := range known.MissingSteps(cases) {
-			t.Errorf("known-differences.yaml: got step %s, want an existing one", stray)
+		for _, step := range known.MissingSteps(cases) {
+			t.Errorf("known-differences.yaml lists %s, which no case has", step)
 		}
 	}
 	// The recording ran without kube-controller-manager, which writes statuses.
@@ -75,33 +78,33 @@ func playFolder(t *testing.T, folder string, match *regexp.Regexp, flags ...stri
 // runCases runs the cases concurrently and returns their results by file.
 func runCases(t *testing.T, runner *golden.Runner, cases []*golden.Case) map[string][]golden.Result {
 	t.Helper()
-	type played struct {
+	type caseResult struct {
 		file    string
 		results []golden.Result
 		err     error
 	}
-	waiting, done := make(chan *golden.Case), make(chan played)
+	pending, done := make(chan *golden.Case), make(chan caseResult)
 	for range concurrency {
 		go func() {
-			for c := range waiting {
+			for c := range pending {
 				results, err := runner.Run(c)
-				done <- played{c.File, results, err}
+				done <- caseResult{file: c.File, results: results, err: err}
 			}
 		}()
 	}
 	go func() {
-		defer close(waiting)
+		defer close(pending)
 		for _, c := range cases {
-			waiting <- c
+			pending <- c
 		}
 	}()
 	all := map[string][]golden.Result{}
 	for range cases {
-		p := <-done
-		if p.err != nil {
-			t.Errorf("%s: %v", p.file, p.err)
+		result := <-done
+		if result.err != nil {
+			t.Errorf("run of %s: %v", result.file, result.err)
 		}
-		all[p.file] = p.results
+		all[result.file] = result.results
 	}
 	return all
 }

@@ -26,7 +26,9 @@ type decider struct {
 func startDecider(t *testing.T, pki *harness.PKI) *decider {
 	t.Helper()
 	d := &decider{addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))}
-	l, err := tls.Listen("tcp", d.addr, &tls.Config{Certificates: []tls.Certificate{tlsCertificate(t, pki.Serving("decider"))}, MinVersion: tls.VersionTLS12})
+	l, err := tls.Listen("tcp", d.addr, &tls.Config{
+		Certificates: []tls.Certificate{tlsCertificate(t, pki.Serving("decider"))}, MinVersion: tls.VersionTLS12,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,10 +53,10 @@ func (d *decider) decide(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// TestTenantDoesNotClearDecisionsOfOtherClients changes an annotation and the subjects of a role
-// binding in a loop, as the administrator of a namespace. The cached decisions about a client in
-// another namespace stay cached. The test pins that a change invalidates only the decisions that it
-// affects.
+// TestTenantDoesNotClearDecisionsOfOtherClients checks that a change invalidates only the cached
+// decisions of the authorization webhook that it affects. The administrator of a namespace changes
+// an annotation and the subjects of a role binding in a loop. Decisions about the probe client, which
+// uses another namespace, must stay cached.
 func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 	var d *decider
 	x := startTenants(t, func(s *harness.Server) {
@@ -63,35 +65,39 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 	})
 	const binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings/administrator"
 	probe, mallory := newClient(tlsCertificate(t, x.server.PKI.Client("probe"))), x.attackerClient()
-	read := func() {
+	readAsProbe := func() {
 		for range 20 {
-			if err := x.sendAndRead(probe, "GET", "/api/v1/namespaces/probe/configmaps/mine", "", "").requireCode(http.StatusOK); err != nil {
-				t.Fatal(err)
+			r := x.sendAndRead(probe, "GET", "/api/v1/namespaces/probe/configmaps/mine", "", "")
+			if err := r.requireCode(http.StatusOK); err != nil {
+				t.Fatalf("read of the probe client: %v", err)
 			}
 		}
 	}
-	var before, after int64
+	var callsBefore, callsAfter int64
 	changes := 30
 	if x.long {
 		changes = 500
 	}
 	x.attackFor(t, 0, func(context.Context) {
-		read()
-		before = d.calls.Load()
+		readAsProbe() // fills the cache
+		callsBefore = d.calls.Load()
 		for i := range changes {
-			body := fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i)
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i)
 			if i%2 == 1 {
-				body = fmt.Sprintf(`{"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"},{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"other-%d"}]}`, i)
+				patch = fmt.Sprintf(`{"subjects":[
+					{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"},
+					{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"other-%d"}]}`, i)
 			}
-			if err := x.sendAndRead(mallory, "PATCH", binding, mergePatchMedia, body).requireCode(http.StatusOK); err != nil {
-				t.Fatal(err)
+			if err := x.sendAndRead(mallory, "PATCH", binding, mergePatchMedia, patch).requireCode(http.StatusOK); err != nil {
+				t.Fatalf("change %d of the role binding: %v", i, err)
 			}
-			read()
+			readAsProbe()
 		}
-		after = d.calls.Load()
+		callsAfter = d.calls.Load()
 	})
 	// Decisions about other requests of the probe client may expire from the cache meanwhile.
-	if calls := after - before; calls > int64(changes)/2 {
-		t.Errorf("got %d webhook calls for the probe client during %d changes in another namespace, want at most half as many", calls, changes)
+	if calls := callsAfter - callsBefore; calls > int64(changes)/2 {
+		t.Errorf("got %d webhook calls for the probe client during %d changes in another namespace, want at most %d",
+			calls, changes, changes/2)
 	}
 }

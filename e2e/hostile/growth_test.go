@@ -16,7 +16,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// attackTime returns the duration of an attack of a tenant.
+// attackTime returns how long an attack of a tenant lasts: longer in the long form of the suite.
 func (x *tenants) attackTime() time.Duration {
 	if x.long {
 		return time.Minute
@@ -24,44 +24,43 @@ func (x *tenants) attackTime() time.Duration {
 	return 10 * time.Second
 }
 
-// In these tests, attackFor asserts that the probe clients stay unaffected, that the resident
-// memory grows by at most maxMemoryGrowth, that the server counts no further response with code
-// 500, and that it does not panic.
-
-// TestHangingWebhookOccupiesLittleMemory lets a webhook of the attacker's namespace hang while the
-// attacker patches large objects. The memory of requests that wait for other servers must stay
-// limited.
+// TestHangingWebhookOccupiesLittleMemory patches a large object while a validating webhook does not
+// respond. The server must limit the memory of requests that wait for the webhook. attackFor checks
+// the memory, the responses and the probe clients.
 func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 	x := startTenants(t)
 	data := map[string]string{}
 	for i := range 20_000 {
 		data[fmt.Sprint("key-", i)] = strings.Repeat("v", 30)
 	}
-	text, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": "large"}, "data": data})
+	largeConfigMap, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": "large"}, "data": data})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.mustCreate(t, "/api/v1/namespaces/b/configmaps", string(text))
+	x.mustCreate(t, "/api/v1/namespaces/b/configmaps", string(largeConfigMap))
 	testDone := make(chan struct{})
-	hook := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		select {
 		case <-r.Context().Done():
 		case <-testDone:
 		}
 	}))
-	defer hook.Close()
+	defer webhook.Close()
 	defer close(testDone)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})
-	x.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"hangs"},"webhooks":[{"name":"hangs.ex.test",
-		"admissionReviewVersions":["v1"],"sideEffects":"None","timeoutSeconds":30,"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"b"}},
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw})
+	x.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{
+		"metadata":{"name":"hangs"},"webhooks":[{"name":"hangs.ex.test",
+		"admissionReviewVersions":["v1"],"sideEffects":"None","timeoutSeconds":30,
+		"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"b"}},
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["UPDATE"],"resources":["configmaps"]}],
-		"clientConfig":{"url":%q,"caBundle":%q}}]}`, hook.URL, base64.StdEncoding.EncodeToString(ca)))
+		"clientConfig":{"url":%q,"caBundle":%q}}]}`, webhook.URL, base64.StdEncoding.EncodeToString(ca)))
 	x.attackFor(t, x.attackTime(), func(ctx context.Context) {
 		runAttackers(ctx, 300, func(ctx context.Context, i int) {
 			c := x.attackerClient()
 			defer c.CloseIdleConnections()
-			req, err := http.NewRequest("PATCH", x.url+"/api/v1/namespaces/b/configmaps/large", strings.NewReader(fmt.Sprintf(`{"data":{"key-0":"%d"}}`, i)))
+			patch := fmt.Sprintf(`{"data":{"key-0":"%d"}}`, i)
+			req, err := http.NewRequest("PATCH", x.url+"/api/v1/namespaces/b/configmaps/large", strings.NewReader(patch))
 			if err != nil {
 				t.Error(err)
 				return
@@ -75,8 +74,9 @@ func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
 	})
 }
 
-// TestRolesWithManyNamesDoNotStarveOtherClients creates roles with 100,000 names each and then
-// bindings, whose check compares all of them. The limiter of large work must bound that comparison.
+// TestRolesWithManyNamesDoNotStarveOtherClients creates roles that each have 100,000 resource names,
+// and then bindings to these roles. Before it allows a binding, the server compares all names of the
+// role with the rules of the attacker. That comparison must not slow down the probe clients.
 func TestRolesWithManyNamesDoNotStarveOtherClients(t *testing.T) {
 	x := startTenants(t)
 	names := make([]string, 100_000)
@@ -84,24 +84,29 @@ func TestRolesWithManyNamesDoNotStarveOtherClients(t *testing.T) {
 		names[i] = fmt.Sprintf("n%06d", i)
 	}
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/b/"
-	binding := func(name, role, subject string) string {
-		return fmt.Sprintf(`{"metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":%q},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, name, role, subject)
+	binding := func(name, role, user string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q},
+			"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":%q},
+			"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, name, role, user)
 	}
 	for i := range 10 {
 		name := fmt.Sprint("many-", i)
-		rule := map[string]any{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"get"}, "resourceNames": names}
-		text, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": name}, "rules": []any{rule}})
+		rule := map[string]any{
+			"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"get"}, "resourceNames": names,
+		}
+		role, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": name}, "rules": []any{rule}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.mustCreate(t, rbac+"roles", string(text))
+		x.mustCreate(t, rbac+"roles", string(role))
 		x.mustCreate(t, rbac+"rolebindings", binding(name, name, "mallory"))
 	}
 	x.attackFor(t, x.attackTime(), func(ctx context.Context) {
 		runAttackers(ctx, 30, func(ctx context.Context, i int) {
 			c := x.attackerClient()
 			defer c.CloseIdleConnections()
-			r := x.sendAndRead(c, "POST", rbac+"rolebindings?dryRun=All", jsonMedia, binding("new", fmt.Sprint("many-", i%10), "eve"))
+			newBinding := binding("new", fmt.Sprint("many-", i%10), "eve")
+			r := x.sendAndRead(c, "POST", rbac+"rolebindings?dryRun=All", jsonMedia, newBinding)
 			if err := r.requireCode(http.StatusCreated, http.StatusTooManyRequests); err != nil && r.err == nil {
 				t.Error(err)
 			}
@@ -120,9 +125,10 @@ func TestHistoryOfOneObjectDoesNotFillDatabase(t *testing.T) {
 	x.attackFor(t, 0, func(ctx context.Context) {
 		c := x.attackerClient()
 		for i := range 3 * quota / len(large) {
-			r := x.sendAndRead(c, "PUT", "/api/v1/namespaces/b/configmaps/large", jsonMedia, fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":"%d%s"}}`, i, large))
+			configMap := fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":"%d%s"}}`, i, large)
+			r := x.sendAndRead(c, "PUT", "/api/v1/namespaces/b/configmaps/large", jsonMedia, configMap)
 			if err := r.requireCode(http.StatusOK); err != nil {
-				t.Fatalf("write %d: %v", i, err)
+				t.Fatalf("write %d of the large object: %v", i, err)
 			}
 		}
 	})

@@ -11,60 +11,74 @@ import (
 	"binnacle/deploy/certs/command"
 )
 
-func run(args ...string) (code int, out, errs string) {
-	var stdout, stderr bytes.Buffer
-	code = command.Run(command.New("certs"), args, &stdout, &stderr)
-	return code, stdout.String(), stderr.String()
+// run runs the command "certs" with args. It returns the exit code and the output of the command.
+func run(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = command.Run(command.New("certs"), args, &out, &errs)
+	return code, out.String(), errs.String()
 }
 
-// TestCommandCreatesAndChecks checks the output and the exit codes of the default command and of
-// check.
+// TestCommandCreatesAndChecks checks the output and the exit codes of the default command, which
+// creates certificates, and of "certs check", which lists when they expire.
 func TestCommandCreatesAndChecks(t *testing.T) {
 	dir := t.TempDir()
-	code, out, errs := run("--dir", dir)
-	year := time.Now().Add(365 * 24 * time.Hour).Format(time.DateOnly)
-	if code != 0 || errs != "" || !strings.Contains(out, filepath.Join(dir, "admin/admin.crt")+"  expires "+year) {
-		t.Fatalf("got exit code %d: %s%s, want 0, the expiry of admin.crt in %s, no errors", code, out, errs, year)
+	code, stdout, stderr := run("--dir", dir)
+	expiry := time.Now().Add(365 * 24 * time.Hour).Format(time.DateOnly)
+	wantLine := filepath.Join(dir, "admin/admin.crt") + "  expires " + expiry
+	if code != 0 || stderr != "" || !strings.Contains(stdout, wantLine) {
+		t.Fatalf("certs: got exit code %d, output:\n%s%swant exit code 0, the line %q, no errors", code, stdout, stderr, wantLine)
 	}
-	code, out, _ = run("check", "--dir", dir)
-	if code != 0 || !strings.Contains(out, "DAYS LEFT") || !strings.Contains(out, "admin/admin.crt") || strings.Count(out, " ok\n") != strings.Count(out, "\n")-1 {
-		t.Errorf("got exit code %d:\n%swant 0 and a table in which each certificate is ok", code, out)
+
+	code, stdout, _ = run("check", "--dir", dir)
+	certificates := strings.Count(stdout, "\n") - 1 // all lines of the table but its header
+	if code != 0 || !strings.Contains(stdout, "DAYS LEFT") || !strings.Contains(stdout, "admin/admin.crt") ||
+		strings.Count(stdout, " ok\n") != certificates {
+		t.Errorf("certs check: got exit code %d, output:\n%swant exit code 0 and a table in which each certificate is ok", code, stdout)
 	}
+
 	// Certificates are valid for a year of 8760 hours, so that all of them expire within 9000
 	// hours.
-	code, out, errs = run("check", "--dir", dir, "--within", "9000h")
-	if code != 1 || !strings.Contains(out, "expires soon") || !strings.Contains(errs, "need attention") {
-		t.Errorf("got exit code %d:\n%s%swant 1, \"expires soon\" and \"need attention\"", code, out, errs)
+	code, stdout, stderr = run("check", "--dir", dir, "--within", "9000h")
+	if code != 1 || !strings.Contains(stdout, "expires soon") || !strings.Contains(stderr, "need attention") {
+		t.Errorf("certs check --within 9000h: got exit code %d, output:\n%s%swant exit code 1, \"expires soon\" and \"need attention\"",
+			code, stdout, stderr)
 	}
+
+	// Without the keys of the CAs, nothing can be signed until --new-ca creates CAs.
 	if err := os.RemoveAll(filepath.Join(dir, "ca")); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--dir", dir}, {"--dir", dir, "--renew"}} {
-		code, out, errs = run(args...)
-		if code != 1 || out != "" || !strings.Contains(errs, "--new-ca") {
-			t.Errorf("%v: got exit code %d: %s%s, want 1, no output, and an error that names --new-ca", args, code, out, errs)
+		code, stdout, stderr = run(args...)
+		if code != 1 || stdout != "" || !strings.Contains(stderr, "--new-ca") {
+			t.Errorf("certs %v without CAs: got exit code %d, output:\n%s%swant exit code 1, no output, an error that names --new-ca",
+				args, code, stdout, stderr)
 		}
 	}
-	code, out, errs = run("--dir", dir, "--new-ca")
-	if code != 0 || !strings.Contains(out, "ca/client-ca.crt") {
-		t.Errorf("got exit code %d: %s%s, want 0 and ca/client-ca.crt in the output", code, out, errs)
+	code, stdout, stderr = run("--dir", dir, "--new-ca")
+	if code != 0 || !strings.Contains(stdout, "ca/client-ca.crt") {
+		t.Errorf("certs --new-ca: got exit code %d, output:\n%s%swant exit code 0 and ca/client-ca.crt in the output", code, stdout, stderr)
 	}
 }
 
-// TestUsageErrors checks that an invalid command line ends with exit code 2 and a hint.
+// TestUsageErrors checks that an invalid command line leads to exit code 2 and a hint.
 func TestUsageErrors(t *testing.T) {
-	for _, line := range []string{"--no-such-flag", "argument", "check argument", "check --no-such-flag", "--external-ca=x", "--ca=x", "--rotate-ca=x", "--lifetime=1s", "--ca-lifetime=x"} {
-		code, out, errs := run(strings.Fields(line)...)
-		if code != 2 || out != "" || !strings.HasPrefix(errs, "certs") || !strings.Contains(errs, "--help") {
-			t.Errorf("%s: got exit code %d: %s%s, want 2, no output, and an error of certs that names --help", line, code, out, errs)
+	for _, line := range []string{
+		"--no-such-flag", "argument", "check argument", "check --no-such-flag", "--external-ca=x", "--ca=x", "--rotate-ca=x",
+		"--lifetime=1s", "--ca-lifetime=x",
+	} {
+		code, stdout, stderr := run(strings.Fields(line)...)
+		if code != 2 || stdout != "" || !strings.HasPrefix(stderr, "certs") || !strings.Contains(stderr, "--help") {
+			t.Errorf("certs %s: got exit code %d, output:\n%s%swant exit code 2, no output, an error of certs that names --help",
+				line, code, stdout, stderr)
 		}
 	}
 }
 
-// TestHelpNamesProgram checks that the help shows the name that New was given.
+// TestHelpNamesProgram checks that the help shows the program name that was passed to New.
 func TestHelpNamesProgram(t *testing.T) {
-	code, out, _ := run("--help")
-	if code != 0 || !strings.Contains(out, "certs [flags]") || !strings.Contains(out, "--new-ca") {
-		t.Errorf("got exit code %d:\n%swant 0 and the usage with --new-ca", code, out)
+	code, stdout, _ := run("--help")
+	if code != 0 || !strings.Contains(stdout, "certs [flags]") || !strings.Contains(stdout, "--new-ca") {
+		t.Errorf("certs --help: got exit code %d, output:\n%swant exit code 0 and the usage with --new-ca", code, stdout)
 	}
 }

@@ -66,14 +66,14 @@ func TestUnsafeDelete(t *testing.T) {
 	}
 	before := a.get(secrets).version()
 	watched := a.damage()
-	for _, x := range recording(t, "unreadable", "1-gate-on.json") {
+	for _, x := range readRecording(t, "unreadable", "1-gate-on.json") {
 		switch {
-		case x.Client == nil:
+		case x.Request == nil:
 			continue
 		case x.Name == "list from the cache":
 			// The cache of Kubernetes stops at the first value that it cannot read. Ours
 			// continues, and has the other readable value.
-			items := x.Answer.Body.(map[string]any)
+			items := x.Response.Body.(map[string]any)
 			items["items"] = append([]any{map[string]any{
 				"metadata": map[string]any{
 					"name": "othername", "namespace": "default", "uid": "u-1", "resourceVersion": "<rv>",
@@ -87,7 +87,7 @@ func TestUnsafeDelete(t *testing.T) {
 				a.want(200, "DELETE", secrets+"/bad-"+name+"?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
 			}
 		}
-		if user, ok := strings.CutPrefix(x.Client.User, "token:t-"); ok {
+		if user, ok := strings.CutPrefix(x.Request.User, "token:t-"); ok {
 			a.eventually("known", func() bool { return a.send("GET", secrets+"/good", "", as(user)...).code == 200 })
 			a.replay(t, x, as(user)...)
 			continue
@@ -125,7 +125,7 @@ func TestUnsafeDeleteOfCustomResources(t *testing.T) {
 	a.eventually("served", func() bool { return a.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
 	a.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids", `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"}}`)
 	a.overwrite("/registry/ex.test/wids/default/bad", "nonsense")
-	for _, x := range recording(t, "unreadable", "2-custom-resources.json") {
+	for _, x := range readRecording(t, "unreadable", "2-custom-resources.json") {
 		a.replay(t, x)
 	}
 }
@@ -137,8 +137,8 @@ func TestCorruptObjects(t *testing.T) {
 	a := start(t, nil)
 	a.damage()
 	a.want(200, "GET", "/readyz", "")
-	for _, x := range recording(t, "unreadable", "3-gate-off.json") {
-		if x.Client != nil {
+	for _, x := range readRecording(t, "unreadable", "3-gate-off.json") {
+		if x.Request != nil {
 			a.replay(t, x)
 		}
 	}

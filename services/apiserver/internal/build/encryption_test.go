@@ -111,7 +111,7 @@ func TestReadErrors(t *testing.T) {
 	}
 	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret)))
 	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"))
-	for _, x := range recording(t, "encryption", "read-errors.json") {
+	for _, x := range readRecording(t, "encryption", "read-errors.json") {
 		switch {
 		case x.Configuration != "":
 			configuration := x.Configuration
@@ -130,19 +130,19 @@ func TestReadErrors(t *testing.T) {
 		case x.Name == "readyz":
 			a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
 			continue
-		case x.Answer.Status == 429:
-			r := a.want(500, x.Client.Method, x.Client.Path, "")
+		case x.Response.Status == 429:
+			r := a.want(500, x.Request.Method, x.Request.Path, "")
 			const noKey = `Internal error occurred: unable to transform key "/registry/secrets/default/s0": no matching key was found for the provided AES transformer`
 			if text := fmt.Sprint(r.at("message")); text != noKey {
 				t.Errorf("%s: got message %s, want %s", x.Name, text, noKey)
 			}
 			continue
 		case x.Name == "create still works":
-			x.Answer.Body.(map[string]any)["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{
+			x.Response.Body.(map[string]any)["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{
 				"manager": "Go-http-client", "operation": "Update", "apiVersion": "v1", "time": "<time>", "fieldsType": "FieldsV1", "fieldsV1": "<fields>",
 			}}
 		}
-		if x.Name == "get aescbc" && strings.Contains(string(a.get(x.Client.Path).body), "invalid PKCS7 data") {
+		if x.Name == "get aescbc" && strings.Contains(string(a.get(x.Request.Path).body), "invalid PKCS7 data") {
 			continue // the result of decrypting with another key is random
 		}
 		a.replay(t, x)
@@ -409,7 +409,7 @@ func TestEncryptionMetrics(t *testing.T) {
 	a.want(201, "POST", secrets, secret("s", "value"))
 	a.want(200, "GET", secrets+"/s", "")
 	body := string(a.get("/metrics").body)
-	for _, x := range recordedMetrics(t) {
+	for _, x := range readRecordedMetrics(t) {
 		if !strings.Contains(body, "# TYPE "+x.Name+" "+x.Type+"\n") {
 			t.Errorf("got no metric %s, want a %s", x.Name, x.Type)
 		}

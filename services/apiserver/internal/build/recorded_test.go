@@ -12,23 +12,25 @@ import (
 )
 
 // exchange is a recorded request and response of kube-apiserver 1.33.13. Texts in angle brackets
-// replace values that differ between runs.
+// replace values that differ between runs. An exchange without a request records another step, for
+// example a new encryption configuration.
 type exchange struct {
-	Name   string
-	Client *struct {
+	Name    string
+	Request *struct {
 		Method, Path, User string
 		Headers            map[string]string
 		Body               json.RawMessage
-	}
-	Answer struct {
+	} `json:"client"`
+	Response struct {
 		Status  int
 		Headers map[string]string
 		Body    any
-	}
-	Configuration string
+	} `json:"answer"`
+	Configuration string // the encryption configuration from here on, or ""
 }
 
-func recording(t *testing.T, path ...string) (out []exchange) {
+// readRecording reads the exchanges from a file below testdata. path holds the elements of its path.
+func readRecording(t *testing.T, path ...string) (out []exchange) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(append([]string{"testdata"}, path...)...))
 	if err == nil {
@@ -40,76 +42,83 @@ func recording(t *testing.T, path ...string) (out []exchange) {
 	return out
 }
 
-// replay sends a recorded request and compares the response. header holds additional header pairs.
+// replay sends a recorded request and compares the response. header holds additional pairs of a
+// header name and its value.
 func (a *api) replay(t *testing.T, x exchange, header ...string) {
 	t.Helper()
-	body := string(x.Client.Body)
-	for k, v := range x.Client.Headers {
+	body := string(x.Request.Body)
+	for k, v := range x.Request.Headers {
 		header = append(header, k, v)
 	}
-	got := a.send(x.Client.Method, x.Client.Path, body, header...)
-	var is any
-	_ = json.Unmarshal(got.body, &is)
-	if got.code != x.Answer.Status {
-		t.Errorf("%s: got status %d, want the recorded %d: %s", x.Name, got.code, x.Answer.Status, got.body)
+	response := a.send(x.Request.Method, x.Request.Path, body, header...)
+	if response.code != x.Response.Status {
+		t.Errorf("%s: got status %d, want %d: %s", x.Name, response.code, x.Response.Status, response.body)
 		return
 	}
-	if where := differs(is, x.Answer.Body, ""); where != "" {
-		t.Errorf("%s: got another body than recorded, want no difference: %s\n%s", x.Name, where, got.body)
+	var got any
+	_ = json.Unmarshal(response.body, &got) // got stays nil, which differs from the recording
+	if difference := findDifference(got, x.Response.Body, ""); difference != "" {
+		t.Errorf("%s: the body differs from the recording: %s\ngot body:\n%s", x.Name, difference, response.body)
 	}
 }
 
-var revisions = regexp.MustCompile(`revision=[1-9][0-9]*`)
+// maskRevisions makes messages with different revisions equal: "revision=71" -> "revision=N".
+func maskRevisions(message string) string {
+	return revisionPattern.ReplaceAllString(message, "revision=N")
+}
 
-// differs returns where a value differs from the recording.
-func differs(is, want any, at string) string {
+var revisionPattern = regexp.MustCompile(`revision=[1-9][0-9]*`)
+
+// findDifference compares a JSON value with the recorded one. It returns a description of the first
+// difference, or "" if there is none. path is the path of the value, for example ".items[0].kind".
+func findDifference(got, want any, path string) string {
 	switch want := want.(type) {
 	case string:
-		if strings.HasPrefix(want, "<") && strings.HasSuffix(want, ">") {
-			if is == nil {
-				return at + " is not there"
+		if strings.HasPrefix(want, "<") && strings.HasSuffix(want, ">") { // differs between runs
+			if got == nil {
+				return path + " is missing"
 			}
 			return ""
 		}
-		text, _ := is.(string)
-		if strip := func(s string) string { return revisions.ReplaceAllString(s, "revision=N") }; strip(text) == strip(want) {
+		text, _ := got.(string)
+		if maskRevisions(text) == maskRevisions(want) {
 			return ""
 		}
 	case map[string]any:
-		m, ok := is.(map[string]any)
+		fields, ok := got.(map[string]any)
 		if !ok {
 			break
 		}
-		for k, v := range want {
-			if where := differs(m[k], v, at+"."+k); where != "" {
-				return where
+		for name, value := range want {
+			if difference := findDifference(fields[name], value, path+"."+name); difference != "" {
+				return difference
 			}
 		}
-		for k := range m {
-			if _, ok := want[k]; !ok {
-				return fmt.Sprintf("%s.%s is too much", at, k)
+		for name := range fields {
+			if _, ok := want[name]; !ok {
+				return fmt.Sprintf("%s.%s is not in the recording", path, name)
 			}
 		}
 		return ""
 	case []any:
-		s, ok := is.([]any)
-		if !ok || len(s) != len(want) {
+		elements, ok := got.([]any)
+		if !ok || len(elements) != len(want) {
 			break
 		}
 		for i := range want {
-			if where := differs(s[i], want[i], fmt.Sprintf("%s[%d]", at, i)); where != "" {
-				return where
+			if difference := findDifference(elements[i], want[i], fmt.Sprintf("%s[%d]", path, i)); difference != "" {
+				return difference
 			}
 		}
 		return ""
 	default:
-		if reflect.DeepEqual(is, want) {
+		if reflect.DeepEqual(got, want) {
 			return ""
 		}
 	}
-	text, _ := json.Marshal(is)
-	wanted, _ := json.Marshal(want)
-	return fmt.Sprintf("%s is %s, recorded %s", at, text, wanted)
+	gotJSON, _ := json.Marshal(got)
+	wantJSON, _ := json.Marshal(want)
+	return fmt.Sprintf("%s: got %s, want %s", path, gotJSON, wantJSON)
 }
 
 // recordedMetric is a metric with its samples.
@@ -118,7 +127,8 @@ type recordedMetric struct {
 	Samples    []string
 }
 
-func recordedMetrics(t *testing.T) (out []recordedMetric) {
+// readRecordedMetrics returns the encryption metrics of kube-apiserver.
+func readRecordedMetrics(t *testing.T) (out []recordedMetric) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "encryption", "metrics.json"))
 	if err == nil {

@@ -24,16 +24,17 @@ var decodedOnly = map[string]bool{
 	"Event.events.k8s.io": true, "ResourceClaim": true, "ResourceClaimTemplate": true,
 }
 
-// TestTranscodingMatchesDecoding compares JSON from stored bytes with that of the decoded object,
-// for objects with and without the defaults of this server.
+// TestTranscodingMatchesDecoding checks that JSON that is transcoded from stored bytes equals the
+// JSON of the decoded object, for random objects with and without defaults.
 func TestTranscodingMatchesDecoding(t *testing.T) {
 	const rounds = 40
 	catalog, c := newCodec(t)
 	for _, k := range storedKinds(catalog) {
 		t.Run(k.GVK().String(), func(t *testing.T) {
 			kc := c.ForKind(k)
-			if kc.Transcodes() == (decodedOnly[k.Kind] || decodedOnly[k.Kind+"."+k.Group]) {
-				t.Fatalf("Transcodes: got %v, want the opposite", kc.Transcodes())
+			want := !decodedOnly[k.Kind] && !decodedOnly[k.Kind+"."+k.Group]
+			if got := kc.Transcodes(); got != want {
+				t.Fatalf("Transcodes() = %t, want %t, because decodedOnly lists the kind: %t", got, want, !want)
 			}
 			transcoded := 0
 			for seed := range int64(rounds) {
@@ -50,14 +51,14 @@ func TestTranscodingMatchesDecoding(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if matchesDecoded(t, kc, codec.Item{Stored: value, Revision: 42}) && defaulted {
+					if checkTranscoding(t, kc, codec.Item{Stored: value, Revision: 42}) && defaulted {
 						transcoded++
 					}
 				}
 			}
-			// Random volumes with several sources do not have all defaults.
+			// Not all objects are transcoded: random volumes with several sources lack some defaults.
 			if kc.Transcodes() && transcoded < rounds/4 {
-				t.Errorf("%d of %d objects were transcoded, want at least a quarter", transcoded, rounds)
+				t.Errorf("%d of %d objects with defaults were transcoded, want at least %d", transcoded, rounds, rounds/4)
 			}
 		})
 	}
@@ -85,9 +86,9 @@ func randomServices() []any {
 	}
 }
 
-// matchesDecoded compares all JSON forms of a stored value with those of the decoded object. It
+// checkTranscoding checks that all JSON forms of a stored value equal those of the decoded object. It
 // reports whether the value was transcoded.
-func matchesDecoded(t *testing.T, kc *codec.KindCodec, it codec.Item) bool {
+func checkTranscoding(t *testing.T, kc *codec.KindCodec, it codec.Item) (transcoded bool) {
 	t.Helper()
 	obj, err := kc.DecodeItem(t.Context(), it)
 	if err != nil {
@@ -97,31 +98,33 @@ func matchesDecoded(t *testing.T, kc *codec.KindCodec, it codec.Item) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkEqual := func(form string, got, want []byte) {
+	requireEqual := func(form string, got, want []byte) {
 		t.Helper()
-		if !bytes.Equal(got, want) {
-			at := 0
-			for at < min(len(got), len(want)) && got[at] == want[at] {
-				at++
-			}
-			at = max(0, at-80)
-			t.Fatalf("%s: got\n%.300s, want\n%.300s", form, got[min(at, len(got)):], want[min(at, len(want)):])
+		if bytes.Equal(got, want) {
+			return
 		}
+		difference := 0
+		for difference < min(len(got), len(want)) && got[difference] == want[difference] {
+			difference++
+		}
+		from := max(0, difference-80) // shows what precedes the difference
+		t.Fatalf("%s differs at byte %d: from byte %d on, got\n%.300s\nwant\n%.300s", form, difference, from, got[from:], want[from:])
 	}
 	frame, err := kc.JSONFrame(codec.Modified, it)
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkEqual("frame", frame, want)
+	requireEqual("watch frame", frame, want)
 	var memo codec.Memo
-	item, ok := kc.AppendStoredItem([]byte("x"), it, &memo)
+	prefix := []byte{'x'} // contents of the buffer, which appending must keep
+	item, ok := kc.AppendStoredItem(prefix, it, &memo)
 	if !ok {
-		checkEqual("buffer", item, []byte("x"))
+		requireEqual("buffer after a value that is not transcoded", item, prefix)
 		return false
 	}
-	checkEqual("item", item, kc.AppendItem([]byte("x"), want, codec.Modified))
-	whole, _ := kc.AppendStored([]byte("x"), it, &memo)
-	checkEqual("object", whole[1:], want.Object(codec.Modified))
+	requireEqual("list item", item, kc.AppendItem(prefix, want, codec.Modified))
+	object, _ := kc.AppendStored(prefix, it, &memo)
+	requireEqual("object", object[len(prefix):], want.Object(codec.Modified))
 	return true
 }
 
@@ -144,10 +147,10 @@ func TestMetadataTranscodingMatchesDecoding(t *testing.T) {
 		}
 		got, ok := kc.AppendPartial(nil, "v1", it, nil)
 		if ok == k.Stored.JSON {
-			t.Errorf("%s: got transcoded: %t, want %t", k.Kind, ok, !k.Stored.JSON)
+			t.Errorf("%s: metadata was transcoded: %t, want %t", k.Kind, ok, !k.Stored.JSON)
 		}
 		if ok && !bytes.Equal(got, frame.Object(codec.Added)) {
-			t.Errorf("%s: got metadata\n%s, want\n%s", k.Kind, got, frame)
+			t.Errorf("%s: transcoded metadata is\n%s\nwant\n%s", k.Kind, got, frame.Object(codec.Added))
 		}
 		// Other versions are decoded. Their frames differ only in the version.
 		other, err := kc.PartialFrame(codec.Added, "v1beta1", it)
@@ -155,7 +158,7 @@ func TestMetadataTranscodingMatchesDecoding(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := bytes.Replace(other, []byte("/v1beta1"), []byte("/v1"), 1); !bytes.Equal(frame, want) {
-			t.Errorf("%s: got frame\n%s, want\n%s", k.Kind, frame, want)
+			t.Errorf("%s: frame of v1 is\n%s\nwant that of v1beta1 with the version replaced\n%s", k.Kind, frame, want)
 		}
 	}
 }

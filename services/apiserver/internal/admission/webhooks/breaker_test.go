@@ -23,67 +23,68 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
-// fixture is a webhook with a dispatcher whose clock the test controls.
+// fixture is a webhook server, and a dispatcher with a hook that calls it.
 type fixture struct {
-	t       *testing.T
-	d       *dispatcher
-	h       *hook
-	notices chan ReachabilityEvent
-	// closed receives for each closed connection.
-	closed chan struct{}
-	// New connections wait until gate is closed.
-	gate     chan struct{}
-	mu       sync.Mutex
-	received []bool // dry runs
-	// response responds to a request. If it writes nothing, the connection is aborted.
-	response func(w http.ResponseWriter, uid string)
+	t          *testing.T
+	dispatcher *dispatcher
+	hook       *hook
+	events     chan ReachabilityEvent // events that the dispatcher reported
+	closed     chan struct{}          // receives a value for each connection that the server closed
+	gate       chan struct{}          // new connections wait until it is closed
+
+	mu    sync.Mutex
+	calls int // calls that the server received since takeCalls
+	// respond responds to a call. If it writes nothing, the server aborts the connection.
+	respond func(w http.ResponseWriter, uid string)
 }
 
-func cuts(http.ResponseWriter, string) {}
+// respondNothing makes the server abort the connection.
+func respondNothing(http.ResponseWriter, string) {}
 
-func allows(w http.ResponseWriter, uid string) {
+// respondAllowed allows the reviewed request.
+func respondAllowed(w http.ResponseWriter, uid string) {
 	fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, uid)
 }
 
-func newFixture(t *testing.T, change ...func(*webhook)) *fixture {
+// newFixture starts a server that aborts connections. changes modify the configuration of the hook.
+func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	t.Helper()
-	s := &fixture{t: t, response: cuts, notices: make(chan ReachabilityEvent, 8), closed: make(chan struct{}, 100), gate: make(chan struct{})}
-	close(s.gate)
+	f := &fixture{
+		t: t, respond: respondNothing, events: make(chan ReachabilityEvent, 8), closed: make(chan struct{}, 100),
+		gate: make(chan struct{}),
+	}
+	close(f.gate)
 	l := pipetest.Listen(443)
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var q struct {
-			Request struct {
-				UID    string
-				DryRun bool
-			}
-		}
-		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		var review struct{ Request struct{ UID string } }
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		s.mu.Lock()
-		s.received = append(s.received, q.Request.DryRun)
-		response := s.response
-		s.mu.Unlock()
+		f.mu.Lock()
+		f.calls++
+		respond := f.respond
+		f.mu.Unlock()
 		written := &writeRecorder{ResponseWriter: w}
-		response(written, q.Request.UID)
+		respond(written, review.Request.UID)
 		if !written.any {
 			panic(http.ErrAbortHandler)
 		}
 	})}}
-	server.Config.ConnState = func(_ net.Conn, is http.ConnState) {
-		if is == http.StateClosed {
-			s.closed <- struct{}{}
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			f.closed <- struct{}{}
 		}
 	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	var err error
-	s.d, err = newDispatcher(Config{
-		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), Notify: func(_ context.Context, n ReachabilityEvent) { s.notices <- n },
+	f.dispatcher, err = newDispatcher(Config{
+		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		Notify: func(_ context.Context, event ReachabilityEvent) { f.events <- event },
 		Dialers: webhookclient.Dialers{URLs: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			select {
-			case <-s.gate:
+			case <-f.gate:
 				return l.Dial(ctx)
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -93,18 +94,19 @@ func newFixture(t *testing.T, change ...func(*webhook)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.d.Close)
+	t.Cleanup(f.dispatcher.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	url, none := server.URL, admissionv1.SideEffectClassNone
 	w := webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
 		Name: "h.ex.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: &none,
-		ClientConfig: admissionv1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
+		ClientConfig: admissionv1.WebhookClientConfig{URL: &url, CABundle: ca},
 	}}
-	for _, f := range change {
-		f(&w)
+	for _, change := range changes {
+		change(&w)
 	}
-	s.h = compileHook(nil, &admissionv1.ValidatingWebhookConfiguration{}, &w)
-	s.h.caller = s.d.clients.callerFor("h", s.h, w.ClientConfig)
-	return s
+	f.hook = compileHook(nil, &admissionv1.ValidatingWebhookConfiguration{}, &w)
+	f.hook.caller = f.dispatcher.clients.callerFor("h", f.hook, w.ClientConfig)
+	return f
 }
 
 // writeRecorder records whether anything was written.
@@ -117,170 +119,202 @@ func (c *writeRecorder) Write(p []byte) (int, error) { c.any = true; return c.Re
 
 func (c *writeRecorder) Flush() { c.any = true; c.ResponseWriter.(http.Flusher).Flush() }
 
-func (f *fixture) set(response func(http.ResponseWriter, string)) {
+// setResponse sets how the server responds from now on.
+func (f *fixture) setResponse(respond func(http.ResponseWriter, string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.response = response
+	f.respond = respond
 }
 
-// calls returns the dry run flags of the calls since the last time.
-func (f *fixture) calls() (dry []bool) {
+// takeCalls returns how many calls the server received since takeCalls was called last.
+func (f *fixture) takeCalls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	dry, f.received = f.received, nil
-	return dry
+	calls := f.calls
+	f.calls = 0
+	return calls
 }
 
-// call sends a request. It reports whether the webhook responded, and whether the
-// breaker prevented the call.
-func (s *fixture) call() (ok, unasked bool) {
-	_, err := s.h.call(s.t.Context(), review(), false)
-	var f *failure
-	return err == nil, errors.As(err, &f) && f.open
+// callResult is what became of a request to call the webhook.
+type callResult string
+
+const (
+	callSucceeded callResult = "succeeded"
+	callFailed    callResult = "failed"
+	callPrevented callResult = "prevented by the breaker"
+)
+
+// call tries to call the webhook.
+func (f *fixture) call() callResult {
+	_, err := f.hook.call(f.t.Context(), newReview(), false)
+	var failed *failure
+	switch {
+	case err == nil:
+		return callSucceeded
+	case errors.As(err, &failed) && failed.open:
+		return callPrevented
+	}
+	return callFailed
 }
 
-func review() *reviewRequest {
+func newReview() *reviewRequest {
 	return &reviewRequest{head: []byte(`"name":"c"`), object: []byte("null"), old: []byte("null"), options: []byte("null")}
 }
 
-// requireCalls sends requests and checks their results and the number of calls.
-func (f *fixture) requireCalls(what string, times int, ok, unasked bool, asked int) {
+// requireCalls tries to call the webhook several times. It checks the results, and that the server
+// received the calls that the breaker did not prevent. webhook describes the webhook in messages.
+func (f *fixture) requireCalls(webhook string, times int, want callResult) {
 	f.t.Helper()
 	for range times {
-		if gotOK, gotUnasked := f.call(); gotOK != ok || gotUnasked != unasked {
-			f.t.Errorf("%s: got response %t, breaker open %t; want %v, %v", what, gotOK, gotUnasked, ok, unasked)
+		if got := f.call(); got != want {
+			f.t.Errorf("webhook that %s: call %s, want it %s", webhook, got, want)
 		}
 	}
-	if got := len(f.calls()); got != asked {
-		f.t.Errorf("%s: got %d calls, want %d", what, got, asked)
+	wantCalls := times
+	if want == callPrevented {
+		wantCalls = 0
+	}
+	if got := f.takeCalls(); got != wantCalls {
+		f.t.Errorf("webhook that %s: the server received %d calls, want %d", webhook, got, wantCalls)
 	}
 }
 
-// TestFailuresThatKeepBreakerClosed covers webhooks with failurePolicy Ignore, requests that the
-// client cancels, and invalid responses.
+// TestFailuresThatKeepBreakerClosed checks that the breaker stays closed after failures of webhooks
+// with failurePolicy Ignore, invalid responses, and requests that the client cancels.
 func TestFailuresThatKeepBreakerClosed(t *testing.T) { synctest.Test(t, failuresThatKeepBreakerClosed) }
 
 func failuresThatKeepBreakerClosed(t *testing.T) {
 	const often = failureThreshold + 1
-	ignorePolicy, second := admissionv1.Ignore, int32(1)
+	ignorePolicy := admissionv1.Ignore
 	f := newFixture(t, func(w *webhook) { w.FailurePolicy = &ignorePolicy })
-	f.requireCalls("it lets pass", often, false, false, often)
+	f.requireCalls("has failurePolicy Ignore", often, callFailed)
+
 	f = newFixture(t)
-	f.set(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
-	f.requireCalls("no response", often, false, false, often)
-	came, leave := make(chan struct{}), make(chan struct{})
-	f.set(func(http.ResponseWriter, string) { came <- struct{}{}; <-leave })
+	f.setResponse(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
+	f.requireCalls("responds without a review response", often, callFailed)
+
+	received, abort := make(chan struct{}), make(chan struct{})
+	f.setResponse(func(http.ResponseWriter, string) { received <- struct{}{}; <-abort })
 	for range often {
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { <-came; cancel() }()
-		if _, err := f.h.call(ctx, review(), false); err == nil {
-			t.Error("got a response to a canceled request")
+		go func() { <-received; cancel() }()
+		if _, err := f.hook.call(ctx, newReview(), false); err == nil {
+			t.Error("call with a canceled context: error = nil, want one")
 		}
 	}
-	close(leave)
-	f.set(cuts)
-	f.calls()
-	f.requireCalls("its client went", 1, false, false, 1)
+	close(abort)
+	f.setResponse(respondNothing)
+	f.takeCalls()
+	f.requireCalls("had canceled calls before", 1, callFailed)
 
 	// A missing or incomplete response may be caused by the object.
+	second := int32(1)
 	f = newFixture(t, func(w *webhook) { w.TimeoutSeconds = &second })
-	end := make(chan struct{})
-	f.set(func(w http.ResponseWriter, _ string) { _ = http.NewResponseController(w).Flush(); <-end })
-	f.requireCalls("half a response", failureThreshold, false, false, failureThreshold)
-	f.requireCalls("half a response, after that", 1, false, false, 1)
-	close(end)
+	testDone := make(chan struct{})
+	f.setResponse(func(w http.ResponseWriter, _ string) { _ = http.NewResponseController(w).Flush(); <-testDone })
+	f.requireCalls("sends only response headers", failureThreshold, callFailed)
+	f.requireCalls("sent only response headers before", 1, callFailed)
+	close(testDone)
 }
 
-// TestFullResponseLimiterKeepsBreakerClosed checks that a response without a slot counts as a
-// response.
+// TestFullResponseLimiterKeepsBreakerClosed checks that the webhook counts as reachable if its large
+// response finds no slot of the response limiter.
 func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
 	f := newFixture(t)
-	f.d.clients.responses = webhookclient.NewResponseLimiter(8)
-	f.d.clients.responses.Timeout = time.Hour
-	end := make(chan struct{})
+	const slots = 8
+	f.dispatcher.clients.responses = webhookclient.NewResponseLimiter(slots)
+	f.dispatcher.clients.responses.Timeout = time.Hour
+	finish := make(chan struct{})
 	huge := strings.Repeat("x", 3<<19)
-	f.set(func(w http.ResponseWriter, _ string) {
+	f.setResponse(func(w http.ResponseWriter, _ string) {
 		fmt.Fprint(w, huge)
 		_ = http.NewResponseController(w).Flush()
-		<-end
+		<-finish
 	})
-	slow, quick := *f.h, *f.h
+	slow, quick := *f.hook, *f.hook
 	slow.timeout, quick.timeout = time.Hour, 100*time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var holders sync.WaitGroup
-	for range 8 {
-		holders.Go(func() { _, _, _ = slow.send(ctx, review(), "u", false) })
+	for range slots {
+		holders.Go(func() { _, _, _ = slow.send(ctx, newReview(), "u", false) })
 	}
+	// Until the other calls hold all slots, the call fails with a timeout.
 	for {
-		_, how, err := quick.send(t.Context(), review(), "u", false)
+		_, outcome, err := quick.send(t.Context(), newReview(), "u", false)
 		if err == nil || quick.timeout > time.Minute {
-			t.Errorf("got a slot: %v; want an error, at most %v", err, time.Minute)
+			t.Errorf("call with a timeout of %v: got error %v, want \"too many large webhook responses\"", quick.timeout, err)
 			break
 		}
-		if !strings.Contains(err.Error(), "too many large webhook responses") { // the other calls do not hold all slots yet
+		if !strings.Contains(err.Error(), "too many large webhook responses") {
 			quick.timeout *= 2
 			continue
 		}
-		if how != responded {
-			t.Errorf("got outcome %d, want %d: %v", how, responded, err)
+		if outcome != responded {
+			t.Errorf("call that failed with %q: got outcome %d, want %d (responded)", err, outcome, responded)
 		}
 		break
 	}
 	cancel()
-	close(end)
+	close(finish)
 	holders.Wait()
 }
 
 // TestNoProbeAfterClose checks that a closed dispatcher starts no probe and reports nothing.
 func TestNoProbeAfterClose(t *testing.T) {
 	f := newFixture(t)
-	f.d.Close()
+	f.dispatcher.Close()
 	for range failureThreshold + 1 {
-		f.h.caller.breaker.record(unreachable, errors.New("gone"))
+		f.hook.caller.breaker.record(unreachable, errors.New("gone"))
 	}
-	f.d.probes.Wait()
-	if len(f.notices) != 0 || f.h.caller.breaker.Open() != nil {
-		t.Errorf("got notice %v; want length 0, nil", <-f.notices)
+	f.dispatcher.probes.Wait()
+	if n := len(f.events); n != 0 {
+		t.Errorf("closed dispatcher reported %d events, want none", n)
+	}
+	if err := f.hook.caller.breaker.Open(); err != nil {
+		t.Errorf("breaker of a closed dispatcher is open: %v, want it closed", err)
 	}
 }
 
-// TestUnreachableWebhookHasOneProbe checks that many failures start a single probe.
+// TestUnreachableWebhookHasOneProbe checks that many failures open the breaker and start a single
+// probe, and that a connection of the probe closes the breaker.
 func TestUnreachableWebhookHasOneProbe(t *testing.T) {
-	for hookType, kind := range map[string]string{typeValidating: "ValidatingWebhookConfiguration", typeMutating: "MutatingWebhookConfiguration"} {
+	for hookType, kind := range map[string]string{
+		typeValidating: "ValidatingWebhookConfiguration", typeMutating: "MutatingWebhookConfiguration",
+	} {
 		f := newFixture(t)
-		b := f.h.caller.breaker
-		b.hookType, f.gate = hookType, make(chan struct{})
+		breaker := f.hook.caller.breaker
+		breaker.hookType, f.gate = hookType, make(chan struct{})
 		for range 3 * failureThreshold {
-			b.record(unreachable, errors.New("gone"))
+			breaker.record(unreachable, errors.New("gone"))
 		}
-		if n := <-f.notices; n.Kind != kind || n.Reachable || n.Reason != "gone" {
-			t.Errorf("got notice %+v; want %v, false, \"gone\"", n, kind)
+		if event := <-f.events; event.Kind != kind || event.Reachable || event.Reason != "gone" {
+			t.Errorf("%s: after failures, got event %+v; want one of an unreachable %s with reason \"gone\"", hookType, event, kind)
 		}
-		f.requireCalls("open", 1, false, true, 0)
+		f.requireCalls("is unreachable", 1, callPrevented)
 		close(f.gate)
-		if n := <-f.notices; n.Kind != kind || !n.Reachable {
-			t.Errorf("got notice %+v; want %v, true", n, kind)
+		if event := <-f.events; event.Kind != kind || !event.Reachable {
+			t.Errorf("%s: after the probe connected, got event %+v; want one of a reachable %s", hookType, event, kind)
 		}
-		f.d.probes.Wait()
-		f.set(allows)
-		if len(f.notices) != 0 {
-			t.Errorf("got a second notice: %+v, want length 0", <-f.notices)
+		f.dispatcher.probes.Wait()
+		f.setResponse(respondAllowed)
+		if len(f.events) != 0 {
+			t.Errorf("%s: got a third event %+v, want none", hookType, <-f.events)
 		}
-		f.calls() // drops the probe
-		f.requireCalls("closed", 1, true, false, 1)
+		f.takeCalls() // ignores the call of the probe
+		f.requireCalls("is reachable again", 1, callSucceeded)
 	}
 }
 
-// TestCloseClosesConnections checks that no idle connection remains.
+// TestCloseClosesConnections checks that closing the dispatcher closes idle connections.
 func TestCloseClosesConnections(t *testing.T) {
 	f := newFixture(t)
-	f.set(allows)
-	f.requireCalls("it is there", 1, true, false, 1)
-	f.d.Close()
+	f.setResponse(respondAllowed)
+	f.requireCalls("is reachable", 1, callSucceeded)
+	f.dispatcher.Close()
 	<-f.closed
 }
 
-// TestTypeLabels checks the label values, which differ between metrics in Kubernetes.
+// TestTypeLabels checks the values of the label "type", which differ between metrics as in Kubernetes.
 func TestTypeLabels(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := NewMetrics(r)
@@ -293,21 +327,22 @@ func TestTypeLabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]bool{}
-	for _, f := range families {
-		for _, v := range f.GetMetric() {
-			for _, l := range v.GetLabel() {
-				if l.GetName() == "type" {
-					got[f.GetType().String()+" "+l.GetValue()] = true
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "type" {
+					got[family.GetType().String()+" "+label.GetValue()] = true
 				}
 			}
 		}
 	}
 	if want := "map[COUNTER admit:true COUNTER validate:true HISTOGRAM mutating:true HISTOGRAM validating:true]"; fmt.Sprint(got) != want {
-		t.Errorf("got %v, want %s", got, want)
+		t.Errorf("got metric types and values of the label type %v, want %s", got, want)
 	}
 }
 
-// TestSeriesAreRemovedWithWebhook creates and deletes many webhooks.
+// TestSeriesAreRemovedWithWebhook checks that the metrics of webhooks that are no longer configured
+// are removed.
 func TestSeriesAreRemovedWithWebhook(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := NewMetrics(r)
@@ -315,7 +350,7 @@ func TestSeriesAreRemovedWithWebhook(t *testing.T) {
 	for _, hookType := range []string{typeMutating, typeValidating} {
 		m.keepWhileConfigured(hookType, func() (map[string]bool, bool) { return configured, true })
 	}
-	use := func(name string) {
+	observeAll := func(name string) {
 		for _, hookType := range []string{typeMutating, typeValidating} {
 			m.observeCall(name, hookType, "CREATE", 0, false, 200)
 			m.observeRejection(name, hookType, "CREATE", noError, 400)
@@ -326,7 +361,7 @@ func TestSeriesAreRemovedWithWebhook(t *testing.T) {
 			m.observeSkipped(name, hookType)
 		}
 	}
-	series := func() (n int) {
+	countSeries := func() (n int) {
 		families, err := r.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -336,13 +371,13 @@ func TestSeriesAreRemovedWithWebhook(t *testing.T) {
 		}
 		return n
 	}
-	use("kept")
-	before := series()
+	observeAll("kept")
+	before := countSeries()
 	for i := range 3 * maxHooks {
-		use(fmt.Sprint("hook", i))
+		observeAll(fmt.Sprint("hook", i))
 	}
-	use(otherHook)
-	if n, most := series(), 2*before; n > most {
-		t.Errorf("%d series after the webhooks are gone, want at most %d", n, most)
+	observeAll(otherHook)
+	if n, most := countSeries(), 2*before; n > most {
+		t.Errorf("got %d series after the webhooks were removed, want at most %d", n, most)
 	}
 }

@@ -27,15 +27,16 @@ import (
 
 var eve = &request.User{Name: "eve", UID: "42", Groups: []string{"system:masters", "system:authenticated"}, Extra: map[string][]string{"some/scope": {"x y"}}}
 
-const thing = "/apis/ext.test/v1/namespaces/n/things/t"
+// thingPath is the path of an object of the extension servers.
+const thingPath = "/apis/ext.test/v1/namespaces/n/things/t"
 
 // ownHeaders are response headers that only this server may set.
 var ownHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"}
 
-// things serves the group version and echoes requests for objects below it.
-func things(w http.ResponseWriter, r *http.Request) {
+// serveResourcesAndEcho serves the resources of the group version and echoes requests for objects.
+func serveResourcesAndEcho(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/") {
-		plain(w, r)
+		serveResources(w, r)
 		return
 	}
 	body, _ := io.ReadAll(r.Body)
@@ -52,17 +53,17 @@ func things(w http.ResponseWriter, r *http.Request) {
 // although availability checks keep the connection with the old certificate alive.
 func TestRenewedCertificates(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	var now atomic.Pointer[tls.Certificate]
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = now.Load })
 	b.register(e, ca.pem)
 	for i, name := range []string{"first", "second"} {
 		next := ca.issue(name, x509.ExtKeyUsageClientAuth)
 		now.Store(&next)
-		if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
+		if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
 			t.Fatalf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
 		}
-		if c := e.requests(thing)[i].TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != name {
+		if c := e.requests(thingPath)[i].TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != name {
 			t.Errorf("shown certificates %v, want that of %s", c, name)
 		}
 	}
@@ -70,12 +71,12 @@ func TestRenewedCertificates(t *testing.T) {
 
 func TestProxiedRequestsCarryTheUser(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	client := ca.issue("front-proxy-client", x509.ExtKeyUsageClientAuth)
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = func() *tls.Certificate { return &client } })
 	b.register(e, ca.pem)
 
-	r := httptest.NewRequest("POST", thing+"?limit=5&labelSelector=a%3Db&x=%2F", strings.NewReader("body"))
+	r := httptest.NewRequest("POST", thingPath+"?limit=5&labelSelector=a%3Db&x=%2F", strings.NewReader("body"))
 	for name, value := range map[string]string{
 		"Authorization": "Bearer secret", "X-Remote-User": "root", "X-Remote-Group": "system:masters", "X-Remote-Extra-A": "1", "X-Remote-Uid": "9",
 		"Impersonate-User": "root", "Impersonate-Group": "g", "Impersonate-Uid": "1", "Impersonate-Extra-B": "c",
@@ -84,7 +85,7 @@ func TestProxiedRequestsCarryTheUser(t *testing.T) {
 		r.Header.Set(name, value)
 	}
 	w := b.send(eve, r)
-	if w.Code != http.StatusTeapot || w.Body.String() != "POST "+thing+"?labelSelector=a%3Db&limit=5&x=%2F body" || w.Header().Get("X-Ext") != "yes" {
+	if w.Code != http.StatusTeapot || w.Body.String() != "POST "+thingPath+"?labelSelector=a%3Db&limit=5&x=%2F body" || w.Header().Get("X-Ext") != "yes" {
 		t.Errorf("got %d %s %v, want %v", w.Code, w.Body, w.Header(), http.StatusTeapot)
 	}
 	for i, want := range [][]string{{"audit-1"}, nil, nil} {
@@ -92,13 +93,13 @@ func TestProxiedRequestsCarryTheUser(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", ownHeaders[i], got, want)
 		}
 	}
-	seen := e.requests(thing)[0]
+	seen := e.requests(thingPath)[0]
 	if c := seen.TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != "front-proxy-client" {
 		t.Errorf("got client certificates %v, want that of front-proxy-client", c)
 	}
 	want := http.Header{
 		"X-Remote-User": {"eve"}, "X-Remote-Uid": {"42"}, "X-Remote-Group": {"system:masters", "system:authenticated"}, "X-Remote-Extra-Some%2fscope": {"x y"},
-		"X-Own": {"1"}, "Audit-Id": {"audit-1"}, "X-Forwarded-Host": {seen.Host}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Uri": {thing},
+		"X-Own": {"1"}, "Audit-Id": {"audit-1"}, "X-Forwarded-Host": {seen.Host}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Uri": {thingPath},
 	}
 	for name, values := range seen.Header {
 		switch name {
@@ -113,7 +114,7 @@ func TestProxiedRequestsCarryTheUser(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("missing %v", want)
 	}
-	if w := b.send(nil, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusInternalServerError {
+	if w := b.send(nil, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusInternalServerError {
 		t.Errorf("without a user: got %d, want 500", w.Code)
 	}
 }
@@ -137,7 +138,7 @@ func TestRedirectsAreRejectedUnlessAllowed(t *testing.T) {
 			w.WriteHeader(http.StatusFound)
 			return
 		}
-		plain(w, r)
+		serveResources(w, r)
 	})
 	for _, c := range []struct {
 		follow bool
@@ -149,7 +150,7 @@ func TestRedirectsAreRejectedUnlessAllowed(t *testing.T) {
 	} {
 		b := start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
 		b.register(e, ca.pem)
-		if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != c.code || strings.TrimSpace(w.Body.String()) != c.body {
+		if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != c.code || strings.TrimSpace(w.Body.String()) != c.body {
 			t.Errorf("follow %v: %d %q, want %v", c.follow, w.Code, w.Body, c.code)
 		}
 	}
@@ -182,7 +183,7 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = io.WriteString(w, "short and stout")
 		default:
-			plain(w, r)
+			serveResources(w, r)
 		}
 	})
 	b := start(t, nil)
@@ -252,7 +253,7 @@ func TestProxyErrors(t *testing.T) {
 					<-r.Context().Done()
 					return
 				}
-				things(w, r)
+				serveResourcesAndEcho(w, r)
 			})
 			b := start(t, nil)
 			b.register(e, c.ca)
@@ -261,7 +262,7 @@ func TestProxyErrors(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 			}
 			defer cancel()
-			w := b.send(eve, httptest.NewRequest("GET", thing, nil).WithContext(ctx))
+			w := b.send(eve, httptest.NewRequest("GET", thingPath, nil).WithContext(ctx))
 			if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.body) {
 				t.Errorf("got %d %q, want %d %q", w.Code, w.Body, c.code, c.body)
 			}
@@ -344,7 +345,7 @@ func (c checked) run(t *testing.T) {
 func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, http.HandlerFunc) *extension, start func(*testing.T, func(*fixture, *aggregation.Config)) *fixture) {
 	ca := newAuthority(t)
 	if c.serve == nil {
-		c.serve = plain
+		c.serve = serveResources
 	}
 	// The availability check ignores the certificate.
 	e := extend(t, newAuthority(t).issue("another", x509.ExtKeyUsageServerAuth), c.serve)
@@ -366,14 +367,14 @@ func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, ht
 		port = *p
 	}
 	got := func() string { return strings.ReplaceAll(b.condition(name), fmt.Sprint(port), "<port>") }
-	b.eventually("checked", func() bool { return got() != "" })
+	b.eventually("a condition is written", func() bool { return got() != "" })
 	if strings.ReplaceAll(got(), "[::1]", "127.0.0.1") != c.want {
 		t.Errorf("got %s\nwant %s", got(), c.want)
 	}
 	if n := len(e.requests("/apis/ext.test/v1")); c.what == "hangs" && n > 2 { // a second check may have started
 		t.Errorf("got %d requests, want at most 2", n)
 	}
-	w := b.send(eve, httptest.NewRequest("GET", thing, nil))
+	w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
 	if available := strings.HasPrefix(c.want, "True"); !available && (w.Code != 503 || w.Body.String() != "service unavailable\n") {
 		t.Errorf("while unavailable: got status %d: %q, want 503 and %q", w.Code, w.Body, "service unavailable\n")
 	}
@@ -384,20 +385,20 @@ func TestChecksReportEachChangeOnce(t *testing.T) { inBubble(t, checksReportEach
 
 func checksReportEachChangeOnce(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	e.handle(http.NotFound)
 	b.CheckAll()
-	b.eventually("unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
+	b.eventually("the server is unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
 	first := b.board.get(name).Status.Conditions[0]
 	again := len(e.requests("/apis/ext.test/v1"))
-	b.eventually("checked once more", func() bool { return len(e.requests("/apis/ext.test/v1")) > again })
+	b.eventually("the server is checked again", func() bool { return len(e.requests("/apis/ext.test/v1")) > again })
 	if now := b.board.get(name).Status.Conditions[0]; !reflect.DeepEqual(now, first) {
 		t.Errorf("unchanged condition: got %v, want %v", now, first)
 	}
-	e.handle(plain)
-	b.eventually("available", func() bool { return b.condition(name) == passed })
+	e.handle(serveResources)
+	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.written) != 3 {
@@ -426,14 +427,14 @@ func metrics(t *testing.T, b *fixture, name string) (sum float64) {
 
 func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	b := start(t, func(b *fixture, _ *aggregation.Config) { b.local[gv] = true })
 	b.board.put(name, apiService(e.port, ca.pem))
 	local := apiService(e.port, nil)
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
 	b.board.put("v2.ext.test", local)
-	b.registered(2)
-	b.rounds()
+	b.waitForRegistered(2)
+	b.waitForPass()
 	if n := len(e.requests("/apis/ext.test/v1")); n != 0 {
 		t.Errorf("got %d availability checks of a local group version, want 0", n)
 	}
@@ -448,8 +449,8 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	b.mu.Lock()
 	b.local[gv] = false
 	b.mu.Unlock()
-	b.eventually("available", func() bool { return b.condition(name) == passed })
-	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
+	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
+	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
 		t.Errorf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
 	}
 }
@@ -458,19 +459,19 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 // shutdown.
 func TestConnectionsAreClosed(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	for range 2 {
-		b.send(eve, httptest.NewRequest("GET", thing, nil))
-		if e.open() == 0 {
+		b.send(eve, httptest.NewRequest("GET", thingPath, nil))
+		if e.openConnections() == 0 {
 			t.Fatal("no idle connection, want one")
 		}
 		b.board.put(name, nil)
-		b.eventually("gone", func() bool { return b.Handler(gv) == nil })
-		b.eventually("closed", func() bool { return e.open() == 0 })
+		b.eventually("the group version has no handler", func() bool { return b.Handler(gv) == nil })
+		b.eventually("all connections are closed", func() bool { return e.openConnections() == 0 })
 		b.register(e, ca.pem)
 	}
 	b.stop()
-	b.eventually("closed at shutdown", func() bool { return e.open() == 0 })
+	b.eventually("shutdown closed all connections", func() bool { return e.openConnections() == 0 })
 }

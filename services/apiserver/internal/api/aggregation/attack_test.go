@@ -25,7 +25,7 @@ import (
 // alone, however a client spells them.
 func TestClientsCannotForgeIdentity(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	s := b.front()
@@ -66,14 +66,14 @@ func TestClientsCannotForgeIdentity(t *testing.T) {
 // a proxy drop the identity headers that this server sets.
 func TestUpgradesRemoveConnectionHeaders(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	r := httptest.NewRequest("GET", thing, nil)
+	r := httptest.NewRequest("GET", thingPath, nil)
 	r.Header["Connection"] = []string{"x-remote-user, Upgrade", "X-Remote-Group"}
 	r.Header.Set("Upgrade", "odd/1")
 	b.send(eve, r)
-	seen := e.requests(thing)
+	seen := e.requests(thingPath)
 	if len(seen) != 1 || seen[0].Header.Get("X-Remote-User") != "eve" || seen[0].Header.Get("Upgrade") != "odd/1" {
 		t.Fatalf("got %d requests, want one as eve with Upgrade odd/1", len(seen))
 	}
@@ -96,7 +96,7 @@ func TestLocalAddressesAreRejected(t *testing.T) {
 			}
 		})
 		b.board.put(name, apiService(443, nil))
-		b.eventually("checked", func() bool { return b.condition(name) != "" })
+		b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
 		if got := b.condition(name); !strings.HasSuffix(got, want) {
 			t.Errorf("%s: got condition %s, want it to end with %s", address, got, want)
 		}
@@ -135,7 +135,7 @@ func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
 			}
 		})
 		b.board.put(name, apiService(443, nil))
-		b.eventually("checked", func() bool { return b.condition(name) != "" })
+		b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
 		want := "address not allowed"
 		if allowed {
 			want = "proxy unavailable"
@@ -175,19 +175,19 @@ func TestUnboundedResponsesAreCut(t *testing.T) {
 				w.Header().Set(fmt.Sprintf("X-%d", i), strings.Repeat("x", 1<<10))
 			}
 		default:
-			plain(w, r)
+			serveResources(w, r)
 		}
 	})
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	b.eventually("read up to the limit", func() bool { return len(e.requests("/openapi/v3")) > 0 })
+	b.eventually("the index is requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
 	if got := b.discovered(); got != "stale" {
 		t.Errorf("got discovery %q, want stale", got)
 	}
-	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != 503 || len(w.Header()) > 10 {
+	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != 503 || len(w.Header()) > 10 {
 		t.Errorf("unbounded headers: got %d, %d headers, want 503", w.Code, len(w.Header()))
 	}
-	r := httptest.NewRequest("GET", thing, nil)
+	r := httptest.NewRequest("GET", thingPath, nil)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "odd/1")
 	if w := b.send(eve, r); w.Code != 503 || w.Body.String() != "the response headers are too long\n" {
@@ -220,7 +220,7 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 	}()
 	b := start(t, nil)
 	b.board.put(name, apiService(int32(l.Addr().(*net.TCPAddr).Port), ca.pem))
-	b.eventually("checked", func() bool { return b.condition(name) != "" })
+	b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
 	if got := b.condition(name); len(got) > 5000 || !strings.Contains(got, `malformed HTTP response "xxx`) {
 		t.Errorf("got a condition of %d bytes: %.300s, want at most 5000 bytes that quote the response", len(got), got)
 	}
@@ -233,7 +233,7 @@ func TestUnansweredUpgradesEnd(t *testing.T) {
 	requests := make(chan bool, 1)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
-			plain(w, r)
+			serveResources(w, r)
 			return
 		}
 		requests <- true
@@ -242,7 +242,7 @@ func TestUnansweredUpgradesEnd(t *testing.T) {
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	ctx, cancel := context.WithCancel(t.Context())
-	r := httptest.NewRequest("GET", thing, nil).WithContext(ctx)
+	r := httptest.NewRequest("GET", thingPath, nil).WithContext(ctx)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "odd/1")
 	go func() { <-requests; cancel() }()
@@ -257,26 +257,26 @@ func TestPagesAndEarlyHints(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case thing:
+		case thingPath:
 			w.Header().Set("Content-Type", "text/html")
 			for range 64 {
 				_, _ = io.WriteString(w, strings.Repeat("<p>", 1<<16))
 			}
-		case thing + "-hinted":
+		case thingPath + "-hinted":
 			w.Header().Set("Link", "</x>")
 			w.WriteHeader(http.StatusEarlyHints)
 			w.Header().Del("Link")
 			_, _ = io.WriteString(w, "{}")
 		default:
-			plain(w, r)
+			serveResources(w, r)
 		}
 	})
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Header().Get("Content-Type") != "text/HTML" || w.Body.Len() != 64*3<<16 {
+	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Header().Get("Content-Type") != "text/HTML" || w.Body.Len() != 64*3<<16 {
 		t.Errorf("long page: got headers %v, %d bytes, want text/HTML and all %d", w.Header(), w.Body.Len(), 64*3<<16)
 	}
-	if w := b.send(eve, httptest.NewRequest("GET", thing+"-hinted", nil)); w.Code != 200 || w.Header().Get("Audit-Id") != "audit-1" || w.Header().Get("Link") != "" {
+	if w := b.send(eve, httptest.NewRequest("GET", thingPath+"-hinted", nil)); w.Code != 200 || w.Header().Get("Audit-Id") != "audit-1" || w.Header().Get("Link") != "" {
 		t.Errorf("early hints: got %d %v, want 200", w.Code, w.Header())
 	}
 }
@@ -301,7 +301,7 @@ func TestExpandingDocumentsAreRejected(t *testing.T) {
 	})
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	b.eventually("requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
+	b.eventually("the server is requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
 	if all := b.Versions(); len(all) != 1 || !all[0].Stale || len(all[0].Resources) != 0 {
 		t.Errorf("got %d resources, stale %v, want 0", len(all[0].Resources), all[0].Stale)
 	}

@@ -22,7 +22,7 @@ import (
 func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	ca := newAuthority(t)
 	good, bad := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
-	e := startExtension(t, good, things)
+	e := startExtension(t, good, serveResourcesAndEcho)
 	var rotated atomic.Bool
 	e.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		if !rotated.Load() {
@@ -34,13 +34,13 @@ func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	}
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
+	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
 		t.Fatalf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
 	}
 	rotated.Store(true)
 	e.CloseClientConnections()
-	b.eventually("rejected at once", func() bool {
-		w := b.send(eve, httptest.NewRequest("GET", thing, nil))
+	b.eventually("requests are rejected without a connection", func() bool {
+		w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
 		if w.Code != 503 || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
 			t.Fatalf("got %d %s, want 503", w.Code, w.Body)
 		}
@@ -50,8 +50,8 @@ func TestBreakerOpensForUnreachableServers(t *testing.T) {
 		t.Error("got binnacle_apiservice_unreachable 0, want 1")
 	}
 	rotated.Store(false)
-	b.eventually("reached again", func() bool {
-		return b.send(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot
+	b.eventually("requests reach the server again", func() bool {
+		return b.send(eve, httptest.NewRequest("GET", thingPath, nil)).Code == http.StatusTeapot
 	})
 	if metrics(t, b, "binnacle_apiservice_unreachable") != 0 {
 		t.Error("got binnacle_apiservice_unreachable above 0, want 0")
@@ -69,20 +69,20 @@ func hangingServersTimeOut(t *testing.T, n *network) {
 			<-r.Context().Done()
 			return
 		}
-		things(w, r)
+		serveResourcesAndEcho(w, r)
 	})
 	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	hangs.Store(true)
 	for range 2 {
-		w := b.send(eve, httptest.NewRequest("GET", thing, nil))
+		w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
 			t.Errorf("response = %d %v %s, want 503 with Retry-After: 1 and an error about reaching the service", w.Code, w.Header(), w.Body)
 		}
 	}
 	hangs.Store(false)
-	b.eventually("reached again", func() bool {
-		return b.send(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot
+	b.eventually("requests reach the server again", func() bool {
+		return b.send(eve, httptest.NewRequest("GET", thingPath, nil)).Code == http.StatusTeapot
 	})
 }
 
@@ -97,7 +97,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
-			plain(w, r)
+			serveResources(w, r)
 		case r.URL.Query().Get("watch") != "":
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()
@@ -131,18 +131,18 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	// One user may have half of the requests. They suspend while they wait.
 	for range 2 {
 		started := make(chan bool)
-		send((&requesttest.Work{OnStarted: sync.OnceFunc(func() { close(started) })}).With(ctx), thing)
+		send((&requesttest.Work{OnStarted: sync.OnceFunc(func() { close(started) })}).With(ctx), thingPath)
 		<-waiting
 		<-started
 	}
-	w := b.send(eve, httptest.NewRequest("GET", thing, nil))
+	w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || w.Body.String() != "Too many requests, please try again later.\n" {
 		t.Errorf("third request = %d %v %s, want %v with Retry-After: 1", w.Code, w.Header(), w.Body, http.StatusTooManyRequests)
 	}
 	// Other users may have the other half.
-	sendAs(ctx, &request.User{Name: "ada"}, thing)
+	sendAs(ctx, &request.User{Name: "ada"}, thingPath)
 	<-waiting
-	if w := b.send(&request.User{Name: "bob"}, httptest.NewRequest("GET", thing, nil).WithContext(ended(t))); w.Code == http.StatusTooManyRequests {
+	if w := b.send(&request.User{Name: "bob"}, httptest.NewRequest("GET", thingPath, nil).WithContext(ended(t))); w.Code == http.StatusTooManyRequests {
 		t.Errorf("third user: got status %d: %s, want the request not limited", w.Code, w.Body)
 	}
 	cancel()
@@ -151,7 +151,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	}
 	// A slot is free after a request has ended.
 	one, end := context.WithCancel(t.Context())
-	send(one, thing)
+	send(one, thingPath)
 	<-waiting
 	end()
 	<-done

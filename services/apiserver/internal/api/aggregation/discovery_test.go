@@ -69,7 +69,7 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 	} {
 		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/apis" {
-				plain(w, r)
+				serveResources(w, r)
 				return
 			}
 			w.Header().Set("Content-Type", c.mediaType)
@@ -81,7 +81,7 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 		})
 		b := n.start(t, nil)
 		b.register(e, ca.pem)
-		b.eventually("described", func() bool { return len(e.requests("/openapi/v3")) > 0 })
+		b.eventually("discovery is complete", func() bool { return len(e.requests("/openapi/v3")) > 0 })
 		if got := b.discovered(); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
 		}
@@ -107,10 +107,10 @@ func TestInvalidListsAreStale(t *testing.T) {
 	for what, serve := range map[string]http.HandlerFunc{
 		"an error": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
-			_, _ = io.WriteString(w, listed)
+			_, _ = io.WriteString(w, resourceList)
 		},
 		"partly another": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, strings.TrimSuffix(listed, "]}")+`,{"name":5}]}`)
+			_, _ = io.WriteString(w, strings.TrimSuffix(resourceList, "]}")+`,{"name":5}]}`)
 		},
 		"cut": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
 	} {
@@ -119,11 +119,11 @@ func TestInvalidListsAreStale(t *testing.T) {
 				serve(w, r)
 				return
 			}
-			plain(w, r)
+			serveResources(w, r)
 		})
 		b := start(t, nil)
 		b.register(e, ca.pem)
-		b.eventually("requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
+		b.eventually("the server is requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
 		if got := b.discovered(); got != "stale" {
 			t.Errorf("%s: got %q, want %q", what, got, "stale")
 		}
@@ -138,7 +138,7 @@ func TestDiscoveryUsesEntityTags(t *testing.T) {
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		tag := fmt.Sprintf("%q", fmt.Sprint("tag", now.Load()))
 		if path := r.URL.Path; path != "/apis" && path != "/openapi/v3" {
-			plain(w, r)
+			serveResources(w, r)
 			return
 		}
 		w.Header().Set("ETag", tag)
@@ -165,13 +165,13 @@ func TestDiscoveryUsesEntityTags(t *testing.T) {
 	for n := range int64(2) {
 		now.Store(n)
 		want := fmt.Sprintf("spies%d %d", n, n)
-		b.eventually("described", func() bool { b.poke(times); return known() == want })
+		b.eventually("discovery is complete", func() bool { b.makeChecksDue(times); return known() == want })
 		requests := len(e.requests("/openapi/v3"))
-		b.eventually("requested again", func() bool {
+		b.eventually("the server is requested again", func() bool {
 			if got := known(); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			b.poke(times)
+			b.makeChecksDue(times)
 			return len(e.requests("/openapi/v3")) >= requests+3
 		})
 	}
@@ -195,7 +195,7 @@ func TestCoreGroup(t *testing.T) {
 	s := apiService(e.port, ca.pem)
 	s.Name, s.Spec.Group, s.Spec.Version = "v2.", "", "v2"
 	b.board.put(s.Name, s)
-	b.eventually("described", func() bool { return b.discovered() == "spies" })
+	b.eventually("discovery is complete", func() bool { return b.discovered() == "spies" })
 }
 
 const aggregated = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
@@ -212,7 +212,7 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 	if got := b.Versions(); len(got) != 0 {
 		t.Errorf("before any server: got versions %v, want none", got)
 	}
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	b.register(e, ca.pem)
 	version := func() discovery.GroupVersion {
 		if all := b.Versions(); len(all) == 1 {
@@ -220,7 +220,7 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 		}
 		return discovery.GroupVersion{}
 	}
-	b.eventually("described", func() bool { return len(version().Resources) > 0 })
+	b.eventually("discovery is complete", func() bool { return len(version().Resources) > 0 })
 	resource := metav1.APIResource{Name: "things", SingularName: "thing", Namespaced: true, Kind: "Thing", Verbs: []string{"get", "list"}, ShortNames: []string{"th"}, Categories: []string{"all"}}
 	sub := metav1.APIResource{Name: "things/status", Namespaced: true, Kind: "Thing", Verbs: []string{"get"}}
 	want := discovery.GroupVersion{Group: "ext.test", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Resources: []metav1.APIResource{resource, sub}}
@@ -231,7 +231,7 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 	// The aggregated document is preferred and requested with its entity tag.
 	e.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis" {
-			plain(w, r)
+			serveResources(w, r)
 			return
 		}
 		w.Header().Set("ETag", `"1"`)
@@ -252,9 +252,9 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 		}},
 	}}
 	b.CheckAll()
-	b.eventually("described again", func() bool { return reflect.DeepEqual(version(), want) })
+	b.eventually("discovery has the new resources", func() bool { return reflect.DeepEqual(version(), want) })
 	b.CheckAll()
-	b.eventually("requested with an entity tag", func() bool {
+	b.eventually("a request has an entity tag", func() bool {
 		all := e.requests("/apis")
 		return all[len(all)-1].Header.Get("If-None-Match") == `"1"`
 	})
@@ -263,11 +263,11 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 	e.handle(http.NotFound)
 	b.CheckAll()
 	want.Stale, want.Resources, want.Aggregated = true, nil, nil
-	b.eventually("stale", func() bool { return reflect.DeepEqual(version(), want) })
+	b.eventually("the version is stale", func() bool { return reflect.DeepEqual(version(), want) })
 
 	e.handle(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nonsense") })
 	b.CheckAll()
-	b.eventually("there", func() bool { return b.condition(name) == passed })
+	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
 	if got := version(); !got.Stale {
 		t.Errorf("invalid document: got %v, want a stale version", got)
 	}
@@ -303,7 +303,7 @@ func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 		t.Errorf("before /apis responses: got %q, want %q", got, "stale")
 	}
 	ready.Store(true)
-	b.eventually("current", func() bool { return b.discovered() == "spies" })
+	b.eventually("discovery has the resource spies", func() bool { return b.discovered() == "spies" })
 }
 
 // TestDiscoveryDoesNotDependOnAvailability checks that the resources of a server that fails its
@@ -315,12 +315,12 @@ func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusInternalServerError))
 	b := start(t, nil)
 	b.board.put(name, apiService(e.port, ca.pem))
-	b.eventually("unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
-	b.eventually("current", func() bool { return b.discovered() == "spies" })
+	b.eventually("the server is unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
+	b.eventually("discovery has the resource spies", func() bool { return b.discovered() == "spies" })
 	s := apiService(e.port, ca.pem)
 	s.Spec.VersionPriority++
 	b.board.put(name, s)
-	b.eventually("changed", func() bool { all := b.Versions(); return len(all) == 1 && all[0].VersionPriority == 16 })
+	b.eventually("the new priority is resourceList", func() bool { all := b.Versions(); return len(all) == 1 && all[0].VersionPriority == 16 })
 	if got := b.discovered(); got != "spies" {
 		t.Errorf("after a change of the APIService: got %q, want %q", got, "spies")
 	}

@@ -45,10 +45,10 @@ const prefix = "/registry/apiservices/"
 // board is a store of APIServices.
 type board struct {
 	mu       sync.Mutex
-	objects  map[string]storage.KeyValue
-	events   []storage.Event // revision 1+i
+	objects  map[string]storage.KeyValue // by key
+	events   []storage.Event             // event i has revision 2+i
 	revision int64
-	moved    chan struct{}
+	moved    chan struct{} // closed and replaced by each write
 }
 
 func newBoard() *board {
@@ -141,14 +141,14 @@ type fixture struct {
 	registry *prometheus.Registry
 	stop     func()
 
-	mu        sync.Mutex
-	services  map[string]*corev1.Service
-	endpoints map[string]*corev1.Endpoints
-	errs      map[string]error
-	changed   int
-	local     map[schema.GroupVersion]bool
-	locals    int // number of calls of Local
-	written   []apiregistrationv1.APIServiceCondition
+	mu            sync.Mutex
+	services      map[string]*corev1.Service   // by namespace/name
+	endpoints     map[string]*corev1.Endpoints // by namespace/name
+	errs          map[string]error             // errors of reading, by "services agg/ext"
+	notifications int                          // number of calls of the OnChange function
+	local         map[schema.GroupVersion]bool // group versions that this server has itself
+	localCalls    int                          // number of calls of Local
+	written       []apiregistrationv1.APIServiceCondition
 }
 
 func find[T any](b *fixture, from map[string]T, resource, namespace, name string) (T, error) {
@@ -211,7 +211,7 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 		Local: func(gv schema.GroupVersion) bool {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.locals++
+			b.localCalls++
 			return b.local[gv]
 		},
 		Service: services.Get,
@@ -229,7 +229,7 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 	b.OnChange(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.changed++
+		b.notifications++
 	})
 	running.Go(func() { _ = b.Run(ctx) })
 	b.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
@@ -261,12 +261,14 @@ func (b *fixture) condition(name string) string {
 	return string(c.Status) + " " + c.Reason + " " + c.Message
 }
 
+// eventually waits until check reports true. what describes that as a clause: "the server is
+// available".
 func (b *fixture) eventually(what string, check func() bool) {
 	b.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for !check() {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("not %s in time", what)
+			b.t.Fatalf("not within 30s: %s", what)
 		}
 		time.Sleep(5 * time.Millisecond) // between polls of a condition
 	}
@@ -285,9 +287,10 @@ func (b *fixture) send(u *request.User, r *http.Request) *httptest.ResponseRecor
 	return w
 }
 
-// gv is the group version of extension servers here.
+// gv is the group version of extension servers in these tests.
 var gv = schema.GroupVersion{Group: "ext.test", Version: "v1"}
 
+// name is the name of the APIService of gv.
 const name = "v1.ext.test"
 
 // authority signs certificates.
@@ -352,16 +355,20 @@ type extension struct {
 	conns map[net.Conn]http.ConnState
 }
 
-const listed = `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"ext.test/v1","resources":[{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list"],"shortNames":["th"],"categories":["all"]},{"name":"things/status","singularName":"","namespaced":true,"kind":"Thing","verbs":["get"]}]}`
+// resourceList lists the resources of an extension server.
+const resourceList = `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"ext.test/v1","resources":[` +
+	`{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list"],"shortNames":["th"],"categories":["all"]},` +
+	`{"name":"things/status","singularName":"","namespaced":true,"kind":"Thing","verbs":["get"]}]}`
 
-// plain serves the resources of the group version, without the aggregated document.
-func plain(w http.ResponseWriter, r *http.Request) {
+// serveResources serves the resources of the group version in the legacy form, without aggregated
+// discovery and without OpenAPI documents.
+func serveResources(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/apis/ext.test/v1" {
 		http.NotFound(w, r)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(w, listed)
+	_, _ = io.WriteString(w, resourceList)
 }
 
 // startExtension starts an extension server whose certificate is for a name.
@@ -374,6 +381,7 @@ func startExtension(t *testing.T, cert tls.Certificate, serve http.HandlerFunc) 
 	return extendOn(t, l, cert, serve)
 }
 
+// extendOn starts an extension server on a listener.
 func extendOn(t *testing.T, l net.Listener, cert tls.Certificate, serve http.HandlerFunc) *extension {
 	t.Helper()
 	e := &extension{serve: serve, conns: map[net.Conn]http.ConnState{}}
@@ -423,7 +431,8 @@ func (e *extension) requests(path string) (out []*http.Request) {
 	return out
 }
 
-func (e *extension) open() int {
+// openConnections returns the number of open connections.
+func (e *extension) openConnections() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.conns)
@@ -444,7 +453,8 @@ func apiService(port int32, ca []byte) *apiregistrationv1.APIService {
 func (b *fixture) register(e *extension, ca []byte) {
 	b.t.Helper()
 	b.board.put(name, apiService(e.port, ca))
-	b.eventually("available", func() bool { return b.condition(name) == passed })
+	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
 }
 
+// passed is the condition of an available server, in the form that condition returns.
 const passed = "True Passed all checks passed"

@@ -56,17 +56,17 @@ func TestUnavailableMetric(t *testing.T) {
 	b.board.put(local.Name, local)
 	b.board.put(name, apiService(e.port, ca.pem))
 	<-requests
-	b.rounds()
-	b.rounds() // the second pass publishes what the first found
+	b.waitForPass()
+	b.waitForPass() // the second pass publishes what the first found
 	if ownHeaders, other := unavailable(t, b, local.Name), unavailable(t, b, name); ownHeaders != 0 || other != -1 {
 		t.Errorf("before the check: got %v for the local APIService, %v for the remote one, want 0", ownHeaders, other)
 	}
 	close(goOn)
-	b.eventually("unavailable", func() bool { return unavailable(t, b, name) == 1 })
-	e.handle(plain)
-	b.eventually("available", func() bool { return unavailable(t, b, name) == 0 })
+	b.eventually("the server is unavailable", func() bool { return unavailable(t, b, name) == 1 })
+	e.handle(serveResources)
+	b.eventually("the server is available", func() bool { return unavailable(t, b, name) == 0 })
 	b.board.put(name, nil)
-	b.eventually("removed", func() bool { return unavailable(t, b, name) == -1 })
+	b.eventually("the metric is removed", func() bool { return unavailable(t, b, name) == -1 })
 	if ownHeaders := unavailable(t, b, local.Name); ownHeaders != 0 {
 		t.Errorf("local APIService: got %v, want 0", ownHeaders)
 	}
@@ -94,10 +94,10 @@ func TestCertificateMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := startExtension(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, things)
+		e := startExtension(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, serveResourcesAndEcho)
 		b := start(t, nil)
 		b.register(e, ca.pem)
-		w := b.send(eve, httptest.NewRequest("GET", thing, nil))
+		w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
 		if works := c.what == "nothing"; (w.Code == http.StatusTeapot) != works {
 			t.Errorf("flaw %q: got status %d: %s, want the response of the server only without a flaw", c.what, w.Code, w.Body)
 		}

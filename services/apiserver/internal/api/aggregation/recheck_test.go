@@ -21,7 +21,7 @@ import (
 // endpoints change, and only changed APIServices are decoded.
 func TestOnlyChangedServersAreChecked(t *testing.T) {
 	ca := newAuthority(t)
-	quiet := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	quiet := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	busy := startExtension(t, ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	var later, decoded atomic.Int64
 	b := start(t, func(b *fixture, c *aggregation.Config) {
@@ -39,10 +39,10 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 	other.Name, other.Spec.Version, other.Spec.Service.Name = "v2.ext.test", "v2", "busy"
 	b.board.put(other.Name, other)
 	for _, of := range []string{name, other.Name} {
-		b.eventually("available", func() bool { return b.condition(of) == passed })
+		b.eventually("the server is available", func() bool { return b.condition(of) == passed })
 	}
-	b.eventually("described", func() bool { return len(quiet.requests("/openapi/v3")) > 0 && len(busy.requests("/openapi/v3")) > 0 })
-	b.eventually("read as available", func() bool {
+	b.eventually("discovery is complete", func() bool { return len(quiet.requests("/openapi/v3")) > 0 && len(busy.requests("/openapi/v3")) > 0 })
+	b.eventually("the aggregator has read the conditions", func() bool {
 		n := 0
 		for s := range b.Registered() {
 			n += len(s.Status.Conditions)
@@ -58,13 +58,13 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 		s.Annotations = map[string]string{"round": fmt.Sprint(round)}
 		read := decoded.Load()
 		b.board.put(other.Name, s)
-		b.eventually("read", func() bool { b.Versions(); return decoded.Load() > read })
+		b.eventually("the aggregator has read the change", func() bool { b.Versions(); return decoded.Load() > read })
 		if n := decoded.Load() - read; n != 1 {
 			t.Errorf("decoded %d APIServices, want 1", n)
 		}
 		b.ServiceChanged("agg", "busy")
 		b.ServiceChanged("agg", "absent")
-		b.eventually("checked", func() bool { return len(busy.requests("/openapi/v3")) > before })
+		b.eventually("the server is checked", func() bool { return len(busy.requests("/openapi/v3")) > before })
 	}
 	if n := requests() - first; n > 2 { // one check may precede the first published result
 		t.Errorf("got %d checks of the unchanged server, want at most 2", n)
@@ -76,7 +76,7 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 func TestChangedServerIsCheckedOncePerSecond(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network) {
 		ca := newAuthority(t)
-		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 		b := n.start(t, nil)
 		b.register(e, ca.pem)
 		time.Sleep(10 * time.Second) // of the bubble

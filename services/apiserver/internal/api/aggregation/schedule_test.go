@@ -24,67 +24,72 @@ import (
 
 // clock is a clock that a test advances.
 type clock struct {
-	begin time.Time
-	later atomic.Int64
+	start   time.Time
+	elapsed atomic.Int64 // nanoseconds
 }
 
-func newClock() *clock { return &clock{begin: time.Now()} }
+func newClock() *clock { return &clock{start: time.Now()} }
 
-func (c *clock) now() time.Time { return c.begin.Add(time.Duration(c.later.Load())) }
+func (c *clock) now() time.Time { return c.start.Add(time.Duration(c.elapsed.Load())) }
 
-func (c *clock) advance(d time.Duration) { c.later.Add(int64(d)) }
+func (c *clock) advance(d time.Duration) { c.elapsed.Add(int64(d)) }
 
-// registered waits until the aggregator has n APIServices.
-func (b *fixture) registered(n int) {
+// waitForRegistered waits until the aggregator has n APIServices.
+func (b *fixture) waitForRegistered(n int) {
 	b.t.Helper()
-	b.eventually("registered", func() bool {
-		known := 0
+	b.eventually(fmt.Sprintf("%d APIServices are registered", n), func() bool {
+		registered := 0
 		for range b.Registered() {
-			known++
+			registered++
 		}
-		return known == n
+		return registered == n
 	})
 }
 
-// rounds waits for a full pass over the due checks. There must be one server.
-func (b *fixture) rounds() {
+// waitForPass waits until the aggregator has looked at all APIServices and started the checks that
+// are due. There must be one APIService with a server: each pass calls Local once for it, so that
+// the second call from now on shows that the pass of the first call is complete.
+func (b *fixture) waitForPass() {
 	b.t.Helper()
-	count := func() int {
+	localCalls := func() int {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return b.locals
+		return b.localCalls
 	}
-	first := count()
-	b.eventually("pass completed", func() bool { b.TriggerChecks(); return count() >= first+2 })
+	before := localCalls()
+	b.eventually("a pass over the checks is complete", func() bool { b.TriggerChecks(); return localCalls() >= before+2 })
 }
 
-// poke makes all checks due now.
-func (b *fixture) poke(times *clock) {
+// makeChecksDue makes all checks due now.
+func (b *fixture) makeChecksDue(times *clock) {
 	times.advance(2 * time.Second) // longer than the minimum time between two checks
 	b.CheckAll()
 }
 
-func (b *fixture) notifications() int {
+// countNotifications returns how often the aggregator has called its OnChange function.
+func (b *fixture) countNotifications() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.changed
+	return b.notifications
 }
 
-// TestChangesAreNotified checks that each change of resources, documents and availability is
-// notified, an unchanged server is not.
+// TestChangesAreNotified checks that the aggregator notifies of each change of resources, documents
+// and availability, and that checks of an unchanged server cause no notification.
 func TestChangesAreNotified(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	times := newClock()
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
-	b.eventually("first notification", func() bool { return b.notifications() > 0 })
-	// serving serves one resource, whose document has the given relative URL in the v3 index.
-	serving := func(resource, index string) http.HandlerFunc {
+	b.eventually("the aggregator notifies", func() bool { return b.countNotifications() > 0 })
+	// newHandler returns a handler that serves one resource, whose document has the relative URL
+	// documentURL in the v3 index. If resource is empty, requests for the resources fail, but
+	// checks, which send no Accept header, succeed. If documentURL is empty, there is no index.
+	newHandler := func(resource, documentURL string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			switch {
-			case r.URL.Path == "/openapi/v3" && index != "":
-				fmt.Fprintf(w, `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":%q}}}`, index)
+			case r.URL.Path == "/openapi/v3" && documentURL != "":
+				fmt.Fprintf(w, `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":%q}}}`, documentURL)
 			case r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") != "" && resource == "":
 				w.WriteHeader(http.StatusInternalServerError)
 			case r.URL.Path == "/apis/ext.test/v1":
@@ -95,64 +100,67 @@ func TestChangesAreNotified(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		what  string
-		serve http.HandlerFunc
+		change string
+		serve  http.HandlerFunc
 	}{
-		{what: "other resources", serve: serving("others", "")},
-		{what: "resources unknown", serve: serving("", "")},
-		{what: "resources known again", serve: serving("others", "")},
-		{what: "a document", serve: serving("others", "/x")},
-		{what: "another document", serve: serving("others", "/x?hash=2")},
-		{what: "no document", serve: serving("others", "")},
-		{what: "server unavailable", serve: http.NotFound},
-		{what: "server available", serve: serving("others", "")},
+		{change: "other resources", serve: newHandler("others", "")},
+		{change: "discovery fails", serve: newHandler("", "")},
+		{change: "discovery works again", serve: newHandler("others", "")},
+		{change: "a document", serve: newHandler("others", "/x")},
+		{change: "another document", serve: newHandler("others", "/x?hash=2")},
+		{change: "no document", serve: newHandler("others", "")},
+		{change: "server unavailable", serve: http.NotFound},
+		{change: "server available", serve: newHandler("others", "")},
 	} {
-		before := b.notifications()
+		before := b.countNotifications()
 		e.handle(c.serve)
-		b.poke(times)
-		b.eventually("notified of "+c.what, func() bool { return b.notifications() > before })
+		b.makeChecksDue(times)
+		b.eventually("the aggregator notifies of the change: "+c.change, func() bool { return b.countNotifications() > before })
 	}
-	b.eventually("available", func() bool { return b.condition(name) == passed })
-	before, requests := b.notifications(), len(e.requests("/openapi/v3"))
-	b.eventually("checked again", func() bool { b.poke(times); return len(e.requests("/openapi/v3")) >= requests+2 })
-	if n := b.notifications() - before; n != 0 {
+	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
+	before, requests := b.countNotifications(), len(e.requests("/openapi/v3"))
+	b.eventually("the server is checked twice", func() bool {
+		b.makeChecksDue(times)
+		return len(e.requests("/openapi/v3")) >= requests+2
+	})
+	if n := b.countNotifications() - before; n != 0 {
 		t.Errorf("got %d notifications without a change, want 0", n)
 	}
 }
 
-// TestTransitionTimeFollowsTheStatus checks that a new reason is notified, but keeps the transition
-// time of the status.
+// TestTransitionTimeFollowsTheStatus checks that the aggregator notifies of a new reason, but changes
+// the transition time of the condition only with its status.
 func TestTransitionTimeFollowsTheStatus(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	e := startExtension(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	times := newClock()
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	s := apiService(e.port, ca.pem)
 	s.Spec.Service.Name = "late"
 	b.board.put(name, s)
-	since := func(reason string) time.Time {
-		b.eventually(reason, func() bool { return strings.Contains(b.condition(name), " "+reason+" ") })
+	transitionTimeOf := func(reason string) time.Time {
+		b.eventually("the reason is "+reason, func() bool { return strings.Contains(b.condition(name), " "+reason+" ") })
 		return b.board.get(name).Status.Conditions[0].LastTransitionTime.Time
 	}
-	serve := func(spec corev1.ServiceSpec) {
+	putService := func(spec corev1.ServiceSpec) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.services["agg/late"] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "agg", Name: "late"}, Spec: spec}
 	}
-	first := since("ServiceNotFound")
-	notifications := b.notifications()
+	first := transitionTimeOf("ServiceNotFound")
+	notifications := b.countNotifications()
 	times.advance(time.Hour)
-	serve(corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP})
-	if second := since("ServicePortError"); !second.Equal(first) {
+	putService(corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP})
+	if second := transitionTimeOf("ServicePortError"); !second.Equal(first) {
 		t.Errorf("new reason, same status: got transition time %v, want %v", second, first)
 	}
-	b.eventually("notified", func() bool { return b.notifications() > notifications })
+	b.eventually("the aggregator notifies", func() bool { return b.countNotifications() > notifications })
 	if n := metrics(t, b, "aggregator_unavailable_apiservice_total"); n != 2 {
-		t.Errorf("got %v counted reasons, want 2", n)
+		t.Errorf("got metric aggregator_unavailable_apiservice_total = %v, want 2: one for each reason", n)
 	}
 	times.advance(time.Hour)
-	serve(corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"})
-	if third := since("Passed"); !third.After(first.Add(time.Hour)) {
+	putService(corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"})
+	if third := transitionTimeOf("Passed"); !third.After(first.Add(time.Hour)) {
 		t.Errorf("new status: got transition time %v, want at least 1h after %v", third, first)
 	}
 }
@@ -161,82 +169,83 @@ func TestTransitionTimeFollowsTheStatus(t *testing.T) {
 // leads to another check soon after. Checks of one server never overlap.
 func TestCheckSchedule(t *testing.T) {
 	ca := newAuthority(t)
-	held, goOn := make(chan bool, 8), make(chan bool)
-	var holds atomic.Bool
+	checkStarted, finishCheck := make(chan struct{}, 8), make(chan struct{})
+	var blockChecks atomic.Bool
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/openapi/v3" && holds.Load() {
-			held <- true
-			<-goOn
+		if r.URL.Path == "/openapi/v3" && blockChecks.Load() {
+			checkStarted <- struct{}{}
+			<-finishCheck
 		}
-		plain(w, r)
+		serveResources(w, r)
 	})
 	times := newClock()
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
-	requests := func() int { return len(e.requests("/openapi/v3")) }
-	looked := func(what string, want int) {
+	checks := func() int { return len(e.requests("/openapi/v3")) } // each check requests the index once
+	requireChecks := func(when string, want int) {
 		t.Helper()
-		b.eventually(what, func() bool { return requests() >= want })
-		b.rounds()
-		if n := requests(); n != want {
-			t.Errorf("%s: got %d checks, want %d", what, n, want)
+		b.eventually(fmt.Sprintf("%s, the server was checked %d times", when, want), func() bool { return checks() >= want })
+		b.waitForPass()
+		if n := checks(); n != want {
+			t.Errorf("%s: got %d checks, want %d", when, n, want)
 		}
 	}
-	// Wait until the written condition was read back.
-	b.eventually("read back", func() bool {
+	b.eventually("the aggregator has read the condition that it wrote", func() bool {
 		for s := range b.Registered() {
 			return len(s.Status.Conditions) == 1
 		}
 		return false
 	})
 	times.advance(2 * time.Second)
-	b.rounds()
-	first := requests()
-	holds.Store(true)
+	b.waitForPass()
+	first := checks()
+	blockChecks.Store(true)
 	times.advance(28 * time.Second)
-	looked("after 30 s", first+1)
-	<-held
+	requireChecks("after 30 s", first+1)
+	<-checkStarted
 	times.advance(time.Minute)
-	looked("during a check", first+1)
+	requireChecks("during a check", first+1)
 	b.CheckAll()
-	b.rounds()
+	b.waitForPass()
 	times.advance(2 * time.Second)
-	holds.Store(false)
-	close(goOn)
-	looked("after a change during the check", first+2)
+	blockChecks.Store(false)
+	close(finishCheck)
+	requireChecks("after a change during the check", first+2)
 
+	// A change of metadata needs no check. A condition that another client changed needs one.
 	times.advance(2 * time.Second)
 	s := b.board.get(name)
-	s.Annotations = map[string]string{"more": "said"}
+	s.Annotations = map[string]string{"new": "annotation"}
 	b.board.put(name, s)
-	b.eventually("read", func() bool {
+	b.eventually("the aggregator has read the annotation", func() bool {
 		for s := range b.Registered() {
-			return s.Annotations["more"] != ""
+			return s.Annotations["new"] != ""
 		}
 		return false
 	})
-	looked("after a change of annotations", first+2)
+	requireChecks("after a change of annotations", first+2)
 	s = b.board.get(name)
 	s.Status.Conditions[0].Status = apiregistrationv1.ConditionFalse
 	b.board.put(name, s)
-	b.eventually("status corrected", func() bool { return b.condition(name) == passed && requests() == first+3 })
+	b.eventually("a check corrects a wrong condition", func() bool { return b.condition(name) == passed && checks() == first+3 })
 	times.advance(2 * time.Second)
 	s = b.board.get(name)
 	s.Status.Conditions = nil
 	b.board.put(name, s)
-	b.eventually("put back", func() bool { return b.condition(name) == passed && requests() == first+4 })
+	b.eventually("a check restores a removed condition", func() bool { return b.condition(name) == passed && checks() == first+4 })
 }
 
-// TestStoredConditionCountsBeforeTheFirstCheck checks that until a server is checked here, the
-// condition of its APIService decides. A check that is aborted reports nothing.
+// TestStoredConditionCountsBeforeTheFirstCheck checks that until the first check of a server ends,
+// the stored condition of its APIService decides whether requests are proxied. A check that is
+// aborted writes no condition.
 func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
-	checked := make(chan bool, 1)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	checkStarted := make(chan struct{}, 1)
 	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		c.Service = func(ctx context.Context, _, _ string) (*corev1.Service, error) {
 			select {
-			case checked <- true:
+			case checkStarted <- struct{}{}:
 			default:
 			}
 			<-ctx.Done()
@@ -244,8 +253,8 @@ func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 		}
 	})
 	b.board.put(name, apiService(e.port, ca.pem))
-	<-checked
-	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusServiceUnavailable {
+	<-checkStarted
+	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("without a condition: got %d %s, want 503", w.Code, w.Body)
 	}
 	s := apiService(e.port, ca.pem)
@@ -253,18 +262,20 @@ func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 		{Type: "Another", Status: apiregistrationv1.ConditionFalse}, {Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue},
 	}
 	b.board.put(name, s)
-	b.eventually("there", func() bool { return b.send(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot })
+	b.eventually("requests reach the server", func() bool {
+		return b.send(eve, httptest.NewRequest("GET", thingPath, nil)).Code == http.StatusTeapot
+	})
 	b.stop()
-	if len(b.written) != 0 || b.changed != 0 {
-		t.Errorf("got conditions %v and %d notifications, want none", b.written, b.changed)
+	if len(b.written) != 0 || b.notifications != 0 {
+		t.Errorf("the aborted check wrote the conditions %v and caused %d notifications, want none", b.written, b.notifications)
 	}
 }
 
-// TestUndecodableAPIServicesAreSkipped checks that such have no handler, and other APIServices
-// work.
+// TestUndecodableAPIServicesAreSkipped checks that an APIService that cannot be decoded does not
+// affect the others.
 func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		decode := c.Decode
 		c.Decode = func(entry *objects.Entry) (*apiregistrationv1.APIService, error) {
@@ -279,31 +290,33 @@ func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 	local := apiService(e.port, nil)
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
 	b.board.put(local.Name, local)
-	b.registered(2)
+	b.waitForRegistered(2)
 	for range b.Registered() {
-		break
+		break // the iterator must support it
 	}
-	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-		t.Errorf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
+	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
+		t.Errorf("GET %s: got %d %s, want %d from the extension server", thingPath, w.Code, w.Body, http.StatusTeapot)
 	}
 }
 
-// TestServersThatMove checks that a new port in the APIService leads to another server.
-func TestServersThatMove(t *testing.T) {
+// TestRequestsFollowPortOfAPIService checks that requests go to another server after the port in the
+// APIService changes.
+func TestRequestsFollowPortOfAPIService(t *testing.T) {
 	ca := newAuthority(t)
 	cert := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
-	old, other := startExtension(t, cert, things), startExtension(t, cert, things)
+	old, other := startExtension(t, cert, serveResourcesAndEcho), startExtension(t, cert, serveResourcesAndEcho)
 	b := start(t, nil)
 	b.register(old, ca.pem)
 	b.register(other, ca.pem)
-	b.eventually("requested there", func() bool {
-		b.send(eve, httptest.NewRequest("GET", thing, nil))
-		return len(other.requests(thing)) > 0
+	b.eventually("requests reach the other server", func() bool {
+		b.send(eve, httptest.NewRequest("GET", thingPath, nil))
+		return len(other.requests(thingPath)) > 0
 	})
 }
 
 // TestUnresolvableServersAreStale checks that a server whose address is unknown or invalid is
-// unavailable. If only discovery fails to resolve it, its resources are stale.
+// unavailable and its resources stale. If only discovery fails to resolve the address, the server
+// stays available.
 func TestUnresolvableServersAreStale(t *testing.T) {
 	ca := newAuthority(t)
 	for _, c := range []struct {
@@ -314,25 +327,30 @@ func TestUnresolvableServersAreStale(t *testing.T) {
 		{host: "", err: errors.New("nowhere"), want: "nowhere"},
 		{host: "no host:443", err: nil, want: "invalid URL"},
 	} {
-		e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
-		for _, from := range []int64{1, 2} { // the first call is that of the check
+		e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+		// The check resolves the address first, discovery second.
+		for _, firstFailure := range []int64{1, 2} {
 			var calls atomic.Int64
 			b := start(t, func(_ *fixture, config *aggregation.Config) {
 				resolve := config.Resolve
 				config.Resolve = func(ctx context.Context, namespace, name string, port int32) (string, error) {
-					if calls.Add(1) >= from {
+					if calls.Add(1) >= firstFailure {
 						return c.host, c.err
 					}
 					return resolve(ctx, namespace, name, port)
 				}
 			})
 			b.board.put(name, apiService(e.port, ca.pem))
-			b.eventually("checked", func() bool { return b.condition(name) != "" })
-			if got := b.condition(name); from == 1 && !strings.Contains(got, c.want) || from == 2 && got != passed {
-				t.Errorf("from %d on %q, %v: got condition %s, want %q at first, then %q", from, c.host, c.err, got, c.want, passed)
+			b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
+			want := c.want
+			if firstFailure == 2 {
+				want = passed
+			}
+			if got := b.condition(name); !strings.Contains(got, want) {
+				t.Errorf("Resolve returns %q, %v from call %d on: got condition %s, want it to contain %q", c.host, c.err, firstFailure, got, want)
 			}
 			if all := b.Versions(); len(all) != 1 || !all[0].Stale {
-				t.Errorf("from %d on %q, %v: got versions %+v, want one, stale", from, c.host, c.err, all)
+				t.Errorf("Resolve returns %q, %v from call %d on: got versions %+v, want one, stale", c.host, c.err, firstFailure, all)
 			}
 			b.stop()
 		}
@@ -357,21 +375,24 @@ func TestCheckRejectsSwitchingProtocols(t *testing.T) {
 	}
 	b := start(t, nil)
 	b.board.put(name, apiService(e.port, ca.pem))
-	b.eventually("checked", func() bool { return b.condition(name) != "" })
+	b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
 	if got := b.condition(name); !strings.HasPrefix(got, "False FailedDiscoveryCheck") || !strings.HasSuffix(got, ": 101") {
 		t.Errorf("got condition %s, want FailedDiscoveryCheck with status 101", got)
 	}
 }
 
-// TestSameConditions checks that addresses and ports that differ from check to check are not a
-// change.
-func TestSameConditions(t *testing.T) {
-	const at = "failing or missing response from https://localhost:1/apis/ext.test/v1: "
-	condition := func(notifications string) *apiregistrationv1.APIServiceCondition {
-		parts := strings.SplitN(notifications, " ", 3)
-		return &apiregistrationv1.APIServiceCondition{Status: apiregistrationv1.ConditionStatus(parts[0]), Reason: parts[1], Message: parts[2]}
+// TestEqualConditionsIgnoresPorts checks that EqualConditions ignores addresses and ports, which
+// differ from check to check.
+func TestEqualConditionsIgnoresPorts(t *testing.T) {
+	// parseCondition parses "Status Reason Message".
+	parseCondition := func(text string) *apiregistrationv1.APIServiceCondition {
+		parts := strings.SplitN(text, " ", 3)
+		return &apiregistrationv1.APIServiceCondition{
+			Status: apiregistrationv1.ConditionStatus(parts[0]), Reason: parts[1], Message: parts[2],
+		}
 	}
-	const failed = "False FailedDiscoveryCheck " + at
+	const failed = "False FailedDiscoveryCheck failing or missing response from https://localhost:1/apis/ext.test/v1: "
+	const refused = "dial tcp 127.0.0.1:1: connect: connection refused"
 	for _, c := range []struct {
 		a, b string
 		want bool
@@ -379,18 +400,22 @@ func TestSameConditions(t *testing.T) {
 		{a: passed, b: passed, want: true},
 		{a: passed, b: failed + "EOF", want: false},
 		{a: failed + "EOF", b: failed + "read tcp 127.0.0.1:4->127.0.0.1:1: read: connection reset by peer", want: true},
-		{a: failed + "read tcp 127.0.0.1:4->127.0.0.1:1: i/o timeout", b: failed + "read tcp 127.0.0.1:5->127.0.0.1:1: i/o timeout", want: true},
-		{a: failed + "EOF", b: failed + "dial tcp 127.0.0.1:1: connect: connection refused", want: false},
-		{a: failed + "context deadline exceeded", b: failed + "dial tcp 127.0.0.1:1: connect: connection refused", want: false},
+		{
+			a:    failed + "read tcp 127.0.0.1:4->127.0.0.1:1: i/o timeout",
+			b:    failed + "read tcp 127.0.0.1:5->127.0.0.1:1: i/o timeout",
+			want: true,
+		},
+		{a: failed + "EOF", b: failed + refused, want: false},
+		{a: failed + "context deadline exceeded", b: failed + refused, want: false},
 		{a: failed + "bad status from x: 500", b: failed + "bad status from x: 404", want: false},
 		{a: failed + "bad status from x: 500", b: failed + "EOF", want: false},
-		{a: failed + "dial tcp 127.0.0.1:1: connect: connection refused", b: failed + "EOF", want: false},
-		{a: failed + "dial tcp 127.0.0.1:1: connect: connection refused", b: failed + "dial tcp 127.0.0.1:2: connect: connection refused", want: true},
+		{a: failed + refused, b: failed + "EOF", want: false},
+		{a: failed + refused, b: failed + "dial tcp 127.0.0.1:2: connect: connection refused", want: true},
 		{a: "False MissingEndpoints a", b: "False MissingEndpoints b", want: false},
 		{a: "False ServiceNotFound a", b: "False EndpointsNotFound a", want: false},
 	} {
-		if got := aggregation.EqualConditions(condition(c.a), condition(c.b)); got != c.want {
-			t.Errorf("%q and %q: %v, want %v", c.a, c.b, got, c.want)
+		if got := aggregation.EqualConditions(parseCondition(c.a), parseCondition(c.b)); got != c.want {
+			t.Errorf("EqualConditions(%q, %q) = %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func described(w http.ResponseWriter, r *http.Request) {
 	case "/openapi/v3/apis/ext.test/v1":
 		_, _ = io.WriteString(w, "of "+r.Header.Get("X-Remote-User"))
 	default:
-		plain(w, r)
+		serveResources(w, r)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestOpenAPIOfServers(t *testing.T) {
 		t.Error("got documents before any server was registered")
 	}
 	b.register(e, ca.pem)
-	b.eventually("an index", func() bool { return len(b.RemoteGroupVersions()) == 1 })
+	b.eventually("the index is read", func() bool { return len(b.RemoteGroupVersions()) == 1 })
 	other := b.RemoteGroupVersions()[0]
 	if other.GroupVersion != gv || other.Hash != "HASH1" {
 		t.Errorf("got document %+v, want that of %s with HASH1", other, gv)
@@ -84,7 +84,7 @@ func TestOpenAPIOfServers(t *testing.T) {
 		t.Errorf("got %d requests, want 1", n)
 	}
 	later(time.Minute)
-	b.eventually("requested with an entity tag", func() bool {
+	b.eventually("a request has an entity tag", func() bool {
 		b.Swaggers(t.Context())
 		all := e.requests("/openapi/v2")
 		return all[len(all)-1].Header.Get("If-None-Match") == `"2"`
@@ -96,13 +96,13 @@ func TestOpenAPIOfServers(t *testing.T) {
 		}
 		described(w, r)
 	})
-	b.eventually("another document", func() bool {
+	b.eventually("the other document is served", func() bool {
 		later(time.Minute)
 		got := b.Swaggers(t.Context())
 		return len(got) == 1 && strings.Contains(string(got[0].Text), "listOthers") && got[0].Tag != first[0].Tag
 	})
-	e.handle(plain)
-	b.eventually("no document", func() bool {
+	e.handle(serveResources)
+	b.eventually("no document is served", func() bool {
 		later(time.Minute)
 		return len(b.Swaggers(t.Context())) == 0 && len(b.RemoteGroupVersions()) == 0
 	})
@@ -121,7 +121,7 @@ func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
 			<-r.Context().Done()
 			return
 		}
-		plain(w, r)
+		serveResources(w, r)
 	})
 	b := n.start(t, nil)
 	b.register(e, ca.pem)
@@ -153,12 +153,12 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 				serve(w, r)
 				return
 			}
-			plain(w, r)
+			serveResources(w, r)
 		})
 		times := newClock()
 		b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 		b.register(e, ca.pem)
-		b.eventually("requested twice", func() bool { b.poke(times); return len(e.requests("/openapi/v3")) >= 2 })
+		b.eventually("the server is requested twice", func() bool { b.makeChecksDue(times); return len(e.requests("/openapi/v3")) >= 2 })
 		if got := b.RemoteGroupVersions(); len(got) != 0 {
 			t.Errorf("%s: got documents %+v, want none", what, got)
 		}
@@ -208,8 +208,8 @@ func TestOpenAPIOfSeveralServers(t *testing.T) {
 		}
 		b.board.put(s.Name, s)
 	}
-	b.eventually("index read", func() bool { return otherGroups() == "v1 v2 v3 v4 v5" })
-	b.eventually("unavailable", func() bool { return strings.HasPrefix(b.condition("v6.ext.test"), "False ") })
+	b.eventually("the indexes are read", func() bool { return otherGroups() == "v1 v2 v3 v4 v5" })
+	b.eventually("the server is unavailable", func() bool { return strings.HasPrefix(b.condition("v6.ext.test"), "False ") })
 	if got := swaggers(); got != "v5 v2 v4 v1" {
 		t.Errorf("got documents of %q, want v5 v2 v4 v1", got)
 	}
@@ -226,7 +226,7 @@ func TestOpenAPIOfSeveralServers(t *testing.T) {
 // server.
 func TestOpenAPIIsRefreshed(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	times := newClock()
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
@@ -262,9 +262,9 @@ func TestOpenAPIIsRefreshed(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
-		plain(w, r)
+		serveResources(w, r)
 	})
-	b.eventually("requested twice", func() bool { times.advance(time.Minute); documents(); return requests() >= 5 })
+	b.eventually("the server is requested twice", func() bool { times.advance(time.Minute); documents(); return requests() >= 5 })
 
 	goOn := make(chan bool)
 	var waiting, most atomic.Int32
@@ -278,7 +278,7 @@ func TestOpenAPIIsRefreshed(t *testing.T) {
 		}
 		described(w, r)
 	})
-	b.eventually("requested", func() bool { times.advance(time.Minute); documents(); return waiting.Load() > 0 })
+	b.eventually("the server is requested", func() bool { times.advance(time.Minute); documents(); return waiting.Load() > 0 })
 	before, start := requests(), time.Now()
 	for range 2 {
 		times.advance(time.Minute)
@@ -288,7 +288,7 @@ func TestOpenAPIIsRefreshed(t *testing.T) {
 		t.Errorf("known document: got it after %v, want it without waiting", took)
 	}
 	close(goOn)
-	b.eventually("requested once more", func() bool { times.advance(time.Minute); documents(); return requests() > before })
+	b.eventually("the server is requested once more", func() bool { times.advance(time.Minute); documents(); return requests() > before })
 	if n := most.Load(); n != 1 {
 		t.Errorf("got %d concurrent requests, want 1", n)
 	}

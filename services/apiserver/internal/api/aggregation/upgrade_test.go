@@ -26,7 +26,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
-			plain(w, r)
+			serveResources(w, r)
 			return
 		}
 		conn, rw, err := http.NewResponseController(w).Hijack()

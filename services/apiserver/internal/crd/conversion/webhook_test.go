@@ -97,9 +97,11 @@ func (s *webhookServer) webhook(t *testing.T, versions ...string) *conversion.We
 }
 
 // object is the object that tests convert to conv.test/v2.
-const object = `{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"two","namespace":"f","uid":"u","generation":1,"labels":{"l":"1"},"annotations":{"k":"v"},"finalizers":["ex.test/f"]},"spec":{"hostPort":"h:1"}}`
+const object = `{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"two","namespace":"f","uid":"u","generation":1,` +
+	`"labels":{"l":"1"},"annotations":{"k":"v"},"finalizers":["ex.test/f"]},"spec":{"hostPort":"h:1"}}`
 
-// TestFirstKnownReviewVersionIsUsed checks the version of the review that a webhook gets.
+// TestFirstKnownReviewVersionIsUsed checks that a webhook gets a review in the first version of
+// conversionReviewVersions that the server knows.
 func TestFirstKnownReviewVersionIsUsed(t *testing.T) {
 	for versions, want := range map[string]string{
 		"v1 v1beta1": "v1", "v1beta1": "v1beta1", "v1beta1 v1": "v1beta1", "v9 v1": "v1",
@@ -110,7 +112,8 @@ func TestFirstKnownReviewVersionIsUsed(t *testing.T) {
 			t.Fatalf("review versions %q: Convert = %s, %v; want an object of conv.test/v2", versions, out, err)
 		}
 		if got := s.calls[0]; got.APIVersion != "apiextensions.k8s.io/"+want || got.Request.DesiredAPIVersion != "conv.test/v2" {
-			t.Errorf("review versions %q: got a review of %s for %s, want apiextensions.k8s.io/%s for conv.test/v2", versions, got.APIVersion, got.Request.DesiredAPIVersion, want)
+			t.Errorf("review versions %q: got a review of %s for %s, want apiextensions.k8s.io/%s for conv.test/v2",
+				versions, got.APIVersion, got.Request.DesiredAPIVersion, want)
 		}
 	}
 }
@@ -127,16 +130,16 @@ func TestRequestIsSuspendedDuringConversion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if suspendedDuringCall.Load() != 1 || suspended.Load() != 0 {
-		t.Errorf("suspended %d times during the call, %d times afterwards; want 1, 0", suspendedDuringCall.Load(), suspended.Load())
+		t.Errorf("got %d suspensions during the call and %d afterwards; want 1 and 0", suspendedDuringCall.Load(), suspended.Load())
 	}
 }
 
-// TestObjectsAreConvertedInBatches checks that objects of other versions are sent in several calls,
-// and returned in their order.
+// TestObjectsAreConvertedInBatches checks that only objects of other versions are sent, in several
+// calls, and that all objects are returned in their order.
 func TestObjectsAreConvertedInBatches(t *testing.T) {
 	s := startWebhook(t)
 	var docs [][]byte
-	for i := range 1200 {
+	for i := range 1200 { // 400 of them have the desired version already
 		version := "v1"
 		if i%3 == 0 {
 			version = "v2"
@@ -157,7 +160,11 @@ func TestObjectsAreConvertedInBatches(t *testing.T) {
 		}
 	}
 	if len(s.calls) != 2 {
-		t.Errorf("got %d calls for 800 objects, want 2", len(s.calls))
+		var sizes []int
+		for _, call := range s.calls {
+			sizes = append(sizes, len(call.Request.Objects))
+		}
+		t.Errorf("got %d calls with %v objects to convert 800 objects, want 2 calls", len(s.calls), sizes)
 	}
 }
 
@@ -255,31 +262,38 @@ func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
 	if err := json.Unmarshal(out[0], &got); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(`{"apiVersion":"conv.test/v2","kind":"Ep","metadata":{"name":"two","namespace":"f","uid":"u","generation":1,"labels":{"new":"1"},"finalizers":["ex.test/f"]},"spec":{"host":"h"}}`), &want); err != nil {
+	if err := json.Unmarshal([]byte(`{"apiVersion":"conv.test/v2","kind":"Ep","metadata":{"name":"two","namespace":"f","uid":"u","generation":1,`+
+		`"labels":{"new":"1"},"finalizers":["ex.test/f"]},"spec":{"host":"h"}}`), &want); err != nil {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got\n%s\nwant\n%v", out[0], want)
+		t.Errorf("converted object: got\n%s\nwant\n%v", out[0], want)
 	}
 }
 
 // TestUnreadableResponsesAreRejected expects the errors that kube-apiserver returns.
 func TestUnreadableResponsesAreRejected(t *testing.T) {
-	const failed = "conversion webhook for conv.test/v1, Kind=Ep failed: "
-	for want, raw := range map[string]func(http.ResponseWriter){
-		failed + "0-length response with status code: 200": func(http.ResponseWriter) {},
-		failed + `an error on the server ("broken") has prevented the request from succeeding`: func(w http.ResponseWriter) {
+	for name, c := range map[string]struct {
+		respond func(http.ResponseWriter)
+		want    string // part of the error
+	}{
+		"empty body": {respond: func(http.ResponseWriter) {}, want: "0-length response with status code: 200"},
+		"code 500 with a text": {respond: func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/plain")
 			w.WriteHeader(http.StatusInternalServerError)
 			fmt.Fprint(w, "broken")
-		},
-		failed + "the server could not find the requested resource":                           func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) },
-		failed + "couldn't get version/kind; json parse error: json: cannot unmarshal string": func(w http.ResponseWriter) { fmt.Fprint(w, `"x"`) },
+		}, want: `an error on the server ("broken") has prevented the request from succeeding`},
+		"code 404": {respond: func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) },
+			want: "the server could not find the requested resource"},
+		"JSON string": {respond: func(w http.ResponseWriter) { fmt.Fprint(w, `"x"`) },
+			want: "couldn't get version/kind; json parse error: json: cannot unmarshal string"},
 	} {
 		s := startWebhook(t)
-		s.raw = raw
-		if _, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2"); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want one that contains %q", err, want)
+		s.raw = c.respond
+		want := "conversion webhook for conv.test/v1, Kind=Ep failed: " + c.want
+		_, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want one that contains %q", name, err, want)
 		}
 	}
 }
@@ -298,6 +312,6 @@ func TestCanceledRequestEndsConversion(t *testing.T) {
 	_, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2")
 	close(canceled)
 	if !errors.Is(err, context.Canceled) || !called.Load() {
-		t.Errorf("got error %v, webhook called: %t; want %v, true", err, called.Load(), context.Canceled)
+		t.Errorf("Convert with a canceled request: got error %v, webhook called: %t; want %v, true", err, called.Load(), context.Canceled)
 	}
 }

@@ -18,18 +18,22 @@ func TestManyPathsMatchFewPaths(t *testing.T) {
 		paths = append(paths, Path{{Name: "l"}, {Index: 2 * i, Element: true}})
 	}
 	few := Compile(paths...)
+	// More paths than minIndexed below the root, below "o" and below the array "l" make Compile
+	// index each of them by map. No document has them.
 	for i := range minIndexed {
 		paths = append(paths, Fields(fmt.Sprint("other", i)), Fields("o", fmt.Sprint("other", i)),
 			Path{{Name: "l"}, {Index: 100 + i, Element: true}})
 	}
-	all := Compile(append(paths, paths...)...)
-	for _, n := range []*node{&all.root, all.root.fieldChild([]byte("o")), all.root.fieldChild([]byte("l"))} {
+	many := Compile(append(paths, paths...)...) // each path twice
+	for name, n := range map[string]*node{
+		"the root": &many.root, "o": many.root.fieldChild([]byte("o")), "l": many.root.fieldChild([]byte("l")),
+	} {
 		if n.named == nil && n.indexed == nil {
-			t.Fatal("set of many paths does not use maps")
+			t.Fatalf("set of %d paths: children of %s are not in a map, want one", 2*len(paths), name)
 		}
 	}
 	if few.root.named != nil || few.root.fieldChild([]byte("l")).indexed != nil {
-		t.Fatal("small set uses maps")
+		t.Fatal("set of few paths has maps, want none")
 	}
 	for _, doc := range []string{
 		`{"a":1,"q\"uo":2,"\u00e9":3,"":4,"a.b":5,"l":[0,1,2,3,4,5],"o":{"a":6,"l":[],"o":{}},"x":7}`,
@@ -38,24 +42,28 @@ func TestManyPathsMatchFewPaths(t *testing.T) {
 	} {
 		want, err := few.Find([]byte(doc), nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("few paths: Find(%s): %v", doc, err)
 		}
-		got, err := all.Find([]byte(doc), nil)
+		got, err := many.Find([]byte(doc), nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("many paths: Find(%s): %v", doc, err)
 		}
-		for i, w := range want {
-			if string(got[i]) != string(w) || string(got[len(paths)+i]) != string(w) {
-				t.Errorf("%s: path %v: got %s, want %s", doc, paths[i], got[i], w)
+		// got[i] and got[len(paths)+i] are the values of paths[i], which the set has twice.
+		for i, path := range paths {
+			var wanted []byte // nothing for the paths that no document has
+			if i < len(want) {
+				wanted = want[i]
 			}
-		}
-		for i := len(want); i < len(got); i++ {
-			if j := i % len(paths); j >= len(want) && got[i] != nil {
-				t.Errorf("%s: path %v: got %s, want nothing", doc, paths[j], got[i])
+			for _, value := range [][]byte{got[i], got[len(paths)+i]} {
+				if string(value) != string(wanted) || (value == nil) != (wanted == nil) {
+					t.Errorf("Find(%s): path %v: got %q, want %q as in the set of few paths", doc, path, value, wanted)
+				}
 			}
 		}
 	}
-	if found, err := Compile(Fields("a")).Find([]byte(`{"`+strings.Repeat(" ", 10)+`":1}`), nil); err != nil || found[0] != nil {
-		t.Errorf("member a of an object without it: got %q, %v, want nothing", found, err)
+	// The name differs from "a" in its length, too.
+	doc := `{"` + strings.Repeat(" ", 10) + `":1}`
+	if found, err := Compile(Fields("a")).Find([]byte(doc), nil); err != nil || found[0] != nil {
+		t.Errorf("Find(%s): path a: got %q, %v, want nothing", doc, found, err)
 	}
 }

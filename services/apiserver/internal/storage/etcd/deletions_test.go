@@ -14,53 +14,53 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// countedWatch records the sizes of watch responses with events.
+// countedWatch records how many events each watch response of etcd has.
 type countedWatch struct {
 	pb.WatchClient
-	events chan int
+	eventCounts chan int // receives the count of each response with events
 }
 
 // Watch implements pb.WatchClient.
-func (a *countedWatch) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
-	stream, err := a.WatchClient.Watch(ctx, opts...)
-	return &countedStream{Watch_WatchClient: stream, events: a.events}, err
+func (w *countedWatch) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+	stream, err := w.WatchClient.Watch(ctx, opts...)
+	return &countedStream{Watch_WatchClient: stream, eventCounts: w.eventCounts}, err
 }
 
 // countedStream is a stream of countedWatch.
 type countedStream struct {
 	pb.Watch_WatchClient
-	events chan int
+	eventCounts chan int
 }
 
 // Recv implements pb.Watch_WatchClient.
-func (a *countedStream) Recv() (*pb.WatchResponse, error) {
-	r, err := a.Watch_WatchClient.Recv()
+func (s *countedStream) Recv() (*pb.WatchResponse, error) {
+	r, err := s.Watch_WatchClient.Recv()
 	if err == nil && len(r.Events) > 0 {
-		a.events <- len(r.Events)
+		s.eventCounts <- len(r.Events)
 	}
 	return r, err
 }
 
-// TestManyDeletionsInOneRevision checks that the watch does not let etcd fragment responses. etcd
-// sends all events of a revision at once, and the time to fragment such a response is quadratic in
-// the number of events.
-func TestManyDeletionsInOneRevision(t *testing.T) {
+// TestWatchResponsesAreNotFragmented deletes many keys in one revision and checks that etcd sends the
+// events in one response. etcd fragments large responses on request, in a time that is quadratic in
+// the number of events of a revision.
+func TestWatchResponsesAreNotFragmented(t *testing.T) {
 	const txns = 32
 	const keysPerTxn = 64
 	server := etcdtest.Server(t)
 	cfg := server.Config()
-	watched := &countedWatch{WatchClient: cfg.Watch, events: make(chan int, txns+1)}
-	cfg.Watch = watched
+	counted := &countedWatch{WatchClient: cfg.Watch, eventCounts: make(chan int, txns+1)}
+	cfg.Watch = counted
 	store := etcdtest.Store(t, cfg)
 	start, err := store.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	long := strings.Repeat("k", 1<<10) // makes the response larger than the limit of etcd
+	longName := strings.Repeat("k", 1<<10) // makes the response larger than the limit of etcd
 	for i := range txns {
 		var ops []clientv3.Op
 		for j := range keysPerTxn {
-			ops = append(ops, clientv3.OpPut(fmt.Sprintf("/registry/events/%s/%d-%d", long, i, j), ""))
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("/registry/events/%s/%d-%d", longName, i, j), ""))
 		}
 		if _, err := server.Client().Txn(t.Context()).Then(ops...).Commit(); err != nil {
 			t.Fatal(err)
@@ -77,9 +77,10 @@ func TestManyDeletionsInOneRevision(t *testing.T) {
 	defer w.Stop()
 	b := awaitValue(t, "the deletions", w.Batches())
 	if len(b.Events) != txns*keysPerTxn || b.Revision != deletion.Header.Revision || b.Events[0].Type != storage.Deleted {
-		t.Errorf("got %d events up to %d, want %d at %d", len(b.Events), b.Revision, txns*keysPerTxn, deletion.Header.Revision)
+		t.Errorf("got a batch of %d events at revision %d, the first of type %v; want %d events at revision %d of type %v",
+			len(b.Events), b.Revision, b.Events[0].Type, txns*keysPerTxn, deletion.Header.Revision, storage.Deleted)
 	}
-	if n := <-watched.events; n != txns*keysPerTxn {
-		t.Errorf("got %d deletions in the first response, want all %d", n, txns*keysPerTxn)
+	if n := <-counted.eventCounts; n != txns*keysPerTxn {
+		t.Errorf("got %d events in the first watch response, want all %d", n, txns*keysPerTxn)
 	}
 }

@@ -13,61 +13,77 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// phases has the namespaces "there" and "ending".
-type phases struct{ lookups int }
+// fakeNamespaces has the namespaces "active" and "ending". It counts lookups.
+type fakeNamespaces struct{ lookups int }
 
-func (p *phases) Phase(_ context.Context, name string) (exists, terminating bool, err error) {
-	p.lookups++
-	return name == "there" || name == "ending", name == "ending", nil
+func (n *fakeNamespaces) Phase(_ context.Context, name string) (exists, terminating bool, err error) {
+	n.lookups++
+	return name == "active" || name == "ending", name == "ending", nil
 }
 
-// TestWritesRequireNamespaceInPhase checks that writes require that the namespace exists. Creates
-// require that it is not terminating.
-func TestWritesRequireNamespaceInPhase(t *testing.T) {
-	const none, ending, immortal = "404 not found", "403 because it is being terminated", "403 this namespace may not be deleted"
+// TestWritesRequireExistingNamespace checks that creates and updates require an existing namespace,
+// and that creates require one that is not terminating. Deletes, reviews and cluster-
+// scoped requests cause no lookup.
+func TestWritesRequireExistingNamespace(t *testing.T) {
+	const (
+		missing   = "404 not found"
+		ending    = "403 because it is being terminated"
+		protected = "403 this namespace may not be deleted"
+	)
 	for name, c := range map[string]struct {
 		group, resource string
 		op              admission.Operation
 		namespace, name string
-		want            string // code and part of the message
-		noLookup        bool
+		want            string // code and a part of the message, or "" for no error
+		noLookup        bool   // the namespace is not looked up
 	}{
-		"new":                                               {op: admission.Create, namespace: "there"},
-		"create in a missing namespace":                     {op: admission.Create, namespace: "gone", want: none},
+		"create in an active namespace":                     {op: admission.Create, namespace: "active"},
+		"create in a missing namespace":                     {op: admission.Create, namespace: "gone", want: missing},
 		"create in a terminating namespace":                 {op: admission.Create, namespace: "ending", want: ending},
-		"changed":                                           {op: admission.Update, namespace: "there"},
-		"update in a missing namespace":                     {op: admission.Update, namespace: "gone", want: none},
+		"update in an active namespace":                     {op: admission.Update, namespace: "active"},
+		"update in a missing namespace":                     {op: admission.Update, namespace: "gone", want: missing},
 		"update in a terminating namespace":                 {op: admission.Update, namespace: "ending"},
 		"connect in a terminating namespace":                {op: admission.Connect, namespace: "ending"},
 		"delete in a missing namespace":                     {op: admission.Delete, namespace: "gone", noLookup: true},
 		"delete in a terminating namespace":                 {op: admission.Delete, namespace: "ending", noLookup: true},
-		"cluster-scoped":                                    {op: admission.Create, noLookup: true},
-		"a review":                                          {group: "authorization.k8s.io", resource: "localsubjectaccessreviews", op: admission.Create, namespace: "gone", noLookup: true},
-		"a namespace":                                       {resource: "namespaces", op: admission.Create, namespace: "gone", name: "gone", noLookup: true},
-		"a namespace of another group":                      {group: "x.y", resource: "namespaces", op: admission.Create, namespace: "gone", want: none},
-		"delete of a namespace":                             {resource: "namespaces", op: admission.Delete, name: "there", noLookup: true},
-		"delete of default":                                 {resource: "namespaces", op: admission.Delete, name: "default", want: immortal, noLookup: true},
-		"kube-system is deleted":                            {resource: "namespaces", op: admission.Delete, name: "kube-system", want: immortal, noLookup: true},
-		"kube-public is deleted":                            {resource: "namespaces", op: admission.Delete, name: "kube-public", want: immortal, noLookup: true},
+		"create of a cluster-scoped object":                 {op: admission.Create, noLookup: true},
+		"create of a review":                                {group: "authorization.k8s.io", resource: "localsubjectaccessreviews", op: admission.Create, namespace: "gone", noLookup: true},
+		"create of a namespace":                             {resource: "namespaces", op: admission.Create, namespace: "gone", name: "gone", noLookup: true},
+		"create of another group's namespace":               {group: "x.y", resource: "namespaces", op: admission.Create, namespace: "gone", want: missing},
+		"delete of a namespace":                             {resource: "namespaces", op: admission.Delete, name: "active", noLookup: true},
+		"delete of default":                                 {resource: "namespaces", op: admission.Delete, name: "default", want: protected, noLookup: true},
+		"delete of kube-system":                             {resource: "namespaces", op: admission.Delete, name: "kube-system", want: protected, noLookup: true},
+		"delete of kube-public":                             {resource: "namespaces", op: admission.Delete, name: "kube-public", want: protected, noLookup: true},
 		"update of default":                                 {resource: "namespaces", op: admission.Update, name: "default", noLookup: true},
-		"delete of another object named default":            {op: admission.Delete, namespace: "there", name: "default", noLookup: true},
+		"delete of another object named default":            {op: admission.Delete, namespace: "active", name: "default", noLookup: true},
 		"delete of another group's namespace named default": {group: "x.y", resource: "namespaces", op: admission.Delete, name: "default", noLookup: true},
 	} {
-		n := &phases{}
+		namespaces := &fakeNamespaces{}
 		if c.resource == "" {
 			c.resource = "configmaps"
 		}
-		err := (&namespacelifecycle.Plugin{Namespaces: n}).Admit(t.Context(), &admission.Request{
-			Operation: c.op, Namespace: c.namespace, Name: c.name, Resource: &registry.Kind{Names: registry.Names{Group: c.group, Resource: c.resource}},
+		err := (&namespacelifecycle.Plugin{Namespaces: namespaces}).Admit(t.Context(), &admission.Request{
+			Operation: c.op, Namespace: c.namespace, Name: c.name,
+			Resource: &registry.Kind{Names: registry.Names{Group: c.group, Resource: c.resource}},
 		})
-		code, text, _ := strings.Cut(c.want, " ")
-		good := err == nil && c.want == "" || err != nil && c.want != "" && strings.Contains(err.Error(), text) &&
-			(code == "404" && apierrors.IsNotFound(err) || code == "403" && apierrors.IsForbidden(err))
-		if !good || n.lookups == 0 != c.noLookup {
-			t.Errorf("%s: got %v after %d lookups, want %q", name, err, n.lookups, c.want)
+		wantCode, wantMessage, _ := strings.Cut(c.want, " ")
+		var asWanted bool
+		switch wantCode {
+		case "404":
+			asWanted = apierrors.IsNotFound(err)
+		case "403":
+			asWanted = apierrors.IsForbidden(err)
+		default:
+			asWanted = err == nil
+		}
+		if !asWanted || err != nil && !strings.Contains(err.Error(), wantMessage) {
+			t.Errorf("%s: Admit = %v, want %q (empty: no error)", name, err, c.want)
+		}
+		if noLookup := namespaces.lookups == 0; noLookup != c.noLookup {
+			t.Errorf("%s: got %d lookups of the namespace, want none: %t", name, namespaces.lookups, c.noLookup)
 		}
 		if hasCause := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause); hasCause != (c.want == ending) {
-			t.Errorf("%s: got cause NamespaceTerminating: %t, want %t", name, hasCause, c.want == ending)
+			t.Errorf("%s: error %v has the cause NamespaceTerminating: %t, want %t", name, err, hasCause, c.want == ending)
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestNotFoundOfNodeRestrictionNamesKindInSingular compares messages with those
-// of kube-apiserver.
-func TestNotFoundOfNodeRestrictionNamesKindInSingular(t *testing.T) {
+// TestSingularReplacesResourceInNotFound checks that singular turns "pods" into "pod" in a NotFound
+// error. The wanted messages are those of kube-apiserver.
+func TestSingularReplacesResourceInNotFound(t *testing.T) {
 	t.Parallel()
 	for want, resource := range map[string]schema.GroupResource{
 		`csidriver.storage.k8s.io "x" not found`: storagev1.Resource("csidrivers"),
@@ -22,7 +22,7 @@ func TestNotFoundOfNodeRestrictionNamesKindInSingular(t *testing.T) {
 	} {
 		_, err := singular(0, apierrors.NewNotFound(resource, "x"))
 		if err.Error() != want || !apierrors.IsNotFound(err) {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("singular(NotFound of %s) = error %q, want NotFound with message %q", resource, err, want)
 		}
 	}
 }

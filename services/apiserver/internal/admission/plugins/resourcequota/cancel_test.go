@@ -14,17 +14,21 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// TestCanceledClaimReleasesCharges cancels a claim during the update of the second of three quotas.
+// TestCanceledReserveReleasesCharges cancels Reserve during the update of the second of three quotas.
 // No quota may keep a charge. The request must be suspended while it waits.
-func TestCanceledClaimReleasesCharges(t *testing.T) {
-	quotas := newStore(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
+func TestCanceledReserveReleasesCharges(t *testing.T) {
+	quotas := newStore(
+		quota("a", "count/configmaps=20", "count/configmaps=0"),
+		quota("b", "count/configmaps=20", "count/configmaps=0"),
+		quota("c", "count/configmaps=20", "count/configmaps=0"),
+	)
 	ctx, cancel := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"}))
 	var suspended atomic.Int64
 	request.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
 		suspended.Add(1)
 		return func() { suspended.Add(-1) }
 	}}
-	claimReturned := make(chan struct{})
+	reserveReturned := make(chan struct{})
 	changes := 0
 	quotas.beforeUpdate = func() {
 		changes++
@@ -33,17 +37,17 @@ func TestCanceledClaimReleasesCharges(t *testing.T) {
 				t.Errorf("got %d suspended requests during the update, want 1", got)
 			}
 			cancel()
-			<-claimReturned
+			<-reserveReturned
 		}
 	}
-	p := plugin(t, quotas, "")
-	if _, err := p.Reserve(ctx, create("", "configmaps", configMap())); err == nil {
-		t.Error("Claim with a canceled context = nil, want an error")
+	p := newPlugin(t, quotas, "")
+	if _, err := p.Reserve(ctx, createConfigMap()); err == nil {
+		t.Error("Reserve with a canceled context = nil, want an error")
 	}
 	if got := suspended.Load(); got != 0 {
-		t.Errorf("got %d suspended requests after Claim, want 0", got)
+		t.Errorf("got %d suspended requests after Reserve, want 0", got)
 	}
-	close(claimReturned)
+	close(reserveReturned)
 	for p.Working("n") {
 		time.Sleep(time.Millisecond) // between polls
 	}
@@ -52,27 +56,28 @@ func TestCanceledClaimReleasesCharges(t *testing.T) {
 			t.Errorf("quota %s: got usage %s, want count/configmaps=0", name, used)
 		}
 	}
-	if changes != 3 { // the charge of the first quota, an update of the second without a waiting claim, and the release of the first
-		t.Errorf("got %d changes, want 3", changes)
+	// These are the charge of a, an update of b that charges nothing, and the release of a.
+	if changes != 3 {
+		t.Errorf("got %d updates of quotas, want 3", changes)
 	}
 }
 
-// TestClaimKeepsReasonOfLookupErrors checks that Claim reports cancellation and throttling as such,
+// TestReserveKeepsReasonOfLookupErrors checks that Reserve reports cancellation and throttling as such,
 // and other errors of the lookup as internal errors.
-func TestClaimKeepsReasonOfLookupErrors(t *testing.T) {
+func TestReserveKeepsReasonOfLookupErrors(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=20", "count/configmaps=0"))
-	p := plugin(t, quotas, "")
+	p := newPlugin(t, quotas, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Reserve(ctx, create("", "configmaps", configMap())); !errors.Is(err, context.Canceled) {
-		t.Errorf("Claim with a canceled context = %v, want %v", err, context.Canceled)
+	if _, err := p.Reserve(ctx, createConfigMap()); !errors.Is(err, context.Canceled) {
+		t.Errorf("Reserve with a canceled context = %v, want %v", err, context.Canceled)
 	}
 	quotas.lookupError = apierrors.NewTooManyRequests("busy", 1)
-	if _, err := p.Reserve(t.Context(), create("", "configmaps", configMap())); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("Claim with a throttled lookup = %v, want TooManyRequests", err)
+	if _, err := p.Reserve(t.Context(), createConfigMap()); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("Reserve with a throttled lookup = %v, want TooManyRequests", err)
 	}
 	quotas.lookupError = errors.New("broken")
-	if _, err := p.Reserve(t.Context(), create("", "configmaps", configMap())); !apierrors.IsInternalError(err) {
-		t.Errorf("Claim with a failed lookup = %v, want InternalError", err)
+	if _, err := p.Reserve(t.Context(), createConfigMap()); !apierrors.IsInternalError(err) {
+		t.Errorf("Reserve with a failed lookup = %v, want InternalError", err)
 	}
 }

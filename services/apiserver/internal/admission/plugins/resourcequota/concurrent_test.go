@@ -10,25 +10,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestStoreDecides checks that a rejection is confirmed against the store, and a limit holds
-// although the cache is stale.
-func TestStoreDecides(t *testing.T) {
+// TestStaleCacheDoesNotDecide checks that the stored quota decides if the cache is stale: the cache
+// neither rejects a request nor allows one beyond the limit.
+func TestStaleCacheDoesNotDecide(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=3", "count/configmaps=1"))
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
-	p := plugin(t, quotas, "")
-	if got := rejectionOf(t, p, create("", "configmaps", configMap())); got != "" {
-		t.Errorf("got %q, want \"\"", got)
+	p := newPlugin(t, quotas, "")
+	if got := charge(t, p, createConfigMap()); got != "" {
+		t.Errorf("limit reached in the cache, but not in the store: got rejection %q, want none", got)
 	}
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=9", "count/configmaps=0")}
-	if got := rejectionOf(t, p, create("", "configmaps", configMap())); got != "" {
-		t.Errorf("got %q, want \"\"", got)
+	if got := charge(t, p, createConfigMap()); got != "" {
+		t.Errorf("limit not reached: got rejection %q, want none", got)
 	}
-	if got := rejectionOf(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "used: count/configmaps=3, limited: count/configmaps=3") {
-		t.Errorf("got rejection %q, want it to contain %q", got, "used: count/configmaps=3, limited: count/configmaps=3")
+	const want = "used: count/configmaps=3, limited: count/configmaps=3"
+	if got := charge(t, p, createConfigMap()); !strings.Contains(got, want) {
+		t.Errorf("limit reached in the store, but not in the cache: got rejection %q, want it to contain %q", got, want)
 	}
 	quotas.staleQuotas = []*corev1.ResourceQuota{quota("gone", "count/configmaps=0", "count/configmaps=0")}
-	if got := rejectionOf(t, p, create("", "configmaps", configMap())); got != "" {
-		t.Errorf("deleted quota: got %q, want \"\"", got)
+	if got := charge(t, p, createConfigMap()); got != "" {
+		t.Errorf("limit of a deleted quota: got rejection %q, want none", got)
 	}
 }
 
@@ -36,41 +37,41 @@ func TestStoreDecides(t *testing.T) {
 // charged in one write, each by its own amount.
 func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 	quotas := newStore(quota("q", "count/configmaps=20", "count/configmaps=0"))
-	entered, leave := make(chan struct{}), make(chan struct{})
+	updateStarted, finishUpdate := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	quotas.beforeUpdate = func() {
 		once.Do(func() {
-			close(entered)
-			<-leave
+			close(updateStarted)
+			<-finishUpdate
 		})
 	}
-	p := plugin(t, quotas, "")
+	p := newPlugin(t, quotas, "")
 	results := make(chan error, 31)
-	claimAsync := func() {
-		_, err := p.Reserve(context.Background(), create("", "configmaps", configMap()))
+	reserve := func() {
+		_, err := p.Reserve(context.Background(), createConfigMap())
 		results <- err
 	}
-	go claimAsync()
-	<-entered
+	go reserve()
+	<-updateStarted
 	for range 30 {
-		go claimAsync()
+		go reserve()
 	}
 	for p.Waiting("n") < 30 {
 		time.Sleep(time.Millisecond) // between polls
 	}
-	close(leave)
-	taken := 0
+	close(finishUpdate)
+	allowed := 0
 	for range 31 {
 		if err := <-results; err == nil {
-			taken++
+			allowed++
 		} else if !strings.Contains(err.Error(), "exceeded quota: q") {
 			t.Error(err)
 		}
 	}
-	if used := quotas.used(t, "q"); taken != 20 || used != "count/configmaps=20" {
-		t.Errorf("got %d charged, usage %s; want 20, \"count/configmaps=20\"", taken, used)
+	if used := quotas.used(t, "q"); allowed != 20 || used != "count/configmaps=20" {
+		t.Errorf("got %d allowed requests of 31 and usage %s, want 20 and count/configmaps=20", allowed, used)
 	}
 	if quotas.changes != 2 {
-		t.Errorf("got %d writes of the quota, want 2", quotas.changes)
+		t.Errorf("got %d updates of the quota, want 2: one for the first request, one for all others", quotas.changes)
 	}
 }

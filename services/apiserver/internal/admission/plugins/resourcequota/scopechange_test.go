@@ -10,8 +10,8 @@ import (
 // charged to the quotas of its new scope.
 func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 	var seconds int64 = 100
-	withoutDeadline := pod(nil, "cpu=500m", "")
-	withDeadline := pod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &seconds }, "cpu=500m", "")
+	withoutDeadline := pod("cpu=500m", "")
+	withDeadline := pod("cpu=500m", "", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &seconds })
 	inScope := func(scope corev1.ResourceQuotaScope) corev1.ScopedResourceSelectorRequirement {
 		return corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}
 	}
@@ -21,26 +21,53 @@ func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 		new, old *corev1.Pod
 		hard     string
 		dryRun   bool
-		want     string // message of the rejection
+		want     string // message of the rejection, or ""
 		used     string // after the request
 	}{
-		"into Terminating":             {scope: terminating, new: withDeadline, old: withoutDeadline, hard: "pods=1,requests.cpu=1", want: "", used: "pods=1,requests.cpu=500m"},
-		"into NotTerminating":          {scope: notTerminating, new: withoutDeadline, old: withDeadline, hard: "pods=1,requests.cpu=1", want: "", used: "pods=1,requests.cpu=500m"},
-		"out of the scope":             {scope: terminating, new: withoutDeadline, old: withDeadline, hard: "pods=0,requests.cpu=0", want: "", used: "pods=0,requests.cpu=0"},
-		"dry run":                      {scope: terminating, new: withDeadline, old: withoutDeadline, hard: "pods=1,requests.cpu=1", dryRun: true, want: "", used: "pods=0,requests.cpu=0"},
-		"stays in the scope":           {scope: terminating, new: withDeadline, old: withDeadline, hard: "pods=0,requests.cpu=0", want: "", used: "pods=0,requests.cpu=0"},
-		"more than the count allows":   {scope: terminating, new: withDeadline, old: withoutDeadline, hard: "pods=0,requests.cpu=1", want: `pods "o" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`, used: "pods=0,requests.cpu=0"},
-		"more cpu than allowed":        {scope: terminating, new: withDeadline, old: withoutDeadline, hard: "pods=1,requests.cpu=100m", want: `pods "o" is forbidden: exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=0, limited: requests.cpu=100m`, used: "pods=0,requests.cpu=0"},
-		"dry run of more than allowed": {scope: terminating, new: withDeadline, old: withoutDeadline, hard: "pods=0,requests.cpu=1", dryRun: true, want: `pods "o" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`, used: "pods=0,requests.cpu=0"},
+		"pod gets a deadline, scope Terminating": {
+			scope: terminating, new: withDeadline, old: withoutDeadline, hard: "pods=1,requests.cpu=1",
+			used: "pods=1,requests.cpu=500m",
+		},
+		"pod loses its deadline, scope NotTerminating": {
+			scope: notTerminating, new: withoutDeadline, old: withDeadline, hard: "pods=1,requests.cpu=1",
+			used: "pods=1,requests.cpu=500m",
+		},
+		"pod leaves the scope": {
+			scope: terminating, new: withoutDeadline, old: withDeadline, hard: "pods=0,requests.cpu=0",
+			used: "pods=0,requests.cpu=0",
+		},
+		"dry run of a move into the scope": {
+			scope: terminating, new: withDeadline, old: withoutDeadline, hard: "pods=1,requests.cpu=1", dryRun: true,
+			used: "pods=0,requests.cpu=0",
+		},
+		"update within the scope": {
+			scope: terminating, new: withDeadline, old: withDeadline, hard: "pods=0,requests.cpu=0",
+			used: "pods=0,requests.cpu=0",
+		},
+		"count is exceeded": {
+			scope: terminating, new: withDeadline, old: withoutDeadline, hard: "pods=0,requests.cpu=1",
+			want: `pods "o" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`,
+			used: "pods=0,requests.cpu=0",
+		},
+		"CPU is exceeded": {
+			scope: terminating, new: withDeadline, old: withoutDeadline, hard: "pods=1,requests.cpu=100m",
+			want: `pods "o" is forbidden: exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=0, limited: requests.cpu=100m`,
+			used: "pods=0,requests.cpu=0",
+		},
+		"dry run, count is exceeded": {
+			scope: terminating, new: withDeadline, old: withoutDeadline, hard: "pods=0,requests.cpu=1", dryRun: true,
+			want: `pods "o" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`,
+			used: "pods=0,requests.cpu=0",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			quotas := newStore(quota("q", c.hard, "pods=0,requests.cpu=0", inScope(c.scope)))
 			r := update("pods", "", c.new, c.old)
 			r.DryRun = c.dryRun
-			if got := rejectionOf(t, plugin(t, quotas, ""), r); got != c.want {
+			if got := charge(t, newPlugin(t, quotas, ""), r); got != c.want {
 				t.Errorf("got rejection %q, want %q", got, c.want)
 			}
-			if got := quotas.used(t, "q"); got != show(amountsOf(c.used)) {
+			if got := quotas.used(t, "q"); got != formatAmounts(parseAmounts(c.used)) {
 				t.Errorf("got usage %s, want %s", got, c.used)
 			}
 		})

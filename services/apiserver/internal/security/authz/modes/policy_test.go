@@ -26,7 +26,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// source is a store without initial objects.
+// source is a store without initial objects. Events that a test sends to batches reach its
+// followers.
 type source struct{ batches chan storage.Batch }
 
 func (s source) Load(context.Context, func([]storage.KeyValue) error) (storage.Position, error) {
@@ -36,8 +37,8 @@ func (s source) Load(context.Context, func([]storage.KeyValue) error) (storage.P
 func (s source) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
-		case b := <-s.batches:
-			if err := apply(b); err != nil {
+		case batch := <-s.batches:
+			if err := apply(batch); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -51,69 +52,78 @@ func (source) Progress(context.Context) error { return nil }
 func (source) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // newPolicy returns a policy that follows the roles of a store.
-func newPolicy(t *testing.T, s source) *authz.LocalPolicy {
+func newPolicy(t *testing.T, roles source) *authz.LocalPolicy {
 	t.Helper()
-	cache, err := watchcache.New(watchcache.Config{Source: s, CurrentRevision: s, Resources: []watchcache.ResourceConfig{{
-		Name: "roles", Prefix: "/registry/roles/", Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
-			ns, name, _ := strings.Cut(strings.TrimPrefix(key, "/registry/roles/"), "/")
-			return attributes.Attributes{Namespace: ns, Name: name}, nil
-		},
-	}}})
+	const prefix = "/registry/roles/"
+	namespaceAndName := func(key string, _ []byte) (attributes.Attributes, error) {
+		namespace, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+		return attributes.Attributes{Namespace: namespace, Name: name}, nil
+	}
+	cache, err := watchcache.New(watchcache.Config{
+		Source: roles, CurrentRevision: roles,
+		Resources: []watchcache.ResourceConfig{{Name: "roles", Prefix: prefix, Attributes: namespaceAndName}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := authz.NewPolicy(authz.PolicyConfig{Cache: cache, Logger: slog.New(slog.DiscardHandler), Rules: map[string]authz.Source{
-		rbac.KindRole: {Store: cache.Store("roles"), Decode: func(e *objects.Entry) (metav1.Object, error) {
-			o := &rbacv1.Role{}
-			err := json.Unmarshal(e.Stored(), o)
-			o.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
-			return o, err
-		}},
-	}})
+	decodeRole := func(e *objects.Entry) (metav1.Object, error) {
+		role := &rbacv1.Role{}
+		err := json.Unmarshal(e.Stored(), role)
+		role.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
+		return role, err
+	}
+	policy := authz.NewPolicy(authz.PolicyConfig{
+		Cache: cache, Logger: slog.New(slog.DiscardHandler),
+		Rules: map[string]authz.Source{rbac.KindRole: {Store: cache.Store("roles"), Decode: decodeRole}},
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = cache.Run(ctx) })
-	wg.Go(func() { _ = p.Run(ctx) })
+	wg.Go(func() { _ = policy.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	return p
+	return policy
 }
 
-// TestPolicyChangeInvalidatesWebhookCache checks that after a change of the policy, webhooks are
-// called again.
+// TestPolicyChangeInvalidatesWebhookCache checks that decisions of a webhook are cached until a
+// role changes.
 func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
-	var calls atomic.Int64
-	file := startWebhook(t, func(string) bool { calls.Add(1); return true })
-	b, s := newBuilder(t, false), source{make(chan storage.Batch)}
-	b.Policy = newPolicy(t, s)
-	parsed, err := authzconfig.Parse([]byte(webhookFile(file)), b.Conditions)
+	var webhookCalls atomic.Int64
+	kubeconfig := startWebhook(t, func(string) bool { webhookCalls.Add(1); return true })
+	builder, roles := newBuilder(t, false), source{make(chan storage.Batch)}
+	builder.Policy = newPolicy(t, roles)
+	parsed, err := authzconfig.Parse([]byte(webhookFile(kubeconfig)), builder.Conditions)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := modes.New(b, parsed)
+	authorizers, err := modes.New(builder, parsed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	inNamespace := getX("alice")
-	inNamespace.Path = ""
-	inNamespace.Resource = true
-	inNamespace.Namespace = "ns"
-	inNamespace.ResourceName = "pods"
-	decisionRevision := func() int64 {
-		if d, _, err := r.Authorize(t.Context(), inNamespace); d != authorizer.Allow || err != nil {
-			t.Fatalf("got decision %v, %v, want Allow", d, err)
+	defer authorizers.Close()
+	getPod := getX("alice")
+	getPod.Path = ""
+	getPod.Resource = true
+	getPod.Namespace = "ns"
+	getPod.ResourceName = "pods"
+	requireAllowed := func() {
+		t.Helper()
+		if decision, _, err := authorizers.Authorize(t.Context(), getPod); decision != authorizer.Allow || err != nil {
+			t.Fatalf("Authorize(get pods in ns) = %v, %v, want Allow", decision, err)
 		}
-		return calls.Load()
 	}
-	if n := decisionRevision() + decisionRevision(); n != 2 {
-		t.Errorf("got %d calls, want cached decisions", n)
+	requireAllowed()
+	requireAllowed()
+	if n := webhookCalls.Load(); n != 1 {
+		t.Errorf("got %d webhook calls for two equal requests, want 1: the second decision is cached", n)
 	}
-	s.batches <- storage.Batch{Revision: 2, Events: []storage.Event{{
-		Type: storage.Created, Key: "/registry/roles/ns/r", Revision: 2, CreateRevision: 2, Value: []byte(`{"metadata":{"namespace":"ns","name":"r"}}`),
+	roles.batches <- storage.Batch{Revision: 2, Events: []storage.Event{{
+		Type: storage.Created, Key: "/registry/roles/ns/r", Revision: 2, CreateRevision: 2,
+		Value: []byte(`{"metadata":{"namespace":"ns","name":"r"}}`),
 	}}}
-	for end := time.Now().Add(30 * time.Second); decisionRevision() < 2; runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatal("a decision from before the change is cached")
+	for deadline := time.Now().Add(30 * time.Second); webhookCalls.Load() < 2; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("30s after a role was created, decisions still come from the cache, want another webhook call")
 		}
+		requireAllowed()
 	}
 }
