@@ -109,7 +109,11 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 	// These requests hold bytes when they start to wait.
 	for what, q := range map[string]struct{ method, path, body string }{
 		"options": {method: http.MethodDelete, path: path, body: strings.Replace(options, "[", "["+repeatElements("1", 80_000)+",", 2)},
-		"address": {method: http.MethodGet, path: path + "&fieldSelector=" + strings.Repeat("metadata.name!%3Da,", 500) + "metadata.name!%3Da", body: ""},
+		"address": {
+			method: http.MethodGet,
+			path:   path + "&fieldSelector=" + strings.Repeat("metadata.name!%3Da,", 500) + "metadata.name!%3Da",
+			body:   "",
+		},
 	} {
 		if err := x.sendAndRead(x.attackerClient(), q.method, q.path, jsonMedia, q.body).requireCode(http.StatusGatewayTimeout, http.StatusBadRequest); err != nil {
 			t.Fatalf("large %s: %v", what, err)

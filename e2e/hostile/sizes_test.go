@@ -56,7 +56,10 @@ func costlyQuantities() []expandingRequest {
 		{name: "metric in an annotation", method: "POST", path: hpa, media: jsonMedia,
 			body: `{"metadata":{"name":"q","annotations":{"autoscaling.alpha.kubernetes.io/metrics":"[{\"type\":\"Resource\",\"resource\":{\"name\":\"cpu\",\"targetAverageValue\":\"` + q + `\"}}]"}},"spec":{"maxReplicas":1,"scaleTargetRef":{"kind":"a","name":"b"}}}`},
 		{name: "merge patch", method: "PATCH", path: own + "resourcequotas/q", media: mergePatchMedia, body: patch, want: rejectedExponent},
-		{name: "strategic merge patch", method: "PATCH", path: own + "resourcequotas/q", media: strategicPatchMedia, body: patch, want: rejectedExponent},
+		{
+			name: "strategic merge patch", method: "PATCH", path: own + "resourcequotas/q",
+			media: strategicPatchMedia, body: patch, want: rejectedExponent,
+		},
 		{name: "JSON patch", method: "PATCH", path: own + "resourcequotas/q", media: jsonPatchMedia,
 			body: `[{"op":"add","path":"/spec","value":{"hard":{"cpu":"` + q + `"}}}]`, want: rejectedExponent},
 		{name: "apply", method: "PATCH", path: own + "resourcequotas/q?fieldManager=m", media: applyMedia,
@@ -251,7 +254,10 @@ func TestReasonsOfDenialsAreBounded(t *testing.T) {
 			defer c.CloseIdleConnections()
 			for _, q := range []struct{ method, path, body string }{
 				{method: "GET", path: "/api/v1/namespaces/b/nodes/x", body: ""},
-				{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"nodes"}}}`},
+				{
+					method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+					body: `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"nodes"}}}`,
+				},
 				{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body: `{"spec":{"namespace":"b"}}`},
 			} {
 				r := x.sendAndRead(c, q.method, q.path, jsonMedia, q.body)

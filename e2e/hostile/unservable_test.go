@@ -100,7 +100,10 @@ func unservableWrites(t *testing.T) []expandingRequest {
 	for _, e := range []expandingRequest{
 		{name: "surrogate", method: "POST", media: jsonMedia, body: `{"metadata":{"name":"s"},"revision":1,"data":` + surrogate + `}`,
 			want: "data"},
-		{name: "surrogate in a merge patch", method: "PATCH", path: "/stored", media: mergePatchMedia, body: `{"data":` + surrogate + `}`, want: "data"},
+		{
+			name: "surrogate in a merge patch", method: "PATCH", path: "/stored", media: mergePatchMedia,
+			body: `{"data":` + surrogate + `}`, want: "data",
+		},
 		{name: "surrogate in a strategic merge patch", method: "PATCH", path: "/stored", media: strategicPatchMedia,
 			body: `{"data":` + surrogate + `}`, want: "data"},
 		{name: "surrogate in a JSON patch", method: "PATCH", path: "/stored", media: jsonPatchMedia,

@@ -87,10 +87,13 @@ func TestHousekeepingUpdates(t *testing.T) {
 		now, was runtime.Object
 		want     bool
 	}{
-		"nothing":     {now: configMap(func(*corev1.ConfigMap) {}), was: was, want: true},
-		"owners":      {now: configMap(func(c *corev1.ConfigMap) { c.OwnerReferences = []metav1.OwnerReference{{Name: "o"}} }), was: was, want: true},
-		"finalizers":  {now: configMap(func(c *corev1.ConfigMap) { c.Finalizers = []string{"f/f"} }), was: was, want: true},
-		"fields":      {now: configMap(func(c *corev1.ConfigMap) { c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}} }), was: was, want: true},
+		"nothing":    {now: configMap(func(*corev1.ConfigMap) {}), was: was, want: true},
+		"owners":     {now: configMap(func(c *corev1.ConfigMap) { c.OwnerReferences = []metav1.OwnerReference{{Name: "o"}} }), was: was, want: true},
+		"finalizers": {now: configMap(func(c *corev1.ConfigMap) { c.Finalizers = []string{"f/f"} }), was: was, want: true},
+		"fields": {
+			now: configMap(func(c *corev1.ConfigMap) { c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}} }),
+			was: was, want: true,
+		},
 		"data":        {now: configMap(func(c *corev1.ConfigMap) { c.Data["a"] = "c" }), was: was, want: false},
 		"labels":      {now: configMap(func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "b"} }), was: was, want: false},
 		"new":         {now: configMap(func(*corev1.ConfigMap) {}), was: nil, want: false},

@@ -12,8 +12,14 @@ func TestSelection(t *testing.T) {
 		{name: "all", items: selection{"*"}, on: map[string]bool{"namespace-controller": true, "garbage-collector-controller": true}},
 		{name: "none", items: selection{}, on: map[string]bool{"namespace-controller": false}},
 		{name: "one", items: selection{"namespace-controller"}, on: map[string]bool{"namespace-controller": true, "resourcequota-controller": false}},
-		{name: "all but one", items: selection{"*", "-namespace-controller"}, on: map[string]bool{"namespace-controller": false, "resourcequota-controller": true}},
-		{name: "old names", items: selection{"*", "-garbagecollector"}, on: map[string]bool{"garbage-collector-controller": false, "namespace-controller": true}},
+		{
+			name: "all but one", items: selection{"*", "-namespace-controller"},
+			on: map[string]bool{"namespace-controller": false, "resourcequota-controller": true},
+		},
+		{
+			name: "old names", items: selection{"*", "-garbagecollector"},
+			on: map[string]bool{"garbage-collector-controller": false, "namespace-controller": true},
+		},
 		{name: "first mention decides", items: selection{"-namespace", "namespace", "*"}, on: map[string]bool{"namespace-controller": false}},
 	}
 	for _, tt := range tests {

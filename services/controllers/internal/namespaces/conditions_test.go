@@ -30,11 +30,26 @@ func TestConditions(t *testing.T) {
 		t.Error("same report again: got a change, want none")
 	}
 	want := []corev1.NamespaceCondition{
-		{Type: "NamespaceDeletionDiscoveryFailure", Status: "True", Reason: "DiscoveryFailed", Message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: x/v1: stale GroupVersion discovery: x/v1"},
-		{Type: "NamespaceDeletionGroupVersionParsingFailure", Status: "False", Reason: "ParsedGroupVersions", Message: "All legacy kube types successfully parsed"},
-		{Type: "NamespaceDeletionContentFailure", Status: "True", Reason: "ContentDeletionFailed", Message: "Failed to delete all resource types, 2 remaining: a, b"},
-		{Type: "NamespaceContentRemaining", Status: "True", Reason: "SomeResourcesRemain", Message: "Some resources are remaining: deployments.apps has 1 resource instances, pods. has 2 resource instances"},
-		{Type: "NamespaceFinalizersRemaining", Status: "True", Reason: "SomeFinalizersRemain", Message: "Some content in the namespace has finalizers remaining: f in 1 resource instances"},
+		{
+			Type: "NamespaceDeletionDiscoveryFailure", Status: "True", Reason: "DiscoveryFailed",
+			Message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: x/v1: stale GroupVersion discovery: x/v1",
+		},
+		{
+			Type: "NamespaceDeletionGroupVersionParsingFailure", Status: "False", Reason: "ParsedGroupVersions",
+			Message: "All legacy kube types successfully parsed",
+		},
+		{
+			Type: "NamespaceDeletionContentFailure", Status: "True", Reason: "ContentDeletionFailed",
+			Message: "Failed to delete all resource types, 2 remaining: a, b",
+		},
+		{
+			Type: "NamespaceContentRemaining", Status: "True", Reason: "SomeResourcesRemain",
+			Message: "Some resources are remaining: deployments.apps has 1 resource instances, pods. has 2 resource instances",
+		},
+		{
+			Type: "NamespaceFinalizersRemaining", Status: "True", Reason: "SomeFinalizersRemain",
+			Message: "Some content in the namespace has finalizers remaining: f in 1 resource instances",
+		},
 	}
 	compare(t, s, want, first, first)
 	if !(&progress{}).setConditions(&s, second) {
@@ -43,9 +58,15 @@ func TestConditions(t *testing.T) {
 	want = []corev1.NamespaceCondition{
 		{Type: "NamespaceDeletionDiscoveryFailure", Status: "False", Reason: "ResourcesDiscovered", Message: "All resources successfully discovered"},
 		want[1],
-		{Type: "NamespaceDeletionContentFailure", Status: "False", Reason: "ContentDeleted", Message: "All content successfully deleted, may be waiting on finalization"},
+		{
+			Type: "NamespaceDeletionContentFailure", Status: "False", Reason: "ContentDeleted",
+			Message: "All content successfully deleted, may be waiting on finalization",
+		},
 		{Type: "NamespaceContentRemaining", Status: "False", Reason: "ContentRemoved", Message: "All content successfully removed"},
-		{Type: "NamespaceFinalizersRemaining", Status: "False", Reason: "ContentHasNoFinalizers", Message: "All content-preserving finalizers finished"},
+		{
+			Type: "NamespaceFinalizersRemaining", Status: "False", Reason: "ContentHasNoFinalizers",
+			Message: "All content-preserving finalizers finished",
+		},
 	}
 	compare(t, s, want, second, first)
 }

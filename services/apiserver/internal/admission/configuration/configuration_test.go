@@ -24,8 +24,11 @@ func write(t *testing.T, dir, name, content string) string {
 
 func TestPluginsGetTheirConfiguration(t *testing.T) {
 	for name, c := range map[string]struct{ file, a, b string }{
-		"inline":             {file: head + "plugins: [{name: A, configuration: {x: 1}}]", a: `{"x":1}`},
-		"json":               {file: `{"apiVersion":"apiserver.k8s.io/v1alpha1","kind":"AdmissionConfiguration","plugins":[{"name":"B","configuration":{"y":2}}]}`, b: `{"y":2}`},
+		"inline": {file: head + "plugins: [{name: A, configuration: {x: 1}}]", a: `{"x":1}`},
+		"json": {
+			file: `{"apiVersion":"apiserver.k8s.io/v1alpha1","kind":"AdmissionConfiguration","plugins":[{"name":"B","configuration":{"y":2}}]}`,
+			b:    `{"y":2}`,
+		},
 		"by relative path":   {file: head + "plugins: [{name: A, path: part.yaml}]", a: "z: 3\n"},
 		"null is none":       {file: head + "plugins: [{name: A, configuration: null}]"},
 		"no plugin is named": {file: head},

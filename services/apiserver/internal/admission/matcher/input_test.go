@@ -111,7 +111,11 @@ func TestOptionsHaveTheKindOfTheOperation(t *testing.T) {
 		in   runtime.Object
 		want string
 	}{
-		{op: admission.Create, in: &metav1.CreateOptions{FieldManager: "m", FieldValidation: "Strict", DryRun: []string{"All"}}, want: "CreateOptions m Strict [All]"},
+		{
+			op:   admission.Create,
+			in:   &metav1.CreateOptions{FieldManager: "m", FieldValidation: "Strict", DryRun: []string{"All"}},
+			want: "CreateOptions m Strict [All]",
+		},
 		{op: admission.Create, in: &metav1.PatchOptions{FieldManager: "m", FieldValidation: "Strict"}, want: "CreateOptions m Strict []"},
 		{op: admission.Create, in: &metav1.UpdateOptions{FieldManager: "m"}, want: "CreateOptions m  []"},
 		{op: admission.Update, in: &metav1.PatchOptions{FieldManager: "m"}, want: "UpdateOptions m  []"},

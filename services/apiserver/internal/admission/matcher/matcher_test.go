@@ -214,23 +214,48 @@ func TestSelectorsMatchObjectsAndNamespaces(t *testing.T) {
 		ok                  bool
 		err                 string
 	}{
-		"empty selectors":             {namespaces: &metav1.LabelSelector{}, objects: &metav1.LabelSelector{}, r: admission.Request{Namespace: "broken"}, ok: true},
-		"namespace":                   {namespaces: label("is", "ns"), r: admission.Request{Namespace: "ns"}, ok: true},
-		"another namespace":           {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x"}},
-		"in no namespace":             {namespaces: label("is", "ns"), ok: true},
-		"absent namespace":            {namespaces: label("is", "ns"), r: admission.Request{Namespace: "absent"}, err: `namespaces "absent" not found`},
-		"unknown namespace":           {namespaces: label("is", "ns"), r: admission.Request{Namespace: "broken"}, err: "Internal error occurred: no answer"},
-		"a namespace by its labels":   {namespaces: label("is", "new"), r: admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}, ok: true},
-		"a namespace by its old name": {namespaces: label("is", "x"), r: admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}},
-		"a namespace that is deleted": {namespaces: label("is", "x"), r: admission.Request{Resource: namespaceKind, Name: "x", OldObject: object()}, ok: true},
-		"object":                      {objects: label("a", "b"), r: admission.Request{Object: object("a", "b")}, ok: true},
-		"old object":                  {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "b")}, ok: true},
-		"neither":                     {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "c")}},
-		"no object":                   {objects: label("a", "b")},
-		"without metadata":            {objects: label("a", "b"), r: admission.Request{Object: &metav1.Status{}}},
-		"an object by its labels":     {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x", Object: object("is", "ns")}},
-		"a part of a namespace":       {namespaces: label("is", "x"), r: admission.Request{Resource: namespaceKind, Subresource: "status", Name: "x", Object: object("is", "new")}, ok: true},
-		"object before namespace":     {objects: label("a", "b"), namespaces: label("is", "ns"), r: admission.Request{Namespace: "broken", Object: object()}},
+		"empty selectors": {
+			namespaces: &metav1.LabelSelector{}, objects: &metav1.LabelSelector{},
+			r: admission.Request{Namespace: "broken"}, ok: true,
+		},
+		"namespace":         {namespaces: label("is", "ns"), r: admission.Request{Namespace: "ns"}, ok: true},
+		"another namespace": {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x"}},
+		"in no namespace":   {namespaces: label("is", "ns"), ok: true},
+		"absent namespace": {
+			namespaces: label("is", "ns"), r: admission.Request{Namespace: "absent"},
+			err: `namespaces "absent" not found`,
+		},
+		"unknown namespace": {
+			namespaces: label("is", "ns"), r: admission.Request{Namespace: "broken"},
+			err: "Internal error occurred: no answer",
+		},
+		"a namespace by its labels": {
+			namespaces: label("is", "new"),
+			r:          admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}, ok: true,
+		},
+		"a namespace by its old name": {
+			namespaces: label("is", "x"),
+			r:          admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")},
+		},
+		"a namespace that is deleted": {
+			namespaces: label("is", "x"),
+			r:          admission.Request{Resource: namespaceKind, Name: "x", OldObject: object()}, ok: true,
+		},
+		"object":                  {objects: label("a", "b"), r: admission.Request{Object: object("a", "b")}, ok: true},
+		"old object":              {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "b")}, ok: true},
+		"neither":                 {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "c")}},
+		"no object":               {objects: label("a", "b")},
+		"without metadata":        {objects: label("a", "b"), r: admission.Request{Object: &metav1.Status{}}},
+		"an object by its labels": {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x", Object: object("is", "ns")}},
+		"a part of a namespace": {
+			namespaces: label("is", "x"),
+			r:          admission.Request{Resource: namespaceKind, Subresource: "status", Name: "x", Object: object("is", "new")},
+			ok:         true,
+		},
+		"object before namespace": {
+			objects: label("a", "b"), namespaces: label("is", "ns"),
+			r: admission.Request{Namespace: "broken", Object: object()},
+		},
 	} {
 		compiled, err := matcher.Compile(matcher.Criteria{Namespaces: c.namespaces, Objects: c.objects})
 		if err != nil {
@@ -292,13 +317,19 @@ func TestConditionsDecideByFailurePolicyAndCost(t *testing.T) {
 		failed string
 		err    string // prefix
 	}{
-		"none":                      {ok: true},
-		"all true":                  {list: []string{"object.a == 'b'", "oldObject == null"}, ok: true},
-		"one false":                 {list: []string{"true", "false", "false"}, failed: "1"},
-		"an error":                  {list: []string{"true", "object.none == 1"}, err: "expression 'object.none == 1' resulted in error: no such key: none"},
-		"an error, ignored":         {list: []string{"true", "object.none == 1"}, open: true},
-		"false wins over an error":  {list: []string{"object.none == 1", "false"}, failed: "1"},
-		"two errors":                {list: []string{"object.none == 1", "object.more == 1"}, err: "[expression 'object.none == 1' resulted in error: no such key: none, expression 'object.more == 1' resulted in error: no such key: more]"},
+		"none":      {ok: true},
+		"all true":  {list: []string{"object.a == 'b'", "oldObject == null"}, ok: true},
+		"one false": {list: []string{"true", "false", "false"}, failed: "1"},
+		"an error": {
+			list: []string{"true", "object.none == 1"},
+			err:  "expression 'object.none == 1' resulted in error: no such key: none",
+		},
+		"an error, ignored":        {list: []string{"true", "object.none == 1"}, open: true},
+		"false wins over an error": {list: []string{"object.none == 1", "false"}, failed: "1"},
+		"two errors": {
+			list: []string{"object.none == 1", "object.more == 1"},
+			err:  "[expression 'object.none == 1' resulted in error: no such key: none, expression 'object.more == 1' resulted in error: no such key: more]",
+		},
 		"does not compile":          {list: []string{"1 +"}, err: "compilation failed: "},
 		"does not compile, ignored": {list: []string{"1 +"}, open: true},
 		"false, one does not":       {list: []string{"1 +", "false"}, failed: "1"},
@@ -307,7 +338,10 @@ func TestConditionsDecideByFailurePolicyAndCost(t *testing.T) {
 		"nothing after that":        {list: []string{dear, dear, dear, dear, "false"}, err: budget},
 		"false before that":         {list: []string{"false", dear, dear, dear, dear}, failed: "0"},
 		"too dear, ignored":         {list: []string{dear, dear, dear, dear, "false"}, open: true},
-		"too dear alone":            {list: []string{endless}, err: "expression '" + endless + "' resulted in error: operation cancelled: actual cost limit exceeded"},
+		"too dear alone": {
+			list: []string{endless},
+			err:  "expression '" + endless + "' resulted in error: operation cancelled: actual cost limit exceeded",
+		},
 	} {
 		var list []admissionv1.MatchCondition
 		for i, e := range c.list {

@@ -17,9 +17,17 @@ func TestErrorTypeMetric(t *testing.T) {
 	for _, c := range []struct{ name, validation, mutation, want, says string }{
 		{name: "nothing", validation: "true", mutation: `Object{data: {'b': 'c'}}`, want: "no_error"},
 		{name: "not an expression", validation: "object.", mutation: `Object{`, want: "compile_error", says: "compilation error: "},
-		{name: "runtime error", validation: "object.data.nothing == ''", mutation: `Object{data: {'b': object.data.nothing}}`, want: "invalid_error", says: "no such key: nothing"},
+		{
+			name: "runtime error", validation: "object.data.nothing == ''",
+			mutation: `Object{data: {'b': object.data.nothing}}`, want: "invalid_error",
+			says: "no such key: nothing",
+		},
 		{name: "wrong type", mutation: `Object{data: {'a': 1}}`, want: "invalid_error", says: "expected string"},
-		{name: "cost budget exceeded", validation: tooDear, mutation: `Object{data: {'b': ` + tooDear + ` ? 'c' : 'd'}}`, want: "out_of_budget", says: "validation failed due to running out of cost budget"},
+		{
+			name: "cost budget exceeded", validation: tooDear,
+			mutation: `Object{data: {'b': ` + tooDear + ` ? 'c' : 'd'}}`, want: "out_of_budget",
+			says: "validation failed due to running out of cost budget",
+		},
 	} {
 		with := `"variables":[` + strings.Join(variables, ",") + `],`
 		if c.validation != "" {

@@ -32,29 +32,146 @@ const denied = `policy 'p' with binding 'p' denied request: `
 // TestMutatingPolicyResponses checks the changes and the errors of mutating policies.
 func TestMutatingPolicyResponses(t *testing.T) {
 	for _, tt := range []struct{ name, policy, binding, want, wrong string }{
-		{name: "a configuration", policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'b': object.data.a}}`) + `]`, want: `{"a":"b","b":"b"}`},
-		{name: "a patch", policy: `"mutations":[` + patches(`[JSONPatch{op: 'replace', path: '/data/a', value: 'x'}, JSONPatch{op: 'copy', from: '/data/a', path: '/data/c'}]`) + `]`, want: `{"a":"x","c":"x"}`},
-		{name: "mutations see earlier ones", policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'n': string(object.data.size())}}`) + `,` + applyConfigurationMutation(`Object{data: {'m': string(object.data.size())}}`) + `]`, want: `{"a":"b","m":"2","n":"1"}`},
-		{name: "variables are evaluated again", policy: `"variables":[{"name":"v","expression":"string(object.data.size())"}],"mutations":[` + applyConfigurationMutation(`Object{data: {'n': variables.v}}`) + `,` + applyConfigurationMutation(`Object{data: {'m': variables.v}}`) + `]`, want: `{"a":"b","m":"2","n":"1"}`},
-		{name: "patch with failing test", policy: `"mutations":[` + patches(`[JSONPatch{op: 'test', path: '/data/a', value: 'x'}, JSONPatch{op: 'remove', path: '/data/a'}]`) + `]`, want: `{"a":"b"}`},
-		{name: "no operations", policy: `"mutations":[` + patches(`object.data.size() > 5 ? [JSONPatch{op: 'remove', path: '/data'}] : []`) + `]`, want: `{"a":"b"}`},
-		{name: "false condition", policy: `"matchConditions":[{"name":"c","expression":"false"}],"mutations":[` + applyConfigurationMutation(`Object{data: {'b': 'c'}}`) + `]`, want: `{"a":"b"}`},
-		{name: "binding that does not match", binding: `,"matchResources":{"objectSelector":{"matchLabels":{"a":"b"}}}`, policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'b': 'c'}}`) + `]`, want: `{"a":"b"}`},
-		{name: "failing condition", policy: `"matchConditions":[{"name":"c","expression":"object.data.nothing == ''"}],"mutations":[` + applyConfigurationMutation(`Object{}`) + `]`, wrong: "403 Invalid " + denied + "expression 'object.data.nothing == ''' resulted in error: no such key: nothing"},
-		{name: "an error", policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'b': object.data.nothing}}`) + `]`, wrong: "403 Invalid " + denied + "expression 'Object{data: {'b': object.data.nothing}}' resulted in error: no such key: nothing"},
-		{name: "ignored error before another mutation", policy: `"failurePolicy":"Ignore","mutations":[` + applyConfigurationMutation(`Object{data: {'b': object.data.nothing}}`) + `,` + applyConfigurationMutation(`Object{data: {'b': 'c'}}`) + `]`, want: `{"a":"b","b":"c"}`},
-		{name: "unknown field", policy: `"mutations":[` + applyConfigurationMutation(`Object{nothing: 1}`) + `]`, wrong: "403 Invalid " + denied + "error applying patch: failed to convert patch object to typed object: .nothing: field not declared in schema"},
-		{name: "patch with an unknown field", policy: `"mutations":[` + patches(`[JSONPatch{op: 'add', path: '/nothing', value: 1}]`) + `]`, wrong: `403 Invalid ` + denied + `JSON Patch: strict decoding error: unknown field "nothing"`},
-		{name: "a value of another type", policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'a': 1}}`) + `]`, wrong: "403 Invalid " + denied + "error applying patch: failed to convert patch object to typed object: .data.a: expected string, got &value.valueUnstructured{Value:1}"},
-		{name: "type of another field", policy: `"mutations":[` + applyConfigurationMutation(`Object{metadata: Object.spec{}}`) + `]`, wrong: `unexpected type name "Object.spec", expected "Object.metadata"`},
-		{name: "another kind", policy: `"mutations":[` + patches(`[JSONPatch{op: 'remove', path: '/data'}, JSONPatch{op: 'replace', path: '/kind', value: 'Namespace'}]`) + `]`, wrong: "the kind changed from /v1, Kind=ConfigMap to /v1, Kind=Namespace"},
-		{name: "atomic list", policy: `"mutations":[` + applyConfigurationMutation(`Object{metadata: Object.metadata{managedFields: [Object.metadata.managedFields{manager: 'm'}]}}`) + `]`, wrong: "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .metadata.managedFields"},
-		{name: "compilation error", policy: `"mutations":[` + applyConfigurationMutation(`Object{`) + `]`, wrong: "403 Invalid " + denied + "compilation error: "},
-		{name: "cost budget exceeded", policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'a': [0,1,2,3,4,5,6,7,8,9].map(a, [0,1,2,3,4,5,6,7,8,9].map(b, [0,1,2,3,4,5,6,7,8,9].map(c, [0,1,2,3,4,5,6,7,8,9].map(d, [0,1,2,3,4,5,6,7,8,9].map(e, [0,1,2,3,4,5,6,7,8,9].map(f, 1)))))).size() > 0 ? 'x' : 'y'}}`) + `]`, wrong: "operation cancelled: actual cost limit exceeded"},
-		{name: "value too large", policy: `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],"mutations":[` + applyConfigurationMutation(`Object{data: {'a': variables.e}}`) + `]`, wrong: "the value is too large"},
-		{name: "part of a patch too large", policy: `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],"mutations":[` + patches(`[JSONPatch{op: 'add', path: '/data/b', value: 'c'}, JSONPatch{op: 'add', path: '/data/c', value: variables.e}]`) + `]`, wrong: "the value is too large"},
-		{name: "no parameter", policy: `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"mutations":[` + applyConfigurationMutation(`Object{}`) + `]`, binding: `,"paramRef":{"name":"x"}`, wrong: "403 Forbidden " + denied + "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"},
-		{name: "unknown kind of parameters", policy: `"paramKind":{"apiVersion":"example.com/v1","kind":"No"},"mutations":[` + applyConfigurationMutation(`Object{}`) + `]`, wrong: `403 Forbidden policy "p" denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=No'`},
+		{
+			name:   "a configuration",
+			policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'b': object.data.a}}`) + `]`,
+			want:   `{"a":"b","b":"b"}`,
+		},
+		{
+			name: "a patch",
+			policy: `"mutations":[` +
+				patches(`[JSONPatch{op: 'replace', path: '/data/a', value: 'x'}, JSONPatch{op: 'copy', from: '/data/a', path: '/data/c'}]`) +
+				`]`,
+			want: `{"a":"x","c":"x"}`,
+		},
+		{
+			name: "mutations see earlier ones",
+			policy: `"mutations":[` +
+				applyConfigurationMutation(`Object{data: {'n': string(object.data.size())}}`) + `,` +
+				applyConfigurationMutation(`Object{data: {'m': string(object.data.size())}}`) + `]`,
+			want: `{"a":"b","m":"2","n":"1"}`,
+		},
+		{
+			name: "variables are evaluated again",
+			policy: `"variables":[{"name":"v","expression":"string(object.data.size())"}],"mutations":[` +
+				applyConfigurationMutation(`Object{data: {'n': variables.v}}`) + `,` +
+				applyConfigurationMutation(`Object{data: {'m': variables.v}}`) + `]`,
+			want: `{"a":"b","m":"2","n":"1"}`,
+		},
+		{
+			name: "patch with failing test",
+			policy: `"mutations":[` +
+				patches(`[JSONPatch{op: 'test', path: '/data/a', value: 'x'}, JSONPatch{op: 'remove', path: '/data/a'}]`) +
+				`]`,
+			want: `{"a":"b"}`,
+		},
+		{
+			name:   "no operations",
+			policy: `"mutations":[` + patches(`object.data.size() > 5 ? [JSONPatch{op: 'remove', path: '/data'}] : []`) + `]`,
+			want:   `{"a":"b"}`,
+		},
+		{
+			name: "false condition",
+			policy: `"matchConditions":[{"name":"c","expression":"false"}],"mutations":[` +
+				applyConfigurationMutation(`Object{data: {'b': 'c'}}`) + `]`,
+			want: `{"a":"b"}`,
+		},
+		{
+			name:    "binding that does not match",
+			binding: `,"matchResources":{"objectSelector":{"matchLabels":{"a":"b"}}}`,
+			policy:  `"mutations":[` + applyConfigurationMutation(`Object{data: {'b': 'c'}}`) + `]`,
+			want:    `{"a":"b"}`,
+		},
+		{
+			name: "failing condition",
+			policy: `"matchConditions":[{"name":"c","expression":"object.data.nothing == ''"}],"mutations":[` +
+				applyConfigurationMutation(`Object{}`) + `]`,
+			wrong: "403 Invalid " + denied + "expression 'object.data.nothing == ''' resulted in error: no such key: nothing",
+		},
+		{
+			name:   "an error",
+			policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'b': object.data.nothing}}`) + `]`,
+			wrong:  "403 Invalid " + denied + "expression 'Object{data: {'b': object.data.nothing}}' resulted in error: no such key: nothing",
+		},
+		{
+			name: "ignored error before another mutation",
+			policy: `"failurePolicy":"Ignore","mutations":[` +
+				applyConfigurationMutation(`Object{data: {'b': object.data.nothing}}`) + `,` +
+				applyConfigurationMutation(`Object{data: {'b': 'c'}}`) + `]`,
+			want: `{"a":"b","b":"c"}`,
+		},
+		{
+			name:   "unknown field",
+			policy: `"mutations":[` + applyConfigurationMutation(`Object{nothing: 1}`) + `]`,
+			wrong: "403 Invalid " + denied +
+				"error applying patch: failed to convert patch object to typed object: .nothing: field not declared in schema",
+		},
+		{
+			name:   "patch with an unknown field",
+			policy: `"mutations":[` + patches(`[JSONPatch{op: 'add', path: '/nothing', value: 1}]`) + `]`,
+			wrong:  `403 Invalid ` + denied + `JSON Patch: strict decoding error: unknown field "nothing"`,
+		},
+		{
+			name:   "a value of another type",
+			policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'a': 1}}`) + `]`,
+			wrong: "403 Invalid " + denied +
+				"error applying patch: failed to convert patch object to typed object: .data.a: expected string, got &value.valueUnstructured{Value:1}",
+		},
+		{
+			name:   "type of another field",
+			policy: `"mutations":[` + applyConfigurationMutation(`Object{metadata: Object.spec{}}`) + `]`,
+			wrong:  `unexpected type name "Object.spec", expected "Object.metadata"`,
+		},
+		{
+			name: "another kind",
+			policy: `"mutations":[` +
+				patches(`[JSONPatch{op: 'remove', path: '/data'}, JSONPatch{op: 'replace', path: '/kind', value: 'Namespace'}]`) +
+				`]`,
+			wrong: "the kind changed from /v1, Kind=ConfigMap to /v1, Kind=Namespace",
+		},
+		{
+			name: "atomic list",
+			policy: `"mutations":[` +
+				applyConfigurationMutation(`Object{metadata: Object.metadata{managedFields: [Object.metadata.managedFields{manager: 'm'}]}}`) +
+				`]`,
+			wrong: "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .metadata.managedFields",
+		},
+		{
+			name: "compilation error", policy: `"mutations":[` + applyConfigurationMutation(`Object{`) + `]`,
+			wrong: "403 Invalid " + denied + "compilation error: ",
+		},
+		{
+			name: "cost budget exceeded",
+			policy: `"mutations":[` +
+				applyConfigurationMutation(`Object{data: {'a': [0,1,2,3,4,5,6,7,8,9].map(a, [0,1,2,3,4,5,6,7,8,9].map(b, [0,1,2,3,4,5,6,7,8,9].map(c, [0,1,2,3,4,5,6,7,8,9].map(d, [0,1,2,3,4,5,6,7,8,9].map(e, [0,1,2,3,4,5,6,7,8,9].map(f, 1)))))).size() > 0 ? 'x' : 'y'}}`) +
+				`]`,
+			wrong: "operation cancelled: actual cost limit exceeded",
+		},
+		{
+			name: "value too large",
+			policy: `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],"mutations":[` +
+				applyConfigurationMutation(`Object{data: {'a': variables.e}}`) + `]`,
+			wrong: "the value is too large",
+		},
+		{
+			name: "part of a patch too large",
+			policy: `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],"mutations":[` +
+				patches(`[JSONPatch{op: 'add', path: '/data/b', value: 'c'}, JSONPatch{op: 'add', path: '/data/c', value: variables.e}]`) +
+				`]`,
+			wrong: "the value is too large",
+		},
+		{
+			name:    "no parameter",
+			policy:  `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"mutations":[` + applyConfigurationMutation(`Object{}`) + `]`,
+			binding: `,"paramRef":{"name":"x"}`,
+			wrong: "403 Forbidden " + denied +
+				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
+		},
+		{
+			name:   "unknown kind of parameters",
+			policy: `"paramKind":{"apiVersion":"example.com/v1","kind":"No"},"mutations":[` + applyConfigurationMutation(`Object{}`) + `]`,
+			wrong:  `403 Forbidden policy "p" denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=No'`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, mutatingPolicy("p", tt.policy), mutatingBinding("p", tt.binding))

@@ -181,7 +181,11 @@ func TestParameterCache(t *testing.T) {
 		"grown":                {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", size: large, cached: []string{"a"}}, {lookup: "a", got: large, charged: large}},
 		"gone, and looked for": {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", cached: []string{"a"}}, {lookup: "a"}},
 		"gone, and others come": {
-			{put: "a", size: small}, {put: "b", size: small}, {lookup: "", got: 2 * small, cached: []string{"a", "b"}}, {put: "a", cached: []string{"a", "b"}}, {put: "b", cached: []string{"a", "b"}},
+			{
+				put: "a", size: small}, {put: "b", size: small}, {lookup: "", got: 2 * small,
+				cached: []string{"a", "b"}}, {put: "a", cached: []string{"a", "b"}}, {put: "b",
+				cached: []string{"a", "b"},
+			},
 			{put: "c", size: small, cached: []string{"a", "b"}}, {lookup: "", got: small, cached: []string{"c"}},
 		},
 		"recreated": {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", cached: []string{"a"}}, {put: "a", size: 2 * small, cached: []string{"a"}}, {lookup: "a", got: 2 * small, cached: []string{"a"}}},

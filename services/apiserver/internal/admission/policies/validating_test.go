@@ -32,48 +32,204 @@ func TestValidatingPolicyResponses(t *testing.T) {
 		want                  string // message for an object with one value; empty when admitted
 	}{
 		{name: "true", policy: `"validations":[{"expression":"object.data.a == 'b'"}]`, binding: deny},
-		{name: "false", policy: `"validations":[{"expression":"object.data.a == 'c'"}]`, binding: deny, want: "422 Invalid " + rejected + "failed expression: object.data.a == 'c'"},
-		{name: "a message", policy: `"validations":[{"expression":"false","message":" no ","reason":"Forbidden"}]`, binding: deny, want: "403 Forbidden " + rejected + "no"},
-		{name: "evaluated message", policy: `"validations":[{"expression":"false","message":"no","messageExpression":"'not ' + object.data.a","reason":"RequestEntityTooLarge"}]`, binding: deny, want: "413 RequestEntityTooLarge " + rejected + "not b"},
-		{name: "failing message expression", policy: `"validations":[{"expression":"false","message":"no","messageExpression":"object.data.nothing"}]`, binding: deny, want: "422 Invalid " + rejected + "no"},
-		{name: "a message of lines", policy: `"validations":[{"expression":"false","message":"no","messageExpression":"'a\\nb'"}]`, binding: deny, want: "422 Invalid " + rejected + "no"},
-		{name: "first failing validation", policy: `"validations":[{"expression":"true"},{"expression":"false","message":"one"},{"expression":"false","message":"two"}]`, binding: deny, want: "422 Invalid " + rejected + "one"},
-		{name: "an error", policy: `"validations":[{"expression":"object.data.nothing == 'b'"}]`, binding: deny, want: "422 Invalid " + rejected + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing"},
+		{
+			name: "false", policy: `"validations":[{"expression":"object.data.a == 'c'"}]`, binding: deny,
+			want: "422 Invalid " + rejected + "failed expression: object.data.a == 'c'",
+		},
+		{
+			name:    "a message",
+			policy:  `"validations":[{"expression":"false","message":" no ","reason":"Forbidden"}]`,
+			binding: deny, want: "403 Forbidden " + rejected + "no",
+		},
+		{
+			name:    "evaluated message",
+			policy:  `"validations":[{"expression":"false","message":"no","messageExpression":"'not ' + object.data.a","reason":"RequestEntityTooLarge"}]`,
+			binding: deny, want: "413 RequestEntityTooLarge " + rejected + "not b",
+		},
+		{
+			name:    "failing message expression",
+			policy:  `"validations":[{"expression":"false","message":"no","messageExpression":"object.data.nothing"}]`,
+			binding: deny, want: "422 Invalid " + rejected + "no",
+		},
+		{
+			name:    "a message of lines",
+			policy:  `"validations":[{"expression":"false","message":"no","messageExpression":"'a\\nb'"}]`,
+			binding: deny, want: "422 Invalid " + rejected + "no",
+		},
+		{
+			name:    "first failing validation",
+			policy:  `"validations":[{"expression":"true"},{"expression":"false","message":"one"},{"expression":"false","message":"two"}]`,
+			binding: deny, want: "422 Invalid " + rejected + "one",
+		},
+		{
+			name: "an error", policy: `"validations":[{"expression":"object.data.nothing == 'b'"}]`,
+			binding: deny,
+			want:    "422 Invalid " + rejected + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing",
+		},
 		{name: "ignored error", policy: `"failurePolicy":"Ignore","validations":[{"expression":"object.data.nothing == 'b'"}]`, binding: deny},
-		{name: "false is not ignored", policy: `"failurePolicy":"Ignore","validations":[{"expression":"false"}]`, binding: deny, want: "422 Invalid " + rejected + "failed expression: false"},
-		{name: "compilation error", policy: `"validations":[{"expression":"nothing"}]`, binding: deny, want: "422 Invalid " + rejected + "compilation error: compilation failed: ERROR: <input>:1:1: undeclared reference to 'nothing' (in container '')\n | nothing\n | ^"},
+		{
+			name:   "false is not ignored",
+			policy: `"failurePolicy":"Ignore","validations":[{"expression":"false"}]`, binding: deny,
+			want: "422 Invalid " + rejected + "failed expression: false",
+		},
+		{
+			name: "compilation error", policy: `"validations":[{"expression":"nothing"}]`, binding: deny,
+			want: "422 Invalid " + rejected +
+				"compilation error: compilation failed: ERROR: <input>:1:1: undeclared reference to 'nothing' (in container '')\n | nothing\n | ^",
+		},
 		{name: "ignored compilation error", policy: `"failurePolicy":"Ignore","validations":[{"expression":"nothing"}]`, binding: deny},
-		{name: "cost budget exceeded", policy: `"validations":[` + strings.Repeat(`{"expression":"[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))"},`, 30) + `{"expression":"true"}]`, binding: deny, want: "422 Invalid " + rejected + "validation failed due to running out of cost budget, no further validation rules will be run"},
-		{name: "false condition", policy: `"matchConditions":[{"name":"c","expression":"request.userInfo.username == 'bob'"}],"validations":[{"expression":"false"}]`, binding: deny},
-		{name: "failing condition", policy: `"matchConditions":[{"name":"c","expression":"object.data.nothing == 'b'"}],"validations":[{"expression":"true"}]`, binding: deny, want: "422 Invalid " + rejected + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing"},
-		{name: "a variable", policy: `"variables":[{"name":"v","expression":"object.data.a"},{"name":"w","expression":"variables.v + 'x'"}],"validations":[{"expression":"variables.w == 'bx'"}]`, binding: deny},
-		{name: "failing variable that is not read", policy: `"variables":[{"name":"v","expression":"object.data.nothing"}],"validations":[{"expression":"true || variables.v == ''"}]`, binding: deny},
-		{name: "failing variable", policy: `"variables":[{"name":"v","expression":"object.data.nothing"}],"validations":[{"expression":"variables.v == ''"}]`, binding: deny, want: "422 Invalid " + rejected + "expression 'variables.v == ''' resulted in error: composited variable \"v\" fails to evaluate: no such key: nothing"},
+		{
+			name: "cost budget exceeded",
+			policy: `"validations":[` +
+				strings.Repeat(`{"expression":"[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))"},`, 30) +
+				`{"expression":"true"}]`,
+			binding: deny,
+			want:    "422 Invalid " + rejected + "validation failed due to running out of cost budget, no further validation rules will be run",
+		},
+		{
+			name:    "false condition",
+			policy:  `"matchConditions":[{"name":"c","expression":"request.userInfo.username == 'bob'"}],"validations":[{"expression":"false"}]`,
+			binding: deny,
+		},
+		{
+			name:    "failing condition",
+			policy:  `"matchConditions":[{"name":"c","expression":"object.data.nothing == 'b'"}],"validations":[{"expression":"true"}]`,
+			binding: deny,
+			want:    "422 Invalid " + rejected + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing",
+		},
+		{
+			name:    "a variable",
+			policy:  `"variables":[{"name":"v","expression":"object.data.a"},{"name":"w","expression":"variables.v + 'x'"}],"validations":[{"expression":"variables.w == 'bx'"}]`,
+			binding: deny,
+		},
+		{
+			name:    "failing variable that is not read",
+			policy:  `"variables":[{"name":"v","expression":"object.data.nothing"}],"validations":[{"expression":"true || variables.v == ''"}]`,
+			binding: deny,
+		},
+		{
+			name:    "failing variable",
+			policy:  `"variables":[{"name":"v","expression":"object.data.nothing"}],"validations":[{"expression":"variables.v == ''"}]`,
+			binding: deny,
+			want: "422 Invalid " + rejected +
+				"expression 'variables.v == ''' resulted in error: composited variable \"v\" fails to evaluate: no such key: nothing",
+		},
 		{name: "the namespace", policy: `"validations":[{"expression":"namespaceObject.metadata.name == 'default'"}]`, binding: deny},
-		{name: "the authorizer", policy: `"validations":[{"expression":"authorizer.group('').resource('pods').check('get').allowed()"}]`, binding: deny, want: "422 Invalid " + rejected + "failed expression: authorizer.group('').resource('pods').check('get').allowed()"},
-		{name: "binding that does not match", policy: `"validations":[{"expression":"false"}]`, binding: deny + `,"matchResources":{"objectSelector":{"matchLabels":{"a":"b"}}}`},
-		{name: "binding that excludes the object", policy: `"validations":[{"expression":"false"}]`, binding: deny + `,"matchResources":{"excludeResourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]}`},
-		{name: "namespace that does not match", policy: `"validations":[{"expression":"false"}]`, binding: deny + `,"matchResources":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"other"}}}`},
+		{
+			name:    "the authorizer",
+			policy:  `"validations":[{"expression":"authorizer.group('').resource('pods').check('get').allowed()"}]`,
+			binding: deny,
+			want:    "422 Invalid " + rejected + "failed expression: authorizer.group('').resource('pods').check('get').allowed()",
+		},
+		{
+			name: "binding that does not match", policy: `"validations":[{"expression":"false"}]`,
+			binding: deny + `,"matchResources":{"objectSelector":{"matchLabels":{"a":"b"}}}`,
+		},
+		{
+			name: "binding that excludes the object", policy: `"validations":[{"expression":"false"}]`,
+			binding: deny +
+				`,"matchResources":{"excludeResourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]}`,
+		},
+		{
+			name: "namespace that does not match", policy: `"validations":[{"expression":"false"}]`,
+			binding: deny + `,"matchResources":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"other"}}}`,
+		},
 
-		{name: "a message that is too long", policy: `"validations":[{"expression":"false","message":"no","messageExpression":"'` + strings.Repeat("x", 5<<10+1) + `'"}]`, binding: deny, want: "422 Invalid " + rejected + "no"},
-		{name: "a message beside an error", policy: `"validations":[{"expression":"object.data.nothing == 'b'","messageExpression":"'other'"}]`, binding: deny, want: "422 Invalid " + rejected + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing"},
-		{name: "own reason", policy: `"validations":[{"expression":"false","message":"no","reason":"Unauthorized"}]`, binding: deny, want: "401 Unauthorized " + rejected + "no"},
+		{
+			name:    "a message that is too long",
+			policy:  `"validations":[{"expression":"false","message":"no","messageExpression":"'` + strings.Repeat("x", 5<<10+1) + `'"}]`,
+			binding: deny, want: "422 Invalid " + rejected + "no",
+		},
+		{
+			name:    "a message beside an error",
+			policy:  `"validations":[{"expression":"object.data.nothing == 'b'","messageExpression":"'other'"}]`,
+			binding: deny,
+			want:    "422 Invalid " + rejected + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing",
+		},
+		{
+			name:    "own reason",
+			policy:  `"validations":[{"expression":"false","message":"no","reason":"Unauthorized"}]`,
+			binding: deny, want: "401 Unauthorized " + rejected + "no",
+		},
 
-		{name: "paramRef for a policy without paramKind", policy: `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`},
-		{name: "namespace for a cluster-scoped parameter", policy: ofNodes + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"name":"a","namespace":"default","parameterNotFoundAction":"Deny"}`, want: "422 Invalid " + rejected + "failed to configure binding: paramRef.namespace must not be provided for a cluster-scoped `paramKind`"},
-		{name: "cluster-scoped parameter", policy: ofNodes + `"validations":[{"expression":"params.metadata.name == 'n'"}]`, binding: deny + `,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`, more: []string{`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`}},
-		{name: "a name and a selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"name":"a","selector":{},"parameterNotFoundAction":"Allow"}`, more: []string{a}, want: "422 Invalid " + rejected + "failed to configure binding: paramRef.name and paramRef.selector are mutually exclusive"},
-		{name: "neither", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"parameterNotFoundAction":"Allow"}`, want: "422 Invalid " + rejected + "failed to configure binding: one of name or selector must be provided"},
-		{name: "invalid selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd"}]},"parameterNotFoundAction":"Allow"}`, more: []string{a}, want: "422 Invalid " + rejected + `failed to configure binding: "Odd" is not a valid label selector operator`},
-		{name: "ignored binding error", policy: `"failurePolicy":"Ignore",` + ofConfigMaps + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"parameterNotFoundAction":"Allow"}`},
+		{
+			name: "paramRef for a policy without paramKind", policy: `"validations":[{"expression":"true"}]`,
+			binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`,
+		},
+		{
+			name:    "namespace for a cluster-scoped parameter",
+			policy:  ofNodes + `"validations":[{"expression":"true"}]`,
+			binding: deny + `,"paramRef":{"name":"a","namespace":"default","parameterNotFoundAction":"Deny"}`,
+			want: "422 Invalid " + rejected +
+				"failed to configure binding: paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
+		},
+		{
+			name:    "cluster-scoped parameter",
+			policy:  ofNodes + `"validations":[{"expression":"params.metadata.name == 'n'"}]`,
+			binding: deny + `,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`,
+			more:    []string{`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`},
+		},
+		{
+			name: "a name and a selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
+			binding: deny + `,"paramRef":{"name":"a","selector":{},"parameterNotFoundAction":"Allow"}`,
+			more:    []string{a},
+			want:    "422 Invalid " + rejected + "failed to configure binding: paramRef.name and paramRef.selector are mutually exclusive",
+		},
+		{
+			name: "neither", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
+			binding: deny + `,"paramRef":{"parameterNotFoundAction":"Allow"}`,
+			want:    "422 Invalid " + rejected + "failed to configure binding: one of name or selector must be provided",
+		},
+		{
+			name: "invalid selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
+			binding: deny + `,"paramRef":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd"}]},"parameterNotFoundAction":"Allow"}`,
+			more:    []string{a},
+			want:    "422 Invalid " + rejected + `failed to configure binding: "Odd" is not a valid label selector operator`,
+		},
+		{
+			name:    "ignored binding error",
+			policy:  `"failurePolicy":"Ignore",` + ofConfigMaps + `"validations":[{"expression":"true"}]`,
+			binding: deny + `,"paramRef":{"parameterNotFoundAction":"Allow"}`,
+		},
 
-		{name: "a parameter", policy: ofConfigMaps + `"validations":[{"expression":"object.data.size() <= int(params.data.max)"}]`, binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`, more: []string{a}},
-		{name: "a parameter of another namespace", policy: ofConfigMaps + `"validations":[{"expression":"params.data.max == '1'"}]`, binding: deny + `,"paramRef":{"name":"a","namespace":"other","parameterNotFoundAction":"Deny"}`, more: []string{a}, want: "422 Invalid " + rejected + "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"},
-		{name: "all selected parameters", policy: ofConfigMaps + `"validations":[{"expression":"params.data.max == '1'","messageExpression":"string(params.metadata.name)"}]`, binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"one"}},"parameterNotFoundAction":"Deny"}`, more: []string{a, b}, want: "422 Invalid " + rejected + "b"},
-		{name: "nothing found, denied", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"two"}},"parameterNotFoundAction":"Deny"}`, more: []string{a}, want: "422 Invalid " + rejected + "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"},
-		{name: "nothing found, allowed", policy: ofConfigMaps + `"validations":[{"expression":"false"}]`, binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`, more: []string{a}},
+		{
+			name:    "a parameter",
+			policy:  ofConfigMaps + `"validations":[{"expression":"object.data.size() <= int(params.data.max)"}]`,
+			binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`, more: []string{a},
+		},
+		{
+			name:    "a parameter of another namespace",
+			policy:  ofConfigMaps + `"validations":[{"expression":"params.data.max == '1'"}]`,
+			binding: deny + `,"paramRef":{"name":"a","namespace":"other","parameterNotFoundAction":"Deny"}`,
+			more:    []string{a},
+			want: "422 Invalid " + rejected +
+				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
+		},
+		{
+			name: "all selected parameters",
+			policy: ofConfigMaps +
+				`"validations":[{"expression":"params.data.max == '1'","messageExpression":"string(params.metadata.name)"}]`,
+			binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"one"}},"parameterNotFoundAction":"Deny"}`,
+			more:    []string{a, b}, want: "422 Invalid " + rejected + "b",
+		},
+		{
+			name: "nothing found, denied", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
+			binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"two"}},"parameterNotFoundAction":"Deny"}`,
+			more:    []string{a},
+			want: "422 Invalid " + rejected +
+				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
+		},
+		{
+			name: "nothing found, allowed", policy: ofConfigMaps + `"validations":[{"expression":"false"}]`,
+			binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`, more: []string{a},
+		},
 		{name: "no reference", policy: ofConfigMaps + `"validations":[{"expression":"params == null"}]`, binding: deny},
-		{name: "unknown kind of parameters", policy: `"paramKind":{"apiVersion":"example.com/v1","kind":"Nothing"},"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`, want: "422 Invalid configmaps \"x\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=Nothing'"},
+		{
+			name:    "unknown kind of parameters",
+			policy:  `"paramKind":{"apiVersion":"example.com/v1","kind":"Nothing"},"validations":[{"expression":"true"}]`,
+			binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`,
+			want:    "422 Invalid configmaps \"x\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=Nothing'",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, append(tt.more, policy("p", tt.policy), boundPolicy("p", tt.binding))...)

@@ -119,35 +119,106 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 			name: "two errors", rule: "/v1/pods", expression: "object.a == object.b",
 			response: "/v1, Kind=Pod: ERROR: <input>:1:7: undefined field 'a'\n | object.a == object.b\n | ......^\nERROR: <input>:1:19: undefined field 'b'\n | object.a == object.b\n | ..................^\n",
 		},
-		{name: "an object type", rule: "/v1/pods", expression: "object.spec == 'a'", response: "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(Pod0.spec, string)'\n | object.spec == 'a'\n | ............^\n"},
-		{name: "an element", rule: "/v1/pods", expression: "object.spec.containers[0] == 1", response: "/v1, Kind=Pod: ERROR: <input>:1:27: found no matching overload for '_==_' applied to '(Pod0.spec.containers.@idx, int)'\n | object.spec.containers[0] == 1\n | ..........................^\n"},
-		{name: "quantities have no type", rule: "/v1/pods", expression: "object.spec.containers.all(c, has(c.resources.limits))", response: "/v1, Kind=Pod: ERROR: <input>:1:34: undefined field 'limits'\n | object.spec.containers.all(c, has(c.resources.limits))\n | .................................^\n"},
-		{name: "ports are numbers or names", rule: "/v1/services", expression: "object.spec.ports.all(p, p.targetPort == 80 || p.targetPort == 'web')"},
-		{name: "bytes and times", rule: "/v1/secrets", expression: "object.data.all(k, object.data[k].size() < 9) && object.metadata.creationTimestamp > timestamp('2024-01-01T00:00:00Z')"},
-		{name: "recursive type", rule: "apiextensions.k8s.io/v1/customresourcedefinitions", expression: "object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))", response: "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition: ERROR: <input>:1:32: undefined field 'type'\n | object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))\n | ...............................^\n"},
+		{
+			name: "an object type", rule: "/v1/pods", expression: "object.spec == 'a'",
+			response: "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(Pod0.spec, string)'\n | object.spec == 'a'\n | ............^\n",
+		},
+		{
+			name: "an element", rule: "/v1/pods", expression: "object.spec.containers[0] == 1",
+			response: "/v1, Kind=Pod: ERROR: <input>:1:27: found no matching overload for '_==_' applied to '(Pod0.spec.containers.@idx, int)'\n | object.spec.containers[0] == 1\n | ..........................^\n",
+		},
+		{
+			name: "quantities have no type", rule: "/v1/pods",
+			expression: "object.spec.containers.all(c, has(c.resources.limits))",
+			response:   "/v1, Kind=Pod: ERROR: <input>:1:34: undefined field 'limits'\n | object.spec.containers.all(c, has(c.resources.limits))\n | .................................^\n",
+		},
+		{
+			name: "ports are numbers or names", rule: "/v1/services",
+			expression: "object.spec.ports.all(p, p.targetPort == 80 || p.targetPort == 'web')",
+		},
+		{
+			name: "bytes and times", rule: "/v1/secrets",
+			expression: "object.data.all(k, object.data[k].size() < 9) && object.metadata.creationTimestamp > timestamp('2024-01-01T00:00:00Z')",
+		},
+		{
+			name: "recursive type", rule: "apiextensions.k8s.io/v1/customresourcedefinitions",
+			expression: "object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))",
+			response:   "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition: ERROR: <input>:1:32: undefined field 'type'\n | object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))\n | ...............................^\n",
+		},
 
-		{name: "a custom resource", rule: "example.com/v1/gadgets", expression: "object.spec.size > 1 && object.spec.ratio < 0.5 && object.metadata.labels.size() == 0 && object.spec.since < timestamp('2024-01-01T00:00:00Z')"},
+		{
+			name: "a custom resource", rule: "example.com/v1/gadgets",
+			expression: "object.spec.size > 1 && object.spec.ratio < 0.5 && object.metadata.labels.size() == 0 && object.spec.since < timestamp('2024-01-01T00:00:00Z')",
+		},
 		{name: "numbers or text", rule: "example.com/v1/gadgets", expression: "object.spec.port == 1 || object.spec.port == 'a'"},
-		{name: "names that need quoting", rule: "example.com/v1/gadgets", expression: "object.spec.a__dash__b == 'x' && object.spec.namespace == '' && object.spec.__namespace__ == ''"},
-		{name: "preserved fields", rule: "example.com/v1/gadgets", expression: "object.spec.open.known == '' && object.spec.open.other == ''", response: "example.com/v1, Kind=Gadget: ERROR: <input>:1:49: undefined field 'other'\n | object.spec.open.known == '' && object.spec.open.other == ''\n | ................................................^\n"},
-		{name: "field without type", rule: "example.com/v1/gadgets", expression: "object.spec.any == 1", response: "example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'any'\n | object.spec.any == 1\n | ...........^\n"},
+		{
+			name: "names that need quoting", rule: "example.com/v1/gadgets",
+			expression: "object.spec.a__dash__b == 'x' && object.spec.namespace == '' && object.spec.__namespace__ == ''",
+		},
+		{
+			name: "preserved fields", rule: "example.com/v1/gadgets",
+			expression: "object.spec.open.known == '' && object.spec.open.other == ''",
+			response:   "example.com/v1, Kind=Gadget: ERROR: <input>:1:49: undefined field 'other'\n | object.spec.open.known == '' && object.spec.open.other == ''\n | ................................................^\n",
+		},
+		{
+			name: "field without type", rule: "example.com/v1/gadgets", expression: "object.spec.any == 1",
+			response: "example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'any'\n | object.spec.any == 1\n | ...........^\n",
+		},
 		{name: "maps and lists", rule: "example.com/v1/gadgets", expression: "object.spec.limits.x > 1 && object.spec.parts.exists(p, p.name == '')"},
 		{name: "an embedded resource", rule: "example.com/v1/gadgets", expression: "object.spec.template.metadata.name == object.spec.template.kind"},
-		{name: "of a custom resource", rule: "example.com/v1/gadgets", expression: "object.spec.limits.x == 'a'", response: "example.com/v1, Kind=Gadget: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(int, string)'\n | object.spec.limits.x == 'a'\n | .....................^\n"},
+		{
+			name: "of a custom resource", rule: "example.com/v1/gadgets",
+			expression: "object.spec.limits.x == 'a'",
+			response:   "example.com/v1, Kind=Gadget: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(int, string)'\n | object.spec.limits.x == 'a'\n | .....................^\n",
+		},
 
-		{name: "parameters", rule: "/v1/pods", kind: "ConfigMap", params: "v1", expression: "params.data.x == 1", response: "/v1, Kind=Pod: ERROR: <input>:1:15: found no matching overload for '_==_' applied to '(string, int)'\n | params.data.x == 1\n | ..............^\n"},
-		{name: "parameters of the same kind", rule: "example.com/v1/gadgets", kind: "Gadget", params: "example.com/v1", expression: "object.spec.size < params.spec.size && object.spec == params.spec", response: "example.com/v1, Kind=Gadget: ERROR: <input>:1:52: found no matching overload for '_==_' applied to '(Gadget0.spec, Gadget1.spec)'\n | object.spec.size < params.spec.size && object.spec == params.spec\n | ...................................................^\n"},
+		{
+			name: "parameters", rule: "/v1/pods", kind: "ConfigMap", params: "v1",
+			expression: "params.data.x == 1",
+			response:   "/v1, Kind=Pod: ERROR: <input>:1:15: found no matching overload for '_==_' applied to '(string, int)'\n | params.data.x == 1\n | ..............^\n",
+		},
+		{
+			name: "parameters of the same kind", rule: "example.com/v1/gadgets", kind: "Gadget",
+			params:     "example.com/v1",
+			expression: "object.spec.size < params.spec.size && object.spec == params.spec",
+			response:   "example.com/v1, Kind=Gadget: ERROR: <input>:1:52: found no matching overload for '_==_' applied to '(Gadget0.spec, Gadget1.spec)'\n | object.spec.size < params.spec.size && object.spec == params.spec\n | ...................................................^\n",
+		},
 		{name: "parameters of an unknown kind", rule: "/v1/pods", kind: "Unknown", params: "example.org/v1", expression: "params.spec.anything == 1"},
-		{name: "no parameters", rule: "/v1/pods", expression: "params.a == 1", response: "/v1, Kind=Pod: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.a == 1\n | ^\n"},
+		{
+			name: "no parameters", rule: "/v1/pods", expression: "params.a == 1",
+			response: "/v1, Kind=Pod: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.a == 1\n | ^\n",
+		},
 
-		{name: "variables", rule: "/v1/pods", variables: []string{"n", "object.spec.containers.size()", "m", "variables.n * 2"}, expression: "variables.m == 'a'", response: "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(int, string)'\n | variables.m == 'a'\n | ............^\n"},
-		{name: "variables of object types are dynamic", rule: "/v1/pods", variables: []string{"s", "object.spec"}, expression: "variables.s.nothing == 1"},
-		{name: "invalid variables are dynamic", rule: "/v1/pods", variables: []string{"s", "object.spec.nothing"}, expression: "variables.s.more == 1"},
-		{name: "unknown variable", rule: "/v1/pods", expression: "variables.s == 1", response: "/v1, Kind=Pod: ERROR: <input>:1:10: undefined field 's'\n | variables.s == 1\n | .........^\n"},
+		{
+			name: "variables", rule: "/v1/pods",
+			variables:  []string{"n", "object.spec.containers.size()", "m", "variables.n * 2"},
+			expression: "variables.m == 'a'",
+			response:   "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(int, string)'\n | variables.m == 'a'\n | ............^\n",
+		},
+		{
+			name: "variables of object types are dynamic", rule: "/v1/pods",
+			variables: []string{"s", "object.spec"}, expression: "variables.s.nothing == 1",
+		},
+		{
+			name: "invalid variables are dynamic", rule: "/v1/pods",
+			variables: []string{"s", "object.spec.nothing"}, expression: "variables.s.more == 1",
+		},
+		{
+			name: "unknown variable", rule: "/v1/pods", expression: "variables.s == 1",
+			response: "/v1, Kind=Pod: ERROR: <input>:1:10: undefined field 's'\n | variables.s == 1\n | .........^\n",
+		},
 
-		{name: "request and namespace", rule: "/v1/pods", expression: "request.userInfo.absent == namespaceObject.metadata.nothing", response: "/v1, Kind=Pod: ERROR: <input>:1:17: undefined field 'absent'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ................^\nERROR: <input>:1:52: undefined field 'nothing'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ...................................................^\n"},
+		{
+			name: "request and namespace", rule: "/v1/pods",
+			expression: "request.userInfo.absent == namespaceObject.metadata.nothing",
+			response:   "/v1, Kind=Pod: ERROR: <input>:1:17: undefined field 'absent'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ................^\nERROR: <input>:1:52: undefined field 'nothing'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ...................................................^\n",
+		},
 		{name: "the authorizer", rule: "/v1/pods", expression: "authorizer.group('').resource('pods').check('create').allowed()"},
-		{name: "the authorizer's resource is unknown", rule: "/v1/pods", expression: "authorizer.requestResource.check('get').allowed()", response: "/v1, Kind=Pod: ERROR: <input>:1:11: unexpected failed resolution of 'kubernetes.authorization.Authorizer'\n | authorizer.requestResource.check('get').allowed()\n | ..........^\n"},
+		{
+			name: "the authorizer's resource is unknown", rule: "/v1/pods",
+			expression: "authorizer.requestResource.check('get').allowed()",
+			response:   "/v1, Kind=Pod: ERROR: <input>:1:11: unexpected failed resolution of 'kubernetes.authorization.Authorizer'\n | authorizer.requestResource.check('get').allowed()\n | ..........^\n",
+		},
 		{name: "any type is fine", rule: "/v1/pods", expression: "'no bool'"},
 
 		{name: "every group", rule: "*/v1/pods", expression: "object.a"},
@@ -184,7 +255,9 @@ func TestMessagesAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: rule("/v1/pods"), Validations: []admissionv1.Validation{
-		{Expression: "object.a", MessageExpression: "object.b"}, {Expression: "true", MessageExpression: "object.metadata.name"}, {Expression: "object.c"},
+		{
+			Expression: "object.a", MessageExpression: "object.b"}, {Expression: "true",
+			MessageExpression: "object.metadata.name"}, {Expression: "object.c"},
 	}}
 	var got []string
 	for _, w := range newChecker(compiler, newResolver(t)).warnings(s) {

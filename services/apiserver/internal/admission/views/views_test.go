@@ -188,10 +188,20 @@ func TestKindErrorHasTheWordsOfKubernetes(t *testing.T) {
 	thing := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
 	named := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"}}}
 	for want, e := range map[string]*views.KindError{
-		"converting (v1.Secret) to (core.ConfigMap): unknown conversion":                         {From: corev1.SchemeGroupVersion.WithKind("ConfigMap"), To: corev1.SchemeGroupVersion.WithKind("Secret"), Object: &corev1.Secret{}},
-		"converting (v1.Secret) to (rbac.Role): unknown conversion":                              {From: rbacv1.SchemeGroupVersion.WithKind("Role"), To: corev1.SchemeGroupVersion.WithKind("Secret"), Object: &corev1.Secret{}},
-		`Other.example.com "a" is invalid: kind: Invalid value: "Other": must be Thing`:          {From: thing, To: thing.GroupVersion().WithKind("Other"), Object: named},
-		`/v2, Kind=Thing is unstructured and is not suitable for converting to "example.com/v1"`: {From: thing, To: schema.GroupVersionKind{Version: "v2", Kind: "Thing"}, Object: named},
+		"converting (v1.Secret) to (core.ConfigMap): unknown conversion": {
+			From: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+			To:   corev1.SchemeGroupVersion.WithKind("Secret"), Object: &corev1.Secret{},
+		},
+		"converting (v1.Secret) to (rbac.Role): unknown conversion": {
+			From: rbacv1.SchemeGroupVersion.WithKind("Role"), To: corev1.SchemeGroupVersion.WithKind("Secret"),
+			Object: &corev1.Secret{},
+		},
+		`Other.example.com "a" is invalid: kind: Invalid value: "Other": must be Thing`: {
+			From: thing, To: thing.GroupVersion().WithKind("Other"), Object: named,
+		},
+		`/v2, Kind=Thing is unstructured and is not suitable for converting to "example.com/v1"`: {
+			From: thing, To: schema.GroupVersionKind{Version: "v2", Kind: "Thing"}, Object: named,
+		},
 	} {
 		if got := e.Status().Error(); got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -75,13 +75,31 @@ func TestClientDialsConfiguredAddress(t *testing.T) {
 		dials, wrong string
 		path         string
 	}{
-		"nowhere":                   {wrong: "must have either service or URL"},
-		"a service":                 {config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h"}}, dials: "cluster 10.0.0.1:443"},
-		"a service, port and path":  {config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h", Port: &port, Path: text("/p")}}, dials: "cluster 10.0.0.1:8443", path: "/p"},
-		"a service that is not":     {config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "none"}}, wrong: "no such service"},
-		"a service, a user of none": {config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h"}}, users: odd, wrong: provider},
-		"a URL":                     {config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc:8443/q")}, users: odd, dials: "url h.ns.svc:8443", path: "/q"},
-		"a URL without a port":      {config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc/q")}, dials: "url h.ns.svc:443", path: "/q"},
+		"nowhere": {wrong: "must have either service or URL"},
+		"a service": {
+			config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h"}},
+			dials:  "cluster 10.0.0.1:443",
+		},
+		"a service, port and path": {
+			config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h", Port: &port, Path: text("/p")}},
+			dials:  "cluster 10.0.0.1:8443", path: "/p",
+		},
+		"a service that is not": {
+			config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "none"}},
+			wrong:  "no such service",
+		},
+		"a service, a user of none": {
+			config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h"}},
+			users:  odd, wrong: provider,
+		},
+		"a URL": {
+			config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc:8443/q")}, users: odd,
+			dials: "url h.ns.svc:8443", path: "/q",
+		},
+		"a URL without a port": {
+			config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc/q")}, dials: "url h.ns.svc:443",
+			path: "/q",
+		},
 		"a URL, a user of none":     {config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc/q")}, users: odd, wrong: provider},
 		"no URL":                    {config: admissionv1.WebhookClientConfig{URL: text("https://h:x/q")}, wrong: "invalid port"},
 		"certificates that are not": {config: admissionv1.WebhookClientConfig{URL: text("https://h/q"), CABundle: []byte("x")}, wrong: "certificate"},

@@ -157,14 +157,26 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 		"an object": {hook: func(w *admissionv1.ValidatingWebhook) {
 			w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 		}},
-		"a selector that cannot be read": {hook: func(w *admissionv1.ValidatingWebhook) { w.ObjectSelector = invalidSelector }, fail: `failed calling webhook "h.ex.test": objectSelector: `},
-		"no version that is known":       {hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9"} }, fail: "does not accept known AdmissionReview versions"},
-		"the second version is known":    {hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"} }, fail: denied, ignore: denied},
-		"a condition that holds":         {hook: withConditions("request.name == 'c'", "object.data.k == 'v'"), fail: denied, ignore: denied},
-		"a condition that does not":      {hook: withConditions("true", "request.name == 'other'")},
-		"one that may not be judged":     {hook: withConditions("authorizer.group('').resource('pods').check('get').allowed()")},
-		"one that fails":                 {hook: withConditions("object.data.none == 'v'"), fail: "403 Forbidden: configmaps \"c\" is forbidden: expression 'object.data.none == 'v'' resulted in error"},
-		"one that does not compile":      {hook: withConditions("nothing"), fail: "compilation failed"},
+		"a selector that cannot be read": {
+			hook: func(w *admissionv1.ValidatingWebhook) { w.ObjectSelector = invalidSelector },
+			fail: `failed calling webhook "h.ex.test": objectSelector: `,
+		},
+		"no version that is known": {
+			hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9"} },
+			fail: "does not accept known AdmissionReview versions",
+		},
+		"the second version is known": {
+			hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"} },
+			fail: denied, ignore: denied,
+		},
+		"a condition that holds":     {hook: withConditions("request.name == 'c'", "object.data.k == 'v'"), fail: denied, ignore: denied},
+		"a condition that does not":  {hook: withConditions("true", "request.name == 'other'")},
+		"one that may not be judged": {hook: withConditions("authorizer.group('').resource('pods').check('get').allowed()")},
+		"one that fails": {
+			hook: withConditions("object.data.none == 'v'"),
+			fail: "403 Forbidden: configmaps \"c\" is forbidden: expression 'object.data.none == 'v'' resulted in error",
+		},
+		"one that does not compile": {hook: withConditions("nothing"), fail: "compilation failed"},
 	} {
 		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: c.fail, admissionv1.Ignore: c.ignore} {
 			server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":false` })
@@ -218,12 +230,28 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 		audit  []string // keys
 		open   float64
 	}{
-		"Fail": {policy: admissionv1.Fail, want: `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`, audit: []string{head + "round_0_index_0"}},
+		"Fail": {
+			policy: admissionv1.Fail,
+			want:   `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
+			audit:  []string{head + "round_0_index_0"},
+		},
 		"Ignore": {policy: admissionv1.Ignore, open: 2, audit: []string{"failed-open." + head + "round_0_index_0", "failed-open." + head + "round_1_index_0",
 			head + "round_0_index_0", head + "round_0_index_1", head + "round_1_index_0"}},
-		"Fail, side effects": {policy: admissionv1.Fail, some: true, want: `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`, audit: []string{head + "round_0_index_0"}},
-		"Fail, dry run":      {policy: admissionv1.Fail, dry: true, want: `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`, audit: []string{head + "round_0_index_0"}},
-		"dry run":            {policy: admissionv1.Ignore, dry: true, some: true, want: `400 BadRequest: admission webhook "a.ex.test" does not support dry run`, audit: []string{head + "round_0_index_0"}},
+		"Fail, side effects": {
+			policy: admissionv1.Fail, some: true,
+			want:  `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
+			audit: []string{head + "round_0_index_0"},
+		},
+		"Fail, dry run": {
+			policy: admissionv1.Fail, dry: true,
+			want:  `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
+			audit: []string{head + "round_0_index_0"},
+		},
+		"dry run": {
+			policy: admissionv1.Ignore, dry: true, some: true,
+			want:  `400 BadRequest: admission webhook "a.ex.test" does not support dry run`,
+			audit: []string{head + "round_0_index_0"},
+		},
 	} {
 		f := start(t, mutatingConfiguration("a", broken.clientConfig("/"), func(w *admissionv1.MutatingWebhook) {
 			w.FailurePolicy, w.ReinvocationPolicy = &c.policy, &again

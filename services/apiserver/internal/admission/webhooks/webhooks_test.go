@@ -60,31 +60,66 @@ func TestValidatingWebhookResponses(t *testing.T) {
 		warned  []string
 		audit   map[string]string
 	}{
-		"allowed":             {say: respondWith(`"allowed":true`)},
-		"with warnings":       {say: respondWith(`"allowed":true,"warnings":["careful","a\u0007b"]`), warned: []string{`299 - "careful"`}},
-		"rejected and warned": {say: respondWith(`"allowed":false,"warnings":["careful"]`), want: "400 : " + rejected + " without explanation", warned: []string{`299 - "careful"`}},
-		"with annotations":    {say: respondWith(`"allowed":true,"auditAnnotations":{"k":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
-		"with keys of none":   {say: respondWith(`"allowed":true,"auditAnnotations":{"k":"v","":"v","a b":"v","a/b":"v","` + strings.Repeat("x", 64) + `":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
-		"rejected":            {say: respondWith(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + rejected + ": no"},
-		"rejected, reason":    {say: respondWith(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + rejected + ": Gone"},
-		"rejected, 429":       {say: respondWith(`"allowed":false,"status":{"code":429}`), want: "429 : " + rejected + " without explanation"},
-		"rejected, 599":       {say: respondWith(`"allowed":false,"status":{"code":599}`), want: "599 : " + rejected},
-		"rejected, 200":       {say: respondWith(`"allowed":false,"status":{"code":200}`), want: "400 : " + rejected},
-		"rejected, 302":       {say: respondWith(`"allowed":false,"status":{"code":302}`), want: "400 : " + rejected},
-		"rejected, no code":   {say: respondWith(`"allowed":false,"status":{"code":600}`), want: "400 : " + rejected},
-		"wrong uid":           {say: respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`), want: invalid + "expected response.uid=", ignored: true},
-		"no response":         {say: respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), want: invalid + "webhook response was absent", ignored: true},
-		"no version":          {say: respondRaw(200, review("")), want: invalid + "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=", ignored: true},
-		"another version":     {say: respondRaw(200, review(`"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview",`)), want: calling, ignored: true},
-		"another kind":        {say: respondRaw(200, review(`"apiVersion":"v1","kind":"Pod",`)), want: calling, ignored: true},
-		"no JSON":             {say: respondRaw(200, `<html>`), want: calling, ignored: true},
-		"nothing":             {say: respondRaw(200, ``), want: calling, ignored: true},
-		"an error":            {say: respondRaw(500, `broken`), want: calling + `failed to call webhook: an error on the server ("broken") has prevented the request from succeeding`, ignored: true},
-		"too long":            {say: respondRaw(200, strings.Repeat(" ", 9<<20)), want: calling, ignored: true},
-		"a patch":             {say: respondWith(`"allowed":true,"patchType":"JSONPatch","patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
-		"a patch of no type":  {say: respondWith(`"allowed":true,"patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
-		"a type of patch":     {say: respondWith(`"allowed":true,"patchType":"JSONPatch"`), want: invalid + "validating webhook may not return response.patchType", ignored: true},
-		"closed":              {say: func(http.ResponseWriter, receivedReview) string { panic(http.ErrAbortHandler) }, want: calling + "failed to call webhook: Post ", ignored: true},
+		"allowed":       {say: respondWith(`"allowed":true`)},
+		"with warnings": {say: respondWith(`"allowed":true,"warnings":["careful","a\u0007b"]`), warned: []string{`299 - "careful"`}},
+		"rejected and warned": {
+			say:  respondWith(`"allowed":false,"warnings":["careful"]`),
+			want: "400 : " + rejected + " without explanation", warned: []string{`299 - "careful"`},
+		},
+		"with annotations": {say: respondWith(`"allowed":true,"auditAnnotations":{"k":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
+		"with keys of none": {
+			say:   respondWith(`"allowed":true,"auditAnnotations":{"k":"v","":"v","a b":"v","a/b":"v","` + strings.Repeat("x", 64) + `":"v"}`),
+			audit: map[string]string{"h.ex.test/k": "v"},
+		},
+		"rejected":          {say: respondWith(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + rejected + ": no"},
+		"rejected, reason":  {say: respondWith(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + rejected + ": Gone"},
+		"rejected, 429":     {say: respondWith(`"allowed":false,"status":{"code":429}`), want: "429 : " + rejected + " without explanation"},
+		"rejected, 599":     {say: respondWith(`"allowed":false,"status":{"code":599}`), want: "599 : " + rejected},
+		"rejected, 200":     {say: respondWith(`"allowed":false,"status":{"code":200}`), want: "400 : " + rejected},
+		"rejected, 302":     {say: respondWith(`"allowed":false,"status":{"code":302}`), want: "400 : " + rejected},
+		"rejected, no code": {say: respondWith(`"allowed":false,"status":{"code":600}`), want: "400 : " + rejected},
+		"wrong uid": {
+			say:  respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`),
+			want: invalid + "expected response.uid=", ignored: true,
+		},
+		"no response": {
+			say:  respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`),
+			want: invalid + "webhook response was absent", ignored: true,
+		},
+		"no version": {
+			say:     respondRaw(200, review("")),
+			want:    invalid + "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=",
+			ignored: true,
+		},
+		"another version": {
+			say:  respondRaw(200, review(`"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview",`)),
+			want: calling, ignored: true,
+		},
+		"another kind": {say: respondRaw(200, review(`"apiVersion":"v1","kind":"Pod",`)), want: calling, ignored: true},
+		"no JSON":      {say: respondRaw(200, `<html>`), want: calling, ignored: true},
+		"nothing":      {say: respondRaw(200, ``), want: calling, ignored: true},
+		"an error": {
+			say:     respondRaw(500, `broken`),
+			want:    calling + `failed to call webhook: an error on the server ("broken") has prevented the request from succeeding`,
+			ignored: true,
+		},
+		"too long": {say: respondRaw(200, strings.Repeat(" ", 9<<20)), want: calling, ignored: true},
+		"a patch": {
+			say:  respondWith(`"allowed":true,"patchType":"JSONPatch","patch":"W10="`),
+			want: invalid + "validating webhook may not return response.patch", ignored: true,
+		},
+		"a patch of no type": {
+			say:  respondWith(`"allowed":true,"patch":"W10="`),
+			want: invalid + "validating webhook may not return response.patch", ignored: true,
+		},
+		"a type of patch": {
+			say:  respondWith(`"allowed":true,"patchType":"JSONPatch"`),
+			want: invalid + "validating webhook may not return response.patchType", ignored: true,
+		},
+		"closed": {
+			say:  func(http.ResponseWriter, receivedReview) string { panic(http.ErrAbortHandler) },
+			want: calling + "failed to call webhook: Post ", ignored: true,
+		},
 		"a redirect to other": {say: respondRaw(301, ``), want: calling, ignored: true},
 	} {
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
@@ -121,22 +156,43 @@ func TestMutatingWebhookPatches(t *testing.T) {
 		want     string // prefix of the error
 		data     map[string]string
 	}{
-		"adds a key":            {response: patch(`[{"op":"add","path":"/data/a","value":"b"}]`), data: map[string]string{"k": "v", "a": "b"}},
-		"removes a field":       {response: patch(`[{"op":"remove","path":"/data"}]`)},
-		"is empty":              {response: patch(`[]`), data: map[string]string{"k": "v"}},
-		"an unknown field":      {response: patch(`[{"op":"add","path":"/bogus","value":1}]`), data: map[string]string{"k": "v"}},
-		"a wrong type":          {response: patch(`[{"op":"add","path":"/data","value":1}]`), want: internal},
-		"another kind":          {response: patch(`[{"op":"replace","path":"/kind","value":"Pod"}]`), want: "500 : converting (v1.Pod) to (core.ConfigMap): unknown conversion"},
-		"no such path":          {response: patch(`[{"op":"replace","path":"/none/x","value":1}]`), want: internal},
-		"a test that fails":     {response: patch(`[{"op":"test","path":"/data/k","value":"x"}]`), want: internal},
-		"no JSON":               {response: patch(`{`), want: internal},
-		"not a list":            {response: patch(`{}`), want: internal},
-		"names no path":         {response: patch(`[{"op":"replace","path":"","value":null}]`), data: map[string]string{"k": "v"}},
-		"too many operations":   {response: patch("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10000) + `{"op":"test","path":"/kind","value":"ConfigMap"}]`), want: internal + `admission webhook "h.ex.test" sent a JSON patch of 10001 operations; at most 10000 are allowed`},
-		"without a type":        {response: `"allowed":true,"patch":"W10="`, want: internal + `failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patch but not response.patchType`},
-		"of an unknown type":    {response: `"allowed":true,"patchType":"Odd","patch":"W3sib3AiOiJ0ZXN0IiwicGF0aCI6Ii9raW5kIiwidmFsdWUiOiJDb25maWdNYXAifV0="`, want: internal + `failed calling webhook "h.ex.test": unsupported patch type "Odd"`},
-		"a type, but none":      {response: `"allowed":true,"patchType":"JSONPatch"`, want: internal + `failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patchType but not response.patch`},
-		"rejected with a patch": {response: strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1), want: `400 : admission webhook "h.ex.test" denied the request without explanation`, data: map[string]string{"k": "v"}},
+		"adds a key":       {response: patch(`[{"op":"add","path":"/data/a","value":"b"}]`), data: map[string]string{"k": "v", "a": "b"}},
+		"removes a field":  {response: patch(`[{"op":"remove","path":"/data"}]`)},
+		"is empty":         {response: patch(`[]`), data: map[string]string{"k": "v"}},
+		"an unknown field": {response: patch(`[{"op":"add","path":"/bogus","value":1}]`), data: map[string]string{"k": "v"}},
+		"a wrong type":     {response: patch(`[{"op":"add","path":"/data","value":1}]`), want: internal},
+		"another kind": {
+			response: patch(`[{"op":"replace","path":"/kind","value":"Pod"}]`),
+			want:     "500 : converting (v1.Pod) to (core.ConfigMap): unknown conversion",
+		},
+		"no such path":      {response: patch(`[{"op":"replace","path":"/none/x","value":1}]`), want: internal},
+		"a test that fails": {response: patch(`[{"op":"test","path":"/data/k","value":"x"}]`), want: internal},
+		"no JSON":           {response: patch(`{`), want: internal},
+		"not a list":        {response: patch(`{}`), want: internal},
+		"names no path":     {response: patch(`[{"op":"replace","path":"","value":null}]`), data: map[string]string{"k": "v"}},
+		"too many operations": {
+			response: patch("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10000) + `{"op":"test","path":"/kind","value":"ConfigMap"}]`),
+			want:     internal + `admission webhook "h.ex.test" sent a JSON patch of 10001 operations; at most 10000 are allowed`,
+		},
+		"without a type": {
+			response: `"allowed":true,"patch":"W10="`,
+			want: internal +
+				`failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patch but not response.patchType`,
+		},
+		"of an unknown type": {
+			response: `"allowed":true,"patchType":"Odd","patch":"W3sib3AiOiJ0ZXN0IiwicGF0aCI6Ii9raW5kIiwidmFsdWUiOiJDb25maWdNYXAifV0="`,
+			want:     internal + `failed calling webhook "h.ex.test": unsupported patch type "Odd"`,
+		},
+		"a type, but none": {
+			response: `"allowed":true,"patchType":"JSONPatch"`,
+			want: internal +
+				`failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patchType but not response.patch`,
+		},
+		"rejected with a patch": {
+			response: strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1),
+			want:     `400 : admission webhook "h.ex.test" denied the request without explanation`,
+			data:     map[string]string{"k": "v"},
+		},
 	} {
 		server := serve(t, func(http.ResponseWriter, receivedReview) string { return c.response })
 		f := start(t, mutatingConfiguration("h", server.clientConfig("/")))

@@ -237,11 +237,29 @@ func TestProxyErrors(t *testing.T) {
 		body string
 	}{
 		{what: "cut", cert: serving, ca: ca.pem, code: 503, body: "error trying to reach service: stream error: stream ID"},
-		{what: "late", cert: serving, ca: ca.pem, code: 504, body: `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`},
-		{what: "unknown authority", cert: newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), ca: ca.pem, code: 503, body: "error trying to reach service: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-		{what: "unknown authority, not looked at", cert: newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), ca: nil, code: 418, body: "GET"},
-		{what: "another name", cert: ca.issue("wrong.example", x509.ExtKeyUsageServerAuth), ca: ca.pem, code: 503, body: "error trying to reach service: tls: failed to verify certificate: x509: certificate is valid for wrong.example, not ext.agg.svc"},
-		{what: "no bundle", cert: serving, ca: []byte("nonsense"), code: 500, body: "unable to load root certificates: unable to parse bytes as PEM block"},
+		{
+			what: "late", cert: serving, ca: ca.pem, code: 504,
+			body: `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`,
+		},
+		{
+			what: "unknown authority", cert: newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth),
+			ca: ca.pem, code: 503,
+			body: "error trying to reach service: tls: failed to verify certificate: x509: certificate signed by unknown authority",
+		},
+		{
+			what: "unknown authority, not looked at",
+			cert: newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), ca: nil, code: 418,
+			body: "GET",
+		},
+		{
+			what: "another name", cert: ca.issue("wrong.example", x509.ExtKeyUsageServerAuth), ca: ca.pem,
+			code: 503,
+			body: "error trying to reach service: tls: failed to verify certificate: x509: certificate is valid for wrong.example, not ext.agg.svc",
+		},
+		{
+			what: "no bundle", cert: serving, ca: []byte("nonsense"), code: 500,
+			body: "unable to load root certificates: unable to parse bytes as PEM block",
+		},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			e := startExtension(t, c.cert, func(w http.ResponseWriter, r *http.Request) {
@@ -306,18 +324,44 @@ func TestConditionAvailableNamesTheFault(t *testing.T) {
 	for _, c := range []checked{
 		{what: "works", want: passed},
 		{what: "no content", serve: code(204), want: passed},
-		{what: "no service", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "none"}, want: `False ServiceNotFound service/none in "agg" is not present`},
-		{what: "no namespace", service: &apiregistrationv1.ServiceReference{Namespace: "none", Name: "x"}, want: `False ServiceNotFound service/x in "none" is not present`},
-		{what: "services cannot be read", errs: map[string]error{"services agg/ext": errors.New("broken")}, want: `Unknown ServiceAccessError service/ext in "agg" cannot be checked due to: broken`},
+		{
+			what: "no service", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "none"},
+			want: `False ServiceNotFound service/none in "agg" is not present`,
+		},
+		{
+			what: "no namespace", service: &apiregistrationv1.ServiceReference{Namespace: "none", Name: "x"},
+			want: `False ServiceNotFound service/x in "none" is not present`,
+		},
+		{
+			what: "services cannot be read", errs: map[string]error{"services agg/ext": errors.New("broken")},
+			want: `Unknown ServiceAccessError service/ext in "agg" cannot be checked due to: broken`,
+		},
 		{what: "another port", service: cip(8443), want: `False ServicePortError service/cip in "agg" is not listening on port <port>`},
 		{what: "no endpoints", service: cip(443), want: `False EndpointsNotFound cannot find endpoints for service/cip in "agg"`},
-		{what: "endpoints cannot be read", service: cip(443), errs: map[string]error{"endpoints agg/cip": errors.New("broken")}, want: `Unknown EndpointsAccessError service/cip in "agg" cannot be checked due to: broken`},
-		{what: "endpoints without subsets", service: cip(443), endpoints: &corev1.Endpoints{}, want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`},
-		{what: "endpoints that are not ready", service: cip(443), endpoints: waiting, want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`},
-		{what: "endpoints with another port", service: cip(443), endpoints: ready("http"), want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`},
+		{
+			what: "endpoints cannot be read", service: cip(443),
+			errs: map[string]error{"endpoints agg/cip": errors.New("broken")},
+			want: `Unknown EndpointsAccessError service/cip in "agg" cannot be checked due to: broken`,
+		},
+		{
+			what: "endpoints without subsets", service: cip(443), endpoints: &corev1.Endpoints{},
+			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
+		},
+		{
+			what: "endpoints that are not ready", service: cip(443), endpoints: waiting,
+			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
+		},
+		{
+			what: "endpoints with another port", service: cip(443), endpoints: ready("http"),
+			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
+		},
 		{what: "endpoints that are ready", service: cip(443), endpoints: ready("https"), want: "False FailedDiscoveryCheck failing or missing response from https://127.0.0.1:<port>/apis/ext.test/v1: " +
 			`Get "https://127.0.0.1:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: address not allowed`},
-		{what: "no endpoints of a typed service", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "typed"}, want: `False EndpointsNotFound cannot find endpoints for service/typed in "agg"`},
+		{
+			what:    "no endpoints of a typed service",
+			service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "typed"},
+			want:    `False EndpointsNotFound cannot find endpoints for service/typed in "agg"`,
+		},
 		{what: "refused", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "ext", Port: &unreachable},
 			want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: connect: connection refused`},
 		{what: "500", serve: code(500), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 500"},

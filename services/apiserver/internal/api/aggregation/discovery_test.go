@@ -59,7 +59,10 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 		{what: "an error", mediaType: aggregatedType, code: 500, body: spies, want: fromList},
 		{what: "unavailable", mediaType: aggregatedType, code: 503, body: spies, want: "stale"},
 		{what: "without the group version", mediaType: aggregatedType, code: 200, body: `{"items":[]}`, want: ""},
-		{what: "stale in the document", mediaType: aggregatedType, code: 200, body: strings.Replace(spies, `"resources"`, `"freshness":"Stale","resources"`, 1), want: "spies"},
+		{
+			what: "stale in the document", mediaType: aggregatedType, code: 200,
+			body: strings.Replace(spies, `"resources"`, `"freshness":"Stale","resources"`, 1), want: "spies",
+		},
 		{what: "another document", mediaType: "application/json", code: 200, body: spies, want: fromList},
 		{what: "partly another", mediaType: aggregatedType, code: 200, body: strings.TrimSuffix(spies, "]}") + `,{"metadata":5}]}`, want: "stale"},
 		{what: "too long", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 2<<20+1-len(spies)), want: "stale"},

@@ -17,7 +17,9 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 			Code: 422, Message: "refused: " + message,
 			Details: &metav1.StatusDetails{Kind: kind, Causes: []metav1.StatusCause{
 				{Type: metav1.CauseTypeFieldValueRequired, Field: "patch", Message: `Invalid value: "x"`},
-				{Type: metav1.CauseTypeFieldValueInvalid, Field: "patch", Message: "x"}, {Type: metav1.CauseTypeFieldValueInvalid, Field: field, Message: message},
+				{
+					Type: metav1.CauseTypeFieldValueInvalid, Field: "patch",
+					Message: "x"}, {Type: metav1.CauseTypeFieldValueInvalid, Field: field, Message: message},
 			}},
 		}
 	}

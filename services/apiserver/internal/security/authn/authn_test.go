@@ -109,17 +109,29 @@ func TestWebSocketToken(t *testing.T) {
 		rejected  bool
 		left      string
 	}{
-		"a token and another":                      {protocols: []string{prefix + enc([]byte("good")) + ", v4.channel.k8s.io"}, user: "alice", left: "v4.channel.k8s.io"},
-		"a token among protocols on several lines": {protocols: []string{"v5.channel.k8s.io", prefix + enc([]byte("good")), "v4.channel.k8s.io"}, user: "alice", left: "v5.channel.k8s.io,v4.channel.k8s.io"},
-		"the token alone":                          {protocols: []string{prefix + enc([]byte("good"))}, rejected: true},
-		"two tokens":                               {protocols: []string{prefix + enc([]byte("good")), prefix + enc([]byte("good")), "v4"}, rejected: true},
-		"a bad token":                              {protocols: []string{prefix + enc([]byte("bad")), "v4"}, rejected: true},
-		"a token that is not base64":               {protocols: []string{prefix + "%", "v4"}, rejected: true},
-		"padded":                                   {protocols: []string{prefix + base64.URLEncoding.EncodeToString([]byte("good")), "v4"}, rejected: true},
-		"no text":                                  {protocols: []string{prefix + enc([]byte{0xff}), "v4"}, rejected: true},
-		"empty":                                    {protocols: []string{prefix, "v4"}, rejected: true},
-		"no token":                                 {protocols: []string{"v4.channel.k8s.io"}},
-		"no WebSocket":                             {protocols: []string{prefix + enc([]byte("good")), "v4"}, plain: true},
+		"a token and another": {
+			protocols: []string{prefix + enc([]byte("good")) + ", v4.channel.k8s.io"}, user: "alice",
+			left: "v4.channel.k8s.io",
+		},
+		"a token among protocols on several lines": {
+			protocols: []string{"v5.channel.k8s.io", prefix + enc([]byte("good")), "v4.channel.k8s.io"},
+			user:      "alice", left: "v5.channel.k8s.io,v4.channel.k8s.io",
+		},
+		"the token alone": {protocols: []string{prefix + enc([]byte("good"))}, rejected: true},
+		"two tokens": {
+			protocols: []string{prefix + enc([]byte("good")), prefix + enc([]byte("good")), "v4"},
+			rejected:  true,
+		},
+		"a bad token":                {protocols: []string{prefix + enc([]byte("bad")), "v4"}, rejected: true},
+		"a token that is not base64": {protocols: []string{prefix + "%", "v4"}, rejected: true},
+		"padded": {
+			protocols: []string{prefix + base64.URLEncoding.EncodeToString([]byte("good")), "v4"},
+			rejected:  true,
+		},
+		"no text":      {protocols: []string{prefix + enc([]byte{0xff}), "v4"}, rejected: true},
+		"empty":        {protocols: []string{prefix, "v4"}, rejected: true},
+		"no token":     {protocols: []string{"v4.channel.k8s.io"}},
+		"no WebSocket": {protocols: []string{prefix + enc([]byte("good")), "v4"}, plain: true},
 	} {
 		t.Run(name_, func(t *testing.T) {
 			r := newRequest("Connection", "Upgrade")
@@ -311,15 +323,24 @@ func TestCertificatesOfCurrentBundleAuthenticate(t *testing.T) {
 		uid      string
 		rejected bool
 	}{
-		"with a uid":                          {cert: withUIDs("u-1"), user: "alice", uid: "u-1"},
-		"with two uids":                       {cert: withUIDs("u-1", "u-2"), rejected: true},
-		"with an empty uid":                   {cert: withUIDs(""), rejected: true},
-		"good":                                {cert: ca.issue(alice, nil), user: "alice"},
-		"none":                                {},
-		"another CA's":                        {cert: other.issue(alice, nil), rejected: true},
-		"expired":                             {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }), rejected: true},
-		"not yet valid":                       {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(30 * time.Minute) }), rejected: true},
-		"a server certificate":                {cert: ca.issue(alice, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), rejected: true},
+		"with a uid":        {cert: withUIDs("u-1"), user: "alice", uid: "u-1"},
+		"with two uids":     {cert: withUIDs("u-1", "u-2"), rejected: true},
+		"with an empty uid": {cert: withUIDs(""), rejected: true},
+		"good":              {cert: ca.issue(alice, nil), user: "alice"},
+		"none":              {},
+		"another CA's":      {cert: other.issue(alice, nil), rejected: true},
+		"expired": {
+			cert:     ca.issue(alice, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }),
+			rejected: true,
+		},
+		"not yet valid": {
+			cert:     ca.issue(alice, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(30 * time.Minute) }),
+			rejected: true,
+		},
+		"a server certificate": {
+			cert:     ca.issue(alice, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
+			rejected: true,
+		},
 		"without a name":                      {cert: ca.issue(pkix.Name{Organization: []string{"dev"}}, nil)},
 		"a valid one after the rejected ones": {cert: ca.issue(alice, nil), user: "alice"},
 	} {
@@ -362,7 +383,10 @@ func TestFrontProxy(t *testing.T) {
 		want     *request.User
 		rejected bool
 	}{
-		"user": {cert: good, headers: []string{"X-Remote-User", "alice"}, want: &request.User{Name: "alice", Groups: []string{"system:authenticated"}}},
+		"user": {
+			cert: good, headers: []string{"X-Remote-User", "alice"},
+			want: &request.User{Name: "alice", Groups: []string{"system:authenticated"}},
+		},
 		"second header": {cert: good, headers: []string{"X-Remote-User", "", "x-other-user", "alice"},
 			want: &request.User{Name: "alice", Groups: []string{"system:authenticated"}}},
 		"first header counts": {cert: good, headers: []string{"X-Other-User", "bob", "X-Remote-User", "alice"},
@@ -372,12 +396,23 @@ func TestFrontProxy(t *testing.T) {
 			"X-Remote-Extra-Scopes", "a", "X-Remote-Extra-Scopes", "b", "X-Remote-Extra-Acme.com%2FProject", "p", "X-Remote-Extra-Bad%2", "c",
 		}, want: &request.User{Name: "alice", UID: "u1", Groups: []string{"dev", "ops", "system:authenticated"},
 			Extra: map[string][]string{"scopes": {"a", "b"}, "acme.com/project": {"p"}, "bad%2": {"c"}}}},
-		"no user":                {cert: good, headers: []string{"X-Remote-Group", "dev"}},
-		"no certificate":         {headers: []string{"X-Remote-User", "alice"}},
-		"another CA":             {cert: other.issue(pkix.Name{CommonName: "proxy"}, nil), headers: []string{"X-Remote-User", "alice"}, rejected: true},
-		"a service of the suite": {cert: good, headers: []string{"X-Remote-User", "system:binnacle:authn-webhook", "X-Remote-Group", "dev"}, rejected: true},
-		"the suite's group":      {cert: good, headers: []string{"X-Remote-User", "alice", "X-Remote-Group", "dev", "X-Remote-Group", "system:binnacle"}, rejected: true},
-		"another name":           {cert: ca.issue(pkix.Name{CommonName: "else"}, nil), headers: []string{"X-Remote-User", "alice"}, rejected: true},
+		"no user":        {cert: good, headers: []string{"X-Remote-Group", "dev"}},
+		"no certificate": {headers: []string{"X-Remote-User", "alice"}},
+		"another CA": {
+			cert: other.issue(pkix.Name{CommonName: "proxy"}, nil), headers: []string{"X-Remote-User", "alice"},
+			rejected: true,
+		},
+		"a service of the suite": {
+			cert:     good,
+			headers:  []string{"X-Remote-User", "system:binnacle:authn-webhook", "X-Remote-Group", "dev"},
+			rejected: true,
+		},
+		"the suite's group": {
+			cert:     good,
+			headers:  []string{"X-Remote-User", "alice", "X-Remote-Group", "dev", "X-Remote-Group", "system:binnacle"},
+			rejected: true,
+		},
+		"another name": {cert: ca.issue(pkix.Name{CommonName: "else"}, nil), headers: []string{"X-Remote-User", "alice"}, rejected: true},
 	} {
 		t.Run(name_, func(t *testing.T) {
 			for range 2 {

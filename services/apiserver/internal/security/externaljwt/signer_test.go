@@ -40,10 +40,20 @@ func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 	}{
 		{name: "good", change: func(*externaljwttest.State) {}},
 		{name: "type", change: func(s *externaljwttest.State) { s.Header["typ"] = "ABC" }, want: "while validating header: bad type"},
-		{name: "algorithm", change: func(s *externaljwttest.State) { s.Header["alg"] = "ABC" }, want: `while validating header: bad signing algorithm "ABC"`},
+		{
+			name: "algorithm", change: func(s *externaljwttest.State) { s.Header["alg"] = "ABC" },
+			want: `while validating header: bad signing algorithm "ABC"`,
+		},
 		{name: "no key id", change: func(s *externaljwttest.State) { delete(s.Header, "kid") }, want: "while validating header: key id missing"},
-		{name: "long key id", change: func(s *externaljwttest.State) { s.Header["kid"] = strings.Repeat("x", 1025) }, want: "while validating header: key id longer than 1 kb"},
-		{name: "unknown field", change: func(s *externaljwttest.State) { s.Header["x"] = "y" }, want: `while validating header: while parsing header JSON: json: unknown field "x"`},
+		{
+			name:   "long key id",
+			change: func(s *externaljwttest.State) { s.Header["kid"] = strings.Repeat("x", 1025) },
+			want:   "while validating header: key id longer than 1 kb",
+		},
+		{
+			name: "unknown field", change: func(s *externaljwttest.State) { s.Header["x"] = "y" },
+			want: `while validating header: while parsing header JSON: json: unknown field "x"`,
+		},
 		{name: "no signature", change: func(s *externaljwttest.State) { s.NoSignature = true }, want: "empty signature returned"},
 		{name: "excluded key", change: func(s *externaljwttest.State) {
 			s.Header["kid"] = "kid-2"

@@ -54,7 +54,10 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 			counted: true,
 			log:     "provider does not contain any of the expected providers",
 		},
-		{name: "KMS v1 without its feature gate", content: rulesYAML(ruleYAML("secrets", old)), done: true, counted: true, log: "KMSv1 is deprecated"},
+		{
+			name: "KMS v1 without its feature gate", content: rulesYAML(ruleYAML("secrets", old)), done: true,
+			counted: true, log: "KMSv1 is deprecated",
+		},
 		{name: "unhealthy", content: rulesYAML(ruleYAML("secrets", absentPlugin("a"))), counted: true, log: "the new configuration is not applied"},
 		{name: "still unhealthy", content: rulesYAML(ruleYAML("secrets", absentPlugin("a")))},
 		{
@@ -64,7 +67,10 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 			log:     "the new configuration is not applied",
 		},
 		{name: "missing again", err: errors.New("file missing"), done: true, counted: true, log: "file missing"},
-		{name: "unhealthy again", content: rulesYAML(ruleYAML("secrets", absentPlugin("b"))), counted: true, log: "the new configuration is not applied"},
+		{
+			name: "unhealthy again", content: rulesYAML(ruleYAML("secrets", absentPlugin("b"))), counted: true,
+			log: "the new configuration is not applied",
+		},
 	} {
 		logged := log.count("encryption configuration is invalid")
 		if done := live.Changed(t.Context(), []byte(c.content), c.err); done != c.done {

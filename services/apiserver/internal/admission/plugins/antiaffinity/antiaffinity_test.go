@@ -26,12 +26,21 @@ func TestTopologyKeys(t *testing.T) {
 		affinity *corev1.Affinity
 		want     string
 	}{
-		"none":               {op: admission.Create},
-		"no anti-affinity":   {op: admission.Create, affinity: &corev1.Affinity{}},
-		"host name":          {op: admission.Create, affinity: antiAffinity("kubernetes.io/hostname")},
-		"preferred":          {op: admission.Create, affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone"}}}}}},
-		"zone":               {op: admission.Create, affinity: antiAffinity("zone"), want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but only key kubernetes.io/hostname is allowed`},
-		"zone, second":       {op: admission.Update, affinity: antiAffinity("kubernetes.io/hostname", "z"), want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey z but only key kubernetes.io/hostname is allowed`},
+		"none":             {op: admission.Create},
+		"no anti-affinity": {op: admission.Create, affinity: &corev1.Affinity{}},
+		"host name":        {op: admission.Create, affinity: antiAffinity("kubernetes.io/hostname")},
+		"preferred": {
+			op:       admission.Create,
+			affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone"}}}}},
+		},
+		"zone": {
+			op: admission.Create, affinity: antiAffinity("zone"),
+			want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but only key kubernetes.io/hostname is allowed`,
+		},
+		"zone, second": {
+			op: admission.Update, affinity: antiAffinity("kubernetes.io/hostname", "z"),
+			want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey z but only key kubernetes.io/hostname is allowed`,
+		},
 		"zone, sub-resource": {op: admission.Update, sub: "status", affinity: antiAffinity("zone")},
 		"zone, deleted":      {op: admission.Delete, affinity: antiAffinity("zone")},
 	} {

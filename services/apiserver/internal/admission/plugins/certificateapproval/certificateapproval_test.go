@@ -49,16 +49,46 @@ func TestApprovalRequiresPermissionForSigner(t *testing.T) {
 		old                   runtime.Object
 		forbidden             bool
 	}{
-		"permitted signer":              {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: signingRequest("a.b/one"), forbidden: false},
-		"other signer of the domain":    {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: signingRequest("a.b/two"), forbidden: true},
-		"signer of a permitted domain":  {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: signingRequest("c.d/any"), forbidden: false},
-		"signer of a subdomain":         {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: signingRequest("x.c.d/any"), forbidden: true},
-		"authorizer fails":              {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: signingRequest("broken/one"), forbidden: true},
-		"object of another type":        {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, old: &corev1.Pod{}, forbidden: true},
-		"create is not checked":         {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Create, old: signingRequest("a.b/two"), forbidden: false},
-		"status is not checked":         {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, old: signingRequest("a.b/two"), forbidden: false},
-		"main resource is not checked":  {resource: "certificatesigningrequests", subresource: "", operation: admission.Update, old: signingRequest("a.b/two"), forbidden: false},
-		"other resource is not checked": {resource: "others", subresource: "approval", operation: admission.Update, old: signingRequest("a.b/two"), forbidden: false},
+		"permitted signer": {
+			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
+			old: signingRequest("a.b/one"), forbidden: false,
+		},
+		"other signer of the domain": {
+			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
+			old: signingRequest("a.b/two"), forbidden: true,
+		},
+		"signer of a permitted domain": {
+			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
+			old: signingRequest("c.d/any"), forbidden: false,
+		},
+		"signer of a subdomain": {
+			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
+			old: signingRequest("x.c.d/any"), forbidden: true,
+		},
+		"authorizer fails": {
+			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
+			old: signingRequest("broken/one"), forbidden: true,
+		},
+		"object of another type": {
+			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
+			old: &corev1.Pod{}, forbidden: true,
+		},
+		"create is not checked": {
+			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Create,
+			old: signingRequest("a.b/two"), forbidden: false,
+		},
+		"status is not checked": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			old: signingRequest("a.b/two"), forbidden: false,
+		},
+		"main resource is not checked": {
+			resource: "certificatesigningrequests", subresource: "", operation: admission.Update,
+			old: signingRequest("a.b/two"), forbidden: false,
+		},
+		"other resource is not checked": {
+			resource: "others", subresource: "approval", operation: admission.Update,
+			old: signingRequest("a.b/two"), forbidden: false,
+		},
 	} {
 		err := plugin.Validate(t.Context(), &admission.Request{
 			Operation: c.operation, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.subresource,

@@ -56,19 +56,59 @@ func TestSigningRequiresPermissionForSigner(t *testing.T) {
 		object, old           runtime.Object
 		forbidden             bool
 	}{
-		"certificate of a permitted signer":    {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/one", ""), forbidden: false},
-		"certificate of a permitted domain":    {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("c.d/any", "c"), old: signingRequest("c.d/any", ""), forbidden: false},
-		"signer of the old object counts":      {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/two", ""), forbidden: true},
-		"certificate of another signer":        {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: true},
-		"removed certificate":                  {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/two", ""), old: signingRequest("a.b/two", "c"), forbidden: true},
-		"added Failed condition":               {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/two", "", "Failed"), old: signingRequest("a.b/two", ""), forbidden: true},
-		"authorizer fails":                     {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("broken/one", "c"), old: signingRequest("broken/one", ""), forbidden: true},
-		"unchanged certificate is not checked": {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/two", "c", "Approved"), old: signingRequest("a.b/two", "c", "Approved"), forbidden: false},
-		"new object of another type":           {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: &corev1.Pod{}, old: signingRequest("a.b/one", ""), forbidden: true},
-		"old object of another type":           {resource: "certificatesigningrequests", subresource: "status", operation: admission.Update, object: signingRequest("a.b/one", ""), old: &corev1.Pod{}, forbidden: true},
-		"approval is not checked":              {resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: false},
-		"create is not checked":                {resource: "certificatesigningrequests", subresource: "status", operation: admission.Create, object: signingRequest("a.b/two", "c"), old: nil, forbidden: false},
-		"other resource is not checked":        {resource: "others", subresource: "status", operation: admission.Update, object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: false},
+		"certificate of a permitted signer": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/one", ""), forbidden: false,
+		},
+		"certificate of a permitted domain": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			object: signingRequest("c.d/any", "c"), old: signingRequest("c.d/any", ""), forbidden: false,
+		},
+		"signer of the old object counts": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/two", ""), forbidden: true,
+		},
+		"certificate of another signer": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: true,
+		},
+		"removed certificate": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			object: signingRequest("a.b/two", ""), old: signingRequest("a.b/two", "c"), forbidden: true,
+		},
+		"added Failed condition": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			object: signingRequest("a.b/two", "", "Failed"), old: signingRequest("a.b/two", ""), forbidden: true,
+		},
+		"authorizer fails": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			object: signingRequest("broken/one", "c"), old: signingRequest("broken/one", ""), forbidden: true,
+		},
+		"unchanged certificate is not checked": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			object: signingRequest("a.b/two", "c", "Approved"), old: signingRequest("a.b/two", "c", "Approved"),
+			forbidden: false,
+		},
+		"new object of another type": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			object: &corev1.Pod{}, old: signingRequest("a.b/one", ""), forbidden: true,
+		},
+		"old object of another type": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
+			object: signingRequest("a.b/one", ""), old: &corev1.Pod{}, forbidden: true,
+		},
+		"approval is not checked": {
+			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
+			object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: false,
+		},
+		"create is not checked": {
+			resource: "certificatesigningrequests", subresource: "status", operation: admission.Create,
+			object: signingRequest("a.b/two", "c"), old: nil, forbidden: false,
+		},
+		"other resource is not checked": {
+			resource: "others", subresource: "status", operation: admission.Update,
+			object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: false,
+		},
 	} {
 		err := plugin.Validate(t.Context(), &admission.Request{
 			Operation: c.operation, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.subresource,

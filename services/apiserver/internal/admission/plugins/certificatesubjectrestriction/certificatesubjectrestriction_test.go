@@ -46,10 +46,20 @@ func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 		want          string // part of the error; empty when admitted
 	}{
 		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: signingRequest(client, "dev"), want: ""},
-		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: signingRequest(client, "dev", "system:masters"), want: "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
+		{
+			resource: "certificatesigningrequests", sub: "", op: admission.Create,
+			object: signingRequest(client, "dev", "system:masters"),
+			want:   "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
+		},
 		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: signingRequest("ex.test/s", "system:masters"), want: ""},
-		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: broken, want: "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST"},
-		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: &corev1.Pod{}, want: "expected type CertificateSigningRequest, got: *v1.Pod"},
+		{
+			resource: "certificatesigningrequests", sub: "", op: admission.Create, object: broken,
+			want: "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST",
+		},
+		{
+			resource: "certificatesigningrequests", sub: "", op: admission.Create, object: &corev1.Pod{},
+			want: "expected type CertificateSigningRequest, got: *v1.Pod",
+		},
 		{resource: "certificatesigningrequests", sub: "", op: admission.Update, object: signingRequest(client, "system:masters"), want: ""},
 		{resource: "certificatesigningrequests", sub: "status", op: admission.Create, object: signingRequest(client, "system:masters"), want: ""},
 		{resource: "others", sub: "", op: admission.Create, object: signingRequest(client, "system:masters"), want: ""},

@@ -100,26 +100,57 @@ func TestAdminAccess(t *testing.T) {
 		o, old                runtime.Object
 		field, message        string
 	}{
-		"allowed":                   {namespace: "admins", op: admission.Create, o: claim(&yes)},
-		"without a label":           {namespace: "users", op: admission.Create, o: claim(nil, &no, &yes), field: "spec.devices.requests[2].adminAccess", message: "Forbidden: " + needs},
-		"a label of another value":  {namespace: "false", op: admission.Create, o: claim(&yes, &yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
-		"unknown namespace":         {namespace: "lost", op: admission.Create, o: claim(&yes), field: "spec.devices.requests[0].adminAccess", message: unknown},
+		"allowed": {namespace: "admins", op: admission.Create, o: claim(&yes)},
+		"without a label": {
+			namespace: "users", op: admission.Create, o: claim(nil, &no, &yes),
+			field: "spec.devices.requests[2].adminAccess", message: "Forbidden: " + needs,
+		},
+		"a label of another value": {
+			namespace: "false", op: admission.Create, o: claim(&yes, &yes),
+			field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs,
+		},
+		"unknown namespace": {
+			namespace: "lost", op: admission.Create, o: claim(&yes),
+			field: "spec.devices.requests[0].adminAccess", message: unknown,
+		},
 		"no admin access requested": {namespace: "lost", op: admission.Create, o: claim(nil, &no)},
-		"the newest version":        {namespace: "users", op: admission.Create, o: claimBeta2(&yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
+		"the newest version": {
+			namespace: "users", op: admission.Create, o: claimBeta2(&yes),
+			field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs,
+		},
 		"the newest version, no admin access requested": {namespace: "users", op: admission.Create, o: claimBeta2(nil)},
-		"a template":                         {namespace: "users", op: admission.Create, o: template(&yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
-		"a template of the newest version":   {namespace: "users", op: admission.Create, o: templateBeta2(&yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
-		"changed: it was looked at before":   {namespace: "users", op: admission.Update, o: claim(&yes), old: claim(&yes)},
-		"a class has no requests":            {namespace: "users", op: admission.Create, o: &resourcev1beta1.DeviceClass{}},
-		"another group":                      {namespace: "users", group: "example.com", op: admission.Create, o: claim(&yes)},
-		"allocated":                          {namespace: "admins", sub: "status", op: admission.Update, o: allocated(&yes), old: claim(&yes)},
-		"allocated without a label":          {namespace: "users", sub: "status", op: admission.Update, o: allocated(&no, &yes), old: claim(&yes), field: "status.allocation.devices.results[1].adminAccess", message: "Forbidden: " + needs},
-		"allocated in an unknown namespace":  {namespace: "lost", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&no), field: "status.allocation.devices.results[0].adminAccess", message: unknown},
-		"allocated in the newest version":    {namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes), old: claimBeta2(&yes), field: "status.allocation.devices.results[0].adminAccess", message: "Forbidden: " + needs},
-		"unchanged allocation":               {namespace: "users", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&yes)},
-		"unchanged allocation in the newest": {namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes), old: allocatedBeta2(&no, &yes)},
-		"a status without allocation":        {namespace: "users", sub: "status", op: admission.Update, o: claimBeta2(&yes), old: claimBeta2(&yes)},
-		"deleted":                            {namespace: "users", op: admission.Delete, old: claim(&yes)},
+		"a template": {
+			namespace: "users", op: admission.Create, o: template(&yes),
+			field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs,
+		},
+		"a template of the newest version": {
+			namespace: "users", op: admission.Create, o: templateBeta2(&yes),
+			field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs,
+		},
+		"changed: it was looked at before": {namespace: "users", op: admission.Update, o: claim(&yes), old: claim(&yes)},
+		"a class has no requests":          {namespace: "users", op: admission.Create, o: &resourcev1beta1.DeviceClass{}},
+		"another group":                    {namespace: "users", group: "example.com", op: admission.Create, o: claim(&yes)},
+		"allocated":                        {namespace: "admins", sub: "status", op: admission.Update, o: allocated(&yes), old: claim(&yes)},
+		"allocated without a label": {
+			namespace: "users", sub: "status", op: admission.Update, o: allocated(&no, &yes), old: claim(&yes),
+			field: "status.allocation.devices.results[1].adminAccess", message: "Forbidden: " + needs,
+		},
+		"allocated in an unknown namespace": {
+			namespace: "lost", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&no),
+			field: "status.allocation.devices.results[0].adminAccess", message: unknown,
+		},
+		"allocated in the newest version": {
+			namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes),
+			old: claimBeta2(&yes), field: "status.allocation.devices.results[0].adminAccess",
+			message: "Forbidden: " + needs,
+		},
+		"unchanged allocation": {namespace: "users", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&yes)},
+		"unchanged allocation in the newest": {
+			namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes),
+			old: allocatedBeta2(&no, &yes),
+		},
+		"a status without allocation": {namespace: "users", sub: "status", op: admission.Update, o: claimBeta2(&yes), old: claimBeta2(&yes)},
+		"deleted":                     {namespace: "users", op: admission.Delete, old: claim(&yes)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &registry.Kind{Names: registry.Names{Group: resourcev1beta1.GroupName, Version: "v1beta1", Resource: "resourceclaims", Kind: "ResourceClaim"}}

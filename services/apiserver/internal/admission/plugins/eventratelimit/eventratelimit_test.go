@@ -42,7 +42,10 @@ func TestEventsBeyondRateAreRejected(t *testing.T) {
 				{namespace: "off", object: "Pod", want: "limit reached on type SourceAndObject for key chPodoffp1"},
 				{namespace: "off", object: "Node", want: "limit reached on type Namespace for key off"},
 				{namespace: "off", object: "Node", dryRun: true},
-				{namespace: "off", object: "Pod", op: admission.Update, want: "[limit reached on type Namespace for key off, limit reached on type SourceAndObject for key chPodoffp1]"},
+				{
+					namespace: "off", object: "Pod", op: admission.Update,
+					want: "[limit reached on type Namespace for key off, limit reached on type SourceAndObject for key chPodoffp1]",
+				},
 			},
 		},
 		"refill after a while": {

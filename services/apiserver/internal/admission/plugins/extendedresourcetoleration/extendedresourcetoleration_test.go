@@ -33,14 +33,26 @@ func TestExtendedResourcesAreTolerated(t *testing.T) {
 		sub  string
 		want []corev1.Toleration
 	}{
-		"native":      {spec: corev1.PodSpec{Containers: []corev1.Container{container("cpu", "hugepages-2Mi", "x.kubernetes.io/a", "requests.a/b")}}},
-		"extended":    {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu", "cpu")}}, want: []corev1.Toleration{gpu}},
-		"by name":     {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, InitContainers: []corev1.Container{container("a.com/x", "ex.com/gpu")}}, want: []corev1.Toleration{{Key: "a.com/x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}, gpu}},
-		"there":       {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{gpu}}, want: []corev1.Toleration{gpu}},
-		"for a while": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{timed}}, op: admission.Update, want: []corev1.Toleration{gpu}},
-		"another one": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{other}}, want: []corev1.Toleration{other, gpu}},
-		"status":      {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, sub: "status"},
-		"deleted":     {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, op: admission.Delete},
+		"native":   {spec: corev1.PodSpec{Containers: []corev1.Container{container("cpu", "hugepages-2Mi", "x.kubernetes.io/a", "requests.a/b")}}},
+		"extended": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu", "cpu")}}, want: []corev1.Toleration{gpu}},
+		"by name": {
+			spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, InitContainers: []corev1.Container{container("a.com/x", "ex.com/gpu")}},
+			want: []corev1.Toleration{{Key: "a.com/x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}, gpu},
+		},
+		"there": {
+			spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{gpu}},
+			want: []corev1.Toleration{gpu},
+		},
+		"for a while": {
+			spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{timed}},
+			op:   admission.Update, want: []corev1.Toleration{gpu},
+		},
+		"another one": {
+			spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{other}},
+			want: []corev1.Toleration{other, gpu},
+		},
+		"status":  {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, sub: "status"},
+		"deleted": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, op: admission.Delete},
 	} {
 		if c.op == "" {
 			c.op = admission.Create

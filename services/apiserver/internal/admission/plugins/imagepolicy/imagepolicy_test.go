@@ -171,25 +171,71 @@ func TestWebhookResponseDecides(t *testing.T) {
 		open     bool
 		length   int
 	}{
-		"allowed":               {code: 200, response: review + `{"allowed":true}}`, asked: 1},
-		"allowed and annotated": {code: 201, response: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, asked: 1, audit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
-		"rejected":              {code: 200, response: review + `{"allowed":false,"reason":"image is bad"}}`, want: "image policy webhook backend denied one or more images: image is bad", asked: 1},
-		"of another case":       {code: 200, response: review + `{"allowed":false,"Allowed":true}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"rejected, no reason":   {code: 200, response: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"rejected means it":     {config: "defaultAllow: true", code: 200, response: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"broken":                {code: 500, response: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 5},
-		"broken, asked once":    {config: "retryBackoff: -1", code: 500, response: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 1},
-		"broken, let through":   {config: "defaultAllow: true", code: 500, response: "broken", asked: 5, audit: map[string]string{open: "true"}, open: true},
-		"unknown there":         {code: 404, response: "no", want: `the server could not find the requested resource`, asked: 1},
-		"elsewhere":             {code: 307, want: `the server responded with the status code 307 but did not return more information`, asked: 1},
-		"nonsense":              {config: "defaultAllow: true", code: 200, response: "{", asked: 1, audit: map[string]string{open: "true"}, open: true},
-		"too many questions":    {code: 429, response: "busy", want: "the server has received too many requests and has asked us to try again later", asked: 5},
-		"too late":              {code: 504, response: "late", want: "the server was unable to return a response in the time allotted, but may still be processing the request", asked: 5},
-		"of one kind alone":     {code: 200, response: `{"kind":"Status","status":{"allowed":true}}`, want: "the response of URL is  Status, want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
-		"of a version alone":    {code: 200, response: `{"apiVersion":"v1","status":{"allowed":true}}`, want: "the response of URL is v1 , want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
-		"too long":              {code: 200, response: `{"status":{"allowed":true}}` + strings.Repeat(" ", 1<<20), want: "the response of URL exceeds 1048576 bytes", asked: 1},
-		"not whole":             {code: 200, response: `{"status":{"allowed":true}}`, length: 100, want: "unexpected EOF", asked: 1},
-		"of another kind":       {config: "defaultAllow: true", code: 200, response: `{"kind":"Status","apiVersion":"v1"}`, asked: 1, audit: map[string]string{open: "true"}, open: true},
+		"allowed": {code: 200, response: review + `{"allowed":true}}`, asked: 1},
+		"allowed and annotated": {
+			code: 201, response: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, asked: 1,
+			audit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"},
+		},
+		"rejected": {
+			code: 200, response: review + `{"allowed":false,"reason":"image is bad"}}`,
+			want: "image policy webhook backend denied one or more images: image is bad", asked: 1,
+		},
+		"of another case": {
+			code: 200, response: review + `{"allowed":false,"Allowed":true}}`,
+			want: "one or more images rejected by webhook backend", asked: 1,
+		},
+		"rejected, no reason": {
+			code: 200, response: review + `{"allowed":false}}`,
+			want: "one or more images rejected by webhook backend", asked: 1,
+		},
+		"rejected means it": {
+			config: "defaultAllow: true", code: 200, response: review + `{"allowed":false}}`,
+			want: "one or more images rejected by webhook backend", asked: 1,
+		},
+		"broken": {
+			code: 500, response: "broken",
+			want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 5,
+		},
+		"broken, asked once": {
+			config: "retryBackoff: -1", code: 500, response: "broken",
+			want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 1,
+		},
+		"broken, let through": {
+			config: "defaultAllow: true", code: 500, response: "broken", asked: 5,
+			audit: map[string]string{open: "true"}, open: true,
+		},
+		"unknown there": {code: 404, response: "no", want: `the server could not find the requested resource`, asked: 1},
+		"elsewhere":     {code: 307, want: `the server responded with the status code 307 but did not return more information`, asked: 1},
+		"nonsense": {
+			config: "defaultAllow: true", code: 200, response: "{", asked: 1,
+			audit: map[string]string{open: "true"}, open: true,
+		},
+		"too many questions": {
+			code: 429, response: "busy",
+			want: "the server has received too many requests and has asked us to try again later", asked: 5,
+		},
+		"too late": {
+			code: 504, response: "late",
+			want:  "the server was unable to return a response in the time allotted, but may still be processing the request",
+			asked: 5,
+		},
+		"of one kind alone": {
+			code: 200, response: `{"kind":"Status","status":{"allowed":true}}`,
+			want: "the response of URL is  Status, want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1,
+		},
+		"of a version alone": {
+			code: 200, response: `{"apiVersion":"v1","status":{"allowed":true}}`,
+			want: "the response of URL is v1 , want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1,
+		},
+		"too long": {
+			code: 200, response: `{"status":{"allowed":true}}` + strings.Repeat(" ", 1<<20),
+			want: "the response of URL exceeds 1048576 bytes", asked: 1,
+		},
+		"not whole": {code: 200, response: `{"status":{"allowed":true}}`, length: 100, want: "unexpected EOF", asked: 1},
+		"of another kind": {
+			config: "defaultAllow: true", code: 200, response: `{"kind":"Status","apiVersion":"v1"}`, asked: 1,
+			audit: map[string]string{open: "true"}, open: true,
+		},
 	} {
 		if c.config == "" {
 			c.config = "retryBackoff: 100"

@@ -67,19 +67,37 @@ func TestPodsBeyondLimitsAreRejected(t *testing.T) {
 		pod    *corev1.Pod
 		want   string // after "pods "p" is forbidden: "
 	}{
-		"within":            {ranges: minimum, pod: pod(list("cpu", "50m"), list("cpu", "60m")), want: ""},
-		"no request":        {ranges: minimum, pod: pod(nil, nil), want: "minimum cpu usage per Container is 50m.  No request is specified"},
-		"too little":        {ranges: minimum, pod: pod(list("cpu", "49m"), nil), want: "minimum cpu usage per Container is 50m, but request is 49m"},
-		"limit too low":     {ranges: minimum, pod: pod(list("cpu", "50m"), list("cpu", "40m")), want: "minimum cpu usage per Container is 50m, but limit is 40m"},
-		"no limit":          {ranges: maximum, pod: pod(list("cpu", "1m"), nil), want: "maximum cpu usage per Container is 1.  No limit is specified"},
-		"too much":          {ranges: maximum, pod: pod(nil, list("cpu", "1001m")), want: "maximum cpu usage per Container is 1, but limit is 1001m"},
-		"requests too much": {ranges: maximum, pod: pod(list("cpu", "2"), list("cpu", "1")), want: "maximum cpu usage per Container is 1, but request is 2"},
-		"ratio kept":        {ranges: ratio, pod: pod(list("cpu", "2"), list("cpu", "3")), want: ""},
-		"ratio":             {ranges: ratio, pod: pod(list("cpu", "1"), list("cpu", "2")), want: "cpu max limit to request ratio per Container is 1500m, but provided ratio is 2.000000"},
-		"ratio to nothing":  {ranges: ratio, pod: pod(list("cpu", "0"), list("cpu", "2")), want: "cpu max limit to request ratio per Container is 1500m, but no request is specified or request is 0"},
-		"ratio of nothing":  {ranges: ratio, pod: pod(list("cpu", "1"), nil), want: "cpu max limit to request ratio per Container is 1500m, but no limit is specified or limit is 0"},
-		"whole pod":         {ranges: whole, pod: pod(nil, list("cpu", "2")), want: "maximum cpu usage per Pod is 1, but limit is 2"},
-		"very large":        {ranges: huge, pod: pod(nil, list("memory", "7Ei")), want: ""},
+		"within":     {ranges: minimum, pod: pod(list("cpu", "50m"), list("cpu", "60m")), want: ""},
+		"no request": {ranges: minimum, pod: pod(nil, nil), want: "minimum cpu usage per Container is 50m.  No request is specified"},
+		"too little": {ranges: minimum, pod: pod(list("cpu", "49m"), nil), want: "minimum cpu usage per Container is 50m, but request is 49m"},
+		"limit too low": {
+			ranges: minimum, pod: pod(list("cpu", "50m"), list("cpu", "40m")),
+			want: "minimum cpu usage per Container is 50m, but limit is 40m",
+		},
+		"no limit": {
+			ranges: maximum, pod: pod(list("cpu", "1m"), nil),
+			want: "maximum cpu usage per Container is 1.  No limit is specified",
+		},
+		"too much": {ranges: maximum, pod: pod(nil, list("cpu", "1001m")), want: "maximum cpu usage per Container is 1, but limit is 1001m"},
+		"requests too much": {
+			ranges: maximum, pod: pod(list("cpu", "2"), list("cpu", "1")),
+			want: "maximum cpu usage per Container is 1, but request is 2",
+		},
+		"ratio kept": {ranges: ratio, pod: pod(list("cpu", "2"), list("cpu", "3")), want: ""},
+		"ratio": {
+			ranges: ratio, pod: pod(list("cpu", "1"), list("cpu", "2")),
+			want: "cpu max limit to request ratio per Container is 1500m, but provided ratio is 2.000000",
+		},
+		"ratio to nothing": {
+			ranges: ratio, pod: pod(list("cpu", "0"), list("cpu", "2")),
+			want: "cpu max limit to request ratio per Container is 1500m, but no request is specified or request is 0",
+		},
+		"ratio of nothing": {
+			ranges: ratio, pod: pod(list("cpu", "1"), nil),
+			want: "cpu max limit to request ratio per Container is 1500m, but no limit is specified or limit is 0",
+		},
+		"whole pod":  {ranges: whole, pod: pod(nil, list("cpu", "2")), want: "maximum cpu usage per Pod is 1, but limit is 2"},
+		"very large": {ranges: huge, pod: pod(nil, list("memory", "7Ei")), want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin := &limitranger.Plugin{Ranges: c.ranges}

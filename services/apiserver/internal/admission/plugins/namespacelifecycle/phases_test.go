@@ -37,26 +37,41 @@ func TestWritesRequireExistingNamespace(t *testing.T) {
 		want            string // code and a part of the message, or "" for no error
 		noLookup        bool   // the namespace is not looked up
 	}{
-		"create in an active namespace":                     {op: admission.Create, namespace: "active"},
-		"create in a missing namespace":                     {op: admission.Create, namespace: "gone", want: missing},
-		"create in a terminating namespace":                 {op: admission.Create, namespace: "ending", want: ending},
-		"update in an active namespace":                     {op: admission.Update, namespace: "active"},
-		"update in a missing namespace":                     {op: admission.Update, namespace: "gone", want: missing},
-		"update in a terminating namespace":                 {op: admission.Update, namespace: "ending"},
-		"connect in a terminating namespace":                {op: admission.Connect, namespace: "ending"},
-		"delete in a missing namespace":                     {op: admission.Delete, namespace: "gone", noLookup: true},
-		"delete in a terminating namespace":                 {op: admission.Delete, namespace: "ending", noLookup: true},
-		"create of a cluster-scoped object":                 {op: admission.Create, noLookup: true},
-		"create of a review":                                {group: "authorization.k8s.io", resource: "localsubjectaccessreviews", op: admission.Create, namespace: "gone", noLookup: true},
-		"create of a namespace":                             {resource: "namespaces", op: admission.Create, namespace: "gone", name: "gone", noLookup: true},
-		"create of another group's namespace":               {group: "x.y", resource: "namespaces", op: admission.Create, namespace: "gone", want: missing},
-		"delete of a namespace":                             {resource: "namespaces", op: admission.Delete, name: "active", noLookup: true},
-		"delete of default":                                 {resource: "namespaces", op: admission.Delete, name: "default", want: protected, noLookup: true},
-		"delete of kube-system":                             {resource: "namespaces", op: admission.Delete, name: "kube-system", want: protected, noLookup: true},
-		"delete of kube-public":                             {resource: "namespaces", op: admission.Delete, name: "kube-public", want: protected, noLookup: true},
-		"update of default":                                 {resource: "namespaces", op: admission.Update, name: "default", noLookup: true},
-		"delete of another object named default":            {op: admission.Delete, namespace: "active", name: "default", noLookup: true},
-		"delete of another group's namespace named default": {group: "x.y", resource: "namespaces", op: admission.Delete, name: "default", noLookup: true},
+		"create in an active namespace":      {op: admission.Create, namespace: "active"},
+		"create in a missing namespace":      {op: admission.Create, namespace: "gone", want: missing},
+		"create in a terminating namespace":  {op: admission.Create, namespace: "ending", want: ending},
+		"update in an active namespace":      {op: admission.Update, namespace: "active"},
+		"update in a missing namespace":      {op: admission.Update, namespace: "gone", want: missing},
+		"update in a terminating namespace":  {op: admission.Update, namespace: "ending"},
+		"connect in a terminating namespace": {op: admission.Connect, namespace: "ending"},
+		"delete in a missing namespace":      {op: admission.Delete, namespace: "gone", noLookup: true},
+		"delete in a terminating namespace":  {op: admission.Delete, namespace: "ending", noLookup: true},
+		"create of a cluster-scoped object":  {op: admission.Create, noLookup: true},
+		"create of a review": {
+			group: "authorization.k8s.io", resource: "localsubjectaccessreviews", op: admission.Create,
+			namespace: "gone", noLookup: true,
+		},
+		"create of a namespace": {
+			resource: "namespaces", op: admission.Create, namespace: "gone", name: "gone", noLookup: true,
+		},
+		"create of another group's namespace": {
+			group: "x.y", resource: "namespaces", op: admission.Create, namespace: "gone", want: missing,
+		},
+		"delete of a namespace": {resource: "namespaces", op: admission.Delete, name: "active", noLookup: true},
+		"delete of default": {
+			resource: "namespaces", op: admission.Delete, name: "default", want: protected, noLookup: true,
+		},
+		"delete of kube-system": {
+			resource: "namespaces", op: admission.Delete, name: "kube-system", want: protected, noLookup: true,
+		},
+		"delete of kube-public": {
+			resource: "namespaces", op: admission.Delete, name: "kube-public", want: protected, noLookup: true,
+		},
+		"update of default":                      {resource: "namespaces", op: admission.Update, name: "default", noLookup: true},
+		"delete of another object named default": {op: admission.Delete, namespace: "active", name: "default", noLookup: true},
+		"delete of another group's namespace named default": {
+			group: "x.y", resource: "namespaces", op: admission.Delete, name: "default", noLookup: true,
+		},
 	} {
 		namespaces := &fakeNamespaces{}
 		if c.resource == "" {

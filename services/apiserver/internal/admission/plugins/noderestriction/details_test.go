@@ -56,13 +56,24 @@ func TestEachRule(t *testing.T) {
 		{op: update, resource: "nodes", name: "n1", object: configured, old: configured},
 		{op: create, resource: "nodes", name: "n1", object: labeled("kubernetes.io/role", ""), want: "not allowed to set the following labels"},
 		{op: update, resource: "nodes", name: "n1", object: labeled("kubernetes.io/role", ""), old: aNode(), want: "not allowed to modify labels"},
-		{op: update, resource: "nodes", name: "n1", object: labeled("kubernetes.io/role", "a"), old: labeled("kubernetes.io/role", "b"), want: "not allowed to modify labels"},
+		{
+			op: update, resource: "nodes", name: "n1", object: labeled("kubernetes.io/role", "a"),
+			old: labeled("kubernetes.io/role", "b"), want: "not allowed to modify labels",
+		},
 		{op: create, resource: "nodes", name: "n1", object: labeled("kubernetes.io", "a")},
 		{op: create, resource: requests, object: aNode(), want: "unexpected type"},
 		{op: update, resource: requests, object: theirs, old: theirs},
 
-		{op: create, resource: "pods", name: "p", object: owner(func(o *metav1.OwnerReference) { o.APIVersion = "v2" }), want: "with an owner reference set to itself"},
-		{op: create, resource: "pods", name: "p", object: owner(func(o *metav1.OwnerReference) { o.Controller = ptr(false) }), want: "with a controller owner reference"},
+		{
+			op: create, resource: "pods", name: "p",
+			object: owner(func(o *metav1.OwnerReference) { o.APIVersion = "v2" }),
+			want:   "with an owner reference set to itself",
+		},
+		{
+			op: create, resource: "pods", name: "p",
+			object: owner(func(o *metav1.OwnerReference) { o.Controller = ptr(false) }),
+			want:   "with a controller owner reference",
+		},
 		{op: create, resource: "pods", name: "p", object: owner(func(o *metav1.OwnerReference) { o.BlockOwnerDeletion = ptr(false) })},
 		{op: create, resource: "pods/eviction", name: "mine", object: aNode(), want: "unexpected type"},
 		{op: create, resource: "pods/status", name: "p", object: pod(), want: "unexpected operation"},
@@ -157,20 +168,41 @@ func TestAudiencesOfVolumes(t *testing.T) {
 		want       string
 		authorizer authorizer.Authorizer
 	}{
-		"projected":                           {of: []corev1.Volume{projected}, audience: "vault"},
-		"projected, another":                  {of: []corev1.Volume{projected}, audience: "other", want: unknown},
-		"of an ephemeral claim":               {of: []corev1.Volume{ephemeral(&corev1.PersistentVolumeClaimTemplate{})}, audience: "audience-of-driver-of-mine-v"},
-		"of an ephemeral of nothing":          {of: []corev1.Volume{ephemeral(nil)}, audience: "audience-of-driver-of-mine-v", want: unknown},
-		"of a claim":                          {of: []corev1.Volume{claimed("c")}, audience: "audience-of-driver-of-c"},
-		"of a volume without a driver":        {of: []corev1.Volume{claimed("plain")}, audience: "a", want: unknown},
-		"of a broken claim":                   {of: []corev1.Volume{claimed("broken")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
-		"of a missing volume":                 {of: []corev1.Volume{claimed("lost")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
-		"of a missing driver":                 {of: []corev1.Volume{claimed("driverless")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
-		"of an in-tree volume":                {of: []corev1.Volume{{VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}}}, audience: "audience-of-ebs.csi.aws.com"},
-		"of a claim to an in-tree volume":     {of: []corev1.Volume{claimed("older")}, audience: "audience-of-cinder.csi.openstack.org"},
-		"of an in-tree volume without driver": {of: []corev1.Volume{{VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{}}}}, audience: "a", want: unknown},
-		"after a broken claim":                {of: []corev1.Volume{claimed("broken"), projected}, audience: "vault"},
-		"authorizer fails":                    {audience: "a", authorizer: faulty{}, want: "error authorizing system:node:n1 to request tokens for this audience: no answer"},
+		"projected":          {of: []corev1.Volume{projected}, audience: "vault"},
+		"projected, another": {of: []corev1.Volume{projected}, audience: "other", want: unknown},
+		"of an ephemeral claim": {
+			of:       []corev1.Volume{ephemeral(&corev1.PersistentVolumeClaimTemplate{})},
+			audience: "audience-of-driver-of-mine-v",
+		},
+		"of an ephemeral of nothing":   {of: []corev1.Volume{ephemeral(nil)}, audience: "audience-of-driver-of-mine-v", want: unknown},
+		"of a claim":                   {of: []corev1.Volume{claimed("c")}, audience: "audience-of-driver-of-c"},
+		"of a volume without a driver": {of: []corev1.Volume{claimed("plain")}, audience: "a", want: unknown},
+		"of a broken claim": {
+			of: []corev1.Volume{claimed("broken")}, audience: "a",
+			want: `error validating audience "a": the cache is not loaded`,
+		},
+		"of a missing volume": {
+			of: []corev1.Volume{claimed("lost")}, audience: "a",
+			want: `error validating audience "a": the cache is not loaded`,
+		},
+		"of a missing driver": {
+			of: []corev1.Volume{claimed("driverless")}, audience: "a",
+			want: `error validating audience "a": the cache is not loaded`,
+		},
+		"of an in-tree volume": {
+			of:       []corev1.Volume{{VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}}},
+			audience: "audience-of-ebs.csi.aws.com",
+		},
+		"of a claim to an in-tree volume": {of: []corev1.Volume{claimed("older")}, audience: "audience-of-cinder.csi.openstack.org"},
+		"of an in-tree volume without driver": {
+			of:       []corev1.Volume{{VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{}}}},
+			audience: "a", want: unknown,
+		},
+		"after a broken claim": {of: []corev1.Volume{claimed("broken"), projected}, audience: "vault"},
+		"authorizer fails": {
+			audience: "a", authorizer: faulty{},
+			want: "error authorizing system:node:n1 to request tokens for this audience: no answer",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			z := c.authorizer

@@ -44,7 +44,10 @@ func (objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
 			p.Spec.NodeName = "n2"
 		}
 		p.Spec.Volumes = []corev1.Volume{
-			{Name: "p", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault"}}}}}},
+			{
+				Name:         "p",
+				VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault"}}}}},
+			},
 			{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}},
 			{Name: "d", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "inline"}}},
 		}
@@ -414,7 +417,10 @@ func TestGatesOpen(t *testing.T) {
 	plugin := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, AnyCertificate: true}
 	for _, w := range []write{
 		{op: admission.Create, resource: "serviceaccounts/token", name: "sa", object: tokenFor(boundTo("mine"), "any", "more")},
-		{op: admission.Create, resource: "certificatesigningrequests.certificates.k8s.io", object: certificate(t, certificatesv1.KubeletServingSignerName, "system:node:n2")},
+		{
+			op: admission.Create, resource: "certificatesigningrequests.certificates.k8s.io",
+			object: certificate(t, certificatesv1.KubeletServingSignerName, "system:node:n2"),
+		},
 	} {
 		if err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}})); err != nil {
 			t.Errorf("%s: got %v, want no error", w.resource, err)

@@ -49,22 +49,31 @@ func TestNodeSelectorsAreMergedOrConflict(t *testing.T) {
 		selector, want    map[string]string
 		err               string
 	}{
-		"cluster default":         {config: config, namespace: "off", want: map[string]string{"cluster": "default"}},
-		"cluster default, agrees": {config: config, namespace: "off", selector: map[string]string{"cluster": "default", "x": "y"}, want: map[string]string{"cluster": "default", "x": "y"}},
-		"cluster default, not":    {config: config, namespace: "off", selector: map[string]string{"cluster": "x"}, err: conflict},
-		"list without default":    {config: config, namespace: "pns", selector: map[string]string{"zone": "a"}, err: notThere},
-		"outside the list":        {config: config, namespace: "listed", selector: map[string]string{"foo": "a"}, err: notThere},
-		"another value":           {config: config, namespace: "listed", selector: map[string]string{"zone": "b"}, err: notThere},
-		"in the list":             {config: config, namespace: "listed", selector: map[string]string{"zone": "a"}, want: map[string]string{"env": "prod", "zone": "a"}},
-		"annotation":              {config: config, namespace: "pns2", want: map[string]string{"env": "prod"}},
-		"annotation, conflict":    {config: config, namespace: "pns2", selector: map[string]string{"env": "dev"}, err: conflict},
-		"annotation, empty":       {config: config, namespace: "empty"},
-		"annotation, bad":         {config: config, namespace: "pns3", err: "invalid selector: [  ]"},
-		"no configuration":        {namespace: "off"},
-		"absent":                  {namespace: "absent", err: "Internal error occurred: namespace absent does not exist"},
-		"lookup fails":            {namespace: "broken", err: "Internal error occurred: no answer"},
-		"update":                  {config: config, namespace: "off", op: admission.Update, selector: map[string]string{"cluster": "x"}, want: map[string]string{"cluster": "x"}},
-		"sub-resource":            {config: config, namespace: "off", sub: "eviction"},
+		"cluster default": {config: config, namespace: "off", want: map[string]string{"cluster": "default"}},
+		"cluster default, agrees": {
+			config: config, namespace: "off", selector: map[string]string{"cluster": "default", "x": "y"},
+			want: map[string]string{"cluster": "default", "x": "y"},
+		},
+		"cluster default, not": {config: config, namespace: "off", selector: map[string]string{"cluster": "x"}, err: conflict},
+		"list without default": {config: config, namespace: "pns", selector: map[string]string{"zone": "a"}, err: notThere},
+		"outside the list":     {config: config, namespace: "listed", selector: map[string]string{"foo": "a"}, err: notThere},
+		"another value":        {config: config, namespace: "listed", selector: map[string]string{"zone": "b"}, err: notThere},
+		"in the list": {
+			config: config, namespace: "listed", selector: map[string]string{"zone": "a"},
+			want: map[string]string{"env": "prod", "zone": "a"},
+		},
+		"annotation":           {config: config, namespace: "pns2", want: map[string]string{"env": "prod"}},
+		"annotation, conflict": {config: config, namespace: "pns2", selector: map[string]string{"env": "dev"}, err: conflict},
+		"annotation, empty":    {config: config, namespace: "empty"},
+		"annotation, bad":      {config: config, namespace: "pns3", err: "invalid selector: [  ]"},
+		"no configuration":     {namespace: "off"},
+		"absent":               {namespace: "absent", err: "Internal error occurred: namespace absent does not exist"},
+		"lookup fails":         {namespace: "broken", err: "Internal error occurred: no answer"},
+		"update": {
+			config: config, namespace: "off", op: admission.Update, selector: map[string]string{"cluster": "x"},
+			want: map[string]string{"cluster": "x"},
+		},
+		"sub-resource": {config: config, namespace: "off", sub: "eviction"},
 	} {
 		var data []byte
 		if c.config != "" {

@@ -79,17 +79,29 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 		lookups  int
 		messages int // warnings and annotations
 	}{
-		"compliant pod":                {labels: baseline, o: host(false), lookups: 1, messages: 1},
-		"violating pod":                {labels: baseline, o: host(true), lookups: 1, messages: 1, want: rejected},
-		"privileged namespace":         {o: host(true), lookups: 1, messages: 1},
-		"update of a violating pod":    {labels: baseline, op: admission.Update, o: image(host(true), "b"), old: image(host(true), "a"), lookups: 1, messages: 1, want: rejected},
-		"deleted":                      {labels: baseline, op: admission.Delete, old: host(true)},
-		"its status":                   {labels: baseline, op: admission.Update, sub: "status", o: host(true), old: host(false)},
-		"lookup fails":                 {labels: baseline, broken: errors.New("no answer"), o: host(false), lookups: 1, want: `500 InternalError Internal error occurred: failed to lookup namespace "ns", true`},
-		"template with violations":     {labels: strict, resource: "deployments", o: template, lookups: 1, messages: 2},
-		"resource without pods":        {labels: strict, resource: "configmaps", o: &corev1.ConfigMap{}},
-		"exempt user":                  {labels: baseline, config: config + "exemptions: {usernames: [ada]}", user: &authorizer.User{Name: "ada"}, o: host(true), messages: 1},
-		"another user":                 {labels: baseline, config: config + "exemptions: {usernames: [ada]}", user: &authorizer.User{Name: "bob"}, o: host(true), lookups: 1, messages: 1, want: rejected},
+		"compliant pod":        {labels: baseline, o: host(false), lookups: 1, messages: 1},
+		"violating pod":        {labels: baseline, o: host(true), lookups: 1, messages: 1, want: rejected},
+		"privileged namespace": {o: host(true), lookups: 1, messages: 1},
+		"update of a violating pod": {
+			labels: baseline, op: admission.Update, o: image(host(true), "b"), old: image(host(true), "a"),
+			lookups: 1, messages: 1, want: rejected,
+		},
+		"deleted":    {labels: baseline, op: admission.Delete, old: host(true)},
+		"its status": {labels: baseline, op: admission.Update, sub: "status", o: host(true), old: host(false)},
+		"lookup fails": {
+			labels: baseline, broken: errors.New("no answer"), o: host(false), lookups: 1,
+			want: `500 InternalError Internal error occurred: failed to lookup namespace "ns", true`,
+		},
+		"template with violations": {labels: strict, resource: "deployments", o: template, lookups: 1, messages: 2},
+		"resource without pods":    {labels: strict, resource: "configmaps", o: &corev1.ConfigMap{}},
+		"exempt user": {
+			labels: baseline, config: config + "exemptions: {usernames: [ada]}",
+			user: &authorizer.User{Name: "ada"}, o: host(true), messages: 1,
+		},
+		"another user": {
+			labels: baseline, config: config + "exemptions: {usernames: [ada]}",
+			user: &authorizer.User{Name: "bob"}, o: host(true), lookups: 1, messages: 1, want: rejected,
+		},
 		"default of the configuration": {config: config + "defaults: {enforce: baseline}", o: host(true), lookups: 1, messages: 1, want: rejected},
 	} {
 		n := &namespace{labels: c.labels, err: c.broken}

@@ -60,14 +60,21 @@ func TestTolerationsAreMergedOrConflict(t *testing.T) {
 		"list on update":            {config: config, op: admission.Update, keys: "bad", err: message + "cluster whitelist"},
 		"namespace's default":       {config: config, annotations: namespace{"defaultTolerations": `[{"key":"ok","operator":"Exists"}]`}, want: "ok"},
 		"namespace's empty default": {config: config, annotations: namespace{"defaultTolerations": ""}},
-		"namespace's list":          {config: config, annotations: namespace{"tolerationsWhitelist": `[{"key":"only","operator":"Exists"}]`}, keys: "ok", err: message + "namespace whitelist"},
-		"namespace's empty list":    {config: config, annotations: namespace{"tolerationsWhitelist": ""}, keys: "any", want: "any cluster-default"},
-		"namespace's nonsense":      {config: config, annotations: namespace{"defaultTolerations": "{"}, err: "unexpected end of JSON input"},
-		"list of nonsense":          {config: config, annotations: namespace{"tolerationsWhitelist": "{"}, keys: "a", err: "unexpected end of JSON input"},
-		"without configuration":     {keys: "any", want: "any"},
-		"absent":                    {in: "absent", err: `namespaces "absent" not found`},
-		"lookup fails":              {in: "broken", err: "Internal error occurred: no answer"},
-		"sub-resource":              {config: config, sub: "status", keys: "bad", want: "bad"},
+		"namespace's list": {
+			config:      config,
+			annotations: namespace{"tolerationsWhitelist": `[{"key":"only","operator":"Exists"}]`}, keys: "ok",
+			err: message + "namespace whitelist",
+		},
+		"namespace's empty list": {config: config, annotations: namespace{"tolerationsWhitelist": ""}, keys: "any", want: "any cluster-default"},
+		"namespace's nonsense":   {config: config, annotations: namespace{"defaultTolerations": "{"}, err: "unexpected end of JSON input"},
+		"list of nonsense": {
+			config: config, annotations: namespace{"tolerationsWhitelist": "{"}, keys: "a",
+			err: "unexpected end of JSON input",
+		},
+		"without configuration": {keys: "any", want: "any"},
+		"absent":                {in: "absent", err: `namespaces "absent" not found`},
+		"lookup fails":          {in: "broken", err: "Internal error occurred: no answer"},
+		"sub-resource":          {config: config, sub: "status", keys: "bad", want: "bad"},
 	} {
 		var data []byte
 		if c.config != "" {

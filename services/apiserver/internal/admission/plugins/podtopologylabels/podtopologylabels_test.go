@@ -46,8 +46,11 @@ func TestTopologyLabelsAreCopied(t *testing.T) {
 		want map[string]string
 		err  string
 	}{
-		"binding":            {sub: "binding", o: binding("Node", "n", nil), want: all},
-		"binding with some":  {sub: "binding", o: binding("Node", "n", map[string]string{"topology.k8s.io/zone": "mine"}), want: map[string]string{"topology.k8s.io/zone": "mine", "topology.k8s.io/region": "r"}},
+		"binding": {sub: "binding", o: binding("Node", "n", nil), want: all},
+		"binding with some": {
+			sub: "binding", o: binding("Node", "n", map[string]string{"topology.k8s.io/zone": "mine"}),
+			want: map[string]string{"topology.k8s.io/zone": "mine", "topology.k8s.io/region": "r"},
+		},
 		"binding, gate off":  {off: true, sub: "binding", o: binding("Node", "n", nil)},
 		"to something else":  {sub: "binding", o: binding("", "n", nil)},
 		"to an absent node":  {sub: "binding", o: binding("Node", "absent", nil)},

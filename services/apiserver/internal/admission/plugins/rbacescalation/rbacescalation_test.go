@@ -43,7 +43,10 @@ func policy() *rbac.Engine {
 			&rbacv1.ClusterRole{ObjectMeta: named("", "all"), Rules: []rbacv1.PolicyRule{all, {NonResourceURLs: []string{"*"}, Verbs: []string{"*"}}}},
 			&rbacv1.Role{ObjectMeta: named("a", "writer"), Rules: []rbacv1.PolicyRule{rule("", "pods", "create")}},
 			&rbacv1.ClusterRole{ObjectMeta: named("", "special"), Rules: []rbacv1.PolicyRule{
-				{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, Verbs: []string{"bind"}, ResourceNames: []string{"reader"}},
+				{
+					APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"},
+					Verbs: []string{"bind"}, ResourceNames: []string{"reader"},
+				},
 				rule(rbacv1.GroupName, "roles", "escalate"),
 			}},
 			&rbacv1.RoleBinding{ObjectMeta: named("a", "alice"), RoleRef: ref("ClusterRole", "reader"), Subjects: subjectsFor("alice")},
@@ -90,27 +93,57 @@ func TestGrantsBeyondOwnRightsAreRejected(t *testing.T) {
 		want       string
 	}{
 		{name: "role within the own permissions", user: "alice", obj: role(reads), old: nil, want: ok},
-		{name: "role beyond the own permissions", user: "alice", obj: role(reads, creates), old: nil, want: "roles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"create\"]}"},
-		{name: "cluster role with permissions of a namespace", user: "alice", obj: clusterRole(false, reads), old: nil, want: "clusterroles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
+		{
+			name: "role beyond the own permissions", user: "alice", obj: role(reads, creates), old: nil,
+			want: "roles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"create\"]}",
+		},
+		{
+			name: "cluster role with permissions of a namespace", user: "alice", obj: clusterRole(false, reads),
+			old: nil, want: "clusterroles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\"",
+		},
 		{name: "with escalate", user: "bob", obj: role(reads), old: nil, want: ok},
 		{name: "with escalate for roles alone", user: "bob", obj: clusterRole(false, reads), old: nil, want: "is attempting to grant"},
 		{name: "everything", user: "carl", obj: clusterRole(true, reads), old: nil, want: ok},
 		{name: "removed rules", user: "alice", obj: clusterRole(false), old: clusterRole(false, reads), want: ok},
-		{name: "with escalate for a role by its name", user: "dan", obj: func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), old: role(creates), want: ok},
+		{
+			name: "with escalate for a role by its name", user: "dan",
+			obj: func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(),
+			old: role(creates), want: ok,
+		},
 		{name: "create with escalate for a role by its name", user: "dan", obj: role(creates), old: nil, want: "is attempting to grant"},
 		{name: "create by apply with escalate for a role by its name", user: "dan", obj: role(creates), old: applied, want: ok},
 		{name: "old object of another kind", user: "alice", obj: role(creates), old: clusterRole(false, creates), want: "is attempting to grant"},
 		{name: "aggregation", user: "alice", obj: clusterRole(true), old: nil, want: "must have cluster-admin privileges to use the aggregationRule"},
-		{name: "aggregation that was there", user: "alice", obj: clusterRole(false), old: clusterRole(true), want: "must have cluster-admin privileges to use the aggregationRule"},
+		{
+			name: "aggregation that was there", user: "alice", obj: clusterRole(false), old: clusterRole(true),
+			want: "must have cluster-admin privileges to use the aggregationRule",
+		},
 		{name: "an update that grants nothing new", user: "alice", obj: role(creates), old: role(reads, creates), want: "is attempting to grant"},
-		{name: "finalizers alone", user: "alice", obj: func() registry.Object { r := role(creates); r.Finalizers = []string{"x/y"}; return r }(), old: role(creates), want: ok},
-		{name: "changed labels", user: "alice", obj: func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), old: role(creates), want: "is attempting to grant"},
+		{
+			name: "finalizers alone", user: "alice",
+			obj: func() registry.Object { r := role(creates); r.Finalizers = []string{"x/y"}; return r }(),
+			old: role(creates), want: ok,
+		},
+		{
+			name: "changed labels", user: "alice",
+			obj: func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(),
+			old: role(creates), want: "is attempting to grant",
+		},
 		{name: "binding within the own permissions", user: "alice", obj: binding(ref("ClusterRole", "reader")), old: nil, want: ok},
-		{name: "cluster binding", user: "alice", obj: clusterBinding(ref("ClusterRole", "reader")), old: nil, want: "clusterrolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
-		{name: "binding beyond the own permissions", user: "alice", obj: binding(ref("Role", "writer")), old: nil, want: "rolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
+		{
+			name: "cluster binding", user: "alice", obj: clusterBinding(ref("ClusterRole", "reader")), old: nil,
+			want: "clusterrolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\"",
+		},
+		{
+			name: "binding beyond the own permissions", user: "alice", obj: binding(ref("Role", "writer")),
+			old: nil, want: "rolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\"",
+		},
 		{name: "with bind", user: "bob", obj: binding(ref("ClusterRole", "reader")), old: nil, want: ok},
 		{name: "with bind for another role", user: "bob", obj: binding(ref("ClusterRole", "all")), old: nil, want: "is attempting to grant"},
-		{name: "missing role", user: "alice", obj: binding(ref("Role", "none")), old: nil, want: `rolebindings.rbac.authorization.k8s.io "none" not found`},
+		{
+			name: "missing role", user: "alice", obj: binding(ref("Role", "none")), old: nil,
+			want: `rolebindings.rbac.authorization.k8s.io "none" not found`,
+		},
 		{name: "masters", user: "root", obj: clusterBinding(ref("ClusterRole", "none")), old: nil, want: ok},
 	} {
 		kind := rbac.KindOf(c.obj)

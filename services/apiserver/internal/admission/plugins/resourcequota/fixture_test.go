@@ -78,7 +78,7 @@ func (s *store) Change(_ context.Context, _, name string, change func(*corev1.Re
 	return s.put(next), nil
 }
 
-// put stores a quota under a new resource version, and returns it. The caller holds mu.
+// put stores a quota with the next resource version, and returns that version. The caller holds mu.
 func (s *store) put(q *corev1.ResourceQuota) int64 {
 	rev, _ := strconv.ParseInt(q.ResourceVersion, 10, 64)
 	q.ResourceVersion = fmt.Sprint(rev + 1)
@@ -153,6 +153,7 @@ func newPlugin(t *testing.T, quotas *store, configuration string) *resourcequota
 	})
 }
 
+// kind returns a namespaced kind of version v1.
 func kind(group, res string) *registry.Kind {
 	return &registry.Kind{Names: registry.Names{Group: group, Version: "v1", Resource: res, Namespaced: true}}
 }

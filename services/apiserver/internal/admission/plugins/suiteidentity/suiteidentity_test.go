@@ -69,11 +69,23 @@ func TestReservedSubjects(t *testing.T) {
 		"approval":            {op: admission.Update, object: signingRequest(name, approved), old: signingRequest(name), rejected: true},
 		"approval of another": {op: admission.Update, object: signingRequest(free, approved), old: signingRequest(free), rejected: false},
 		"denial":              {op: admission.Update, object: signingRequest(name, denied), old: signingRequest(name), rejected: false},
-		"certificate":         {op: admission.Update, object: signingRequest(name, approved, issued), old: signingRequest(name, approved), rejected: true},
-		"certificate removed": {op: admission.Update, object: signingRequest(name, approved), old: signingRequest(name, approved, issued), rejected: false},
-		"approval undone":     {op: admission.Update, object: signingRequest(name, condition("Approved", "False")), old: signingRequest(name), rejected: false},
-		"a label":             {op: admission.Update, object: signingRequest(name, approved, issued), old: signingRequest(name, approved, issued), rejected: false},
-		"deletion":            {op: admission.Delete, object: nil, old: signingRequest(name), rejected: false},
+		"certificate": {
+			op: admission.Update, object: signingRequest(name, approved, issued),
+			old: signingRequest(name, approved), rejected: true,
+		},
+		"certificate removed": {
+			op: admission.Update, object: signingRequest(name, approved),
+			old: signingRequest(name, approved, issued), rejected: false,
+		},
+		"approval undone": {
+			op: admission.Update, object: signingRequest(name, condition("Approved", "False")),
+			old: signingRequest(name), rejected: false,
+		},
+		"a label": {
+			op: admission.Update, object: signingRequest(name, approved, issued),
+			old: signingRequest(name, approved, issued), rejected: false,
+		},
+		"deletion": {op: admission.Delete, object: nil, old: signingRequest(name), rejected: false},
 	} {
 		err := suiteidentity.Plugin{}.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, Object: c.object, OldObject: c.old,

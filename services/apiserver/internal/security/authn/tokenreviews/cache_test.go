@@ -189,17 +189,23 @@ func TestEventsInvalidate(t *testing.T) {
 		event  func(*fixture)
 		cached bool
 	}{
-		"account deleted":   {token: bound(), event: func(f *fixture) { f.delete(satoken.KindServiceAccount, "ns", "a") }},
-		"pod deleted":       {token: bound(), event: func(f *fixture) { f.delete(satoken.KindPod, "ns", "p") }},
-		"secret deleted":    {token: bound(), event: func(f *fixture) { f.delete(satoken.KindSecret, "ns", "s") }},
-		"secret changed":    {token: bound(), event: func(f *fixture) { f.put(satoken.KindSecret, "ns", "s", "us", false) }},
-		"pod terminating":   {token: bound(), event: func(f *fixture) { f.put(satoken.KindPod, "ns", "p", "up", true) }},
-		"pod changed":       {token: bound(), event: func(f *fixture) { f.put(satoken.KindPod, "ns", "p", "up", false) }, cached: true},
-		"account changed":   {token: bound(), event: func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "a", "ua", false) }},
-		"another account":   {token: bound(), event: func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "b", "ub", false) }, cached: true},
-		"of another name":   {token: bound(), event: func(f *fixture) { f.delete(satoken.KindServiceAccount, "other", "a") }, cached: true},
-		"bootstrap deleted": {token: "abcdef.0123456789abcdef", event: func(f *fixture) { f.delete(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef") }},
-		"bootstrap changed": {token: "abcdef.0123456789abcdef", event: func(f *fixture) { f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub", false) }},
+		"account deleted": {token: bound(), event: func(f *fixture) { f.delete(satoken.KindServiceAccount, "ns", "a") }},
+		"pod deleted":     {token: bound(), event: func(f *fixture) { f.delete(satoken.KindPod, "ns", "p") }},
+		"secret deleted":  {token: bound(), event: func(f *fixture) { f.delete(satoken.KindSecret, "ns", "s") }},
+		"secret changed":  {token: bound(), event: func(f *fixture) { f.put(satoken.KindSecret, "ns", "s", "us", false) }},
+		"pod terminating": {token: bound(), event: func(f *fixture) { f.put(satoken.KindPod, "ns", "p", "up", true) }},
+		"pod changed":     {token: bound(), event: func(f *fixture) { f.put(satoken.KindPod, "ns", "p", "up", false) }, cached: true},
+		"account changed": {token: bound(), event: func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "a", "ua", false) }},
+		"another account": {token: bound(), event: func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "b", "ub", false) }, cached: true},
+		"of another name": {token: bound(), event: func(f *fixture) { f.delete(satoken.KindServiceAccount, "other", "a") }, cached: true},
+		"bootstrap deleted": {
+			token: "abcdef.0123456789abcdef",
+			event: func(f *fixture) { f.delete(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef") },
+		},
+		"bootstrap changed": {
+			token: "abcdef.0123456789abcdef",
+			event: func(f *fixture) { f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub", false) },
+		},
 		"opaque token, account deleted": {
 			token: "opaque", user: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"},
 			event: func(f *fixture) { f.delete(satoken.KindServiceAccount, "ns", "a") },

@@ -21,11 +21,18 @@ func TestCallsAreCountedByResult(t *testing.T) {
 		name   string
 		want   map[string]string // counted results by metric
 	}{
-		"answered":   {want: map[string]string{evaluations: "success", kept: "miss"}},
-		"too long":   {name: strings.Repeat("x", 10_000), want: map[string]string{evaluations: "success", kept: "oversized"}},
-		"broken":     {answer: forbidden, want: map[string]string{evaluations: "error", failOpen: "error", kept: "miss"}},
-		"not open":   {answer: forbidden, change: func(c *authzwebhook.Config) { c.FailureDecision = authorizer.Deny }, want: map[string]string{evaluations: "error", kept: "miss"}},
-		"never ends": {answer: func(http.ResponseWriter) {}, change: func(c *authzwebhook.Config) { c.Timeout = 50 * time.Millisecond }, want: map[string]string{evaluations: "timeout", failOpen: "timeout", kept: "miss"}},
+		"answered": {want: map[string]string{evaluations: "success", kept: "miss"}},
+		"too long": {name: strings.Repeat("x", 10_000), want: map[string]string{evaluations: "success", kept: "oversized"}},
+		"broken":   {answer: forbidden, want: map[string]string{evaluations: "error", failOpen: "error", kept: "miss"}},
+		"not open": {
+			answer: forbidden, change: func(c *authzwebhook.Config) { c.FailureDecision = authorizer.Deny },
+			want: map[string]string{evaluations: "error", kept: "miss"},
+		},
+		"never ends": {
+			answer: func(http.ResponseWriter) {},
+			change: func(c *authzwebhook.Config) { c.Timeout = 50 * time.Millisecond },
+			want:   map[string]string{evaluations: "timeout", failOpen: "timeout", kept: "miss"},
+		},
 	} {
 		release := make(chan struct{})
 		f := newFixture(t, c.change)

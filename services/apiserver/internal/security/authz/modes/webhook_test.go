@@ -40,12 +40,24 @@ func TestWebhookSettingsAreEffective(t *testing.T) {
 		want   authorizer.Decision
 		failed bool
 	}{
-		"allowed":                    {file: webhookFile(kubeconfig), user: "alice", want: authorizer.Allow},
-		"no opinion":                 {file: webhookFile(kubeconfig), user: "bob", want: authorizer.NoOpinion},
-		"the webhook is unreachable": {file: strings.Replace(webhookFile(dead), "timeout: 10s", shorter, 1), user: "alice", want: authorizer.NoOpinion, failed: true},
-		"the webhook is unreachable, failure policy Deny": {file: strings.NewReplacer("timeout: 10s", shorter, "NoOpinion", "Deny").Replace(webhookFile(dead)), user: "alice", want: authorizer.Deny},
-		"match condition is false":                        {file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'bob'}]\n", user: "alice", want: authorizer.NoOpinion},
-		"match condition is true":                         {file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'alice'}]\n", user: "alice", want: authorizer.Allow},
+		"allowed":    {file: webhookFile(kubeconfig), user: "alice", want: authorizer.Allow},
+		"no opinion": {file: webhookFile(kubeconfig), user: "bob", want: authorizer.NoOpinion},
+		"the webhook is unreachable": {
+			file: strings.Replace(webhookFile(dead), "timeout: 10s", shorter, 1), user: "alice",
+			want: authorizer.NoOpinion, failed: true,
+		},
+		"the webhook is unreachable, failure policy Deny": {
+			file: strings.NewReplacer("timeout: 10s", shorter, "NoOpinion", "Deny").Replace(webhookFile(dead)),
+			user: "alice", want: authorizer.Deny,
+		},
+		"match condition is false": {
+			file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'bob'}]\n",
+			user: "alice", want: authorizer.NoOpinion,
+		},
+		"match condition is true": {
+			file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'alice'}]\n",
+			user: "alice", want: authorizer.Allow,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parsed, err := authzconfig.Parse([]byte(c.file), anyCondition{})
