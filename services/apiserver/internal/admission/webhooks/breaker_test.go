@@ -146,7 +146,7 @@ const (
 
 // call tries to call the webhook.
 func (f *fixture) call() callResult {
-	_, err := f.hook.call(f.t.Context(), newReview(), false)
+	_, err := f.hook.call(f.t.Context(), testReview(), false)
 	var failed *failure
 	switch {
 	case err == nil:
@@ -157,7 +157,7 @@ func (f *fixture) call() callResult {
 	return callFailed
 }
 
-func newReview() *reviewRequest {
+func testReview() *reviewRequest {
 	return &reviewRequest{head: []byte(`"name":"c"`), object: []byte("null"), old: []byte("null"), options: []byte("null")}
 }
 
@@ -198,7 +198,7 @@ func failuresThatKeepBreakerClosed(t *testing.T) {
 	for range often {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-received; cancel() }()
-		if _, err := f.hook.call(ctx, newReview(), false); err == nil {
+		if _, err := f.hook.call(ctx, testReview(), false); err == nil {
 			t.Error("call with a canceled context: error = nil, want one")
 		}
 	}
@@ -236,11 +236,11 @@ func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var holders sync.WaitGroup
 	for range slots {
-		holders.Go(func() { _, _, _ = slow.send(ctx, newReview(), "u", false) })
+		holders.Go(func() { _, _, _ = slow.send(ctx, testReview(), "u", false) })
 	}
 	// Until the other calls hold all slots, the call fails with a timeout.
 	for {
-		_, outcome, err := quick.send(t.Context(), newReview(), "u", false)
+		_, outcome, err := quick.send(t.Context(), testReview(), "u", false)
 		if err == nil || quick.timeout > time.Minute {
 			t.Errorf("call with a timeout of %v: got error %v, want \"too many large webhook responses\"", quick.timeout, err)
 			break

@@ -23,7 +23,7 @@ import (
 // TestConfigurationChangeAppliesToNextRequest also checks that a change keeps the breakers of other
 // webhooks, and that a configuration that becomes unreadable keeps its previous state.
 func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
-	server, gone := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` }), serve(t, nil)
+	server, gone := serve(t, respondAllowed), serve(t, nil)
 	dead := gone.clientConfig("/")
 	gone.Close()
 	f := start(t, validatingConfiguration("a", dead))
@@ -69,7 +69,7 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 
 // TestWebhookReceivesTimeout checks configured and default timeouts.
 func TestWebhookReceivesTimeout(t *testing.T) {
-	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
+	server := serve(t, respondAllowed)
 	seven := int32(7)
 	for want, seconds := range map[string]*int32{"timeout=10s": nil, "timeout=7s": &seven} {
 		f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds }))
@@ -83,7 +83,7 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 // TestConditionsFailWithoutCompiler checks that a webhook with match conditions fails if no
 // compiler is available.
 func TestConditionsFailWithoutCompiler(t *testing.T) {
-	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
+	server := serve(t, respondAllowed)
 	for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: `failed calling webhook "h.ex.test": broken`, admissionv1.Ignore: ""} {
 		f := startWith(t, func(c *webhooks.Config) {
 			c.Compiler = func() (*expressions.Compiler, error) { return nil, errors.New("broken") }

@@ -2,7 +2,6 @@ package webhooks_test
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +13,7 @@ import (
 // TestMissingCredentialsFileIsRetried checks that a webhook whose credentials file was missing is
 // called once the file exists.
 func TestMissingCredentialsFileIsRetried(t *testing.T) {
-	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
+	server := serve(t, respondAllowed)
 	dir := t.TempDir()
 	token, users := filepath.Join(dir, "token"), filepath.Join(dir, "users")
 	if err := os.WriteFile(users, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","users":[{"name":"*","user":{"tokenFile":%q}}]}`, token), 0o600); err != nil {

@@ -38,9 +38,9 @@ import (
 
 // eventFeed is a storage source with initial values and events from a test.
 type eventFeed struct {
-	has  []storage.KeyValue
-	more chan storage.Batch
-	done chan error
+	has  []storage.KeyValue // initial values
+	more chan storage.Batch // batches of events
+	done chan error         // receives the result of applying each batch
 }
 
 func (f *eventFeed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
@@ -174,7 +174,10 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.ReachabilityEvent, 16), registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: kvs, revision: 1}
+	f := &fixture{
+		t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.ReachabilityEvent, 16),
+		registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: kvs, revision: 1,
+	}
 	config := webhooks.Config{
 		Responses: webhookclient.NewResponseLimiter(8),
 		Configurations: admission.Source{
@@ -264,6 +267,9 @@ func (s *webhookServer) forget(n int) {
 	defer s.mu.Unlock()
 	s.received = s.received[n:]
 }
+
+// respondAllowed is a response function for serve that allows each request.
+func respondAllowed(http.ResponseWriter, receivedReview) string { return `"allowed":true` }
 
 // serve starts a webhook server. respond returns the response field of the AdmissionReview, or
 // writes a response itself and returns "".

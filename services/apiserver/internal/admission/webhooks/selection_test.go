@@ -38,7 +38,7 @@ func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 		}, want: "no status: behind", asked: 0},
 		"unreadable configuration": {change: func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, want: notYet, asked: 0},
 	} {
-		server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
+		server := serve(t, respondAllowed)
 		for _, sort := range []string{"validating", "mutating"} {
 			before := len(server.requests())
 			var got error
@@ -67,7 +67,7 @@ func unreadable(*objects.Entry) (metav1.Object, error) { return nil, errors.New(
 
 // TestUnreadableConfigurationRejectsAllRequests checks that one unreadable configuration is enough.
 func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
-	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
+	server := serve(t, respondAllowed)
 	f := startWith(t, func(c *webhooks.Config) {
 		decode := c.Configurations.Decode
 		c.Configurations.Decode = func(e *objects.Entry) (metav1.Object, error) {
@@ -284,7 +284,7 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 
 // TestCanceledRequestTimesOutBeforeMutation checks that failurePolicy Ignore does not apply.
 func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
-	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
+	server := serve(t, respondAllowed)
 	ignorePolicy := admissionv1.Ignore
 	f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy }))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -36,95 +36,101 @@ func statusText(err error) string {
 	return fmt.Sprintf("%d %s: %s", s.Code, s.Reason, s.Message)
 }
 
+// TestValidatingWebhookResponses checks the error, the warnings and the audit annotations that follow
+// from a response, with both failure policies.
 func TestValidatingWebhookResponses(t *testing.T) {
 	const (
 		calling  = `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": `
 		invalid  = calling + "received invalid webhook response: "
 		rejected = `admission webhook "h.ex.test" denied the request`
 	)
+	// respondRaw writes a body, in which UID stands for the uid of the request.
 	respondRaw := func(code int, body string) func(http.ResponseWriter, receivedReview) string {
-		return func(w http.ResponseWriter, q receivedReview) string {
+		return func(w http.ResponseWriter, review receivedReview) string {
 			w.WriteHeader(code)
-			_, _ = io.WriteString(w, strings.ReplaceAll(body, "UID", q.Request.UID))
+			_, _ = io.WriteString(w, strings.ReplaceAll(body, "UID", review.Request.UID))
 			return ""
 		}
 	}
+	// respondWith writes a review with the fields of its response.
 	respondWith := func(response string) func(http.ResponseWriter, receivedReview) string {
 		return func(http.ResponseWriter, receivedReview) string { return response }
 	}
-	review := func(head string) string { return `{` + head + `"response":{"uid":"UID","allowed":true}}` }
+	// allowedReview returns a review that allows the request. typeMeta holds its kind and version.
+	allowedReview := func(typeMeta string) string { return `{` + typeMeta + `"response":{"uid":"UID","allowed":true}}` }
 	for name, c := range map[string]struct {
-		say     func(http.ResponseWriter, receivedReview) string
+		respond func(http.ResponseWriter, receivedReview) string
 		want    string // prefix of the error
 		ignored bool   // failurePolicy Ignore allows the request
 		warned  []string
-		audit   map[string]string
+		audit   map[string]string // audit annotations
 	}{
-		"allowed":       {say: respondWith(`"allowed":true`)},
-		"with warnings": {say: respondWith(`"allowed":true,"warnings":["careful","a\u0007b"]`), warned: []string{`299 - "careful"`}},
-		"rejected and warned": {
-			say:  respondWith(`"allowed":false,"warnings":["careful"]`),
-			want: "400 : " + rejected + " without explanation", warned: []string{`299 - "careful"`},
+		"allowed":                {respond: respondWith(`"allowed":true`)},
+		"allowed, with warnings": {respond: respondWith(`"allowed":true,"warnings":["careful","a\u0007b"]`), warned: []string{`299 - "careful"`}},
+		"rejected, with warnings": {
+			respond: respondWith(`"allowed":false,"warnings":["careful"]`),
+			want:    "400 : " + rejected + " without explanation", warned: []string{`299 - "careful"`},
 		},
-		"with annotations": {say: respondWith(`"allowed":true,"auditAnnotations":{"k":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
-		"with keys of none": {
-			say:   respondWith(`"allowed":true,"auditAnnotations":{"k":"v","":"v","a b":"v","a/b":"v","` + strings.Repeat("x", 64) + `":"v"}`),
-			audit: map[string]string{"h.ex.test/k": "v"},
+		"allowed, with audit annotations": {respond: respondWith(`"allowed":true,"auditAnnotations":{"k":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
+		"allowed, with invalid annotation keys": {
+			respond: respondWith(`"allowed":true,"auditAnnotations":{"k":"v","":"v","a b":"v","a/b":"v","` + strings.Repeat("x", 64) + `":"v"}`),
+			audit:   map[string]string{"h.ex.test/k": "v"},
 		},
-		"rejected":          {say: respondWith(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + rejected + ": no"},
-		"rejected, reason":  {say: respondWith(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + rejected + ": Gone"},
-		"rejected, 429":     {say: respondWith(`"allowed":false,"status":{"code":429}`), want: "429 : " + rejected + " without explanation"},
-		"rejected, 599":     {say: respondWith(`"allowed":false,"status":{"code":599}`), want: "599 : " + rejected},
-		"rejected, 200":     {say: respondWith(`"allowed":false,"status":{"code":200}`), want: "400 : " + rejected},
-		"rejected, 302":     {say: respondWith(`"allowed":false,"status":{"code":302}`), want: "400 : " + rejected},
-		"rejected, no code": {say: respondWith(`"allowed":false,"status":{"code":600}`), want: "400 : " + rejected},
+		"rejected":                   {respond: respondWith(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + rejected + ": no"},
+		"rejected, with a reason":    {respond: respondWith(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + rejected + ": Gone"},
+		"rejected, code 429":         {respond: respondWith(`"allowed":false,"status":{"code":429}`), want: "429 : " + rejected + " without explanation"},
+		"rejected, code 599":         {respond: respondWith(`"allowed":false,"status":{"code":599}`), want: "599 : " + rejected},
+		"rejected, code 200":         {respond: respondWith(`"allowed":false,"status":{"code":200}`), want: "400 : " + rejected},
+		"rejected, code 302":         {respond: respondWith(`"allowed":false,"status":{"code":302}`), want: "400 : " + rejected},
+		"rejected, invalid code 600": {respond: respondWith(`"allowed":false,"status":{"code":600}`), want: "400 : " + rejected},
 		"wrong uid": {
-			say:  respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`),
-			want: invalid + "expected response.uid=", ignored: true,
+			respond: respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`),
+			want:    invalid + "expected response.uid=", ignored: true,
 		},
 		"no response": {
-			say:  respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`),
-			want: invalid + "webhook response was absent", ignored: true,
+			respond: respondRaw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`),
+			want:    invalid + "webhook response was absent", ignored: true,
 		},
-		"no version": {
-			say:     respondRaw(200, review("")),
+		"review without version and kind": {
+			respond: respondRaw(200, allowedReview("")),
 			want:    invalid + "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=",
 			ignored: true,
 		},
-		"another version": {
-			say:  respondRaw(200, review(`"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview",`)),
-			want: calling, ignored: true,
+		"review of another version": {
+			respond: respondRaw(200, allowedReview(`"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview",`)),
+			want:    calling, ignored: true,
 		},
-		"another kind": {say: respondRaw(200, review(`"apiVersion":"v1","kind":"Pod",`)), want: calling, ignored: true},
-		"no JSON":      {say: respondRaw(200, `<html>`), want: calling, ignored: true},
-		"nothing":      {say: respondRaw(200, ``), want: calling, ignored: true},
-		"an error": {
-			say:     respondRaw(500, `broken`),
+		"object of another kind": {respond: respondRaw(200, allowedReview(`"apiVersion":"v1","kind":"Pod",`)), want: calling, ignored: true},
+		"HTML":                   {respond: respondRaw(200, `<html>`), want: calling, ignored: true},
+		"empty body":             {respond: respondRaw(200, ``), want: calling, ignored: true},
+		"code 500": {
+			respond: respondRaw(500, `broken`),
 			want:    calling + `failed to call webhook: an error on the server ("broken") has prevented the request from succeeding`,
 			ignored: true,
 		},
-		"too long": {say: respondRaw(200, strings.Repeat(" ", 9<<20)), want: calling, ignored: true},
-		"a patch": {
-			say:  respondWith(`"allowed":true,"patchType":"JSONPatch","patch":"W10="`),
-			want: invalid + "validating webhook may not return response.patch", ignored: true,
+		"body that is too long": {respond: respondRaw(200, strings.Repeat(" ", 9<<20)), want: calling, ignored: true},
+		"patch": {
+			respond: respondWith(`"allowed":true,"patchType":"JSONPatch","patch":"W10="`),
+			want:    invalid + "validating webhook may not return response.patch", ignored: true,
 		},
-		"a patch of no type": {
-			say:  respondWith(`"allowed":true,"patch":"W10="`),
-			want: invalid + "validating webhook may not return response.patch", ignored: true,
+		"patch without patchType": {
+			respond: respondWith(`"allowed":true,"patch":"W10="`),
+			want:    invalid + "validating webhook may not return response.patch", ignored: true,
 		},
-		"a type of patch": {
-			say:  respondWith(`"allowed":true,"patchType":"JSONPatch"`),
-			want: invalid + "validating webhook may not return response.patchType", ignored: true,
+		"patchType without patch": {
+			respond: respondWith(`"allowed":true,"patchType":"JSONPatch"`),
+			want:    invalid + "validating webhook may not return response.patchType", ignored: true,
 		},
-		"closed": {
-			say:  func(http.ResponseWriter, receivedReview) string { panic(http.ErrAbortHandler) },
-			want: calling + "failed to call webhook: Post ", ignored: true,
+		"closed connection": {
+			respond: func(http.ResponseWriter, receivedReview) string { panic(http.ErrAbortHandler) },
+			want:    calling + "failed to call webhook: Post ", ignored: true,
 		},
-		"a redirect to other": {say: respondRaw(301, ``), want: calling, ignored: true},
+		"redirect": {respond: respondRaw(301, ``), want: calling, ignored: true},
 	} {
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
-			server := serve(t, c.say)
-			f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			server := serve(t, c.respond)
+			withPolicy := func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }
+			f := start(t, validatingConfiguration("h", server.clientConfig("/"), withPolicy))
 			ctx, warnings := requesttest.WithWarnings(t.Context())
 			r := f.request()
 			got := statusText(f.chain.Validate(ctx, r))
@@ -133,62 +139,65 @@ func TestValidatingWebhookResponses(t *testing.T) {
 				want, audit = "", map[string]string{"failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "h.ex.test"}
 			}
 			if !strings.HasPrefix(got, want) || want == "" && got != "" {
-				t.Errorf("%s, %s: %q, want %q", name, policy, got, want)
+				t.Errorf("%s, failurePolicy %s: got error %q, want %q", name, policy, got, want)
 			}
 			if !slices.Equal(warnings.Headers(), c.warned) {
-				t.Errorf("%s, %s: warned %q, want %v", name, policy, warnings.Headers(), c.warned)
+				t.Errorf("%s, failurePolicy %s: got warnings %q, want %q", name, policy, warnings.Headers(), c.warned)
 			}
 			if !maps.Equal(r.Annotations(), audit) {
-				t.Errorf("%s, %s: audit %v, want %v", name, policy, r.Annotations(), audit)
+				t.Errorf("%s, failurePolicy %s: got audit annotations %v, want %v", name, policy, r.Annotations(), audit)
 			}
 		}
 	}
 }
 
+// patch returns the fields of a response that allows the request and patches the object.
 func patch(ops string) string {
 	return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(ops)) + `"`
 }
 
+// TestMutatingWebhookPatches checks the object or the error that follows from a patch. The object of
+// the request has the data k: v.
 func TestMutatingWebhookPatches(t *testing.T) {
 	const internal = "500 InternalError: Internal error occurred: "
 	for name, c := range map[string]struct {
 		response string
-		want     string // prefix of the error
-		data     map[string]string
+		want     string            // prefix of the error
+		data     map[string]string // of the patched object
 	}{
-		"adds a key":       {response: patch(`[{"op":"add","path":"/data/a","value":"b"}]`), data: map[string]string{"k": "v", "a": "b"}},
-		"removes a field":  {response: patch(`[{"op":"remove","path":"/data"}]`)},
-		"is empty":         {response: patch(`[]`), data: map[string]string{"k": "v"}},
-		"an unknown field": {response: patch(`[{"op":"add","path":"/bogus","value":1}]`), data: map[string]string{"k": "v"}},
-		"a wrong type":     {response: patch(`[{"op":"add","path":"/data","value":1}]`), want: internal},
-		"another kind": {
+		"adds a key":            {response: patch(`[{"op":"add","path":"/data/a","value":"b"}]`), data: map[string]string{"k": "v", "a": "b"}},
+		"removes a field":       {response: patch(`[{"op":"remove","path":"/data"}]`)},
+		"is an empty list":      {response: patch(`[]`), data: map[string]string{"k": "v"}},
+		"adds an unknown field": {response: patch(`[{"op":"add","path":"/bogus","value":1}]`), data: map[string]string{"k": "v"}},
+		"sets a wrong type":     {response: patch(`[{"op":"add","path":"/data","value":1}]`), want: internal},
+		"changes the kind": {
 			response: patch(`[{"op":"replace","path":"/kind","value":"Pod"}]`),
 			want:     "500 : converting (v1.Pod) to (core.ConfigMap): unknown conversion",
 		},
-		"no such path":      {response: patch(`[{"op":"replace","path":"/none/x","value":1}]`), want: internal},
-		"a test that fails": {response: patch(`[{"op":"test","path":"/data/k","value":"x"}]`), want: internal},
-		"no JSON":           {response: patch(`{`), want: internal},
-		"not a list":        {response: patch(`{}`), want: internal},
-		"names no path":     {response: patch(`[{"op":"replace","path":"","value":null}]`), data: map[string]string{"k": "v"}},
-		"too many operations": {
+		"replaces a missing path": {response: patch(`[{"op":"replace","path":"/none/x","value":1}]`), want: internal},
+		"has a failing test":      {response: patch(`[{"op":"test","path":"/data/k","value":"x"}]`), want: internal},
+		"is not JSON":             {response: patch(`{`), want: internal},
+		"is not a list":           {response: patch(`{}`), want: internal},
+		"replaces the empty path": {response: patch(`[{"op":"replace","path":"","value":null}]`), data: map[string]string{"k": "v"}},
+		"has too many operations": {
 			response: patch("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10000) + `{"op":"test","path":"/kind","value":"ConfigMap"}]`),
 			want:     internal + `admission webhook "h.ex.test" sent a JSON patch of 10001 operations; at most 10000 are allowed`,
 		},
-		"without a type": {
+		"has no patchType": {
 			response: `"allowed":true,"patch":"W10="`,
 			want: internal +
 				`failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patch but not response.patchType`,
 		},
-		"of an unknown type": {
+		"has an unknown patchType": {
 			response: `"allowed":true,"patchType":"Odd","patch":"W3sib3AiOiJ0ZXN0IiwicGF0aCI6Ii9raW5kIiwidmFsdWUiOiJDb25maWdNYXAifV0="`,
 			want:     internal + `failed calling webhook "h.ex.test": unsupported patch type "Odd"`,
 		},
-		"a type, but none": {
+		"is missing, but not its patchType": {
 			response: `"allowed":true,"patchType":"JSONPatch"`,
 			want: internal +
 				`failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patchType but not response.patch`,
 		},
-		"rejected with a patch": {
+		"belongs to a rejection": {
 			response: strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1),
 			want:     `400 : admission webhook "h.ex.test" denied the request without explanation`,
 			data:     map[string]string{"k": "v"},
@@ -199,12 +208,12 @@ func TestMutatingWebhookPatches(t *testing.T) {
 		r := f.request()
 		got := statusText(f.chain.Mutate(t.Context(), r))
 		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+			t.Errorf("patch that %s: got error %q, want prefix %q", name, got, c.want)
 		}
 		if data := r.Object.(*corev1.ConfigMap).Data; c.want == "" && !maps.Equal(data, c.data) {
-			t.Errorf("%s: got %v, want %v", name, data, c.data)
+			t.Errorf("patch that %s: got data %v, want %v", name, data, c.data)
 		} else if c.want != "" && !maps.Equal(data, map[string]string{"k": "v"}) {
-			t.Errorf("%s: got object %v, want no change", name, data)
+			t.Errorf("patch that %s: got data %v, want no change", name, data)
 		}
 	}
 }
@@ -213,67 +222,79 @@ func TestMutatingWebhookPatches(t *testing.T) {
 // the object changed after its call.
 func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
 	for name, c := range map[string]struct {
-		wants   []bool   // reinvocation policy of each hook
-		changes []string // "new" if the hook adds a key in each call
-		asked   string
+		reinvoke []bool // for each hook: reinvocationPolicy IfNeeded
+		changes  []bool // for each hook: it adds a key in each call
+		calls    string // wanted paths, which are the numbers of the hooks
 	}{
-		"no hook asks for it":       {wants: []bool{false, false}, changes: []string{"new", "new"}, asked: "/0 /1"},
-		"first, second changes":     {wants: []bool{true, false}, changes: []string{"", "new"}, asked: "/0 /1 /0"},
-		"first, second does not":    {wants: []bool{true, false}, changes: []string{"", ""}, asked: "/0 /1"},
-		"second, first changes":     {wants: []bool{false, true}, changes: []string{"new", ""}, asked: "/0 /1"},
-		"both, and both change":     {wants: []bool{true, true}, changes: []string{"new", "new"}, asked: "/0 /1 /0 /1"},
-		"three, the last one does":  {wants: []bool{true, true, false}, changes: []string{"", "", "new"}, asked: "/0 /1 /2 /0 /1"},
-		"its own change is nothing": {wants: []bool{true}, changes: []string{"new"}, asked: "/0"},
+		"no hook asks for it":                    {reinvoke: []bool{false, false}, changes: []bool{true, true}, calls: "/0 /1"},
+		"first asks, second changes":             {reinvoke: []bool{true, false}, changes: []bool{false, true}, calls: "/0 /1 /0"},
+		"first asks, second changes nothing":     {reinvoke: []bool{true, false}, changes: []bool{false, false}, calls: "/0 /1"},
+		"second asks, first changes":             {reinvoke: []bool{false, true}, changes: []bool{true, false}, calls: "/0 /1"},
+		"both ask, both change":                  {reinvoke: []bool{true, true}, changes: []bool{true, true}, calls: "/0 /1 /0 /1"},
+		"first two of three ask, last changes":   {reinvoke: []bool{true, true, false}, changes: []bool{false, false, true}, calls: "/0 /1 /2 /0 /1"},
+		"one hook, which changes the object too": {reinvoke: []bool{true}, changes: []bool{true}, calls: "/0"},
 	} {
 		var n int
-		server := serve(t, func(_ http.ResponseWriter, q receivedReview) string {
+		server := serve(t, func(_ http.ResponseWriter, review receivedReview) string {
 			n++ // calls are sequential
-			if c.changes[int(q.path[1]-'0')] == "" {
+			if hook := int(review.path[1] - '0'); !c.changes[hook] {
 				return `"allowed":true`
 			}
 			return patch(fmt.Sprintf(`[{"op":"add","path":"/data/k%d","value":"x"}]`, n))
 		})
-		var all []*admissionv1.MutatingWebhookConfiguration
-		for i, again := range c.wants {
-			all = append(all, mutatingConfiguration(fmt.Sprint(i), server.clientConfig(fmt.Sprintf("/%d", i)), func(w *admissionv1.MutatingWebhook) {
-				if again {
+		var configurations []*admissionv1.MutatingWebhookConfiguration
+		for i, reinvoke := range c.reinvoke {
+			setPolicy := func(w *admissionv1.MutatingWebhook) {
+				if reinvoke {
 					policy := admissionv1.IfNeededReinvocationPolicy
 					w.ReinvocationPolicy = &policy
 				}
-			}))
+			}
+			config := mutatingConfiguration(fmt.Sprint(i), server.clientConfig(fmt.Sprintf("/%d", i)), setPolicy)
+			configurations = append(configurations, config)
 		}
-		f := start(t, all...)
+		f := start(t, configurations...)
 		if err := f.chain.Mutate(t.Context(), f.request()); err != nil {
-			t.Errorf("%s: got %v, want no error", name, err)
+			t.Errorf("%s: Mutate = %v, want no error", name, err)
 		}
-		var asked []string
-		for _, q := range server.requests() {
-			asked = append(asked, q.path)
+		var paths []string
+		for _, review := range server.requests() {
+			paths = append(paths, review.path)
 		}
-		if got := strings.Join(asked, " "); got != c.asked {
-			t.Errorf("%s: got calls %s, want %s", name, got, c.asked)
+		if got := strings.Join(paths, " "); got != c.calls {
+			t.Errorf("%s: got calls %s, want %s", name, got, c.calls)
 		}
 	}
 }
 
+// TestDryRunCallsWebhooksWithoutSideEffects checks that a dry run calls only webhooks whose
+// sideEffects allow it, and fails for others.
 func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
-	for effects, asked := range map[admissionv1.SideEffectClass]bool{
-		admissionv1.SideEffectClassNone: true, admissionv1.SideEffectClassNoneOnDryRun: true, admissionv1.SideEffectClassSome: false, admissionv1.SideEffectClassUnknown: false,
+	for effects, called := range map[admissionv1.SideEffectClass]bool{
+		admissionv1.SideEffectClassNone: true, admissionv1.SideEffectClassNoneOnDryRun: true,
+		admissionv1.SideEffectClassSome: false, admissionv1.SideEffectClassUnknown: false,
 	} {
-		server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":true` })
-		f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &effects }))
+		server := serve(t, respondAllowed)
+		withEffects := func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &effects }
+		f := start(t, validatingConfiguration("h", server.clientConfig("/"), withEffects))
 		r := f.request()
 		r.DryRun = true
 		err := f.chain.Validate(t.Context(), r)
-		if want := `400 BadRequest: admission webhook "h.ex.test" does not support dry run`; asked && err != nil || !asked && statusText(err) != want {
-			t.Errorf("%s: %v", effects, err)
+		want := ""
+		if !called {
+			want = `400 BadRequest: admission webhook "h.ex.test" does not support dry run`
+		}
+		if got := statusText(err); got != want {
+			t.Errorf("sideEffects %s, dry run: got error %q, want %q", effects, got, want)
+		}
+		calls := server.requests()
+		if (len(calls) == 1) != called || called && !calls[0].Request.DryRun {
+			t.Errorf("sideEffects %s, dry run: got calls %+v, want one with dryRun: %t", effects, calls, called)
 		}
 		r.DryRun = false
-		if err := f.chain.Validate(t.Context(), r); err != nil || len(server.requests()) == 0 {
-			t.Errorf("%s, without dry run: %v; want no error, other than 0", effects, err)
-		}
-		if q := server.requests()[:len(server.requests())-1]; (len(q) == 1) != asked || asked && !q[0].Request.DryRun {
-			t.Errorf("%s: got %d calls, want one with dryRun: %t", effects, len(q), asked)
+		if err := f.chain.Validate(t.Context(), r); err != nil || len(server.requests()) != len(calls)+1 {
+			t.Errorf("sideEffects %s, no dry run: got error %v and %d calls, want no error and 1 call",
+				effects, err, len(server.requests())-len(calls))
 		}
 	}
 }
@@ -281,22 +302,28 @@ func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
 // TestTimeoutOfWebhookAndRequest checks that a hanging webhook costs at most its own timeout or the
 // rest of the request's.
 func TestTimeoutOfWebhookAndRequest(t *testing.T) {
-	server := serve(t, func(_ http.ResponseWriter, q receivedReview) string { return `"allowed":true` })
-	hang := make(chan struct{})
-	hangs := serve(t, func(http.ResponseWriter, receivedReview) string { <-hang; return `"allowed":true` })
-	t.Cleanup(func() { close(hang) }) // before the server closes
+	server := serve(t, respondAllowed)
+	testDone := make(chan struct{})
+	hangs := serve(t, func(http.ResponseWriter, receivedReview) string { <-testDone; return `"allowed":true` })
+	t.Cleanup(func() { close(testDone) }) // before the server closes
 	second := int32(1)
 	withShortTimeout := func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
 	withIgnorePolicy := func(w *admissionv1.ValidatingWebhook) { p := admissionv1.Ignore; w.FailurePolicy = &p }
-	if err := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout)).validate(); !strings.HasPrefix(statusText(err), `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `) {
-		t.Errorf("webhook timeout: got %v, want prefix `500 InternalError: Internal error occurred: failed calling webhook \"h.ex.test\": failed to call webhook: Post `", err)
+
+	f := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout))
+	want := `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `
+	if got := statusText(f.validate()); !strings.HasPrefix(got, want) {
+		t.Errorf("webhook timeout: got error %q, want prefix %q", got, want)
 	}
-	if err := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout, withIgnorePolicy), validatingConfiguration("i", server.clientConfig("/"))).validate(); err != nil || len(server.requests()) != 1 {
-		t.Errorf("webhook timeout, ignored: got %v, %d calls of the other webhook; want no error, length 1", err, len(server.requests()))
+	f = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout, withIgnorePolicy),
+		validatingConfiguration("i", server.clientConfig("/")))
+	if err := f.validate(); err != nil || len(server.requests()) != 1 {
+		t.Errorf("webhook timeout, failurePolicy Ignore: got error %v and %d calls of the next webhook, want no error and 1 call",
+			err, len(server.requests()))
 	}
 	// The request has timed out before the call. This is not a failure of the webhook,
 	// which the failurePolicy could ignore.
-	f := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withIgnorePolicy))
+	f = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withIgnorePolicy))
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
@@ -305,7 +332,8 @@ func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 	some := admissionv1.SideEffectClassSome
 	r := f.request()
 	r.DryRun = true
-	f = start(t, validatingConfiguration("h", hangs.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }))
+	withSideEffects := func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }
+	f = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withSideEffects))
 	if err := f.chain.Validate(ctx, r); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("request timeout, webhook without dry run: got %v, want 504 Timeout", err)
 	}
@@ -314,53 +342,56 @@ func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 // TestRequestIsSuspendedDuringCall checks that a request releases its seats while it waits for a
 // webhook.
 func TestRequestIsSuspendedDuringCall(t *testing.T) {
-	var waits chan struct{}
-	hangs := serve(t, func(http.ResponseWriter, receivedReview) string {
+	var suspended chan struct{} // closed when the request is suspended
+	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		select {
-		case <-waits:
+		case <-suspended:
 		case <-t.Context().Done():
 		}
 		return `"allowed":true`
 	})
-	for name, f := range map[string]*fixture{"validating": start(t, validatingConfiguration("h", hangs.clientConfig("/"))), "mutating": start(t, mutatingConfiguration("h", hangs.clientConfig("/")))} {
-		waits = make(chan struct{})
-		once := sync.OnceFunc(func() { close(waits) })
-		ctx := (&requesttest.Work{OnSuspend: func() func() { once(); return func() {} }}).With(t.Context())
-		ask := f.chain.Validate
-		if name == "mutating" {
-			ask = f.chain.Mutate
-		}
-		if err := ask(ctx, f.request()); err != nil {
-			t.Errorf("%s: the request was not suspended: %v, want no error", name, err)
+	validating := start(t, validatingConfiguration("h", server.clientConfig("/")))
+	mutating := start(t, mutatingConfiguration("h", server.clientConfig("/")))
+	for name, callWebhook := range map[string]func(context.Context) error{
+		"validating": func(ctx context.Context) error { return validating.chain.Validate(ctx, validating.request()) },
+		"mutating":   func(ctx context.Context) error { return mutating.chain.Mutate(ctx, mutating.request()) },
+	} {
+		suspended = make(chan struct{})
+		suspend := sync.OnceFunc(func() { close(suspended) })
+		work := &requesttest.Work{OnSuspend: func() func() { suspend(); return func() {} }}
+		if err := callWebhook(work.With(t.Context())); err != nil {
+			t.Errorf("%s: the call failed, because it did not suspend the request: %v", name, err)
 		}
 	}
 }
 
 // TestPanicInConcurrentCallReachesRequest checks that a panic in any call is raised in the
-// goroutine of the request.
+// goroutine of the request, after the other calls ended.
 func TestPanicInConcurrentCallReachesRequest(t *testing.T) {
-	var answered atomic.Int32
-	good, gone := serve(t, func(http.ResponseWriter, receivedReview) string {
+	var responses atomic.Int32
+	reachable := serve(t, func(http.ResponseWriter, receivedReview) string {
 		time.Sleep(20 * time.Millisecond) // slower than the call that panics
-		answered.Add(1)
+		responses.Add(1)
 		return `"allowed":true`
-	}), serve(t, nil)
-	to := gone.clientConfig("/")
-	gone.Close()
-	for i, name := range []string{"a", "z"} {
-		f := start(t, validatingConfiguration(name, to), validatingConfiguration("h", good.clientConfig("/")))
-		f.log.bug = "failed to call admission webhook"
+	})
+	unreachable := serve(t, nil)
+	unreachableConfig := unreachable.clientConfig("/")
+	unreachable.Close()
+	for i, name := range []string{"a", "z"} { // before and after the other webhook, "h"
+		f := start(t, validatingConfiguration(name, unreachableConfig), validatingConfiguration("h", reachable.clientConfig("/")))
+		f.log.bug = "failed to call admission webhook" // panics when the failure is logged
 		func() {
 			defer func() {
 				v := recover()
 				if failure, ok := v.(*h2.Failure); ok {
 					v = failure.Value
 				}
-				if n := answered.Load(); v != f.log.bug || n != int32(i+1) {
-					t.Errorf("%s: got panic %v after %d responses of the other webhook; want %v, %v", name, v, n, f.log.bug, int32(i+1))
+				if n := responses.Load(); v != f.log.bug || n != int32(i+1) {
+					t.Errorf("webhook %s: got panic %v after %d responses of webhook h; want panic %q after %d", name, v, n, f.log.bug, i+1)
 				}
 			}()
-			t.Errorf("%s: %v", name, f.validate())
+			err := f.validate()
+			t.Errorf("webhook %s: Validate = %v, want a panic", name, err)
 		}()
 	}
 }
@@ -384,10 +415,10 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	to := server.clientConfig("/")
 	server.Close()
 	f = start(t, validatingConfiguration("h", to))
-	const calls = "binnacle_admission_webhook_unasked_total"
+	const skippedCalls = "binnacle_admission_webhook_unasked_total"
 	for i := range 3 {
-		if err := f.validate(); err == nil || f.metric(calls) != 0 {
-			t.Errorf("%d: got %v, %v skipped calls; want an error, 0", i, err, f.metric(calls))
+		if err := f.validate(); err == nil || f.metric(skippedCalls) != 0 {
+			t.Errorf("call %d of an unreachable webhook: got error %v and %v skipped calls, want an error and none", i, err, f.metric(skippedCalls))
 		}
 	}
 	want := webhooks.ReachabilityEvent{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
@@ -397,15 +428,15 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	}
 	n.Reason = ""
 	if n != want {
-		t.Errorf("got notice %+v, want %v", n, want)
+		t.Errorf("got event %+v, want %+v", n, want)
 	}
 	for range 5 {
 		err := f.validate()
 		if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 1 || !strings.Contains(err.Error(), "connection refused") {
-			t.Errorf("breaker open: got %v; want a retry after 1 s and the cause: connection rejected", err)
+			t.Errorf("breaker open: got %v; want an error that suggests a retry after 1 s and contains \"connection refused\"", err)
 		}
 	}
-	if n := f.metric(calls); n != 5 {
+	if n := f.metric(skippedCalls); n != 5 {
 		t.Errorf("got %v skipped calls, want 5", n)
 	}
 	if n := f.metric("binnacle_admission_webhook_unreachable"); n != 1 {
@@ -416,7 +447,7 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	}
 	select {
 	case n := <-f.notices:
-		t.Errorf("got notice %+v, want none", n)
+		t.Errorf("got another event %+v, want none", n)
 	default:
 	}
 }
