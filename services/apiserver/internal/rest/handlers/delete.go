@@ -131,7 +131,7 @@ func (a *API) deleteCollection(c *Call) error {
 		return status.Invalid(metaKind("DeleteOptions"), "", field.ErrorList{writes.RejectForCollections()})
 	}
 	c.warnOfOrphans(do)
-	if err := o.resolveVersion(a.readsStore(c)); err != nil { // as in Kubernetes, after the warning
+	if err := o.resolveVersion(a.readsStore(c, o)); err != nil { // as in Kubernetes, after the warning
 		return err
 	}
 	p, err := a.filteredPage(c, f, o)

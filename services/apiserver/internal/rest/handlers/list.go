@@ -66,7 +66,7 @@ func (a *API) parseList(c *Call) (*responsewriters.Encoder, *listOptions, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	return f, o, o.resolveAll(c.Coder, a.readsStore(c))
+	return f, o, o.resolveAll(c.Coder, a.readsStore(c, o))
 }
 
 // minConvertedObjects is the minimum number of objects that a limited list converts at a time to

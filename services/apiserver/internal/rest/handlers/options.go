@@ -101,9 +101,11 @@ func (o *listOptions) resolveFields(c *codec.KindCodec) error {
 	return nil
 }
 
-// readsStore reports whether lists with resourceVersion=0 return the most recent objects in pages.
-// Kubernetes does not cache events.
-func (a *API) readsStore(c *Call) bool { return a.NoCache || c.Kind.Stored.HasTTL }
+// readsStore reports whether a list with resourceVersion=0 returns the most recent objects. So do
+// pages of events, which Kubernetes does not cache. Other lists of events need no store.
+func (a *API) readsStore(c *Call, o *listOptions) bool {
+	return a.NoCache || c.Kind.Stored.HasTTL && o.Limit > 0
+}
 
 // resolveVersion parses the version. noCache is the result of readsStore.
 func (o *listOptions) resolveVersion(noCache bool) (err error) {
