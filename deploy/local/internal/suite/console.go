@@ -28,10 +28,14 @@ type console struct {
 	begin time.Time
 }
 
-// IsTerminal reports whether lines can be colored.
+// IsTerminal reports whether f is a terminal on which lines can be colored. It honors the
+// environment variables NO_COLOR and TERM.
 func IsTerminal(f *os.File) bool {
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // writeLine writes one line of a source; color is an ANSI color code.
@@ -61,47 +65,49 @@ type serviceOutput struct {
 	color   int
 
 	mu        sync.Mutex // taken before console.mu
-	partial   []byte
-	lastLines []string // at most keptLines
+	partial   []byte     // the start of a line that is not terminated yet
+	lastLines []string   // at most keptLines
 }
 
 // Write implements io.Writer for os/exec.
-func (l *serviceOutput) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (o *serviceOutput) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	n := len(p)
 	for {
 		i := bytes.IndexByte(p, '\n')
 		if i < 0 {
 			break
 		}
-		l.emitLine(append(l.partial, p[:i]...))
-		l.partial = l.partial[:0]
+		o.emitLine(append(o.partial, p[:i]...))
+		o.partial = o.partial[:0]
 		p = p[i+1:]
 	}
-	l.partial = append(l.partial, p...)
-	if len(l.partial) >= maxLineSize {
-		l.emitLine(l.partial)
-		l.partial = nil
+	o.partial = append(o.partial, p...)
+	if len(o.partial) >= maxLineSize {
+		o.emitLine(o.partial)
+		o.partial = nil
 	}
 	return n, nil
 }
 
-func (l *serviceOutput) emitLine(data []byte) {
-	if len(l.lastLines) == keptLines {
-		l.lastLines = append(l.lastLines[:0], l.lastLines[1:]...)
+// emitLine writes a line to the console and adds it to lastLines. The caller holds mu.
+func (o *serviceOutput) emitLine(data []byte) {
+	if len(o.lastLines) == keptLines {
+		o.lastLines = append(o.lastLines[:0], o.lastLines[1:]...)
 	}
-	l.lastLines = append(l.lastLines, string(data))
-	l.console.writeLine(l.name, l.color, data)
+	o.lastLines = append(o.lastLines, string(data))
+	o.console.writeLine(o.name, o.color, data)
 }
 
-// flushPartial forwards an unterminated line, and returns the last lines.
-func (l *serviceOutput) flushPartial() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.partial) > 0 {
-		l.emitLine(l.partial)
-		l.partial = nil
+// flushPartial writes an unterminated line to the console, and returns the last lines of the
+// service.
+func (o *serviceOutput) flushPartial() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.partial) > 0 {
+		o.emitLine(o.partial)
+		o.partial = nil
 	}
-	return l.lastLines
+	return o.lastLines
 }

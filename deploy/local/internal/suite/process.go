@@ -20,16 +20,17 @@ const (
 // process is a running instance of a service.
 type process struct {
 	instance
-	stopRequested atomic.Bool // its exit is expected
+	stopRequested atomic.Bool // set before the process is asked to stop: its exit is expected
 	cmd           *exec.Cmd
 	begin         time.Time
 	output        *serviceOutput
-	done          chan struct{} // closed when it has ended
+	done          chan struct{} // closed when the process has exited
 	err           error         // of cmd.Wait; valid once done is closed
 }
 
 // startProcess starts an instance in its own process group, so that Ctrl-C reaches it through the
-// supervisor, in order. Its exit is sent to exited unless it was asked to end.
+// supervisor, in order. When the process exits without having been asked to stop, it is sent to
+// exited.
 func startProcess(i instance, c Config, out *serviceOutput, exited chan<- *process) (*process, error) {
 	cmd := exec.Command(c.Self, append([]string{i.program}, i.args...)...)
 	cmd.Dir = c.Dir
@@ -56,8 +57,8 @@ func (p *process) String() string {
 	return fmt.Sprintf("%s (port %d, process %d)", p.name, p.port, p.cmd.Process.Pid)
 }
 
-// newContext returns a context that ends with the process or when ended is closed.
-func (p *process) newContext(ended <-chan struct{}) context.Context {
+// contextUntilExit returns a context that is canceled when the process exits or ended is closed.
+func (p *process) contextUntilExit(ended <-chan struct{}) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer cancel()
@@ -69,16 +70,16 @@ func (p *process) newContext(ended <-chan struct{}) context.Context {
 	return ctx
 }
 
-// stopGracefully ends the process, gracefully unless killNow ends or the process takes too long. It
-// reports whether the process had to be killed.
-func (p *process) stopGracefully(killNow context.Context) (killed bool) {
+// stopOrKill asks the process to stop, and waits until it exits. It kills a process that still runs
+// after stopTimeout, or when killNow is canceled. It reports whether it killed the process.
+func (p *process) stopOrKill(killNow context.Context) (killed bool) {
 	select {
 	case <-p.done:
 		return false
 	default:
 	}
 	p.stopRequested.Store(true)
-	// This fails only if the process has just ended.
+	// This fails only if the process has just exited.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
@@ -93,7 +94,7 @@ func (p *process) stopGracefully(killNow context.Context) (killed bool) {
 	return true
 }
 
-// exitStatus describes how the process ended.
+// exitStatus describes how the process exited. It must not be called before done is closed.
 func (p *process) exitStatus() string {
 	if p.err == nil {
 		return "exit status 0"

@@ -97,7 +97,7 @@ func (r *run) restartInstance(i instance) {
 			}
 			r.groups[n][k] = p
 			// Its exit is reported elsewhere.
-			r.backgroundChecks.Go(func() { _ = r.waitForRestarted(p.newContext(r.ended), p) })
+			r.backgroundChecks.Go(func() { _ = r.waitForRestarted(p.contextUntilExit(r.ended), p) })
 			return
 		}
 	}

@@ -41,7 +41,7 @@ type Config struct {
 }
 
 // Up runs the suite until ctx ends, which is not an error, or until a failure; with HA, until it
-// cannot continue. When killNow ends, services that are still stopping are killed.
+// cannot continue. When killNow is canceled, services that are still stopping are killed.
 func Up(ctx, killNow context.Context, c Config) error {
 	if c.QuorumPatience == 0 {
 		c.QuorumPatience = time.Minute
@@ -324,7 +324,7 @@ func (r *run) stopProcess(killNow context.Context, p *process) {
 	default:
 	}
 	start := time.Now()
-	if p.stopGracefully(killNow) {
+	if p.stopOrKill(killNow) {
 		r.out.printf("%s did not stop and was killed", p.name)
 	} else {
 		r.out.printf("%s stopped in %.1fs", p.name, time.Since(start).Seconds())
