@@ -22,8 +22,9 @@ const (
 // renewBefore is the remaining lifetime below which Ensure replaces a certificate.
 const renewBefore = 30 * 24 * time.Hour
 
-// MissingCAError reports a CA that cannot sign certificates. Ensure does not replace
-// it, because certificates that it signed exist, or because Options.Renew is set.
+// MissingCAError reports a CA whose key or certificate is missing, damaged or about to
+// expire. Ensure returns it instead of creating a CA if certificates of the old CA exist, or
+// if Options.Renew is set. Options.NewCA makes Ensure replace the CA.
 type MissingCAError struct {
 	CA CA
 	// Key is the path where the key is expected.
@@ -83,10 +84,12 @@ func Ensure(o Options) (created []string, err error) {
 			return created, err
 		}
 	}
-	// An error of the keys is returned below, after the CA certificates were checked.
 	isNew, err := ensureServiceAccountKeys(l)
 	if isNew {
 		created = append(created, l.ServiceAccountKey())
+	}
+	if err != nil {
+		return created, err
 	}
 	for ca, a := range signers {
 		if a.cert == nil { // only external CAs can lack a certificate
@@ -94,14 +97,14 @@ func Ensure(o Options) (created []string, err error) {
 		}
 	}
 	slices.Sort(unsigned.Missing)
-	if err == nil && len(unsigned.Requests)+len(unsigned.Missing) > 0 {
-		err = &unsigned
+	if len(unsigned.Requests)+len(unsigned.Missing) > 0 {
+		return created, &unsigned
 	}
-	return created, err
+	return created, nil
 }
 
 // loadAuthorities reads the CAs. The result has no entry for a CA that Ensure has to
-// create.
+// create. It returns a *MissingCAError for a CA that Ensure must not create.
 func (o Options) loadAuthorities(programs []programFolder, now time.Time) (map[CA]*authority, error) {
 	l := Layout{o.Dir}
 	for _, ca := range o.ExternalCAs {
@@ -129,7 +132,7 @@ func (o Options) loadAuthorities(programs []programFolder, now time.Time) (map[C
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, err
 		}
-		signed := signedBy(programs, ca)
+		signed := certsSignedBy(programs, ca)
 		if !o.NewCA && (o.Renew || len(signed) > 0) {
 			return nil, &MissingCAError{CA: ca, Key: pair.Key, Signed: signed, Cause: err}
 		}
@@ -137,8 +140,8 @@ func (o Options) loadAuthorities(programs []programFolder, now time.Time) (map[C
 	return out, nil
 }
 
-// signedBy returns the paths of existing certificates of a CA.
-func signedBy(programs []programFolder, ca CA) (out []string) {
+// certsSignedBy returns the paths of the existing certificates that a CA signed.
+func certsSignedBy(programs []programFolder, ca CA) (out []string) {
 	for _, p := range programs {
 		for _, s := range p.certs {
 			if s.signer != ca {
@@ -152,8 +155,8 @@ func signedBy(programs []programFolder, ca CA) (out []string) {
 	return out
 }
 
-// ensureProgram fills the folder of a program. It adds to unsigned what an external
-// CA has to sign.
+// ensureProgram writes the trusted CAs and the certificates of a program to its folder. If an
+// external CA has to sign a certificate, it writes a signing request and adds it to unsigned.
 func (o Options) ensureProgram(p programFolder, signers map[CA]*authority, now time.Time, unsigned *UnsignedError) (created []string, err error) {
 	l := Layout{o.Dir}
 	for _, ca := range p.trusts {
@@ -187,7 +190,7 @@ func (o Options) ensureProgram(p programFolder, signers map[CA]*authority, now t
 	return created, nil
 }
 
-// copyFile copies a public file, unless the copy is equal already.
+// copyFile copies a file that contains no secrets, unless the copy is equal already.
 func copyFile(from, to string) error {
 	expected, err := os.ReadFile(from)
 	if err != nil {

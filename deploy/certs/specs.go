@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// keyUsage is the extended key usage of a certificate.
+// keyUsage is the purpose of a certificate.
 type keyUsage int
 
 const (
@@ -17,6 +17,7 @@ const (
 	usagePeer // server and client
 )
 
+// extKeyUsages returns the extended key usages of a certificate in X.509.
 func (u keyUsage) extKeyUsages() []x509.ExtKeyUsage {
 	return [][]x509.ExtKeyUsage{
 		usageServing: {x509.ExtKeyUsageServerAuth},
@@ -28,8 +29,8 @@ func (u keyUsage) extKeyUsages() []x509.ExtKeyUsage {
 // namespace is the namespace of deploy/manifests.
 const namespace = "binnacle"
 
-// memberNames returns the DNS names of a service with up to three members, as containers
-// of one network and as pods behind a headless Service.
+// memberNames returns the DNS names of a service with up to three members. Members may be
+// containers in one network, or pods behind a headless Service.
 func memberNames(name string) []string {
 	service := name + "." + namespace + ".svc"
 	out := []string{"localhost", name, service, "*." + service, "*." + service + ".cluster.local"}
@@ -50,10 +51,10 @@ type certSpec struct {
 	ips           []net.IP
 }
 
-// programFolder describes the folder of a program: its certificates and the CAs that it
-// trusts.
+// programFolder describes the folder of a program.
 type programFolder struct {
-	name   string
+	name string
+	// certs holds the certificates that the program presents, and trusts the CAs that it trusts.
 	certs  []certSpec
 	trusts []CA
 	// deployed reports whether deploy/manifests runs the program, which needs a Secret.
@@ -86,8 +87,9 @@ func (o Options) caLifetime() time.Duration { return cmp.Or(o.CALifetime, Defaul
 // suiteGroup is the group of the suite's own identities.
 var suiteGroup = []string{"system:binnacle"}
 
-// apiserverNames returns the names and addresses of the API server. They include those of the
-// present certificate, so that a renewal without the options keeps them.
+// apiserverNames returns the names and addresses for the API server's serving certificate. They
+// include the names and addresses in the present certificate, so that a renewal keeps them even
+// if the options no longer contain them.
 func (o Options) apiserverNames(local []net.IP) (dns []string, ips []net.IP) {
 	dns = slices.Concat(memberNames("apiserver"), []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
 		"kubernetes.default.svc.cluster.local"}, o.Names)
@@ -110,43 +112,103 @@ func (o Options) apiserverNames(local []net.IP) (dns []string, ips []net.IP) {
 	return dns, ips
 }
 
-// programs returns the content of each folder.
+// programs returns the folders of all programs.
 func (o Options) programs() []programFolder {
-	l := Layout{o.Dir}
 	local := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-	names, addresses := o.apiserverNames(local)
-	out := []programFolder{{
-		name: apiserverFolder, deployed: true, trusts: []CA{ClientCA, ServingCA, EtcdCA, NATSCA, FrontProxyCA, KubeletCA},
-		certs: []certSpec{
-			{
-				pair: l.APIServer(), signer: ServingCA, commonName: "kube-apiserver", dns: names, ips: addresses,
-			},
-			{pair: l.WebhookClient(), signer: ClientCA, commonName: WebhookClientName, organizations: suiteGroup, use: usageClient},
-			{pair: l.EtcdClient(), signer: EtcdCA, commonName: "apiserver", use: usageClient},
-			{pair: l.NATSClient(), signer: NATSCA, commonName: "apiserver", use: usageClient},
-			{pair: l.ProxyClient(), signer: FrontProxyCA, commonName: FrontProxyName, use: usageClient},
-			{pair: l.KubeletClient(), signer: KubeletCA, commonName: KubeletClientName, use: usageClient},
-		},
-	}}
-	for _, s := range Services() {
-		out = append(out, programFolder{name: s, deployed: true, trusts: []CA{ClientCA, ServingCA}, certs: []certSpec{
-			{pair: l.Serving(s), signer: ServingCA, commonName: s, dns: memberNames(s), ips: local},
-			{pair: l.Client(s), signer: ClientCA, commonName: "system:binnacle:" + s, organizations: suiteGroup, use: usageClient},
-		}})
-	}
-	return append(out,
-		programFolder{name: etcdFolder, deployed: true, trusts: []CA{EtcdCA}, certs: []certSpec{{pair: l.Etcd(), signer: EtcdCA, commonName: "etcd", use: usagePeer, dns: memberNames("etcd"), ips: local}}},
-		programFolder{name: natsFolder, deployed: true, trusts: []CA{NATSCA}, certs: []certSpec{{pair: l.NATS(), signer: NATSCA, commonName: "nats", use: usagePeer, dns: memberNames("nats"), ips: local}}},
-		programFolder{name: balancerFolder, trusts: []CA{ServingCA}},
-		programFolder{name: adminFolder, trusts: []CA{ServingCA}, certs: []certSpec{
-			{pair: l.Admin(), signer: ClientCA, commonName: "binnacle-admin", organizations: []string{"system:masters"}, use: usageClient}}},
-		programFolder{name: monitoringFolder, trusts: []CA{ServingCA}, certs: []certSpec{
-			{pair: l.Monitoring(), signer: ClientCA, commonName: "binnacle-monitoring", organizations: []string{"system:monitoring"}, use: usageClient}}},
-		programFolder{name: frontProxyFolder, trusts: []CA{ServingCA}, certs: []certSpec{
-			{pair: l.FrontProxy(), signer: FrontProxyCA, commonName: FrontProxyName, use: usageClient}}},
-		programFolder{name: managerFolder, trusts: []CA{ServingCA}, certs: []certSpec{
-			{pair: l.ControllerManager(), signer: ClientCA, commonName: "system:" + managerFolder, use: usageClient}}},
-		programFolder{name: schedulerFolder, trusts: []CA{ServingCA}, certs: []certSpec{
-			{pair: l.Scheduler(), signer: ClientCA, commonName: "system:" + schedulerFolder, use: usageClient}}},
+	return slices.Concat(
+		[]programFolder{o.apiserverProgram(local)},
+		o.servicePrograms(local),
+		o.storagePrograms(local),
+		o.clientPrograms(),
 	)
+}
+
+// apiserverProgram returns the folder of the API server. local holds the loopback addresses.
+func (o Options) apiserverProgram(local []net.IP) programFolder {
+	l := Layout{o.Dir}
+	names, addresses := o.apiserverNames(local)
+	return programFolder{
+		name:     apiserverFolder,
+		deployed: true,
+		trusts:   []CA{ClientCA, ServingCA, EtcdCA, NATSCA, FrontProxyCA, KubeletCA},
+		certs: []certSpec{
+			{pair: l.APIServer(), signer: ServingCA, commonName: "kube-apiserver", dns: names, ips: addresses},
+			clientCert(l.WebhookClient(), ClientCA, WebhookClientName, suiteGroup...),
+			clientCert(l.EtcdClient(), EtcdCA, "apiserver"),
+			clientCert(l.NATSClient(), NATSCA, "apiserver"),
+			clientCert(l.ProxyClient(), FrontProxyCA, FrontProxyName),
+			clientCert(l.KubeletClient(), KubeletCA, KubeletClientName),
+		},
+	}
+}
+
+// servicePrograms returns the folders of the other services of the suite, each with a serving and a
+// client certificate. local holds the loopback addresses.
+func (o Options) servicePrograms(local []net.IP) (out []programFolder) {
+	l := Layout{o.Dir}
+	for _, s := range Services() {
+		out = append(out, programFolder{
+			name:     s,
+			deployed: true,
+			trusts:   []CA{ClientCA, ServingCA},
+			certs: []certSpec{
+				{pair: l.Serving(s), signer: ServingCA, commonName: s, dns: memberNames(s), ips: local},
+				clientCert(l.Client(s), ClientCA, "system:binnacle:"+s, suiteGroup...),
+			},
+		})
+	}
+	return out
+}
+
+// storagePrograms returns the folders of etcd and NATS. Their members use one certificate as server
+// and as client. local holds the loopback addresses.
+func (o Options) storagePrograms(local []net.IP) []programFolder {
+	l := Layout{o.Dir}
+	folder := func(name string, ca CA, pair Pair, commonName string) programFolder {
+		return programFolder{
+			name:     name,
+			deployed: true,
+			trusts:   []CA{ca},
+			certs: []certSpec{{
+				pair:       pair,
+				signer:     ca,
+				commonName: commonName,
+				use:        usagePeer,
+				dns:        memberNames(commonName),
+				ips:        local,
+			}},
+		}
+	}
+	return []programFolder{
+		folder(etcdFolder, EtcdCA, l.Etcd(), "etcd"),
+		folder(natsFolder, NATSCA, l.NATS(), "nats"),
+	}
+}
+
+// clientPrograms returns the folders of programs that are only clients of the API server.
+func (o Options) clientPrograms() []programFolder {
+	l := Layout{o.Dir}
+	folder := func(name string, certs ...certSpec) programFolder {
+		return programFolder{name: name, trusts: []CA{ServingCA}, certs: certs}
+	}
+	return []programFolder{
+		folder(balancerFolder),
+		folder(adminFolder, clientCert(l.Admin(), ClientCA, "binnacle-admin", "system:masters")),
+		folder(monitoringFolder, clientCert(l.Monitoring(), ClientCA, "binnacle-monitoring", "system:monitoring")),
+		folder(frontProxyFolder, clientCert(l.FrontProxy(), FrontProxyCA, FrontProxyName)),
+		folder(managerFolder, clientCert(l.ControllerManager(), ClientCA, "system:"+managerFolder)),
+		folder(schedulerFolder, clientCert(l.Scheduler(), ClientCA, "system:"+schedulerFolder)),
+	}
+}
+
+// clientCert describes a client certificate. Its common name is the name of a user, and its
+// organizations are the user's groups.
+func clientCert(pair Pair, signer CA, commonName string, organizations ...string) certSpec {
+	return certSpec{
+		pair:          pair,
+		signer:        signer,
+		commonName:    commonName,
+		organizations: organizations,
+		use:           usageClient,
+	}
 }
