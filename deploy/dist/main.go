@@ -21,24 +21,29 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The released program: its name and its package.
 const (
+	// programName is the name of the released binary, and programPath its main package.
 	programName = "binnacle"
 	programPath = "./cmd/binnacle"
+	// versionPath is the package whose variables hold the version. The linker sets them.
 	versionPath = "binnacle/libs/version"
 )
 
-// config holds the command line and the data of the checkout.
+// config holds the command line options and the data of the checkout.
 type config struct {
-	Out, Version  string
+	// Out is the folder of the release.
+	Out string
+	// Version is the version of the suite. It is part of the names of files.
+	Version       string
 	Architectures []string
-	// Source is the URI of the repository, and Builder that of what runs dist. Both are recorded in
-	// the provenance.
+	// Source is the URI of the repository, and Builder the URI of the system that runs dist. Both
+	// are recorded in the provenance.
 	Source, Builder string
 	// Commit is empty if the sources have no git history or differ from the commit.
 	Commit string
-	Time   time.Time
-	log    io.Writer
+	// Time is the time of the commit or of SOURCE_DATE_EPOCH, so that builds are reproducible.
+	Time time.Time
+	log  io.Writer
 }
 
 // localBuilder is the builder of a release that was built by hand.
@@ -91,7 +96,7 @@ func (c *config) run(ctx context.Context) error {
 	return writeSums(c.Out, append(created, statement))
 }
 
-// complete fills in missing values from the checkout.
+// complete sets the version, if no option did, and the commit and time of the checkout.
 func (c *config) complete(ctx context.Context) error {
 	var err error
 	if c.Version == "" {
@@ -123,7 +128,9 @@ func (c *config) complete(ctx context.Context) error {
 	return nil
 }
 
-// buildRelease creates the files of one architecture and returns their names.
+// buildRelease creates the release files of one architecture in Out: an archive with the binary,
+// the documentation and the licenses, and a bill of materials. It returns the names of the two
+// files.
 func (c *config) buildRelease(ctx context.Context, arch string) ([]string, error) {
 	name := fmt.Sprintf("%s-%s-linux-%s", programName, c.Version, arch)
 	work, err := os.MkdirTemp(c.Out, ".work-")
@@ -136,11 +143,11 @@ func (c *config) buildRelease(ctx context.Context, arch string) ([]string, error
 	if err := c.buildBinary(ctx, arch, binary); err != nil {
 		return nil, err
 	}
-	inside, err := listModules(ctx, arch)
+	modules, err := listModules(ctx, arch)
 	if err != nil {
 		return nil, err
 	}
-	notices, err := collectNotices(inside)
+	notices, err := collectNotices(modules)
 	if err != nil {
 		return nil, err
 	}
@@ -181,13 +188,15 @@ func documentEntries(folder string) (out []entry, err error) {
 	return out, err
 }
 
-// buildBinary builds the binary for an architecture with the version in it.
+// buildBinary builds the binary for an architecture. The binary contains the version and the
+// commit.
 func (c *config) buildBinary(ctx context.Context, arch, path string) error {
 	flags := []string{"-s", "-w", "-buildid=", "-X", versionPath + ".release=" + c.Version}
 	if c.Commit != "" {
 		flags = append(flags, "-X", versionPath+".commit="+c.Commit, "-X", versionPath+".date="+c.Time.Format(time.RFC3339))
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=nomsgpack", "-ldflags="+strings.Join(flags, " "), "-o", path, programPath)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=nomsgpack",
+		"-ldflags="+strings.Join(flags, " "), "-o", path, programPath)
 	cmd.Env = buildEnv(arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
@@ -210,7 +219,8 @@ func commandOutput(ctx context.Context, name string, args ...string) (string, er
 	return strings.TrimSpace(string(out)), err
 }
 
-// writeSums writes a file for `sha256sum --check`.
+// writeSums writes the file SHA256SUMS with the checksums of the named files in dir, in the format
+// of `sha256sum --check`.
 func writeSums(dir string, names []string) error {
 	var text strings.Builder
 	for _, n := range names {
@@ -223,6 +233,7 @@ func writeSums(dir string, names []string) error {
 	return os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(text.String()), 0o644)
 }
 
+// sha256Of returns the SHA-256 of a file in hexadecimal.
 func sha256Of(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -236,7 +247,7 @@ func sha256Of(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// writeFile creates a file with what write writes.
+// writeFile creates a file, and calls write to write its content.
 func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {

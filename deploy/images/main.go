@@ -16,12 +16,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// config holds the command line options.
+// config holds the command line options. The descriptions of the flags in main explain the fields.
 type config struct {
-	BinDir, Out, Builder, Prefix, Tag, CABundle string
-	Services, Architectures                     []string
-	Dockerfile, Version                         string
-	log                                         io.Writer
+	BinDir        string
+	Out           string
+	Builder       string
+	Prefix        string
+	Tag           string
+	Version       string
+	CABundle      string
+	Dockerfile    string
+	Services      []string
+	Architectures []string
+
+	log io.Writer
 }
 
 func main() {
@@ -91,7 +99,7 @@ func (c *config) stageAll(ctx context.Context, stage string) error {
 			return err
 		}
 		ca := filepath.Join(dir, "ca-certificates.crt")
-		if err := copyFile(c.CABundle, ca, 0o644); err != nil {
+		if err := linkOrCopy(c.CABundle, ca, 0o644); err != nil {
 			return fmt.Errorf("--ca-bundle: %w", err)
 		}
 		if err := c.reportSize(p, dir, ca); err != nil {
@@ -101,7 +109,8 @@ func (c *config) stageAll(ctx context.Context, stage string) error {
 	return nil
 }
 
-// stageProgram adds the binaries of a program to its build context.
+// stageProgram adds the binaries of a program to its build context dir, and writes their bills of
+// materials.
 func (c *config) stageProgram(ctx context.Context, p program, dir string) error {
 	for _, arch := range c.Architectures {
 		if err := os.MkdirAll(filepath.Join(dir, arch), 0o755); err != nil {
@@ -123,7 +132,8 @@ func (c *config) stageProgram(ctx context.Context, p program, dir string) error 
 	return nil
 }
 
-// reportSize prints the size of the images of a program.
+// reportSize prints the size of a program's image for each architecture: the binary in the build
+// context dir plus the CA certificates in the file ca.
 func (c *config) reportSize(p program, dir, ca string) error {
 	for _, arch := range c.Architectures {
 		size, err := measureFiles(filepath.Join(dir, arch, p.name), ca)
@@ -135,8 +145,8 @@ func (c *config) reportSize(p program, dir, ca string) error {
 	return nil
 }
 
-// provideBinary copies the binary of a program from BinDir, or builds it if it does not exist
-// there.
+// provideBinary creates the binary of a program at path. It takes the binary from BinDir, or builds
+// it if it does not exist there.
 func (c *config) provideBinary(ctx context.Context, p program, arch, path string) error {
 	if c.BinDir != "" {
 		from := filepath.Join(c.BinDir, p.name)
@@ -144,7 +154,7 @@ func (c *config) provideBinary(ctx context.Context, p program, arch, path string
 			from = filepath.Join(c.BinDir, arch, p.name)
 		}
 		if _, err := os.Stat(from); !errors.Is(err, fs.ErrNotExist) {
-			return copyFile(from, path, 0o755)
+			return linkOrCopy(from, path, 0o755)
 		}
 		fmt.Fprintf(c.log, "%s does not exist\n", from)
 	}
@@ -177,14 +187,16 @@ func (c *config) buildImages(ctx context.Context, b *builder, stage, service str
 	return err
 }
 
-// copyFile links or copies a file with a mode.
-func copyFile(from, to string, mode os.FileMode) error {
+// linkOrCopy creates a file with the content of another one: as a hard link if both are on the same
+// file system, and otherwise as a copy with the given mode. A hard link has the mode of the
+// original.
+func linkOrCopy(from, to string, mode os.FileMode) error {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {
 		return err
 	}
 	if err := os.Link(from, to); err == nil {
-		return nil // on the same file system, without a copy
+		return nil
 	}
 	in, err := os.Open(from)
 	if err != nil {

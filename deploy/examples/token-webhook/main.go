@@ -20,6 +20,7 @@ import (
 	"time"
 )
 
+// maxBody is the maximum size in bytes of a request body.
 const maxBody = 1 << 20
 
 // review is a TokenReview of authentication.k8s.io v1 or v1beta1.
@@ -38,7 +39,7 @@ type status struct {
 	User          *user `json:"user,omitempty"`
 }
 
-// user is an authenticated user.
+// user is an authenticated user, both in the file of users and in a TokenReview.
 type user struct {
 	Username string              `json:"username"`
 	UID      string              `json:"uid,omitempty"`
@@ -46,8 +47,9 @@ type user struct {
 	Extra    map[string][]string `json:"extra,omitempty"`
 }
 
-// newHandler returns the handler of reviews. Users are looked up by digest, so that timing does not
-// reveal how much of a guessed token was right.
+// newHandler returns the handler of TokenReview requests. users holds the users by the SHA-256 of
+// their tokens in hexadecimal. Because the handler looks up the digest and not the token, response
+// times do not reveal how many characters of a guessed token are correct.
 func newHandler(users map[string]user) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in review
@@ -55,7 +57,7 @@ func newHandler(users map[string]user) http.Handler {
 			http.Error(w, "the body is not a TokenReview", http.StatusBadRequest)
 			return
 		}
-		// The response is of the version of the question, and without the token.
+		// The response has the API version of the request, and does not repeat the token.
 		out := review{APIVersion: in.APIVersion, Kind: in.Kind}
 		digest := sha256.Sum256([]byte(in.Spec.Token))
 		if u, ok := users[hex.EncodeToString(digest[:])]; ok {
@@ -63,7 +65,7 @@ func newHandler(users map[string]user) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(out); err != nil {
-			log.Printf("answer: %v", err)
+			log.Printf("failed to write the response: %v", err)
 		}
 	})
 }
@@ -86,8 +88,10 @@ func main() {
 		log.Fatalf("--client-ca %q cannot be read: %v", *clientCA, err)
 	}
 	server := &http.Server{
-		Addr: *address, Handler: newHandler(users), ReadTimeout: 10 * time.Second,
-		TLSConfig: &tls.Config{ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
+		Addr:        *address,
+		Handler:     newHandler(users),
+		ReadTimeout: 10 * time.Second,
+		TLSConfig:   &tls.Config{ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
 	}
 	log.Fatal(server.ListenAndServeTLS(*cert, *key))
 }
