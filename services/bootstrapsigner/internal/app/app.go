@@ -56,7 +56,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	config, err := newClients(s.Client)
+	config, err := newControllerConfig(s.Client)
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
@@ -75,8 +75,9 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	}})
 }
 
-// newClients returns the clients of the controller.
-func newClients(config *rest.Config) (out controller.Config, err error) {
+// newControllerConfig returns a configuration of the controller that has only its clients. They
+// connect to the API server of config.
+func newControllerConfig(config *rest.Config) (out controller.Config, err error) {
 	client, err := kubeclient.NewClient(config, corev1.AddToScheme)
 	if err != nil {
 		return out, err

@@ -16,43 +16,63 @@ import (
 
 // progress is the result of one attempt to delete the content of a namespace.
 type progress struct {
-	discoveryErr error // of some resources
-	failures     []error
-	// remaining holds the number of remaining objects, and finalizers those that have a finalizer.
-	remaining  map[schema.GroupVersionResource]int
+	// discoveryErr is set if the resources of some group versions could not be discovered.
+	discoveryErr error
+	// failures holds the errors of deleting objects.
+	failures []error
+	// remaining holds the number of objects that still exist, by resource.
+	remaining map[schema.GroupVersionResource]int
+	// finalizers holds the number of objects that have a finalizer, by finalizer.
 	finalizers map[string]int
 }
 
-// conditionOutcome is the reason and the message of a condition.
-type conditionOutcome struct{ reason, message string }
+// explanation is the reason and the message of a condition.
+type explanation struct{ reason, message string }
 
-// allConditions lists the conditions in their order, with the outcome of a condition that is false.
-func allConditions() []struct {
-	kind corev1.NamespaceConditionType
-	good conditionOutcome
-} {
-	return []struct {
-		kind corev1.NamespaceConditionType
-		good conditionOutcome
-	}{
-		{corev1.NamespaceDeletionDiscoveryFailure, conditionOutcome{"ResourcesDiscovered", "All resources successfully discovered"}},
-		{corev1.NamespaceDeletionGVParsingFailure, conditionOutcome{"ParsedGroupVersions", "All legacy kube types successfully parsed"}},
-		{corev1.NamespaceDeletionContentFailure, conditionOutcome{"ContentDeleted", "All content successfully deleted, may be waiting on finalization"}},
-		{corev1.NamespaceContentRemaining, conditionOutcome{"ContentRemoved", "All content successfully removed"}},
-		{corev1.NamespaceFinalizersRemaining, conditionOutcome{"ContentHasNoFinalizers", "All content-preserving finalizers finished"}},
+// falseCondition is a condition of a namespace with its explanation while it is false. All
+// conditions of a deletion report a problem, so false means success.
+type falseCondition struct {
+	kind    corev1.NamespaceConditionType
+	success explanation
+}
+
+// falseConditions returns all conditions of a namespace that is being deleted, in the order in
+// which they are added to its status.
+func falseConditions() []falseCondition {
+	return []falseCondition{
+		{
+			kind:    corev1.NamespaceDeletionDiscoveryFailure,
+			success: explanation{"ResourcesDiscovered", "All resources successfully discovered"},
+		},
+		{
+			kind:    corev1.NamespaceDeletionGVParsingFailure,
+			success: explanation{"ParsedGroupVersions", "All legacy kube types successfully parsed"},
+		},
+		{
+			kind:    corev1.NamespaceDeletionContentFailure,
+			success: explanation{"ContentDeleted", "All content successfully deleted, may be waiting on finalization"},
+		},
+		{
+			kind:    corev1.NamespaceContentRemaining,
+			success: explanation{"ContentRemoved", "All content successfully removed"},
+		},
+		{
+			kind:    corev1.NamespaceFinalizersRemaining,
+			success: explanation{"ContentHasNoFinalizers", "All content-preserving finalizers finished"},
+		},
 	}
 }
 
-// failedOutcomes returns the outcomes of the conditions that are true. Discovery returns parsed
-// group versions, so the condition about parsing is never true.
-func (p *progress) failedOutcomes() map[corev1.NamespaceConditionType]conditionOutcome {
-	out := map[corev1.NamespaceConditionType]conditionOutcome{}
+// trueConditions returns the explanations of the conditions that are true, which report a problem.
+// NamespaceDeletionGVParsingFailure is never true, because discovery returns parsed group versions.
+func (p *progress) trueConditions() map[corev1.NamespaceConditionType]explanation {
+	out := map[corev1.NamespaceConditionType]explanation{}
 	if p.discoveryErr != nil {
 		message := p.discoveryErr.Error()
 		if stale := (*resources.StaleError)(nil); errors.As(p.discoveryErr, &stale) {
 			message = fmt.Sprintf("Discovery failed for some groups, %d failing: %v", len(stale.Versions), p.discoveryErr)
 		}
-		out[corev1.NamespaceDeletionDiscoveryFailure] = conditionOutcome{"DiscoveryFailed", message}
+		out[corev1.NamespaceDeletionDiscoveryFailure] = explanation{"DiscoveryFailed", message}
 	}
 	if len(p.failures) > 0 {
 		var messages []string
@@ -60,8 +80,10 @@ func (p *progress) failedOutcomes() map[corev1.NamespaceConditionType]conditionO
 			messages = append(messages, err.Error())
 		}
 		slices.Sort(messages)
-		out[corev1.NamespaceDeletionContentFailure] = conditionOutcome{"ContentDeletionFailed",
-			fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(messages), strings.Join(messages, ", "))}
+		out[corev1.NamespaceDeletionContentFailure] = explanation{
+			"ContentDeletionFailed",
+			fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(messages), strings.Join(messages, ", ")),
+		}
 	}
 	if len(p.remaining) > 0 {
 		var parts []string
@@ -69,28 +91,40 @@ func (p *progress) failedOutcomes() map[corev1.NamespaceConditionType]conditionO
 			parts = append(parts, fmt.Sprintf("%s.%s has %d resource instances", r.Resource, r.Group, n))
 		}
 		slices.Sort(parts)
-		out[corev1.NamespaceContentRemaining] = conditionOutcome{"SomeResourcesRemain", "Some resources are remaining: " + strings.Join(parts, ", ")}
+		out[corev1.NamespaceContentRemaining] = explanation{
+			"SomeResourcesRemain",
+			"Some resources are remaining: " + strings.Join(parts, ", "),
+		}
 	}
 	if len(p.finalizers) > 0 {
 		var parts []string
 		for _, f := range slices.Sorted(maps.Keys(p.finalizers)) {
 			parts = append(parts, fmt.Sprintf("%s in %d resource instances", f, p.finalizers[f]))
 		}
-		out[corev1.NamespaceFinalizersRemaining] = conditionOutcome{"SomeFinalizersRemain",
-			"Some content in the namespace has finalizers remaining: " + strings.Join(parts, ", ")}
+		out[corev1.NamespaceFinalizersRemaining] = explanation{
+			"SomeFinalizersRemain",
+			"Some content in the namespace has finalizers remaining: " + strings.Join(parts, ", "),
+		}
 	}
 	return out
 }
 
-// setConditions sets the conditions of a namespace. It reports whether any has changed.
+// setConditions sets all conditions of a namespace that is being deleted. It reports whether any
+// has changed.
 func (p *progress) setConditions(status *corev1.NamespaceStatus, now metav1.Time) (changed bool) {
-	failed := p.failedOutcomes()
-	for _, c := range allConditions() {
-		next := corev1.NamespaceCondition{Type: c.kind, Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: c.good.reason, Message: c.good.message}
-		if o, ok := failed[c.kind]; ok {
+	problems := p.trueConditions()
+	for _, c := range falseConditions() {
+		next := corev1.NamespaceCondition{
+			Type:               c.kind,
+			Status:             corev1.ConditionFalse,
+			LastTransitionTime: now,
+			Reason:             c.success.reason,
+			Message:            c.success.message,
+		}
+		if problem, ok := problems[c.kind]; ok {
 			next.Status = corev1.ConditionTrue
-			next.Reason = o.reason
-			next.Message = o.message
+			next.Reason = problem.reason
+			next.Message = problem.message
 		}
 		i := slices.IndexFunc(status.Conditions, func(old corev1.NamespaceCondition) bool { return old.Type == c.kind })
 		if i < 0 {

@@ -8,8 +8,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Backoff of failed keys, as in Kubernetes. There is no limit of all retries together: the failures
-// of one namespace would delay the retries of the others.
+// minRetry and maxRetry bound the delay before a failed key is retried, as in Kubernetes. Unlike in
+// Kubernetes, no limit applies to all retries together, because the failures of one namespace would
+// then delay the retries of the others.
 const (
 	minRetry = 5 * time.Millisecond
 	maxRetry = 1000 * time.Second
@@ -54,28 +55,30 @@ type fairQueue[K comparable] struct {
 	order *fairOrder[K]
 }
 
-// Done implements workqueue.TypedInterface. The worker that calls it calls Get next and takes a key
-// that may run now. A second key that may run as well waits for the next call of Get, although
-// workers may be idle.
+// Done implements workqueue.TypedInterface. It may allow several waiting keys to run, because the
+// worker becomes free. Done itself starts none of them. The worker calls Get next and takes one.
+// The others wait for a later call of Get, even if workers are idle.
 func (q *fairQueue[K]) Done(key K) {
 	q.order.finish(key)
 	q.TypedInterface.Done(key)
 }
 
-// fairOrder implements workqueue.Queue, the order of the keys of a work queue.
+// fairOrder implements workqueue.Queue, which is the order in which a work queue hands out its
+// keys. It takes the namespaces of the waiting keys in turn. It skips a namespace that occupies at
+// least as many workers as are free. The keys of one namespace stay in the order of Push.
 type fairOrder[K comparable] struct {
 	namespace func(K) string
 	workers   int
 
-	mu           sync.Mutex // leaf lock
-	waiting      map[string][]K
+	mu           sync.Mutex     // leaf lock
+	waiting      map[string][]K // waiting keys by namespace; no list is empty
 	waitingCount int            // number of keys in waiting
 	ring         []string       // the namespaces of waiting, the next one first
-	running      map[string]int // keys that workers process by namespace; no value is zero
-	busyWorkers  int            // sum of running
+	running      map[string]int // number of keys that workers process, by namespace; never zero
+	busyWorkers  int            // sum of the numbers in running
 }
 
-// Touch implements workqueue.Queue.
+// Touch implements workqueue.Queue. It does nothing: a key that is added again keeps its position.
 func (o *fairOrder[K]) Touch(K) {}
 
 // Push implements workqueue.Queue.
@@ -90,8 +93,8 @@ func (o *fairOrder[K]) Push(key K) {
 	o.waitingCount++
 }
 
-// Len implements workqueue.Queue. It returns 0 if no waiting key may run: the work queue calls Pop
-// otherwise.
+// Len implements workqueue.Queue. It returns the number of waiting keys, or 0 if none of them may
+// run now. The work queue calls Pop only after Len has returned more than 0.
 func (o *fairOrder[K]) Len() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,7 +104,8 @@ func (o *fairOrder[K]) Len() int {
 	return o.waitingCount
 }
 
-// Pop implements workqueue.Queue.
+// Pop implements workqueue.Queue. It removes the next key that may run, and counts it as running
+// until finish. At least one key must be runnable.
 func (o *fairOrder[K]) Pop() (key K) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,7 +138,7 @@ func (o *fairOrder[K]) nextRunnable() int {
 	return -1
 }
 
-// finish records that a key was processed.
+// finish records that a worker has processed a key from Pop.
 func (o *fairOrder[K]) finish(key K) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -33,7 +33,8 @@ const defaultPort = 6446
 type Options struct {
 	*servicerunner.Options
 	Election *election.Options
-	// ClockSkewTolerance is how long expired tokens are kept.
+	// ClockSkewTolerance is how long a token is kept after its expiration, because the clocks of
+	// machines differ. It must not be negative.
 	ClockSkewTolerance time.Duration
 }
 
@@ -65,7 +66,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	config, err := newClients(s.Client)
+	config, err := newControllerConfig(s.Client)
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
@@ -73,7 +74,9 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
-	config.Log, config.Tolerance, config.Queues = log, o.ClockSkewTolerance, queuemetrics.New(s.Metrics)
+	config.Log = log
+	config.Tolerance = o.ClockSkewTolerance
+	config.Queues = queuemetrics.New(s.Metrics)
 	c := controller.New(config)
 	s.Health.Add("leaderElection", elected.HealthCheck, health.Healthz, health.Livez)
 	s.Health.Add("lease", elected.Ready, health.Readyz)
@@ -83,8 +86,9 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	}})
 }
 
-// newClients returns the clients of the controller.
-func newClients(config *rest.Config) (out controller.Config, err error) {
+// newControllerConfig returns a configuration of the controller that has only its clients. They
+// connect to the API server of config.
+func newControllerConfig(config *rest.Config) (out controller.Config, err error) {
 	client, err := kubeclient.NewClient(config, corev1.AddToScheme)
 	if err != nil {
 		return out, err
