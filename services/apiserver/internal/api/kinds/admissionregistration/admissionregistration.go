@@ -39,6 +39,13 @@ func Kinds() []*registry.Kind {
 // categories returns the categories of all kinds of the group.
 func categories() []string { return []string{"api-extensions"} }
 
+// updateOrder returns the order of the rules of a change, which all kinds of the group share. As in
+// Kubernetes, they validate the metadata of a changed object only like the metadata of a new
+// object.
+func updateOrder() registry.Order {
+	return registry.Order{registry.MetaRules, registry.UpdateRules}
+}
+
 // webhookColumns returns the columns of both kinds of webhook configurations.
 func webhookColumns[T registry.Object](count func(T) int) []registry.Column {
 	return []registry.Column{

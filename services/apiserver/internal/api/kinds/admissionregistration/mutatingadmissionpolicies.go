@@ -9,10 +9,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// mutatingAdmissionPolicies declares the cluster-scoped kind MutatingAdmissionPolicy.
 func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: alpha, Resource: "mutatingadmissionpolicies", Singular: "mutatingadmissionpolicy", Kind: "MutatingAdmissionPolicy",
+			Group:                      group,
+			Version:                    alpha,
+			Resource:                   "mutatingadmissionpolicies",
+			Singular:                   "mutatingadmissionpolicy",
+			Kind:                       "MutatingAdmissionPolicy",
 			Categories:                 categories(),
 			AllowUnqualifiedFinalizers: true,
 		},
@@ -23,12 +28,19 @@ func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 		}),
 		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicies"},
 		Default: declare.Adapt(defaultMutatingPolicy),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, p *alphav1.MutatingAdmissionPolicy) {
-			validateMutatingPolicy(fld, p, nil, compile)
-		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *alphav1.MutatingAdmissionPolicy) {
-			validateMutatingPolicy(fld, p, old, compile)
-		})},
+		Create: registry.Create{
+			Validate: declare.AdaptValidation(func(fld validate.Field, p *alphav1.MutatingAdmissionPolicy) {
+				validateMutatingPolicy(fld, p, nil, compile)
+			}),
+		},
+		Update: registry.Update{
+			Order:                  updateOrder(),
+			Generation:             true,
+			RequireResourceVersion: true,
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *alphav1.MutatingAdmissionPolicy) {
+				validateMutatingPolicy(fld, p, old, compile)
+			}),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Int("Mutations", "Mutations indicates the number of mutations rules defined in this configuration", func(p *alphav1.MutatingAdmissionPolicy) int64 {

@@ -10,10 +10,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// mutatingAdmissionPolicyBindings declares the cluster-scoped kind MutatingAdmissionPolicyBinding.
 func mutatingAdmissionPolicyBindings() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: alpha, Resource: "mutatingadmissionpolicybindings", Singular: "mutatingadmissionpolicybinding", Kind: "MutatingAdmissionPolicyBinding",
+			Group:                      group,
+			Version:                    alpha,
+			Resource:                   "mutatingadmissionpolicybindings",
+			Singular:                   "mutatingadmissionpolicybinding",
+			Kind:                       "MutatingAdmissionPolicyBinding",
 			Categories:                 categories(),
 			AllowUnqualifiedFinalizers: true,
 		},
@@ -25,9 +30,14 @@ func mutatingAdmissionPolicyBindings() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicybindings"},
 		Default: declare.Adapt(defaultMutatingBinding),
 		Create:  registry.Create{Validate: declare.AdaptValidation(validateMutatingBinding)},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
-			validateMutatingBinding(fld, b)
-		})},
+		Update: registry.Update{
+			Order:                  updateOrder(),
+			Generation:             true,
+			RequireResourceVersion: true,
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
+				validateMutatingBinding(fld, b)
+			}),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", func(b *alphav1.MutatingAdmissionPolicyBinding) string {

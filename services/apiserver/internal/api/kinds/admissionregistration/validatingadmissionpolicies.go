@@ -9,10 +9,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// validatingAdmissionPolicies declares the cluster-scoped kind ValidatingAdmissionPolicy.
 func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "validatingadmissionpolicies", Singular: "validatingadmissionpolicy", Kind: "ValidatingAdmissionPolicy",
+			Group:                      group,
+			Version:                    version,
+			Resource:                   "validatingadmissionpolicies",
+			Singular:                   "validatingadmissionpolicy",
+			Kind:                       "ValidatingAdmissionPolicy",
 			Categories:                 categories(),
 			AllowUnqualifiedFinalizers: true,
 		},
@@ -23,12 +28,19 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 		}),
 		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicies"},
 		Default: declare.Adapt(defaultPolicy),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, p *admissionv1.ValidatingAdmissionPolicy) {
-			validatePolicy(fld, p, nil, compile)
-		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy) {
-			validatePolicy(fld, p, old, compile)
-		})},
+		Create: registry.Create{
+			Validate: declare.AdaptValidation(func(fld validate.Field, p *admissionv1.ValidatingAdmissionPolicy) {
+				validatePolicy(fld, p, nil, compile)
+			}),
+		},
+		Update: registry.Update{
+			Order:                  updateOrder(),
+			Generation:             true,
+			RequireResourceVersion: true,
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy) {
+				validatePolicy(fld, p, old, compile)
+			}),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Int("Validations", "Validations indicates the number of validation rules defined in this configuration", func(p *admissionv1.ValidatingAdmissionPolicy) int64 {

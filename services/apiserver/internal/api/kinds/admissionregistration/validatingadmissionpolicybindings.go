@@ -9,10 +9,16 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// validatingAdmissionPolicyBindings declares the cluster-scoped kind
+// ValidatingAdmissionPolicyBinding.
 func validatingAdmissionPolicyBindings() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "validatingadmissionpolicybindings", Singular: "validatingadmissionpolicybinding", Kind: "ValidatingAdmissionPolicyBinding",
+			Group:                      group,
+			Version:                    version,
+			Resource:                   "validatingadmissionpolicybindings",
+			Singular:                   "validatingadmissionpolicybinding",
+			Kind:                       "ValidatingAdmissionPolicyBinding",
 			Categories:                 categories(),
 			AllowUnqualifiedFinalizers: true,
 		},
@@ -24,9 +30,14 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicybindings"},
 		Default: declare.Adapt(defaultPolicyBinding),
 		Create:  registry.Create{Validate: declare.AdaptValidation(validateBinding)},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
-			validateBinding(fld, b)
-		})},
+		Update: registry.Update{
+			Order:                  updateOrder(),
+			Generation:             true,
+			RequireResourceVersion: true,
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+				validateBinding(fld, b)
+			}),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {

@@ -8,10 +8,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// validatingWebhookConfigurations declares the cluster-scoped kind ValidatingWebhookConfiguration.
 func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "validatingwebhookconfigurations", Singular: "validatingwebhookconfiguration", Kind: "ValidatingWebhookConfiguration",
+			Group:                      group,
+			Version:                    version,
+			Resource:                   "validatingwebhookconfigurations",
+			Singular:                   "validatingwebhookconfiguration",
+			Kind:                       "ValidatingWebhookConfiguration",
 			Categories:                 categories(),
 			AllowUnqualifiedFinalizers: true,
 		},
@@ -22,13 +27,22 @@ func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 		}),
 		Stored:  registry.StorageForm{Prefix: "validatingwebhookconfigurations"},
 		Default: declare.Adapt(defaultValidatingWebhooks),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, c *admissionv1.ValidatingWebhookConfiguration) {
-			validateWebhooks(fld, validatingHooks(c), tolerated{}, compile)
-		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *admissionv1.ValidatingWebhookConfiguration) {
-			hooks := validatingHooks(c)
-			validateWebhooks(fld, hooks, toleratedViolations(hooks, validatingHooks(old)), compile)
-		})},
-		Presentation: registry.Presentation{Columns: webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) })},
+		Create: registry.Create{
+			Validate: declare.AdaptValidation(func(fld validate.Field, c *admissionv1.ValidatingWebhookConfiguration) {
+				validateWebhooks(fld, validatingHooks(c), tolerated{}, compile)
+			}),
+		},
+		Update: registry.Update{
+			Order:                  updateOrder(),
+			Generation:             true,
+			RequireResourceVersion: true,
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *admissionv1.ValidatingWebhookConfiguration) {
+				hooks := validatingHooks(c)
+				validateWebhooks(fld, hooks, toleratedViolations(hooks, validatingHooks(old)), compile)
+			}),
+		},
+		Presentation: registry.Presentation{
+			Columns: webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
+		},
 	}
 }

@@ -26,11 +26,17 @@ func Kinds(s registry.Settings) []*registry.Kind {
 	return []*registry.Kind{customResourceDefinitions(&checker{cel: compiler}, g)}
 }
 
+// customResourceDefinitions declares the cluster-scoped kind CustomResourceDefinition.
 func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: v1.GroupName, Version: "v1", Resource: "customresourcedefinitions", Singular: "customresourcedefinition", Kind: "CustomResourceDefinition",
-			ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
+			Group:                      v1.GroupName,
+			Version:                    "v1",
+			Resource:                   "customresourcedefinitions",
+			Singular:                   "customresourcedefinition",
+			Kind:                       "CustomResourceDefinition",
+			ShortNames:                 []string{"crd", "crds"},
+			Categories:                 []string{"api-extensions"},
 			AllowUnqualifiedFinalizers: true,
 			ValidateObjectName: func(o registry.Object, name string, prefix bool) []string {
 				return validateDefinitionName(o.(*v1.CustomResourceDefinition), name, prefix)
@@ -64,7 +70,9 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 			}),
 			Validate: declare.AdaptUpdateResult(check.validateUpdate),
 		},
-		Delete:       registry.Delete{MarkDeletion: func(o registry.Object, now metav1.Time) { definition.Terminate(o.(*v1.CustomResourceDefinition), now) }},
+		Delete: registry.Delete{
+			MarkDeletion: func(o registry.Object, now metav1.Time) { definition.Terminate(o.(*v1.CustomResourceDefinition), now) },
+		},
 		Subresources: []registry.Subresource{status()},
 	}
 }

@@ -18,14 +18,14 @@ func (r *schemaRules) validateExtensions(fld validate.Field, s *v1.JSONSchemaPro
 	}
 	if s.XListType != nil {
 		requireType(fld, s, "array", "must be array if x-kubernetes-list-type is specified")
-		if name := nonAtomicItemsExtension(s); s.Type == "array" && name != "" && !r.looseSets() {
+		if name := nonAtomicItemsExtension(s); s.Type == "array" && name != "" && !r.allowsNonAtomicSetItems() {
 			// The error has the list type for the map type too, as in Kubernetes.
 			fld.Child("items").Invalid(name, s.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
 		}
 		validate.OneOf(fld, "x-kubernetes-list-type", *s.XListType, "atomic", "set", "map")
 	}
 	validateListMap(fld, s)
-	if len(validate.Check(func(fld validate.Field) { forbidNullItems(fld, s) })) > 0 && !r.looseKeys() {
+	if len(validate.Check(func(fld validate.Field) { forbidNullItems(fld, s) })) > 0 && !r.allowsNullListItems() {
 		forbidNullItems(fld, s)
 	}
 }

@@ -140,7 +140,7 @@ func validateClientConfig(fld validate.Field, c *v1.WebhookClientConfig, t toler
 		// Kubernetes swaps the two arguments here, which is visible in its errors.
 		fld.Child("service").CheckWebhookService(c.Service.Name, c.Service.Namespace, c.Service.Path, port)
 	}
-	if len(c.CABundle) > 0 && !t.anyCABundle() {
+	if len(c.CABundle) > 0 && !t.allowsInvalidCABundle() {
 		fld.AddCABundle("caBundle", c.CABundle)
 	}
 }
@@ -159,7 +159,7 @@ func validateReviewVersions(fld validate.Field, versions []string, t tolerance) 
 		}
 		fld.CheckText("", v, validate.DNS1035Label)
 	}
-	if !slices.ContainsFunc(versions, isReviewVersion) && !t.anyReviewVersion() {
+	if !slices.ContainsFunc(versions, isReviewVersion) && !t.allowsUnsupportedReviewVersions() {
 		fld.Invalid("conversionReviewVersions", versions, "must include at least one of "+strings.Join(reviewVersions, ", "))
 	}
 }

@@ -48,7 +48,7 @@ func (c *checker) validateUpdate(d, live *v1.CustomResourceDefinition) field.Err
 		t := tolerance{live: live}
 		spec := fld.Child("spec")
 		c.forDefinition().validateSpec(spec, &d.Spec, t)
-		if t.established() {
+		if t.isEstablished() {
 			spec.CheckImmutable("scope", string(d.Spec.Scope), string(live.Spec.Scope))
 			spec.Child("names").CheckImmutable("kind", d.Spec.Names.Kind, live.Spec.Names.Kind)
 		}

@@ -53,7 +53,7 @@ func (r *schemaRules) check(fld validate.Field, v, whole *v1.CustomResourceValid
 	keywords := validate.CheckAt(path, func(fld validate.Field) { r.validateKeywords(fld, s, place{root: true}) })
 	fld.Add(keywords...)
 	if normalized {
-		fld.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.unchanged(r.version, whole)})...)
+		fld.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.hasSameSchema(r.version, whole)})...)
 	}
 	if r.structural && unsupported != nil && fld.ErrorCount() == before {
 		fld.Invalid("openAPIV3Schema", "", unsupported.Error())
@@ -71,7 +71,7 @@ func (r *schemaRules) checkStructure(path *field.Path, s *v1.JSONSchemaProps) fi
 	}
 	ctx := context.Background()
 	errs := schema.CheckDefaults(ctx, path, s, true, r.cel.CheckDefault)
-	if len(errs) > 0 && r.unprunedDefaults() {
+	if len(errs) > 0 && r.allowsUnprunedDefaults() {
 		errs = schema.CheckDefaults(ctx, path, s, false, r.cel.CheckDefault)
 	}
 	return errs
@@ -172,7 +172,7 @@ func (r *schemaRules) validateKeywords(fld validate.Field, s *v1.JSONSchemaProps
 
 // forbidUnsupported validates single keywords.
 func (r *schemaRules) forbidUnsupported(fld validate.Field, s *v1.JSONSchemaProps, p place) {
-	if s.Type != "" && !slices.Contains(types, s.Type) && !r.anyType() {
+	if s.Type != "" && !slices.Contains(types, s.Type) && !r.allowsUnknownTypes() {
 		validate.OneOf(fld, "type", s.Type, types...)
 	}
 	if s.Default != nil && p.noDefault != "" {

@@ -55,11 +55,11 @@ func (c *checker) validateSpec(fld validate.Field, s *v1.CustomResourceDefinitio
 func requireSchemas(fld validate.Field, v *view, t tolerance) (mustBeStructural bool) {
 	if schemaOf(v.schema) == nil {
 		missing := "schemas are required"
-		if t.schemaMayMiss() {
+		if t.allowsMissingSchemas() {
 			missing = "because otherwise all fields are pruned"
 		}
 		for i, version := range v.versions {
-			optional := t.schemaMayMiss() && (v.PreserveUnknownFields || !version.Served)
+			optional := t.allowsMissingSchemas() && (v.PreserveUnknownFields || !version.Served)
 			if schemaOf(version.Schema) == nil && !optional {
 				fld.Index("versions", i).Required("schema.openAPIV3Schema", missing)
 			}
@@ -72,7 +72,7 @@ func requireSchemas(fld validate.Field, v *view, t tolerance) (mustBeStructural 
 		fld.Invalid("preserveUnknownFields", true, "must be false in order to use defaults in the schema")
 		return true
 	}
-	return anySchema(v.CustomResourceDefinitionSpec, hasExtensions) || !t.nonStructural()
+	return anySchema(v.CustomResourceDefinitionSpec, hasExtensions) || !t.allowsNonStructural()
 }
 
 func hasExtensions(s *v1.JSONSchemaProps) bool {

@@ -12,60 +12,77 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// tolerance holds the live definition, whose violations a new one may keep: later rules must not
-// block changes of definitions that were stored before. Each method is evaluated only after a
-// violation.
-type tolerance struct{ live *v1.CustomResourceDefinition } // nil at creation
+// tolerance decides which violations of newer validation rules an update of a definition may keep.
+// As in Kubernetes, a rule that was added later does not apply to an update if the live definition
+// already violates it, so that old definitions can still be updated. The methods named allows… are
+// called only after their rule was violated, because most of them read all schemas.
+type tolerance struct {
+	live *v1.CustomResourceDefinition // nil for a create
+}
 
-// liveSchema reports whether any schema of the live definition satisfies has.
-func (t tolerance) liveSchema(has func(*v1.JSONSchemaProps) bool) bool {
+// anyLiveSchema reports whether any schema of the live definition satisfies has.
+func (t tolerance) anyLiveSchema(has func(*v1.JSONSchemaProps) bool) bool {
 	return t.live != nil && anySchema(&t.live.Spec, has)
 }
 
-// anySchema reports whether any schema of a definition satisfies has.
+// anyLiveVersion reports whether any version of the live definition satisfies has. has gets the
+// schema of the version, which is nil if the version has none.
+func (t tolerance) anyLiveVersion(has func(*v1.JSONSchemaProps) bool) bool {
+	return t.live != nil && slices.ContainsFunc(t.live.Spec.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
+		return has(schemaOf(v.Schema))
+	})
+}
+
+// anySchema reports whether any schema of a definition satisfies has. It includes the schemas of
+// nested values.
 func anySchema(s *v1.CustomResourceDefinitionSpec, has func(*v1.JSONSchemaProps) bool) bool {
 	return slices.ContainsFunc(s.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
 		return structural.AnySchema(schemaOf(v.Schema), has)
 	})
 }
 
-// schemaMayMiss reports whether a version of the live definition has no schema.
-func (t tolerance) schemaMayMiss() bool {
-	return t.live != nil && slices.ContainsFunc(t.live.Spec.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
-		return schemaOf(v.Schema) == nil
-	})
+// isStructural reports whether the schema of a version is structural.
+func isStructural(s *v1.JSONSchemaProps) bool {
+	return structural.Unsupported(s) == nil && len(structural.Check(nil, s)) == 0
 }
 
-// anyType reports whether the live definition has invalid types.
-func (t tolerance) anyType() bool {
-	return t.liveSchema(func(s *v1.JSONSchemaProps) bool { return s.Type != "" && !slices.Contains(types, s.Type) })
+// allowsMissingSchemas reports whether versions need no schema, because a version of the live
+// definition has none.
+func (t tolerance) allowsMissingSchemas() bool {
+	return t.anyLiveVersion(func(s *v1.JSONSchemaProps) bool { return s == nil })
 }
 
-// nonStructural reports whether the live definition has a schema that is not structural.
-func (t tolerance) nonStructural() bool {
-	return t.live != nil && slices.ContainsFunc(t.live.Spec.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
-		s := schemaOf(v.Schema)
-		return s != nil && (structural.Unsupported(s) != nil || len(structural.Check(nil, s)) > 0)
-	})
+// allowsUnknownTypes reports whether the type of a schema may be unknown, because the live
+// definition has such a schema.
+func (t tolerance) allowsUnknownTypes() bool {
+	return t.anyLiveSchema(func(s *v1.JSONSchemaProps) bool { return s.Type != "" && !slices.Contains(types, s.Type) })
 }
 
-// looseSets reports whether the live definition has a set of objects or lists that are not atomic.
-func (t tolerance) looseSets() bool {
-	return t.liveSchema(func(s *v1.JSONSchemaProps) bool { return nonAtomicItemsExtension(s) != "" })
+// allowsNonStructural reports whether schemas need not be structural, because the live definition
+// has a schema that is not.
+func (t tolerance) allowsNonStructural() bool {
+	return t.anyLiveVersion(func(s *v1.JSONSchemaProps) bool { return s != nil && !isStructural(s) })
 }
 
-// looseKeys reports whether the live definition has a map whose keys may be absent or null.
-func (t tolerance) looseKeys() bool {
-	return t.liveSchema(func(s *v1.JSONSchemaProps) bool {
+// allowsNonAtomicSetItems reports whether a list of type set may contain objects or lists that are
+// not atomic, because the live definition has such a list.
+func (t tolerance) allowsNonAtomicSetItems() bool {
+	return t.anyLiveSchema(func(s *v1.JSONSchemaProps) bool { return nonAtomicItemsExtension(s) != "" })
+}
+
+// allowsNullListItems reports whether the items of a set or the keys of a list of type map may be
+// null or absent, because the live definition has such a list.
+func (t tolerance) allowsNullListItems() bool {
+	return t.anyLiveSchema(func(s *v1.JSONSchemaProps) bool {
 		return len(validate.Check(func(fld validate.Field) { forbidNullItems(fld, s) })) > 0
 	})
 }
 
-// unprunedDefaults reports whether the live definition has a default with unknown fields.
-func (t tolerance) unprunedDefaults() bool {
-	return t.live != nil && slices.ContainsFunc(t.live.Spec.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
-		s := schemaOf(v.Schema)
-		if s == nil || structural.Unsupported(s) != nil || len(structural.Check(nil, s)) > 0 {
+// allowsUnprunedDefaults reports whether a default may have unknown fields, because a default of
+// the live definition has.
+func (t tolerance) allowsUnprunedDefaults() bool {
+	return t.anyLiveVersion(func(s *v1.JSONSchemaProps) bool {
+		if s == nil || !isStructural(s) {
 			return false
 		}
 		for _, err := range schema.CheckDefaults(context.Background(), nil, s, true, nil) {
@@ -77,8 +94,8 @@ func (t tolerance) unprunedDefaults() bool {
 	})
 }
 
-// unchanged reports whether a version has the same schema in the live definition.
-func (t tolerance) unchanged(name string, now *v1.CustomResourceValidation) bool {
+// hasSameSchema reports whether the version of that name has the schema now in the live definition.
+func (t tolerance) hasSameSchema(name string, now *v1.CustomResourceValidation) bool {
 	if t.live == nil {
 		return false
 	}
@@ -86,14 +103,15 @@ func (t tolerance) unchanged(name string, now *v1.CustomResourceValidation) bool
 	return i >= 0 && alike.DeepEqual(t.live.Spec.Versions[i].Schema, now)
 }
 
-// established reports whether names and scope can no longer change.
-func (t tolerance) established() bool {
+// isEstablished reports whether the live definition has been served, so that names and scope can no
+// longer change.
+func (t tolerance) isEstablished() bool {
 	return t.live != nil && definition.IsTrue(t.live, v1.Established)
 }
 
-// anyReviewVersion reports whether the live definition requests only review versions that the
-// server does not support.
-func (t tolerance) anyReviewVersion() bool {
+// allowsUnsupportedReviewVersions reports whether conversionReviewVersions may contain no version
+// that the server supports, because the live definition has such a list.
+func (t tolerance) allowsUnsupportedReviewVersions() bool {
 	if t.live == nil {
 		return false
 	}
@@ -102,10 +120,10 @@ func (t tolerance) anyReviewVersion() bool {
 		!slices.ContainsFunc(c.Webhook.ConversionReviewVersions, isReviewVersion)
 }
 
-// anyCABundle reports whether the definition is not served yet, or the live one's certificates are
-// invalid.
-func (t tolerance) anyCABundle() bool {
-	if !t.established() {
+// allowsInvalidCABundle reports whether the certificates of the webhook may be invalid, because the
+// definition is not established yet, or because the live definition has invalid ones.
+func (t tolerance) allowsInvalidCABundle() bool {
+	if !t.isEstablished() {
 		return true
 	}
 	c := t.live.Spec.Conversion

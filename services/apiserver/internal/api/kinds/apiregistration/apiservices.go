@@ -17,13 +17,19 @@ func Kinds() []*registry.Kind {
 	return []*registry.Kind{apiServices()}
 }
 
+// apiServices declares the cluster-scoped kind APIService.
 func apiServices() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: v1.GroupName, Version: "v1", Resource: "apiservices", Singular: "apiservice", Kind: "APIService",
+			Group:      v1.GroupName,
+			Version:    "v1",
+			Resource:   "apiservices",
+			Singular:   "apiservice",
+			Kind:       "APIService",
 			Categories: []string{"api-extensions"},
 			// The name for the core group is "v1.".
-			ValidateObjectName: nameRules, AllowUnqualifiedFinalizers: true,
+			ValidateObjectName:         nameRules,
+			AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[v1.APIService],
 		NewList: declare.New[v1.APIServiceList],

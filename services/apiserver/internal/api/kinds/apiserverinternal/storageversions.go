@@ -23,6 +23,7 @@ func Kinds() []*registry.Kind { return []*registry.Kind{storageVersions()} }
 // mostShown is the maximum number of servers in a table cell.
 const mostShown = 3
 
+// storageVersions declares the cluster-scoped kind StorageVersion.
 func storageVersions() *registry.Kind {
 	doc := func(name string) string {
 		return columns.Doc(apiserverinternalv1alpha1.StorageVersionStatus{}, name)
@@ -40,9 +41,11 @@ func storageVersions() *registry.Kind {
 		}),
 		Stored: registry.StorageForm{Prefix: "storageversions"},
 		Create: registry.Create{Validate: declare.AdaptValidation(validateStatus)},
-		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(validate.Field, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
-			// The spec has no fields yet.
-		})},
+		Update: registry.Update{
+			Validate: declare.AdaptUpdateValidation(func(validate.Field, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
+				// The spec has no fields yet.
+			}),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.New("CommonEncodingVersion", "string", "name", doc("commonEncodingVersion"), 0, func(v *apiserverinternalv1alpha1.StorageVersion) any {

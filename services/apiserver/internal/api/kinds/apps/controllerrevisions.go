@@ -15,23 +15,33 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// controllerRevisions declares the namespaced kind ControllerRevision.
 func controllerRevisions() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "controllerrevisions", Singular: "controllerrevision", Kind: "ControllerRevision",
+			Group:      group,
+			Version:    version,
+			Resource:   "controllerrevisions",
+			Singular:   "controllerrevision",
+			Kind:       "ControllerRevision",
 			Namespaced: true,
 		},
 		New:     declare.New[appsv1.ControllerRevision],
 		NewList: declare.New[appsv1.ControllerRevisionList],
 		Stored:  registry.StorageForm{Prefix: "controllerrevisions"},
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, r *appsv1.ControllerRevision) {
-			fld.CheckNonNegative("revision", r.Revision)
-			validateRevisionData(fld, r.Data.Raw)
-		})},
-		Update: registry.Update{Order: registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, r, old *appsv1.ControllerRevision) {
-			fld.CheckNonNegative("revision", r.Revision)
-			fld.CheckImmutable("data", r.Data, old.Data)
-		})},
+		Create: registry.Create{
+			Validate: declare.AdaptValidation(func(fld validate.Field, r *appsv1.ControllerRevision) {
+				fld.CheckNonNegative("revision", r.Revision)
+				validateRevisionData(fld, r.Data.Raw)
+			}),
+		},
+		Update: registry.Update{
+			Order: registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, r, old *appsv1.ControllerRevision) {
+				fld.CheckNonNegative("revision", r.Revision)
+				fld.CheckImmutable("data", r.Data, old.Data)
+			}),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Controller", "Controller of the object", controllerText),

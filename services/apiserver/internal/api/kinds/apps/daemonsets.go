@@ -19,6 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// daemonSets declares the namespaced kind DaemonSet.
 func daemonSets(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.DaemonSet]{
 		Template: func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"),

@@ -19,14 +19,21 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// deployments declares the namespaced kind Deployment.
 func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.Deployment]{
 		Template: func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "deployments", Singular: "deployment", Kind: "Deployment",
-			ShortNames: []string{"deploy"}, Categories: []string{"all"}, Namespaced: true,
+			Group:      group,
+			Version:    version,
+			Resource:   "deployments",
+			Singular:   "deployment",
+			Kind:       "Deployment",
+			ShortNames: []string{"deploy"},
+			Categories: []string{"all"},
+			Namespaced: true,
 		},
 		New:     declare.New[appsv1.Deployment],
 		NewList: declare.New[appsv1.DeploymentList],

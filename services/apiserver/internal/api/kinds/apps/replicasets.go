@@ -15,14 +15,21 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// replicaSets declares the namespaced kind ReplicaSet.
 func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.ReplicaSet]{
 		Template: func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "replicasets", Singular: "replicaset", Kind: "ReplicaSet",
-			ShortNames: []string{"rs"}, Categories: []string{"all"}, Namespaced: true,
+			Group:      group,
+			Version:    version,
+			Resource:   "replicasets",
+			Singular:   "replicaset",
+			Kind:       "ReplicaSet",
+			ShortNames: []string{"rs"},
+			Categories: []string{"all"},
+			Namespaced: true,
 		},
 		New:     declare.New[appsv1.ReplicaSet],
 		NewList: declare.New[appsv1.ReplicaSetList],

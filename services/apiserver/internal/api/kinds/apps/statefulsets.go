@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// statefulSets declares the namespaced kind StatefulSet.
 func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 	drop := dropMaxUnavailable
 	if maxUnavailable {
@@ -26,8 +27,14 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "statefulsets", Singular: "statefulset", Kind: "StatefulSet",
-			ShortNames: []string{"sts"}, Categories: []string{"all"}, Namespaced: true,
+			Group:      group,
+			Version:    version,
+			Resource:   "statefulsets",
+			Singular:   "statefulset",
+			Kind:       "StatefulSet",
+			ShortNames: []string{"sts"},
+			Categories: []string{"all"},
+			Namespaced: true,
 			// The name becomes part of the pods' host names.
 			ValidateName: meta.DNSLabel,
 		},

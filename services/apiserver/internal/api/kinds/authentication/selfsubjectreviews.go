@@ -8,10 +8,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
+// selfSubjectReviews declares the cluster-scoped kind SelfSubjectReview.
 func selfSubjectReviews() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "selfsubjectreviews", Singular: "selfsubjectreview", Kind: "SelfSubjectReview",
+			Group:    group,
+			Version:  version,
+			Resource: "selfsubjectreviews",
+			Singular: "selfsubjectreview",
+			Kind:     "SelfSubjectReview",
 		},
 		Virtual: true,
 		Verbs:   []string{"create"},

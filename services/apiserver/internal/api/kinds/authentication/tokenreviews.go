@@ -7,10 +7,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
+// tokenReviews declares the cluster-scoped kind TokenReview.
 func tokenReviews() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "tokenreviews", Singular: "tokenreview", Kind: "TokenReview",
+			Group:    group,
+			Version:  version,
+			Resource: "tokenreviews",
+			Singular: "tokenreview",
+			Kind:     "TokenReview",
 		},
 		Virtual: true,
 		Verbs:   []string{"create"},

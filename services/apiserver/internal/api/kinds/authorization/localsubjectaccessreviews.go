@@ -7,10 +7,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
+// localSubjectAccessReviews declares the namespaced kind LocalSubjectAccessReview.
 func localSubjectAccessReviews() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "localsubjectaccessreviews", Singular: "localsubjectaccessreview", Kind: "LocalSubjectAccessReview",
+			Group:      group,
+			Version:    version,
+			Resource:   "localsubjectaccessreviews",
+			Singular:   "localsubjectaccessreview",
+			Kind:       "LocalSubjectAccessReview",
 			Namespaced: true,
 		},
 		Virtual: true,

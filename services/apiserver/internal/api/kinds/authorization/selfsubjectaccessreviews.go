@@ -7,10 +7,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
+// selfSubjectAccessReviews declares the cluster-scoped kind SelfSubjectAccessReview.
 func selfSubjectAccessReviews() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "selfsubjectaccessreviews", Singular: "selfsubjectaccessreview", Kind: "SelfSubjectAccessReview",
+			Group:    group,
+			Version:  version,
+			Resource: "selfsubjectaccessreviews",
+			Singular: "selfsubjectaccessreview",
+			Kind:     "SelfSubjectAccessReview",
 		},
 		Virtual: true,
 		Verbs:   []string{"create"},

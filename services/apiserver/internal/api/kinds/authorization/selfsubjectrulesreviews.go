@@ -7,10 +7,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
+// selfSubjectRulesReviews declares the cluster-scoped kind SelfSubjectRulesReview.
 func selfSubjectRulesReviews() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "selfsubjectrulesreviews", Singular: "selfsubjectrulesreview", Kind: "SelfSubjectRulesReview",
+			Group:    group,
+			Version:  version,
+			Resource: "selfsubjectrulesreviews",
+			Singular: "selfsubjectrulesreview",
+			Kind:     "SelfSubjectRulesReview",
 		},
 		Virtual: true,
 		Verbs:   []string{"create"},

@@ -7,10 +7,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
+// subjectAccessReviews declares the cluster-scoped kind SubjectAccessReview.
 func subjectAccessReviews() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "subjectaccessreviews", Singular: "subjectaccessreview", Kind: "SubjectAccessReview",
+			Group:    group,
+			Version:  version,
+			Resource: "subjectaccessreviews",
+			Singular: "subjectaccessreview",
+			Kind:     "SubjectAccessReview",
 		},
 		Virtual: true,
 		Verbs:   []string{"create"},

@@ -110,8 +110,13 @@ func moveAnnotations(to, from registry.Object, keys ...string) {
 func autoscaler() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Resource: "horizontalpodautoscalers", Singular: "horizontalpodautoscaler", Kind: "HorizontalPodAutoscaler",
-			ShortNames: []string{"hpa"}, Categories: []string{"all"}, Namespaced: true,
+			Group:      group,
+			Resource:   "horizontalpodautoscalers",
+			Singular:   "horizontalpodautoscaler",
+			Kind:       "HorizontalPodAutoscaler",
+			ShortNames: []string{"hpa"},
+			Categories: []string{"all"},
+			Namespaced: true,
 		},
 		Stored:       registry.StorageForm{Prefix: "horizontalpodautoscalers"},
 		Presentation: registry.Presentation{Columns: autoscalerColumns()},

@@ -19,6 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// cronJobs declares the namespaced kind CronJob.
 func cronJobs(rules *podspec.Rules) *registry.Kind {
 	created := podspec.PodsOf[*batchv1.CronJob]{
 		Template: pods, Path: field.NewPath("spec", "jobTemplate", "spec", "template"), HostNames: true,

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// jobs declares the namespaced kind Job.
 func jobs(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*batchv1.Job]{
 		Template: func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },

@@ -15,10 +15,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// certificateSigningRequests declares the cluster-scoped kind CertificateSigningRequest.
 func certificateSigningRequests() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "certificatesigningrequests", Singular: "certificatesigningrequest", Kind: "CertificateSigningRequest",
+			Group:        group,
+			Version:      version,
+			Resource:     "certificatesigningrequests",
+			Singular:     "certificatesigningrequest",
+			Kind:         "CertificateSigningRequest",
 			ShortNames:   []string{"csr"},
 			ValidateName: meta.PathSegment,
 		},

@@ -19,7 +19,11 @@ import (
 func clusterTrustBundles() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: "v1beta1", Resource: "clustertrustbundles", Singular: "clustertrustbundle", Kind: "ClusterTrustBundle",
+			Group:    group,
+			Version:  "v1beta1",
+			Resource: "clustertrustbundles",
+			Singular: "clustertrustbundle",
+			Kind:     "ClusterTrustBundle",
 			// A signer's bundles have its name as prefix; see validateBundleName.
 			ValidateName: meta.PathSegment,
 		},
@@ -27,19 +31,23 @@ func clusterTrustBundles() *registry.Kind {
 		New:     declare.New[certificatesv1beta1.ClusterTrustBundle],
 		NewList: declare.New[certificatesv1beta1.ClusterTrustBundleList],
 		Stored:  registry.StorageForm{Prefix: "clustertrustbundles"},
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, b *certificatesv1beta1.ClusterTrustBundle) {
-			validateBundleName(fld, b)
-			validateTrustAnchors(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
-		})},
+		Create: registry.Create{
+			Validate: declare.AdaptValidation(func(fld validate.Field, b *certificatesv1beta1.ClusterTrustBundle) {
+				validateBundleName(fld, b)
+				validateTrustAnchors(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+			}),
+		},
 		// An unchanged bundle is not validated again, because a newer Go may parse certificates
 		// more strictly.
-		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, old *certificatesv1beta1.ClusterTrustBundle) {
-			validateBundleName(fld, b)
-			if b.Spec.TrustBundle != old.Spec.TrustBundle {
-				validateTrustAnchors(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
-			}
-			fld.Child("spec").CheckImmutable("signerName", b.Spec.SignerName, old.Spec.SignerName)
-		})},
+		Update: registry.Update{
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, old *certificatesv1beta1.ClusterTrustBundle) {
+				validateBundleName(fld, b)
+				if b.Spec.TrustBundle != old.Spec.TrustBundle {
+					validateTrustAnchors(fld.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+				}
+				fld.Child("spec").CheckImmutable("signerName", b.Spec.SignerName, old.Spec.SignerName)
+			}),
+		},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
 			Columns: []registry.Column{

@@ -16,7 +16,11 @@ func leaseCandidates() *registry.Kind {
 	doc := func(name string) string { return columns.Doc(coordinationv1beta1.LeaseCandidateSpec{}, name) }
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: "v1beta1", Resource: "leasecandidates", Singular: "leasecandidate", Kind: "LeaseCandidate",
+			Group:      group,
+			Version:    "v1beta1",
+			Resource:   "leasecandidates",
+			Singular:   "leasecandidate",
+			Kind:       "LeaseCandidate",
 			Namespaced: true,
 			// The name is the identity of the candidate, such as a host name with a suffix.
 			ValidateName: func(name string, _ bool) []string { return validate.DataKey(name) },

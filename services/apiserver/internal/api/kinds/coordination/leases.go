@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// leases declares the namespaced kind Lease.
 func leases(coordinated bool) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{

@@ -8,10 +8,14 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
+// componentStatuses declares the cluster-scoped kind ComponentStatus.
 func componentStatuses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "componentstatuses", Singular: "componentstatus", Kind: "ComponentStatus",
+			Version:    version,
+			Resource:   "componentstatuses",
+			Singular:   "componentstatus",
+			Kind:       "ComponentStatus",
 			ShortNames: []string{"cs"},
 		},
 		Virtual: true,

@@ -16,6 +16,7 @@ import (
 
 const immutableMessage = "field is immutable when `immutable` is set"
 
+// configMaps declares the namespaced kind ConfigMap.
 func configMaps() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -26,7 +27,10 @@ func configMaps() *registry.Kind {
 		NewList: declare.New[corev1.ConfigMapList],
 		Stored:  registry.StorageForm{Prefix: "configmaps"},
 		Create:  registry.Create{Validate: declare.AdaptResult(validateConfigMap)},
-		Update:  registry.Update{Order: registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules}, Validate: declare.AdaptUpdateResult(validateConfigMapUpdate)},
+		Update: registry.Update{
+			Order:    registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
+			Validate: declare.AdaptUpdateResult(validateConfigMapUpdate),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.New("Data", columns.String, "", columns.Doc(corev1.ConfigMap{}, "data"), 0,

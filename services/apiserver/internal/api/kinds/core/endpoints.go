@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// endpoints declares the namespaced kind Endpoints.
 func endpoints() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{

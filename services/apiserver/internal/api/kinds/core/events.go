@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
+// events declares the namespaced kind Event.
 func events() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{

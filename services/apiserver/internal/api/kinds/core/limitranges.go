@@ -10,6 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// limitRanges declares the namespaced kind LimitRange.
 func limitRanges() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{

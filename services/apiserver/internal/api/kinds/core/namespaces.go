@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
+// namespaces declares the cluster-scoped kind Namespace.
 func namespaces() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -25,7 +26,10 @@ func namespaces() *registry.Kind {
 		Parts:   declare.SpecStatusAccessors(func(n *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) { return &n.Spec, &n.Status }),
 		Stored:  registry.StorageForm{Prefix: "namespaces"},
 		Default: declare.Adapt(defaultNamespace),
-		Create:  registry.Create{Prepare: declare.Adapt(prepareNamespaceCreate), Validate: declare.AdaptResult(validateNamespace)},
+		Create: registry.Create{
+			Prepare:  declare.Adapt(prepareNamespaceCreate),
+			Validate: declare.AdaptResult(validateNamespace),
+		},
 		Update: registry.Update{
 			Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Prepare: declare.AdaptUpdate(func(n, old *corev1.Namespace) {

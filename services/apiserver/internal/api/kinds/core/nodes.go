@@ -22,6 +22,7 @@ const (
 	nodeRoleLabel  = "kubernetes.io/role"
 )
 
+// nodes declares the cluster-scoped kind Node.
 func nodes() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{

@@ -15,12 +15,17 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// persistentVolumeClaims declares the namespaced kind PersistentVolumeClaim.
 func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 	gates := claimGates{settings.Enabled(features.CrossNamespaceVolumeDataSource), settings.Enabled(features.VolumeAttributesClass)}
 	return &registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "persistentvolumeclaims", Singular: "persistentvolumeclaim", Kind: "PersistentVolumeClaim",
-			ShortNames: []string{"pvc"}, Namespaced: true,
+			Version:    version,
+			Resource:   "persistentvolumeclaims",
+			Singular:   "persistentvolumeclaim",
+			Kind:       "PersistentVolumeClaim",
+			ShortNames: []string{"pvc"},
+			Namespaced: true,
 		},
 		New:     declare.New[corev1.PersistentVolumeClaim],
 		NewList: declare.New[corev1.PersistentVolumeClaimList],

@@ -20,11 +20,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// persistentVolumes declares the cluster-scoped kind PersistentVolume.
 func persistentVolumes(settings registry.Settings) *registry.Kind {
 	classes := settings.Enabled(features.VolumeAttributesClass)
 	return &registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "persistentvolumes", Singular: "persistentvolume", Kind: "PersistentVolume",
+			Version:    version,
+			Resource:   "persistentvolumes",
+			Singular:   "persistentvolume",
+			Kind:       "PersistentVolume",
 			ShortNames: []string{"pv"},
 		},
 		New:     declare.New[corev1.PersistentVolume],

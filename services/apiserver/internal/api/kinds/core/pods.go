@@ -18,6 +18,7 @@ import (
 // defaultGracePeriod is the default in seconds.
 const defaultGracePeriod = 30
 
+// pods declares the namespaced kind Pod.
 func pods(rules *podspec.Rules) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{

@@ -18,6 +18,7 @@ const (
 	imagesDesc     = "Images referenced by each container in the template."
 )
 
+// podTemplates declares the namespaced kind PodTemplate.
 func podTemplates(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*corev1.PodTemplate]{
 		Template: func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }, Path: field.NewPath("template"),

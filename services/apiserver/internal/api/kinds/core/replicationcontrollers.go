@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// replicationControllers declares the namespaced kind ReplicationController.
 func replicationControllers(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*corev1.ReplicationController]{
 		Template: func(rc *corev1.ReplicationController) *corev1.PodTemplateSpec { return rc.Spec.Template },
@@ -23,8 +24,13 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "replicationcontrollers", Singular: "replicationcontroller", Kind: "ReplicationController",
-			ShortNames: []string{"rc"}, Categories: []string{"all"}, Namespaced: true,
+			Version:    version,
+			Resource:   "replicationcontrollers",
+			Singular:   "replicationcontroller",
+			Kind:       "ReplicationController",
+			ShortNames: []string{"rc"},
+			Categories: []string{"all"},
+			Namespaced: true,
 		},
 		New:     declare.New[corev1.ReplicationController],
 		NewList: declare.New[corev1.ReplicationControllerList],

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// resourceQuotas declares the namespaced kind ResourceQuota.
 func resourceQuotas() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -30,7 +31,10 @@ func resourceQuotas() *registry.Kind {
 		Stored:         registry.StorageForm{Prefix: "resourcequotas"},
 		Default:        declare.Adapt(defaultQuota),
 		DefaultedRules: transcode.Rules(), // quantities need decoding
-		Create:         registry.Create{Validate: declare.AdaptValidation(validateQuota), Warnings: declare.AdaptResult(quotaWarnings)},
+		Create: registry.Create{
+			Validate: declare.AdaptValidation(validateQuota),
+			Warnings: declare.AdaptResult(quotaWarnings),
+		},
 		Update: registry.Update{
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, q, old *corev1.ResourceQuota) {
 				validateQuota(fld, q)

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
+// secrets declares the namespaced kind Secret.
 func secrets() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -27,8 +28,14 @@ func secrets() *registry.Kind {
 		Stored:         registry.StorageForm{Prefix: "secrets"},
 		Default:        declare.Adapt(defaultSecret),
 		DefaultedRules: secretDefaultedRules,
-		Create:         registry.Create{Validate: declare.AdaptResult(validateSecret), Warnings: declare.AdaptResult(secretWarnings)},
-		Update:         registry.Update{Order: registry.Order{registry.MetaUpdateRules, registry.UpdateRules, registry.MetaRules}, Validate: declare.AdaptUpdateResult(validateSecretUpdate)},
+		Create: registry.Create{
+			Validate: declare.AdaptResult(validateSecret),
+			Warnings: declare.AdaptResult(secretWarnings),
+		},
+		Update: registry.Update{
+			Order:    registry.Order{registry.MetaUpdateRules, registry.UpdateRules, registry.MetaRules},
+			Validate: declare.AdaptUpdateResult(validateSecretUpdate),
+		},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "type"}},
 			Columns: []registry.Column{

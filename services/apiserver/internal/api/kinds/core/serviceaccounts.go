@@ -11,6 +11,7 @@ import (
 
 const enforceMountableSecrets = "kubernetes.io/enforce-mountable-secrets"
 
+// serviceAccounts declares the namespaced kind ServiceAccount.
 func serviceAccounts() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -20,7 +21,10 @@ func serviceAccounts() *registry.Kind {
 		New:     declare.New[corev1.ServiceAccount],
 		NewList: declare.New[corev1.ServiceAccountList],
 		Stored:  registry.StorageForm{Prefix: "serviceaccounts"},
-		Create:  registry.Create{Prepare: declare.Adapt(trimSecretReferences), Warnings: declare.AdaptResult(serviceAccountWarnings)},
+		Create: registry.Create{
+			Prepare:  declare.Adapt(trimSecretReferences),
+			Warnings: declare.AdaptResult(serviceAccountWarnings),
+		},
 		Update: registry.Update{
 			Order:   registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			Prepare: declare.AdaptUpdate(func(a, _ *corev1.ServiceAccount) { trimSecretReferences(a) }),

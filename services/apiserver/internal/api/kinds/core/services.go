@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// services declares the namespaced kind Service.
 func services(settings registry.Settings) *registry.Kind {
 	anyType := settings.Enabled(features.AllowServiceLBStatusOnNonLB)
 	ipMode := settings.Enabled(features.LoadBalancerIPMode)

@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// endpointSlices declares the namespaced kind EndpointSlice.
 func endpointSlices(settings registry.Settings) *registry.Kind {
 	dropHints := dropNodeHints
 	if settings.Enabled(features.PreferSameTrafficDistribution) {
@@ -24,7 +25,11 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 	doc := func(name string) string { return columns.Doc(discoveryv1beta1.EndpointSlice{}, name) }
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "endpointslices", Singular: "endpointslice", Kind: "EndpointSlice",
+			Group:      group,
+			Version:    version,
+			Resource:   "endpointslices",
+			Singular:   "endpointslice",
+			Kind:       "EndpointSlice",
 			Namespaced: true,
 		},
 		New:            declare.New[discoveryv1.EndpointSlice],

@@ -9,6 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
+// events declares the namespaced kind Event.
 func events() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -25,7 +26,10 @@ func events() *registry.Kind {
 			FromStored: func(stored registry.Object) (registry.Object, error) { return fromCore(stored.(*corev1.Event)), nil },
 		},
 		Create: registry.Create{Validate: declare.AdaptResult(validate)},
-		Update: registry.Update{AllowCreateOnUpdate: true, Validate: declare.AdaptUpdateResult(validateUpdate)},
+		Update: registry.Update{
+			AllowCreateOnUpdate: true,
+			Validate:            declare.AdaptUpdateResult(validateUpdate),
+		},
 		Delete: registry.Delete{NoDependents: true},
 		Presentation: registry.Presentation{
 			// The labels are those of the core group, which apply to events of both groups. This

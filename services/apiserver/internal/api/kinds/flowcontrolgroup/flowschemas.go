@@ -10,10 +10,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// flowSchemas declares the cluster-scoped kind FlowSchema.
 func flowSchemas() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "flowschemas", Singular: "flowschema", Kind: "FlowSchema",
+			Group:    group,
+			Version:  version,
+			Resource: "flowschemas",
+			Singular: "flowschema",
+			Kind:     "FlowSchema",
 		},
 		New:     declare.New[flowcontrolv1.FlowSchema],
 		NewList: declare.New[flowcontrolv1.FlowSchemaList],
@@ -26,7 +31,11 @@ func flowSchemas() *registry.Kind {
 		}),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[flowcontrolv1.FlowSchemaSpec]("matchingPrecedence")),
 		Create:         registry.Create{Validate: declare.AdaptValidation(validateFlowSchema)},
-		Update:         registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { validateFlowSchema(fld, s) })},
+		Update: registry.Update{
+			Order:      registry.Order{registry.MetaRules, registry.UpdateRules},
+			Generation: true,
+			Validate:   declare.AdaptUpdateValidation(func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { validateFlowSchema(fld, s) }),
+		},
 		Presentation: registry.Presentation{
 			Columns:  flowSchemaColumns(),
 			RowOrder: declare.AdaptResult(func(s *flowcontrolv1.FlowSchema) int { return int(s.Spec.MatchingPrecedence) }),

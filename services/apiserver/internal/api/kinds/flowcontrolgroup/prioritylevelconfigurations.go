@@ -9,10 +9,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// priorityLevelConfigurations declares the cluster-scoped kind PriorityLevelConfiguration.
 func priorityLevelConfigurations() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "prioritylevelconfigurations", Singular: "prioritylevelconfiguration", Kind: "PriorityLevelConfiguration",
+			Group:    group,
+			Version:  version,
+			Resource: "prioritylevelconfigurations",
+			Singular: "prioritylevelconfiguration",
+			Kind:     "PriorityLevelConfiguration",
 		},
 		New:     declare.New[flowcontrolv1.PriorityLevelConfiguration],
 		NewList: declare.New[flowcontrolv1.PriorityLevelConfigurationList],
@@ -22,9 +27,13 @@ func priorityLevelConfigurations() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "prioritylevelconfigurations"},
 		Default: declare.Adapt(defaultPriorityLevel),
 		Create:  registry.Create{Validate: declare.AdaptValidation(validatePriorityLevel)},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.UpdateRules}, Generation: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
-			validatePriorityLevel(fld, l)
-		})},
+		Update: registry.Update{
+			Order:      registry.Order{registry.MetaRules, registry.UpdateRules},
+			Generation: true,
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
+				validatePriorityLevel(fld, l)
+			}),
+		},
 		Presentation: registry.Presentation{Columns: priorityLevelColumns()},
 		Subresources: []registry.Subresource{
 			declare.WithResetFields(declare.ValidatedView("status", "PriorityLevelConfiguration", func(l, old *flowcontrolv1.PriorityLevelConfiguration) {

@@ -9,10 +9,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// ingressClasses declares the cluster-scoped kind IngressClass.
 func ingressClasses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "ingressclasses", Singular: "ingressclass", Kind: "IngressClass",
+			Group:    group,
+			Version:  version,
+			Resource: "ingressclasses",
+			Singular: "ingressclass",
+			Kind:     "IngressClass",
 		},
 		New:     declare.New[networkingv1.IngressClass],
 		NewList: declare.New[networkingv1.IngressClassList],

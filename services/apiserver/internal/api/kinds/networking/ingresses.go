@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// ingresses declares the namespaced kind Ingress.
 func ingresses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{

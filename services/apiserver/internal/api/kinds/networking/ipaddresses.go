@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// ipAddresses declares the cluster-scoped kind IPAddress.
 func ipAddresses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -29,9 +30,12 @@ func ipAddresses() *registry.Kind {
 				validateParent(fld.Child("spec"), a.Spec.ParentRef)
 			}),
 		},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, a, old *networkingv1.IPAddress) {
-			fld.Child("spec").CheckImmutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
-		})},
+		Update: registry.Update{
+			Order: registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules},
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, a, old *networkingv1.IPAddress) {
+				fld.Child("spec").CheckImmutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
+			}),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("ParentRef", columns.Doc(networkingv1.IPAddressSpec{}, "parentRef"), parentText),

@@ -11,11 +11,17 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// networkPolicies declares the namespaced kind NetworkPolicy.
 func networkPolicies() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "networkpolicies", Singular: "networkpolicy", Kind: "NetworkPolicy",
-			ShortNames: []string{"netpol"}, Namespaced: true,
+			Group:      group,
+			Version:    version,
+			Resource:   "networkpolicies",
+			Singular:   "networkpolicy",
+			Kind:       "NetworkPolicy",
+			ShortNames: []string{"netpol"},
+			Namespaced: true,
 		},
 		New:     declare.New[networkingv1.NetworkPolicy],
 		NewList: declare.New[networkingv1.NetworkPolicyList],

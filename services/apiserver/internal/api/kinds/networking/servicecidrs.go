@@ -13,10 +13,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// serviceCIDRs declares the cluster-scoped kind ServiceCIDR.
 func serviceCIDRs() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "servicecidrs", Singular: "servicecidr", Kind: "ServiceCIDR",
+			Group:    group,
+			Version:  version,
+			Resource: "servicecidrs",
+			Singular: "servicecidr",
+			Kind:     "ServiceCIDR",
 		},
 		New:     declare.New[networkingv1.ServiceCIDR],
 		NewList: declare.New[networkingv1.ServiceCIDRList],
@@ -26,7 +31,10 @@ func serviceCIDRs() *registry.Kind {
 		Stored: betaStorageForm("servicecidrs"),
 		Create: registry.Create{KeepStatus: true, Validate: declare.AdaptValidation(validateServiceCIDR)},
 		// As in Kubernetes, a manager that sends status or spec owns it, even if it is reset.
-		Update: registry.Update{ResetFields: []string{}, Validate: declare.AdaptUpdateValidation(validateRangeChanges)},
+		Update: registry.Update{
+			ResetFields: []string{},
+			Validate:    declare.AdaptUpdateValidation(validateRangeChanges),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("CIDRs", columns.Doc(networkingv1.ServiceCIDRSpec{}, "cidrs"), func(c *networkingv1.ServiceCIDR) string {

@@ -15,10 +15,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// runtimeClasses declares the cluster-scoped kind RuntimeClass.
 func runtimeClasses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "runtimeclasses", Singular: "runtimeclass", Kind: "RuntimeClass",
+			Group:                      group,
+			Version:                    version,
+			Resource:                   "runtimeclasses",
+			Singular:                   "runtimeclass",
+			Kind:                       "RuntimeClass",
 			AllowUnqualifiedFinalizers: true,
 		},
 		New:     declare.New[nodev1.RuntimeClass],
@@ -29,7 +34,10 @@ func runtimeClasses() *registry.Kind {
 				poddefaults.Round(c.Overhead.PodFixed)
 			}
 		}),
-		Create: registry.Create{Validate: declare.AdaptValidation(validateRuntimeClass), Warnings: declare.AdaptResult(runtimeClassWarnings)},
+		Create: registry.Create{
+			Validate: declare.AdaptValidation(validateRuntimeClass),
+			Warnings: declare.AdaptResult(runtimeClassWarnings),
+		},
 		Update: registry.Update{
 			Order:               registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			AllowCreateOnUpdate: true, RequireResourceVersion: true,

@@ -16,11 +16,17 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// podDisruptionBudgets declares the namespaced kind PodDisruptionBudget.
 func podDisruptionBudgets() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "poddisruptionbudgets", Singular: "poddisruptionbudget", Kind: "PodDisruptionBudget",
-			ShortNames: []string{"pdb"}, Namespaced: true,
+			Group:                      group,
+			Version:                    version,
+			Resource:                   "poddisruptionbudgets",
+			Singular:                   "poddisruptionbudget",
+			Kind:                       "PodDisruptionBudget",
+			ShortNames:                 []string{"pdb"},
+			Namespaced:                 true,
 			ValidateName:               meta.PathSegment,
 			AllowUnqualifiedFinalizers: true,
 		},
@@ -32,8 +38,16 @@ func podDisruptionBudgets() *registry.Kind {
 		Stored:         registry.StorageForm{Prefix: "poddisruptionbudgets"},
 		Default:        declare.Adapt(removeBeta1Label),
 		DefaultedRules: budgetDefaultedRules,
-		Create:         registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, b *policyv1.PodDisruptionBudget) { validateBudget(fld, b, nil) }), RulesFirst: true},
-		Update:         registry.Update{Order: registry.Order{registry.UpdateRules}, Generation: true, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(validateBudget)},
+		Create: registry.Create{
+			Validate:   declare.AdaptValidation(func(fld validate.Field, b *policyv1.PodDisruptionBudget) { validateBudget(fld, b, nil) }),
+			RulesFirst: true,
+		},
+		Update: registry.Update{
+			Order:                  registry.Order{registry.UpdateRules},
+			Generation:             true,
+			RequireResourceVersion: true,
+			Validate:               declare.AdaptUpdateValidation(validateBudget),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Min Available", "The minimum number of pods that must be available.", func(b *policyv1.PodDisruptionBudget) string {

@@ -11,10 +11,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
+// clusterRoleBindings declares the cluster-scoped kind ClusterRoleBinding.
 func clusterRoleBindings() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "clusterrolebindings", Singular: "clusterrolebinding", Kind: "ClusterRoleBinding",
+			Group:        group,
+			Version:      version,
+			Resource:     "clusterrolebindings",
+			Singular:     "clusterrolebinding",
+			Kind:         "ClusterRoleBinding",
 			ValidateName: meta.PathSegment,
 		},
 		New:            declare.New[rbacv1.ClusterRoleBinding],
@@ -24,7 +29,13 @@ func clusterRoleBindings() *registry.Kind {
 		DefaultedRules: bindingDefaultedRules,
 		Create:         registry.Create{Validate: declare.AdaptResult(validateClusterRoleBinding)},
 		Update: registry.Update{
-			Order:               registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules},
+			// Kubernetes validates a changed object like a new one twice: before it validates the
+			// change, and as a part of that.
+			Order: registry.Order{
+				registry.MetaRules, registry.CreateRules,
+				registry.MetaRules, registry.CreateRules,
+				registry.MetaUpdateRules, registry.UpdateRules,
+			},
 			AllowCreateOnUpdate: true,
 			Validate: declare.AdaptUpdateResult(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
 				return validateSameRole(b.RoleRef, old.RoleRef)

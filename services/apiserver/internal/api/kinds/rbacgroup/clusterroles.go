@@ -9,10 +9,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
+// clusterRoles declares the cluster-scoped kind ClusterRole.
 func clusterRoles() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "clusterroles", Singular: "clusterrole", Kind: "ClusterRole",
+			Group:        group,
+			Version:      version,
+			Resource:     "clusterroles",
+			Singular:     "clusterrole",
+			Kind:         "ClusterRole",
 			ValidateName: meta.PathSegment,
 		},
 		New:     declare.New[rbacv1.ClusterRole],
@@ -20,7 +25,13 @@ func clusterRoles() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "clusterroles"},
 		Create:  registry.Create{Validate: declare.AdaptResult(validateClusterRole)},
 		Update: registry.Update{
-			Order:               registry.Order{registry.MetaRules, registry.UpdateRules, registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules},
+			// Kubernetes validates a changed object like a new one twice: before it validates the
+			// change, and as a part of that.
+			Order: registry.Order{
+				registry.MetaRules, registry.UpdateRules,
+				registry.MetaRules, registry.UpdateRules,
+				registry.MetaUpdateRules,
+			},
 			AllowCreateOnUpdate: true,
 			Validate:            declare.AdaptUpdateResult(func(r, _ *rbacv1.ClusterRole) field.ErrorList { return validateClusterRole(r) }),
 		},

@@ -11,10 +11,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
+// roleBindings declares the namespaced kind RoleBinding.
 func roleBindings() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "rolebindings", Singular: "rolebinding", Kind: "RoleBinding",
+			Group:        group,
+			Version:      version,
+			Resource:     "rolebindings",
+			Singular:     "rolebinding",
+			Kind:         "RoleBinding",
 			Namespaced:   true,
 			ValidateName: meta.PathSegment,
 		},
@@ -25,7 +30,13 @@ func roleBindings() *registry.Kind {
 		DefaultedRules: bindingDefaultedRules,
 		Create:         registry.Create{Validate: declare.AdaptResult(validateRoleBinding)},
 		Update: registry.Update{
-			Order:               registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaRules, registry.CreateRules, registry.MetaUpdateRules, registry.UpdateRules},
+			// Kubernetes validates a changed object like a new one twice: before it validates the
+			// change, and as a part of that.
+			Order: registry.Order{
+				registry.MetaRules, registry.CreateRules,
+				registry.MetaRules, registry.CreateRules,
+				registry.MetaUpdateRules, registry.UpdateRules,
+			},
 			AllowCreateOnUpdate: true,
 			Validate: declare.AdaptUpdateResult(func(b, old *rbacv1.RoleBinding) field.ErrorList {
 				return validateSameRole(b.RoleRef, old.RoleRef)

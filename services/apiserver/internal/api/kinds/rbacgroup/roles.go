@@ -9,6 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
+// roles declares the namespaced kind Role.
 func roles() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -21,7 +22,13 @@ func roles() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "roles"},
 		Create:  registry.Create{Validate: declare.AdaptResult(validateRole)},
 		Update: registry.Update{
-			Order:               registry.Order{registry.MetaRules, registry.UpdateRules, registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules},
+			// Kubernetes validates a changed object like a new one twice: before it validates the
+			// change, and as a part of that.
+			Order: registry.Order{
+				registry.MetaRules, registry.UpdateRules,
+				registry.MetaRules, registry.UpdateRules,
+				registry.MetaUpdateRules,
+			},
 			AllowCreateOnUpdate: true,
 			Validate:            declare.AdaptUpdateResult(func(r, _ *rbacv1.Role) field.ErrorList { return validateRole(r) }),
 		},

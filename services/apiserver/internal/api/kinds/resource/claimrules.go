@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// requestNames holds the names that refer to a claim's requests: "request" and
-// "request/alternative".
+// requestNames holds the names by which other parts of a claim refer to its requests: "request", or
+// "request/alternative" for one of the alternatives of a request.
 type requestNames validate.Set[string]
 
 // requestNamesOf returns the names of the requests of a claim.
@@ -27,42 +27,56 @@ func requestNamesOf(c *resourcev1beta2.DeviceClaim) requestNames {
 	return names
 }
 
-// validateClaimSpec validates the spec of a claim. stored reports whether it is already stored.
+// validateClaimSpec validates the spec of a claim. stored reports whether the spec is already
+// stored. The CEL expressions of a stored spec are not compiled again, and its parameters may be
+// longer than new ones.
 func (compile compiler) validateClaimSpec(fld validate.Field, s *resourcev1beta2.ResourceClaimSpec, stored bool) {
 	compile = compile.forObject()
-	devices, c := fld.Child("devices"), &s.Devices
-	names := requestNamesOf(c)
-	validate.Each(devices, "requests", c.Requests, func(fld validate.Field, r *resourcev1beta2.DeviceRequest) { compile.validateRequest(fld, r, stored) })
-	validate.MaxItems(devices, "requests", c.Requests, resourcev1beta2.DeviceRequestsMaxSize)
-	requireUnique(devices, "requests", "name", c.Requests, func(r *resourcev1beta2.DeviceRequest) string { return r.Name })
-	validate.Each(devices, "constraints", c.Constraints, func(fld validate.Field, c *resourcev1beta2.DeviceConstraint) {
-		names.validateReferences(fld, c.Requests)
-		if c.MatchAttribute == nil {
-			fld.Required("matchAttribute", "")
-			return
-		}
-		name := string(*c.MatchAttribute)
-		validateQualifiedName(fld.Child("matchAttribute"), name)
-		if name != "" && !strings.Contains(name, "/") {
-			fld.Invalid("matchAttribute", name, "must include a domain")
-		}
+	devices := fld.Child("devices")
+	names := requestNamesOf(&s.Devices)
+
+	requests := s.Devices.Requests
+	validate.Each(devices, "requests", requests, func(fld validate.Field, r *resourcev1beta2.DeviceRequest) {
+		compile.validateRequest(fld, r, stored)
 	})
-	validate.MaxItems(devices, "constraints", c.Constraints, resourcev1beta2.DeviceConstraintsMaxSize)
-	validate.Each(devices, "config", c.Config, func(fld validate.Field, c *resourcev1beta2.DeviceClaimConfiguration) {
+	validate.MaxItems(devices, "requests", requests, resourcev1beta2.DeviceRequestsMaxSize)
+	requireUnique(devices, "requests", "name", requests, func(r *resourcev1beta2.DeviceRequest) string { return r.Name })
+
+	constraints := s.Devices.Constraints
+	validate.Each(devices, "constraints", constraints, names.validateConstraint)
+	validate.MaxItems(devices, "constraints", constraints, resourcev1beta2.DeviceConstraintsMaxSize)
+
+	config := s.Devices.Config
+	validate.Each(devices, "config", config, func(fld validate.Field, c *resourcev1beta2.DeviceClaimConfiguration) {
 		names.validateReferences(fld, c.Requests)
 		validateConfig(fld, &c.DeviceConfiguration, stored)
 	})
-	validate.MaxItems(devices, "config", c.Config, resourcev1beta2.DeviceConfigMaxSize)
+	validate.MaxItems(devices, "config", config, resourcev1beta2.DeviceConfigMaxSize)
 }
 
-// validateReferences requires distinct references to requests.
+// validateConstraint requires an attribute that the devices of the requests must share.
+func (n requestNames) validateConstraint(fld validate.Field, c *resourcev1beta2.DeviceConstraint) {
+	n.validateReferences(fld, c.Requests)
+	if c.MatchAttribute == nil {
+		fld.Required("matchAttribute", "")
+		return
+	}
+	name := string(*c.MatchAttribute)
+	validateQualifiedName(fld.Child("matchAttribute"), name)
+	if name != "" && !strings.Contains(name, "/") {
+		fld.Invalid("matchAttribute", name, "must include a domain")
+	}
+}
+
+// validateReferences requires that refs are distinct names of requests.
 func (n requestNames) validateReferences(fld validate.Field, refs []string) {
 	validate.Each(fld, "requests", refs, func(fld validate.Field, ref *string) { n.validateReference(fld, "", *ref) })
 	validate.MaxItems(fld, "requests", refs, resourcev1beta2.DeviceRequestsMaxSize)
 	requireUnique(fld, "requests", "", refs, func(ref *string) string { return *ref })
 }
 
-// validateReference requires the name of a request of the claim.
+// validateReference requires that ref is the name of a request. name is the field of ref below fld,
+// or "" if fld is the field.
 func (n requestNames) validateReference(fld validate.Field, name, ref string) {
 	const wrong = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 	parts := strings.Split(ref, "/")
@@ -111,30 +125,38 @@ func (compile compiler) validateAlternative(fld validate.Field, r *resourcev1bet
 	validate.Each(fld, "tolerations", r.Tolerations, validateToleration)
 }
 
-// validateClaimStatus validates the allocation and the consumers of a claim.
+// validateClaimStatus validates a change of the status of a claim: the consumers, the states of the
+// devices and the allocation. An allocation may be removed, but not changed.
 func validateClaimStatus(fld validate.Field, c, old *resourcev1beta2.ResourceClaim) {
 	status, s := fld.Child("status"), &c.Status
-	names := requestNamesOf(&c.Spec.Devices)
-	validate.Each(status, "reservedFor", s.ReservedFor, func(fld validate.Field, r *resourcev1beta2.ResourceClaimConsumerReference) {
-		fld.RequireSet("resource", r.Resource != "")
-		fld.RequireSet("name", r.Name != "")
-		fld.RequireSet("uid", r.UID != "")
-	})
-	validate.MaxItems(status, "reservedFor", s.ReservedFor, resourcev1beta2.ResourceClaimReservedForMaxSize)
-	requireUnique(status, "reservedFor", "uid", s.ReservedFor, func(r *resourcev1beta2.ResourceClaimConsumerReference) string { return string(r.UID) })
+	validateConsumers(status, s.ReservedFor)
 	validateDeviceStatuses(status, s)
-	validateConsumers(status, c, old)
+	forbidNewConsumers(status, c, old)
 	switch {
 	case s.Allocation == nil:
 	case old.Status.Allocation != nil:
 		status.CheckImmutable("allocation", s.Allocation, old.Status.Allocation)
 	default:
-		validateAllocation(status.Child("allocation"), s.Allocation, names)
+		validateAllocation(status.Child("allocation"), s.Allocation, requestNamesOf(&c.Spec.Devices))
 	}
 }
 
-// validateConsumers rejects new consumers of a claim that is not allocated, or is being deleted.
-func validateConsumers(status validate.Field, c, old *resourcev1beta2.ResourceClaim) {
+// validateConsumers validates the references to the consumers of a claim.
+func validateConsumers(status validate.Field, consumers []resourcev1beta2.ResourceClaimConsumerReference) {
+	validate.Each(status, "reservedFor", consumers, func(fld validate.Field, r *resourcev1beta2.ResourceClaimConsumerReference) {
+		fld.RequireSet("resource", r.Resource != "")
+		fld.RequireSet("name", r.Name != "")
+		fld.RequireSet("uid", r.UID != "")
+	})
+	validate.MaxItems(status, "reservedFor", consumers, resourcev1beta2.ResourceClaimReservedForMaxSize)
+	requireUnique(status, "reservedFor", "uid", consumers, func(r *resourcev1beta2.ResourceClaimConsumerReference) string {
+		return string(r.UID)
+	})
+}
+
+// forbidNewConsumers rejects new consumers of a claim that is being deleted, and all consumers of a
+// claim that is not allocated.
+func forbidNewConsumers(status validate.Field, c, old *resourcev1beta2.ResourceClaim) {
 	now := c.Status.ReservedFor
 	if len(now) == 0 {
 		return
@@ -163,7 +185,8 @@ type deviceID struct{ driver, pool, device string }
 // String returns the parts of the ID, separated by slashes.
 func (d deviceID) String() string { return d.driver + "/" + d.pool + "/" + d.device }
 
-// validateDeviceStatuses requires the devices with a status to be allocated.
+// validateDeviceStatuses validates the statuses of devices, and requires that the devices are
+// allocated.
 func validateDeviceStatuses(status validate.Field, s *resourcev1beta2.ResourceClaimStatus) {
 	allocated := validate.Set[deviceID]{}
 	if s.Allocation != nil {
@@ -206,7 +229,8 @@ func validateDeviceID(fld validate.Field, driver, pool, device string) {
 	fld.CheckText("device", device, validate.DNSLabel)
 }
 
-// validateAllocation validates a new allocation of a claim. names are those of its requests.
+// validateAllocation validates a new allocation of a claim. names holds the names of the claim's
+// requests.
 func validateAllocation(fld validate.Field, a *resourcev1beta2.AllocationResult, names requestNames) {
 	devices := fld.Child("devices")
 	validate.Each(devices, "results", a.Devices.Results, func(fld validate.Field, r *resourcev1beta2.DeviceRequestAllocationResult) {

@@ -23,7 +23,11 @@ import (
 func deviceClasses(compile compiler) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: stored, Resource: "deviceclasses", Singular: "deviceclass", Kind: "DeviceClass",
+			Group:    group,
+			Version:  stored,
+			Resource: "deviceclasses",
+			Singular: "deviceclass",
+			Kind:     "DeviceClass",
 		},
 		New:          declare.New[resourcev1beta1.DeviceClass],
 		NewList:      declare.New[resourcev1beta1.DeviceClassList],

@@ -18,7 +18,11 @@ import (
 func deviceTaintRules(compile compiler) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: alpha3, Resource: "devicetaintrules", Singular: "devicetaintrule", Kind: "DeviceTaintRule",
+			Group:    group,
+			Version:  alpha3,
+			Resource: "devicetaintrules",
+			Singular: "devicetaintrule",
+			Kind:     "DeviceTaintRule",
 		},
 		New:     declare.New[resourcev1alpha3.DeviceTaintRule],
 		NewList: declare.New[resourcev1alpha3.DeviceTaintRuleList],
@@ -26,12 +30,17 @@ func deviceTaintRules(compile compiler) *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "devicetaintrules"},
 		Delete:  registry.Delete{ReturnObject: true},
 		Default: declare.Adapt(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, r *resourcev1alpha3.DeviceTaintRule) {
-			compile.validateTaintRuleSpec(fld.Child("spec"), &r.Spec, nil)
-		})},
-		Update: registry.Update{Generation: true, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, r, old *resourcev1alpha3.DeviceTaintRule) {
-			compile.validateTaintRuleSpec(fld.Child("spec"), &r.Spec, &old.Spec)
-		})},
+		Create: registry.Create{
+			Validate: declare.AdaptValidation(func(fld validate.Field, r *resourcev1alpha3.DeviceTaintRule) {
+				compile.validateTaintRuleSpec(fld.Child("spec"), &r.Spec, nil)
+			}),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, r, old *resourcev1alpha3.DeviceTaintRule) {
+				compile.validateTaintRuleSpec(fld.Child("spec"), &r.Spec, &old.Spec)
+			}),
+		},
 		Presentation: registry.Presentation{Columns: taintRuleColumns()},
 	}
 }

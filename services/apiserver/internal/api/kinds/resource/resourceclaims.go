@@ -12,11 +12,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// resourceClaims declares the stored version of the kind.
+// resourceClaims declares the version of ResourceClaim that is stored, v1beta1.
 func resourceClaims(compile compiler, g gates) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: stored, Resource: "resourceclaims", Singular: "resourceclaim", Kind: "ResourceClaim",
+			Group:      group,
+			Version:    stored,
+			Resource:   "resourceclaims",
+			Singular:   "resourceclaim",
+			Kind:       "ResourceClaim",
 			Namespaced: true,
 		},
 		New:     declare.New[resourcev1beta1.ResourceClaim],
@@ -27,9 +31,11 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "resourceclaims"},
 		Default: declare.Adapt(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
 		Delete:  registry.Delete{ReturnObject: true},
-		Presentation: registry.Presentation{Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
-			return c.Status.Allocation != nil, len(c.Status.ReservedFor)
-		})},
+		Presentation: registry.Presentation{
+			Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
+				return c.Status.Allocation != nil, len(c.Status.ReservedFor)
+			}),
+		},
 		Subresources: []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatus,
 			validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, validateClaimStatus))},
 	}
@@ -43,8 +49,11 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 	return k
 }
 
-// claimToNewest converts a claim to the newest version's form.
+// claimToNewest converts the JSON of a claim from v1beta1 to v1beta2, like templateToNewest.
 var claimToNewest = changeEach(nestExactly, "spec", "devices", "requests")
+
+// claimToStored converts the JSON of a claim from v1beta2 to v1beta1. It reverses claimToNewest.
+var claimToStored = changeEach(unnest("exactly"), "spec", "devices", "requests")
 
 // validateClaim validates a claim. old is nil for a create.
 func (compile compiler) validateClaim(fld validate.Field, c, old *resourcev1beta2.ResourceClaim) {
@@ -54,16 +63,18 @@ func (compile compiler) validateClaim(fld validate.Field, c, old *resourcev1beta
 	compile.validateClaimSpec(fld.Child("spec"), &c.Spec, old != nil)
 }
 
-// resourceClaimsBeta2 declares the newest version of the kind, which has another Go type and the same storage.
+// resourceClaimsBeta2 declares the newest version of ResourceClaim, v1beta2. Its Go type differs
+// from the stored version, so its objects are converted when they are read or written.
 func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 	k := resourceClaims(compile, g)
 	k.Version = newest
-	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaim], declare.New[resourcev1beta2.ResourceClaimList]
+	k.New = declare.New[resourcev1beta2.ResourceClaim]
+	k.NewList = declare.New[resourcev1beta2.ResourceClaimList]
 	k.Parts = declare.SpecStatusAccessors(func(r *resourcev1beta2.ResourceClaim) (*resourcev1beta2.ResourceClaimSpec, *resourcev1beta2.ResourceClaimStatus) {
 		return &r.Spec, &r.Status
 	})
-	k.Stored = storageFormOf[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim]("resourceclaims",
-		changeEach(unnest("exactly"), "spec", "devices", "requests"), claimToNewest)
+	k.Stored = storageFormOf[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim](
+		"resourceclaims", claimToStored, claimToNewest)
 	k.Default = declare.Adapt(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
 	setPreparation(k, func(c, old *resourcev1beta2.ResourceClaim) {
 		if old == nil {

@@ -10,11 +10,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// resourceClaimTemplates declares the stored version of the kind.
+// resourceClaimTemplates declares the version of ResourceClaimTemplate that is stored, v1beta1.
 func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: stored, Resource: "resourceclaimtemplates", Singular: "resourceclaimtemplate", Kind: "ResourceClaimTemplate",
+			Group:      group,
+			Version:    stored,
+			Resource:   "resourceclaimtemplates",
+			Singular:   "resourceclaimtemplate",
+			Kind:       "ResourceClaimTemplate",
 			Namespaced: true,
 		},
 		New:          declare.New[resourcev1beta1.ResourceClaimTemplate],
@@ -25,7 +29,7 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
 	setPreparation(k, func(t, old *resourcev1beta1.ResourceClaimTemplate) {
-		if old == nil {
+		if old == nil { // a create
 			old = &resourcev1beta1.ResourceClaimTemplate{}
 		}
 		g.dropClaimFields(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
@@ -34,9 +38,15 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 	return k
 }
 
-// templateToNewest converts a stored template to the newest version. It moves the fields of a request
-// into its field exactly.
+// templateToNewest converts the JSON of a template from v1beta1 to v1beta2. It moves the fields of
+// each request, except the name, into the field "exactly":
+//
+//	{"name": "gpu", "deviceClassName": "a"} -> {"name": "gpu", "exactly": {"deviceClassName": "a"}}
 var templateToNewest = changeEach(nestExactly, "spec", "spec", "devices", "requests")
+
+// templateToStored converts the JSON of a template from v1beta2 to v1beta1. It reverses
+// templateToNewest.
+var templateToStored = changeEach(unnest("exactly"), "spec", "spec", "devices", "requests")
 
 // validateTemplate validates a template. old is nil for a create.
 func (compile compiler) validateTemplate(fld validate.Field, t, old *resourcev1beta2.ResourceClaimTemplate) {
@@ -50,17 +60,18 @@ func (compile compiler) validateTemplate(fld validate.Field, t, old *resourcev1b
 	compile.validateClaimSpec(spec.Child("spec"), &t.Spec.Spec, old != nil)
 }
 
-// resourceClaimTemplatesBeta2 declares the newest version of the kind, which has another Go type
-// and the same storage.
+// resourceClaimTemplatesBeta2 declares the newest version of ResourceClaimTemplate, v1beta2. Its Go
+// type differs from the stored version, so its objects are converted when they are read or written.
 func resourceClaimTemplatesBeta2(compile compiler, g gates) *registry.Kind {
 	k := resourceClaimTemplates(compile, g)
 	k.Version = newest
-	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaimTemplate], declare.New[resourcev1beta2.ResourceClaimTemplateList]
-	k.Stored = storageFormOf[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate]("resourceclaimtemplates",
-		changeEach(unnest("exactly"), "spec", "spec", "devices", "requests"), templateToNewest)
+	k.New = declare.New[resourcev1beta2.ResourceClaimTemplate]
+	k.NewList = declare.New[resourcev1beta2.ResourceClaimTemplateList]
+	k.Stored = storageFormOf[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate](
+		"resourceclaimtemplates", templateToStored, templateToNewest)
 	k.Default = declare.Adapt(func(t *resourcev1beta2.ResourceClaimTemplate) { defaultClaimBeta2(&t.Spec.Spec) })
 	setPreparation(k, func(t, old *resourcev1beta2.ResourceClaimTemplate) {
-		if old == nil {
+		if old == nil { // a create
 			old = &resourcev1beta2.ResourceClaimTemplate{}
 		}
 		g.dropClaimFieldsBeta2(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)

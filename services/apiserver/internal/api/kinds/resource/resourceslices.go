@@ -22,15 +22,22 @@ var sliceToNewest = changeEach(unnest("basic"), "spec", "devices")
 func resourceSlices(g gates) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: stored, Resource: "resourceslices", Singular: "resourceslice", Kind: "ResourceSlice",
+			Group:    group,
+			Version:  stored,
+			Resource: "resourceslices",
+			Singular: "resourceslice",
+			Kind:     "ResourceSlice",
 		},
-		New:          declare.New[resourcev1beta1.ResourceSlice],
-		NewList:      declare.New[resourcev1beta1.ResourceSliceList],
-		Parts:        declare.SpecAccessors(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
-		Stored:       registry.StorageForm{Prefix: "resourceslices"},
-		Delete:       registry.Delete{ReturnObject: true},
-		Update:       registry.Update{Generation: true},
-		Presentation: registry.Presentation{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}, UnknownLabel: unknownSliceLabel},
+		New:     declare.New[resourcev1beta1.ResourceSlice],
+		NewList: declare.New[resourcev1beta1.ResourceSliceList],
+		Parts:   declare.SpecAccessors(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
+		Stored:  registry.StorageForm{Prefix: "resourceslices"},
+		Delete:  registry.Delete{ReturnObject: true},
+		Update:  registry.Update{Generation: true},
+		Presentation: registry.Presentation{
+			Selectable:   []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}},
+			UnknownLabel: unknownSliceLabel,
+		},
 	}
 	k.Default = declare.Adapt(func(s *resourcev1beta1.ResourceSlice) {
 		for i := range s.Spec.Devices {
@@ -49,7 +56,8 @@ func resourceSlices(g gates) *registry.Kind {
 	return k
 }
 
-// resourceSlicesBeta2 declares the newest version of the kind, which has another Go type and the same storage.
+// resourceSlicesBeta2 declares the newest version of the kind, which has another Go type and the
+// same storage.
 func resourceSlicesBeta2(g gates) *registry.Kind {
 	k := resourceSlices(g)
 	k.Version = newest

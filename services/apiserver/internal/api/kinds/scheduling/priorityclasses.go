@@ -14,10 +14,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// priorityClasses declares the cluster-scoped kind PriorityClass.
 func priorityClasses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "priorityclasses", Singular: "priorityclass", Kind: "PriorityClass",
+			Group:      group,
+			Version:    version,
+			Resource:   "priorityclasses",
+			Singular:   "priorityclass",
+			Kind:       "PriorityClass",
 			ShortNames: []string{"pc"},
 		},
 		New:     declare.New[schedulingv1.PriorityClass],
@@ -32,10 +37,12 @@ func priorityClasses() *registry.Kind {
 			Prepare:  declare.Adapt(func(c *schedulingv1.PriorityClass) { c.Generation = 1 }),
 			Validate: declare.AdaptValidation(validateClass),
 		},
-		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *schedulingv1.PriorityClass) {
-			fld.ForbidSet("value", c.Value != old.Value, "may not be changed in an update.")
-			fld.CheckImmutable("preemptionPolicy", c.PreemptionPolicy, old.PreemptionPolicy)
-		})},
+		Update: registry.Update{
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *schedulingv1.PriorityClass) {
+				fld.ForbidSet("value", c.Value != old.Value, "may not be changed in an update.")
+				fld.CheckImmutable("preemptionPolicy", c.PreemptionPolicy, old.PreemptionPolicy)
+			}),
+		},
 		Delete: registry.Delete{ForbiddenReason: func(name string) string {
 			if _, system := systemClasses[name]; system {
 				return "this is a system priority class and cannot be deleted"

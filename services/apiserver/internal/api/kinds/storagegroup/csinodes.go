@@ -23,7 +23,13 @@ func csiNodes(counts bool) *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "csinodes"},
 		Create:  registry.Create{Validate: declare.AdaptValidation(validateDrivers)},
 		Update: registry.Update{
-			Order:                  registry.Order{registry.MetaRules, registry.CreateRules, registry.MetaRules, registry.CreateRules, registry.UpdateRules},
+			// Kubernetes validates a changed object like a new one twice: before it validates the
+			// change, and as a part of that.
+			Order: registry.Order{
+				registry.MetaRules, registry.CreateRules,
+				registry.MetaRules, registry.CreateRules,
+				registry.UpdateRules,
+			},
 			RequireResourceVersion: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, n, old *storagev1.CSINode) {
 				forbidDriverChanges(fld, n, old, counts)

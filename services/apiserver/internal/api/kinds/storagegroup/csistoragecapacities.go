@@ -10,10 +10,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// csiStorageCapacities declares the namespaced kind CSIStorageCapacity.
 func csiStorageCapacities() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "csistoragecapacities", Singular: "csistoragecapacity", Kind: "CSIStorageCapacity",
+			Group:      group,
+			Version:    version,
+			Resource:   "csistoragecapacities",
+			Singular:   "csistoragecapacity",
+			Kind:       "CSIStorageCapacity",
 			Namespaced: true,
 		},
 		New:     declare.New[storagev1.CSIStorageCapacity],

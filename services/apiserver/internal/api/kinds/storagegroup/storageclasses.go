@@ -18,10 +18,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// storageClasses declares the cluster-scoped kind StorageClass.
 func storageClasses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "storageclasses", Singular: "storageclass", Kind: "StorageClass",
+			Group:      group,
+			Version:    version,
+			Resource:   "storageclasses",
+			Singular:   "storageclass",
+			Kind:       "StorageClass",
 			ShortNames: []string{"sc"},
 		},
 		New:            declare.New[storagev1.StorageClass],
@@ -29,14 +34,20 @@ func storageClasses() *registry.Kind {
 		Stored:         registry.StorageForm{Prefix: "storageclasses"},
 		Default:        declare.Adapt(defaultStorageClass),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[storagev1.StorageClass]("reclaimPolicy", "volumeBindingMode")),
-		Create:         registry.Create{Validate: declare.AdaptValidation(validateStorageClass), Warnings: declare.AdaptResult(storageClassWarnings)},
-		Update: registry.Update{Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules}, Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1.StorageClass) {
-			validateStorageClass(fld, c)
-			fld.ForbidSet("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
-			fld.ForbidSet("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
-			fld.ForbidSet("reclaimPolicy", !validate.SemanticEqual(c.ReclaimPolicy, old.ReclaimPolicy), "updates to reclaimPolicy are forbidden.")
-			fld.CheckImmutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
-		})},
+		Create: registry.Create{
+			Validate: declare.AdaptValidation(validateStorageClass),
+			Warnings: declare.AdaptResult(storageClassWarnings),
+		},
+		Update: registry.Update{
+			Order: registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1.StorageClass) {
+				validateStorageClass(fld, c)
+				fld.ForbidSet("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
+				fld.ForbidSet("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
+				fld.ForbidSet("reclaimPolicy", !validate.SemanticEqual(c.ReclaimPolicy, old.ReclaimPolicy), "updates to reclaimPolicy are forbidden.")
+				fld.CheckImmutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
+			}),
+		},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: storageClassColumns()},
 	}

@@ -21,7 +21,11 @@ func volumeAttachments(counts bool) *registry.Kind {
 	}
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "volumeattachments", Singular: "volumeattachment", Kind: "VolumeAttachment",
+			Group:    group,
+			Version:  version,
+			Resource: "volumeattachments",
+			Singular: "volumeattachment",
+			Kind:     "VolumeAttachment",
 		},
 		New:     declare.New[storagev1.VolumeAttachment],
 		NewList: declare.New[storagev1.VolumeAttachmentList],
@@ -31,11 +35,17 @@ func volumeAttachments(counts bool) *registry.Kind {
 		Stored:         registry.StorageForm{Prefix: "volumeattachments"},
 		Default:        declare.Adapt(defaultAttachment),
 		DefaultedRules: volume.SourceDefaultedRules,
-		Create: registry.Create{Validate: declare.AdaptValidation(func(fld validate.Field, a *storagev1.VolumeAttachment) {
-			validateAttachment(fld, a)
-			validateAttacher(fld, a)
-		})},
-		Update:       registry.Update{Order: registry.Order{registry.MetaRules, registry.MetaRules, registry.UpdateRules}, RequireResourceVersion: true, Validate: declare.AdaptUpdateValidation(changes)},
+		Create: registry.Create{
+			Validate: declare.AdaptValidation(func(fld validate.Field, a *storagev1.VolumeAttachment) {
+				validateAttachment(fld, a)
+				validateAttacher(fld, a)
+			}),
+		},
+		Update: registry.Update{
+			Order:                  registry.Order{registry.MetaRules, registry.MetaRules, registry.UpdateRules},
+			RequireResourceVersion: true,
+			Validate:               declare.AdaptUpdateValidation(changes),
+		},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: volumeAttachmentColumns()},
 		Subresources: []registry.Subresource{

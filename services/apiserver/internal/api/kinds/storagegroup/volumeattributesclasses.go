@@ -15,7 +15,11 @@ import (
 func volumeAttributesClasses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: beta, Resource: "volumeattributesclasses", Singular: "volumeattributesclass", Kind: "VolumeAttributesClass",
+			Group:      group,
+			Version:    beta,
+			Resource:   "volumeattributesclasses",
+			Singular:   "volumeattributesclass",
+			Kind:       "VolumeAttributesClass",
 			ShortNames: []string{"vac"},
 		},
 		New:     declare.New[storagev1beta1.VolumeAttributesClass],
@@ -23,11 +27,13 @@ func volumeAttributesClasses() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "volumeattributesclasses"},
 		Delete:  registry.Delete{ReturnObject: true},
 		Create:  registry.Create{Validate: declare.AdaptValidation(validateAttributesClass)},
-		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1beta1.VolumeAttributesClass) {
-			fld.ForbidSet("driverName", c.DriverName != old.DriverName, "updates to driverName are forbidden.")
-			fld.ForbidSet("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
-			validateAttributesClass(fld, c)
-		})},
+		Update: registry.Update{
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1beta1.VolumeAttributesClass) {
+				fld.ForbidSet("driverName", c.DriverName != old.DriverName, "updates to driverName are forbidden.")
+				fld.ForbidSet("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
+				validateAttributesClass(fld, c)
+			}),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("DriverName", columns.Doc(storagev1beta1.VolumeAttributesClass{}, "driverName"), func(c *storagev1beta1.VolumeAttributesClass) string { return c.DriverName }),

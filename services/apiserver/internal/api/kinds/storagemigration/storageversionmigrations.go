@@ -21,11 +21,15 @@ import (
 // Kinds returns the kinds of the group.
 func Kinds() []*registry.Kind { return []*registry.Kind{storageVersionMigrations()} }
 
+// storageVersionMigrations declares the cluster-scoped kind StorageVersionMigration.
 func storageVersionMigrations() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: storagemigrationv1alpha1.GroupName, Version: "v1alpha1",
-			Resource: "storageversionmigrations", Singular: "storageversionmigration", Kind: "StorageVersionMigration",
+			Group:    storagemigrationv1alpha1.GroupName,
+			Version:  "v1alpha1",
+			Resource: "storageversionmigrations",
+			Singular: "storageversionmigration",
+			Kind:     "StorageVersionMigration",
 		},
 		Gate:    features.StorageVersionMigrator,
 		New:     declare.New[storagemigrationv1alpha1.StorageVersionMigration],
@@ -35,13 +39,15 @@ func storageVersionMigrations() *registry.Kind {
 		}),
 		Stored: registry.StorageForm{Prefix: "storageversionmigrations"},
 		Create: registry.Create{Validate: declare.AdaptValidation(validateMigration)},
-		Update: registry.Update{Validate: declare.AdaptUpdateValidation(func(fld validate.Field, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
-			validateMigration(fld, m)
-			// As in Kubernetes, these paths do not exist in the object.
-			fld.CheckImmutable("group", m.Spec.Resource.Group, old.Spec.Resource.Group)
-			fld.CheckImmutable("version", m.Spec.Resource.Version, old.Spec.Resource.Version)
-			fld.CheckImmutable("resource", m.Spec.Resource.Resource, old.Spec.Resource.Resource)
-		})},
+		Update: registry.Update{
+			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+				validateMigration(fld, m)
+				// As in Kubernetes, these paths do not exist in the object.
+				fld.CheckImmutable("group", m.Spec.Resource.Group, old.Spec.Resource.Group)
+				fld.CheckImmutable("version", m.Spec.Resource.Version, old.Spec.Resource.Version)
+				fld.CheckImmutable("resource", m.Spec.Resource.Resource, old.Spec.Resource.Resource)
+			}),
+		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.New("Name", "string", "", columns.Doc(metav1.ObjectMeta{}, "name"), 0, func(m *storagemigrationv1alpha1.StorageVersionMigration) any { return m.Name }),
 			columns.Text("Resource", "Fully qualified resource to migrate", func(m *storagemigrationv1alpha1.StorageVersionMigration) string {
