@@ -6,22 +6,24 @@ import (
 	"time"
 )
 
-// Limiter limits concurrent work on large objects.
+// Limiter limits how much work on large objects runs concurrently.
 type Limiter interface {
+	// Acquire waits for a permit. It returns an error if ctx is canceled first.
 	Acquire(ctx context.Context) error
+	// Release returns a permit that Acquire granted.
 	Release()
 }
 
 const (
 	// largeObject is the size in bytes from which work on objects and events needs a permit.
 	largeObject = 64 << 10
-	// maxPermitWait is the maximum wait for a permit. After it the work runs without one, because
+	// maxPermitWait is the maximum wait for a permit. Then the work runs without a permit, because
 	// the event must be recorded.
 	maxPermitWait = 10 * time.Second
 )
 
-// WithPermit calls work, which processes size bytes. If size is large, it first waits for a permit
-// of l. A nil Limiter means no limit.
+// WithPermit calls work, which processes an object or event of size bytes. For a large one, it
+// first waits for a permit of l, at most maxPermitWait. A nil Limiter means no limit.
 func WithPermit(l Limiter, size int, work func()) {
 	if l == nil || size < largeObject {
 		work()
@@ -35,20 +37,23 @@ func WithPermit(l Limiter, size int, work func()) {
 	work()
 }
 
-// objectBudget is the number of bytes of objects that records in progress may hold. A principal may
-// hold as many as are free, so a client that does not read its responses cannot use up the budget
-// of others.
+// objectBudget limits the bytes of objects that the open records hold together. A principal may
+// hold at most as many bytes as remain free: alone half of the budget, the next principal a
+// quarter, and so on. A client that does not read its responses therefore cannot use up the budget
+// of other clients.
 type objectBudget struct {
 	mu   sync.Mutex // leaf lock
 	free int64
-	held map[string]int64 // by principal
+	held map[string]int64 // bytes by principal; no value is zero
 }
 
+// newObjectBudget returns a budget of size bytes.
 func newObjectBudget(size int64) *objectBudget {
 	return &objectBudget{free: size, held: map[string]int64{}}
 }
 
-// tryAcquire acquires n bytes. A principal may hold at most what is free.
+// tryAcquire acquires n bytes for a principal. It returns false if the principal would then hold
+// more bytes than were free before.
 func (b *objectBudget) tryAcquire(principal string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,7 +65,7 @@ func (b *objectBudget) tryAcquire(principal string, n int64) bool {
 	return true
 }
 
-// release returns n bytes of a principal.
+// release returns n bytes that a principal holds.
 func (b *objectBudget) release(principal string, n int64) {
 	if n == 0 {
 		return

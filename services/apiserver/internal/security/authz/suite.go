@@ -15,48 +15,59 @@ import (
 // start, before any role exists. It has no opinion on all other requests.
 type Suite struct{ services map[string]suiteRules }
 
-// suiteRules holds the permissions of a service for the whole cluster and by namespace.
+// suiteRules holds the permissions of a service.
 type suiteRules struct {
-	cluster    *rbac.RuleSet
-	namespaces map[string]*rbac.RuleSet
+	cluster    *rbac.RuleSet            // in the whole cluster
+	namespaces map[string]*rbac.RuleSet // in one namespace, by namespace
 }
 
-// NewSuite returns the compiled rules.
+// API groups and verbs of the rules.
+const (
+	coreGroup         = ""
+	coordinationGroup = "coordination.k8s.io"
+	eventsGroup       = "events.k8s.io"
+
+	readVerbs = "get list watch"
+)
+
+// NewSuite returns an authorizer with the rules of all services of the suite.
 func NewSuite() *Suite {
-	const core, leases = "", "coordination.k8s.io"
-	read := "get list watch"
-	leader := func(name string) []rbacv1.PolicyRule {
-		return []rbacv1.PolicyRule{
-			ruleFor(leases, "leases", "create"),
-			ruleForNames(leases, "leases", "get update patch", name),
-			ruleFor(core, "events", "create patch update"),
-			ruleFor("events.k8s.io", "events", "create patch update"),
-		}
+	tokenCleanerRules := append(leaderElectionRules("tokencleaner"), ruleFor(coreGroup, "secrets", readVerbs+" delete"))
+	signerRules := append(leaderElectionRules("bootstrapsigner"), ruleFor(coreGroup, "secrets", readVerbs))
+	signerPublicRules := []rbacv1.PolicyRule{
+		ruleFor(coreGroup, "configmaps", "create"),
+		ruleForNames(coreGroup, "configmaps", readVerbs+" update patch", "cluster-info"),
 	}
-	health := rbacv1.PolicyRule{NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version"}, Verbs: []string{"get"}}
-	clusterRules := func(rules ...rbacv1.PolicyRule) *rbac.RuleSet { return rbac.NewRuleSet(append(rules, health)) }
-	inNamespace := func(namespace string, rules ...rbacv1.PolicyRule) map[string]*rbac.RuleSet {
-		return map[string]*rbac.RuleSet{namespace: rbac.NewRuleSet(rules)}
-	}
-	signer := inNamespace(api.SystemNamespace, append(leader("bootstrapsigner"), ruleFor(core, "secrets", read))...)
-	signer[api.PublicNamespace] = rbac.NewRuleSet([]rbacv1.PolicyRule{
-		ruleFor(core, "configmaps", "create"), ruleForNames(core, "configmaps", "get list watch update patch", "cluster-info"),
-	})
+	controllersSystemRules := append(leaderElectionRules("controllers"),
+		ruleForNames(coordinationGroup, "leases", "get", "kube-controller-manager"))
 	return &Suite{services: map[string]suiteRules{
-		// Probes must not depend on an authorization webhook: it needs a ready API server.
+		// Probes of the API server must not depend on an authorization webhook, because the webhook
+		// needs a ready API server.
 		"apiserver": {cluster: clusterRules()},
 		// Service account tokens are bound to these objects. Bootstrap and legacy tokens are
 		// secrets.
-		"authn-webhook": {cluster: clusterRules(ruleFor(core, "serviceaccounts pods nodes secrets", read))},
+		"authn-webhook": {cluster: clusterRules(ruleFor(coreGroup, "serviceaccounts pods nodes secrets", readVerbs))},
 		"authz-webhook": {cluster: clusterRules(
-			ruleFor(rbacv1.GroupName, "roles rolebindings clusterroles clusterrolebindings", read),
-			ruleFor(core, "pods persistentvolumes", read),
-			ruleFor("storage.k8s.io", "volumeattachments", read),
-			ruleFor("resource.k8s.io", "resourceslices", read),
+			ruleFor(rbacv1.GroupName, "roles rolebindings clusterroles clusterrolebindings", readVerbs),
+			ruleFor(coreGroup, "pods persistentvolumes", readVerbs),
+			ruleFor("storage.k8s.io", "volumeattachments", readVerbs),
+			ruleFor("resource.k8s.io", "resourceslices", readVerbs),
 		)},
-		"tokencleaner":    {cluster: clusterRules(), namespaces: inNamespace(api.SystemNamespace, append(leader("tokencleaner"), ruleFor(core, "secrets", read+" delete"))...)},
-		"bootstrapsigner": {cluster: clusterRules(), namespaces: signer},
-		"controllers":     {cluster: clusterRules(controllerRules()...), namespaces: inNamespace(api.SystemNamespace, append(leader("controllers"), ruleForNames(leases, "leases", "get", "kube-controller-manager"))...)},
+		"tokencleaner": {
+			cluster:    clusterRules(),
+			namespaces: map[string]*rbac.RuleSet{api.SystemNamespace: rbac.NewRuleSet(tokenCleanerRules)},
+		},
+		"bootstrapsigner": {
+			cluster: clusterRules(),
+			namespaces: map[string]*rbac.RuleSet{
+				api.SystemNamespace: rbac.NewRuleSet(signerRules),
+				api.PublicNamespace: rbac.NewRuleSet(signerPublicRules),
+			},
+		},
+		"controllers": {
+			cluster:    clusterRules(controllerRules()...),
+			namespaces: map[string]*rbac.RuleSet{api.SystemNamespace: rbac.NewRuleSet(controllersSystemRules)},
+		},
 		// The console authorizes its users and shows metrics.
 		"console": {cluster: clusterRules(
 			ruleFor("authentication.k8s.io", "tokenreviews", "create"),
@@ -66,20 +77,44 @@ func NewSuite() *Suite {
 	}}
 }
 
-// controllerRules returns the permissions of the controllers service: those that Kubernetes'
-// default roles grant to the same controllers.
-func controllerRules() []rbacv1.PolicyRule {
+// clusterRules returns the given rules for the whole cluster, and the permission to read the health
+// and the version of the API server, which every service has.
+func clusterRules(rules ...rbacv1.PolicyRule) *rbac.RuleSet {
+	health := rbacv1.PolicyRule{
+		NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version"},
+		Verbs:           []string{"get"},
+	}
+	return rbac.NewRuleSet(append(rules, health))
+}
+
+// leaderElectionRules returns the permissions that a replica needs to compete for the lease of its
+// service, and to report the result as events.
+func leaderElectionRules(lease string) []rbacv1.PolicyRule {
+	return append(eventRules(),
+		ruleFor(coordinationGroup, "leases", "create"),
+		ruleForNames(coordinationGroup, "leases", "get update patch", lease))
+}
+
+// eventRules returns the permissions to report events through both APIs.
+func eventRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
+		ruleFor(coreGroup, "events", "create patch update"),
+		ruleFor(eventsGroup, "events", "create patch update"),
+	}
+}
+
+// controllerRules returns the permissions of the service controllers in the whole cluster. They
+// equal the permissions that the default roles of Kubernetes grant to the same controllers.
+func controllerRules() []rbacv1.PolicyRule {
+	return append(eventRules(),
 		// The garbage collector and the namespace controller handle objects of every resource.
 		ruleFor(rbacv1.APIGroupAll, rbacv1.ResourceAll, "get list watch patch update delete deletecollection"),
-		ruleFor("", "events", "create patch update"),
-		ruleFor("events.k8s.io", "events", "create patch update"),
-		ruleFor("", "serviceaccounts configmaps", "create"),
+		ruleFor(coreGroup, "serviceaccounts configmaps", "create"),
 		// An aggregated role may grant what the controller itself may not do.
 		ruleFor(rbacv1.GroupName, "clusterroles", "escalate"),
-		// Discovery finds the resources.
-		{NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*"}, Verbs: []string{"get"}},
-	}
+		// The controllers find the resources through discovery.
+		rbacv1.PolicyRule{NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*"}, Verbs: []string{"get"}},
+	)
 }
 
 // ruleFor returns a rule for space-separated resources and verbs.

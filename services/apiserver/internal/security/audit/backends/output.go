@@ -12,13 +12,14 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// errNotRead reports that the reader of the log did not read an event in time.
+// errNotRead reports that the reader of the log, such as a process at the other end of a pipe, did
+// not read an event in time.
 var errNotRead = errors.New("the reader of the audit log does not read")
 
 // output is the destination of lines. Its methods must not be called concurrently.
 type output interface {
 	// write writes p as io.Writer does. If the reader of a pipe does not read, write blocks until
-	// ctx ends and returns errNotRead.
+	// ctx is canceled, and then returns errNotRead.
 	write(ctx context.Context, p []byte) (n int, err error)
 	io.Closer
 }
@@ -29,10 +30,11 @@ type pipe struct {
 	file *os.File
 }
 
-// readerPollInterval is the interval at which open checks for a reader.
+// readerPollInterval is the interval at which waitForReader tries to open the pipe.
 const readerPollInterval = 10 * time.Millisecond
 
-// write implements output. The first call opens the pipe, which waits for a reader.
+// write implements output. The first call opens the pipe, and waits until it has a reader. When ctx
+// is canceled, a write deadline in the past interrupts the write.
 func (p *pipe) write(ctx context.Context, text []byte) (n int, err error) {
 	if p.file == nil {
 		if p.file, err = p.waitForReader(ctx); err != nil {
@@ -43,14 +45,14 @@ func (p *pipe) write(ctx context.Context, text []byte) (n int, err error) {
 	if err := f.SetWriteDeadline(time.Time{}); err != nil {
 		return f.Write(text) // a device, which needs no reader
 	}
-	ended := make(chan struct{})
+	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
+		defer close(interrupted)
 		_ = f.SetWriteDeadline(time.Unix(1, 0)) // f supports deadlines, as the first call showed
 	})
 	n, err = f.Write(text)
 	if !stop() {
-		<-ended
+		<-interrupted // the deadline must not change after the next call has reset it
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errNotRead
@@ -58,7 +60,8 @@ func (p *pipe) write(ctx context.Context, text []byte) (n int, err error) {
 	return n, err
 }
 
-// waitForReader waits until the pipe has a reader.
+// waitForReader opens the pipe for writing, once it has a reader. Until then, opening it without
+// blocking fails with ENXIO.
 func (p *pipe) waitForReader(ctx context.Context) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
@@ -86,36 +89,41 @@ func (p *pipe) Close() error {
 }
 
 // sharedOutput is an output that other processes also write to, such as standard output. It must
-// therefore not be set to non-blocking. A write that takes too long is abandoned but continues, and
-// the next write waits for it.
+// not be set to non-blocking, because that would affect the other processes. A blocked write can
+// therefore not be interrupted: if it takes too long, write returns while a goroutine is still
+// writing. The next call of write waits for that goroutine.
 type sharedOutput struct {
 	out       io.Writer
-	abandoned chan writeResult // result of the abandoned write; nil if there is none
+	abandoned chan writeResult // receives the result of the write that is still in progress, or nil
 }
 
 // writeResult is the result of a write.
 type writeResult struct {
-	text []byte
-	n    int
+	text []byte // the text to write
+	n    int    // the number of bytes of text that were written
 	err  error
 }
 
-// write implements output. It first waits for an abandoned write, and ends a line that this write
-// left incomplete.
+// endsInLine reports whether the write failed in the middle of a line.
+func (r writeResult) endsInLine() bool { return r.n > 0 && r.text[r.n-1] != '\n' }
+
+// write implements output. It first waits for the previous write, if that is still in progress. If
+// the previous write failed in the middle of a line, write terminates that line first. n does not
+// count this newline.
 func (s *sharedOutput) write(ctx context.Context, lines []byte) (n int, err error) {
-	torn := 0
+	var newline []byte
 	if s.abandoned != nil {
 		select {
 		case result := <-s.abandoned:
 			s.abandoned = nil
-			if result.n > 0 && result.text[result.n-1] != '\n' {
-				torn = 1
+			if result.endsInLine() {
+				newline = []byte("\n")
 			}
 		case <-ctx.Done():
 			return 0, errNotRead
 		}
 	}
-	text := slices.Concat([]byte("\n")[:torn], lines)
+	text := slices.Concat(newline, lines)
 	done := make(chan writeResult, 1)
 	go func() {
 		n, err := s.out.Write(text)
@@ -123,7 +131,7 @@ func (s *sharedOutput) write(ctx context.Context, lines []byte) (n int, err erro
 	}()
 	select {
 	case result := <-done:
-		return max(0, result.n-torn), result.err
+		return max(0, result.n-len(newline)), result.err
 	case <-ctx.Done():
 		s.abandoned = done
 		return 0, errNotRead
@@ -133,14 +141,14 @@ func (s *sharedOutput) write(ctx context.Context, lines []byte) (n int, err erro
 // Close implements io.Closer. It does nothing, because other processes use the output.
 func (s *sharedOutput) Close() error { return nil }
 
-// rotatedFile is a log file that is rotated when it is full. lumberjack names a rotated file by the
-// millisecond and overwrites an older one of the same name, so rotations must be a millisecond
-// apart.
+// rotatedFile is a log file that is rotated when it is full. lumberjack puts the time in
+// milliseconds into the name of a rotated file, and overwrites a file that has the same name.
+// Rotations must therefore be at least a millisecond apart.
 type rotatedFile struct {
 	lumberjack.Logger
 	maxSize int64 // maximum size of a file in bytes
 	size    int64 // size of the current file in bytes, as lumberjack counts it
-	opened  bool  // lumberjack has opened the file
+	opened  bool  // whether lumberjack has opened the file
 	// lastRotation is the Unix time in milliseconds directly after the last rotation.
 	lastRotation int64
 }
@@ -148,8 +156,9 @@ type rotatedFile struct {
 // write implements output. It ignores ctx, because a file needs no reader.
 func (r *rotatedFile) write(_ context.Context, p []byte) (int, error) {
 	after := r.size + int64(len(p))
-	full := after > r.maxSize || !r.opened && after == r.maxSize // lumberjack rotates one byte earlier when it opens the file
-	if full {
+	// When lumberjack opens the file, it also rotates if the file would become exactly full.
+	rotates := after > r.maxSize || !r.opened && after == r.maxSize
+	if rotates {
 		for time.Now().UnixMilli() == r.lastRotation {
 			time.Sleep(time.Millisecond / 10)
 		}
@@ -158,7 +167,7 @@ func (r *rotatedFile) write(_ context.Context, p []byte) (int, error) {
 	n, err := r.Logger.Write(p)
 	r.size += int64(n)
 	r.opened = true
-	if full {
+	if rotates {
 		r.lastRotation = time.Now().UnixMilli()
 	}
 	return n, err

@@ -10,10 +10,12 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
+// groupName is the API group of policy files.
 const groupName = "audit.k8s.io"
 
-// Parse parses a policy file. It calls warn for errors that strict decoding finds but that do not
-// prevent the use of the file.
+// Parse parses a policy file in YAML or JSON. An error that only strict decoding finds, such as an
+// unknown field, does not prevent the use of the file: Parse passes its text to warn and ignores
+// the field.
 func Parse(data []byte, warn func(string)) (*Policy, error) {
 	f, gvk, err := decodePolicy(data, true)
 	if runtime.IsStrictDecodingError(err) {
@@ -35,14 +37,19 @@ func Parse(data []byte, warn func(string)) (*Policy, error) {
 	return compilePolicy(f), nil
 }
 
-// decodePolicy decodes a policy. A policy without a version gets the internal version, which Parse
-// rejects.
+// decodePolicy decodes a policy file, and returns its group, version and kind. strict makes unknown
+// and duplicate fields an error. If the file has no apiVersion, the decoder sets the first version
+// that is registered. That is the internal version, so Parse rejects such a file, as Kubernetes
+// does.
 func decodePolicy(data []byte, strict bool) (*policyFile, *schema.GroupVersionKind, error) {
 	scheme := runtime.NewScheme()
 	for _, version := range []string{runtime.APIVersionInternal, "v1"} {
 		scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: groupName, Version: version, Kind: "Policy"}, &policyFile{})
 	}
-	s := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: !utilyaml.IsJSONBuffer(data), Strict: strict})
+	s := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{
+		Yaml:   !utilyaml.IsJSONBuffer(data),
+		Strict: strict,
+	})
 	f := &policyFile{}
 	_, gvk, err := s.Decode(data, nil, f)
 	return f, gvk, err
