@@ -347,7 +347,7 @@ func readHead(stored []byte) (a Attributes, kind string, err error) {
 		a.Namespace = text(m, "namespace")
 		if l := object(m, "labels"); l != tape.None {
 			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
-				if !d.IsDuplicateKey(key) {
+				if !d.IsShadowedKey(key) {
 					name := strings.Clone(d.String(key))
 					a.Labels = append(a.Labels, Pair{name, text(l, name)})
 				}

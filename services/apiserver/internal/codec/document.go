@@ -170,7 +170,7 @@ func (k *KindCodec) documentFrame(t EventType, it Item) (Frame, error) {
 	first := true
 	for key, end := d.First(tape.Root), d.Next(tape.Root); key < end; key = d.Next(key + 1) {
 		name := d.String(key)
-		if name == "kind" || name == "apiVersion" || d.IsDuplicateKey(key) {
+		if name == "kind" || name == "apiVersion" || d.IsShadowedKey(key) {
 			continue
 		}
 		if !first {
@@ -208,7 +208,7 @@ func appendMetadata(dst []byte, d *tape.Doc, metadata tape.Ref, revision int64) 
 	first := true
 	for key, end := d.First(metadata), d.Next(metadata); key < end; key = d.Next(key + 1) {
 		name := d.String(key)
-		if name == "resourceVersion" || d.IsDuplicateKey(key) {
+		if name == "resourceVersion" || d.IsShadowedKey(key) {
 			continue
 		}
 		if !first {

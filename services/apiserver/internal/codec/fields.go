@@ -305,7 +305,7 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attrib
 		a.Namespace = textAt(d, m, "namespace")
 		if l := d.Find(m, "labels"); l != tape.None && d.Kind(l) == tape.Object {
 			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
-				if d.Kind(key+1) == tape.String && !d.IsDuplicateKey(key) {
+				if d.Kind(key+1) == tape.String && !d.IsShadowedKey(key) {
 					a.Labels = append(a.Labels, Pair{strings.Clone(d.String(key)), strings.Clone(d.String(key + 1))})
 				}
 			}
@@ -342,7 +342,7 @@ func (f *documentFields) appendValues(d *tape.Doc, v tape.Ref, node *pathNode, i
 		return into
 	}
 	for key, end := d.First(v), d.Next(v); key < end; key = d.Next(key + 1) {
-		if child := node.children[d.String(key)]; child != nil && !d.IsDuplicateKey(key) {
+		if child := node.children[d.String(key)]; child != nil && !d.IsShadowedKey(key) {
 			into = f.appendValues(d, key+1, child, into)
 		}
 	}

@@ -33,7 +33,7 @@ func (d *Doc) appendClean(out []byte, r Ref) []byte {
 		out = append(out, '{')
 		first := true
 		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
-			if d.IsDuplicateKey(k) {
+			if d.IsShadowedKey(k) {
 				continue
 			}
 			if !first {
@@ -72,11 +72,11 @@ func (d *Doc) Duplicates() []string {
 // duplicateCollector collects the paths of duplicate fields.
 type duplicateCollector struct {
 	doc           *Doc
-	path          []byte // path of the current value; shared, because it may be nearly as long as the document
-	seen          map[string]bool
-	found         []string
-	bytes         int // size of found in bytes
-	repeatedBytes int // size in bytes of the paths that were found again
+	path          []byte          // path of the current value; shared, because it may be nearly as long as the document
+	seen          map[string]bool // the paths in found
+	found         []string        // paths of duplicate fields, without repetitions
+	bytes         int             // size of found in bytes
+	repeatedBytes int             // size in bytes of the paths that were found again
 }
 
 // isFull reports whether a limit is reached, so that the walk stops.
@@ -84,7 +84,7 @@ func (w *duplicateCollector) isFull() bool {
 	return len(w.found) >= maxDuplicates || w.bytes >= maxPathBytes || w.repeatedBytes >= maxComparedBytes
 }
 
-// walk collects the duplicate fields of the value at r.
+// walk collects the duplicate fields of the value at r, which has the path w.path.
 func (w *duplicateCollector) walk(r Ref) {
 	d := w.doc
 	if w.isFull() {
@@ -101,6 +101,8 @@ func (w *duplicateCollector) walk(r Ref) {
 			n++
 		}
 	case Object:
+		// repeated holds the keys that occurred before and occur again: a key is shadowed at every
+		// occurrence except the last.
 		repeated := map[string]bool{}
 		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
 			name := d.String(k)
@@ -109,10 +111,10 @@ func (w *duplicateCollector) walk(r Ref) {
 				w.path = append(w.path, '.')
 			}
 			w.path = append(w.path, name...)
-			if repeated[name] {
-				w.report()
+			if repeated[name] { // the second or a later occurrence
+				w.recordPath()
 			}
-			if d.IsDuplicateKey(k) {
+			if d.IsShadowedKey(k) {
 				repeated[name] = true
 			}
 			w.walk(k + 1)
@@ -120,8 +122,8 @@ func (w *duplicateCollector) walk(r Ref) {
 	}
 }
 
-// report records the current path, unless it was recorded before.
-func (w *duplicateCollector) report() {
+// recordPath adds the current path to found, unless it is there already.
+func (w *duplicateCollector) recordPath() {
 	if w.isFull() {
 		return
 	}

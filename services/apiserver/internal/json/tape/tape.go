@@ -216,8 +216,9 @@ func (d *Doc) IsText(r Ref, s string) bool {
 	return int(e.end-e.start) == len(s) && string(d.raw[e.start:e.end]) == s
 }
 
-// IsDuplicateKey reports whether a key occurs again later in its object.
-func (d *Doc) IsDuplicateKey(key Ref) bool { return d.entries[key].flags()&shadowed != 0 }
+// IsShadowedKey reports whether an equal key follows later in the same object. The later member
+// then applies: in {"a": 1, "a": 2}, only the first key is shadowed.
+func (d *Doc) IsShadowedKey(key Ref) bool { return d.entries[key].flags()&shadowed != 0 }
 
 // Entries returns the length of the list. Every valid Ref is less.
 func (d *Doc) Entries() int { return len(d.entries) }

@@ -232,7 +232,7 @@ func (d *Doc) AppendCanonical(out []byte, r Ref) []byte {
 	case Object:
 		keys := make([]Ref, 0, d.Len(r))
 		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
-			if !d.IsDuplicateKey(k) {
+			if !d.IsShadowedKey(k) {
 				keys = append(keys, k)
 			}
 		}
