@@ -45,8 +45,10 @@ type apiSets struct {
 	// kinds is the API set of clients. allKinds is the API set of the server itself, which also has
 	// the built-in kinds that clients may not use.
 	kinds, allKinds *apiset.Live
-	builder         apiset.Builder
-	fields          *apply.Fields
+	// builder creates API sets from built-in kinds and definitions.
+	builder apiset.Builder
+	// fields implements the field ownership of server-side apply.
+	fields *apply.Fields
 	// respond writes responses in the enabled media types.
 	respond responsewriters.Responder
 	// client sends requests of the server to itself without a network connection.
@@ -54,14 +56,23 @@ type apiSets struct {
 }
 
 // newAPISets creates the API sets of the built-in kinds and the internal client. writer returns the
-// writer of the client, which is created later, because the writer needs admission, which needs the
-// client.
+// writer that the internal client uses. The client must not call it before the writer exists: the
+// writer is created later, because it needs admission, and admission needs the client.
 func newAPISets(b *base, caches *caches, stores *stores, auditor *audit.Auditor, writer func() *writes.Writer) *apiSets {
 	a := &apiSets{
-		fields:  apply.New(caches.catalog, time.Now),
-		respond: responsewriters.Responder{Codec: caches.codec, Media: negotiation.Media{CBOR: b.gates.Enabled(features.CBORServingAndStorage)}},
+		fields: apply.New(caches.catalog, time.Now),
+		respond: responsewriters.Responder{
+			Codec: caches.codec,
+			Media: negotiation.Media{CBOR: b.gates.Enabled(features.CBORServingAndStorage)},
+		},
 	}
-	a.builder = apiset.Builder{Codec: caches.codec, Cache: caches.cache, Elsewhere: caches.overrideClusters.caches(), Root: b.root, Fields: a.fields}
+	a.builder = apiset.Builder{
+		Codec:     caches.codec,
+		Cache:     caches.cache,
+		Elsewhere: caches.overrideClusters.caches(),
+		Root:      b.root,
+		Fields:    a.fields,
+	}
 	all := a.builder.Set(caches.catalog, 0)
 	a.allKinds = apiset.NewLive(all)
 	a.kinds = apiset.NewLive(all.Filter(caches.served))
@@ -75,7 +86,8 @@ func newAPISets(b *base, caches *caches, stores *stores, auditor *audit.Auditor,
 		Metrics: internalclient.NewMetrics(b.metrics),
 		Traces:  b.traces,
 	}}
-	if main, ok := stores.store.(*etcd.Store); ok { // remove the metrics of resources that are no longer served
+	if main, ok := stores.store.(*etcd.Store); ok {
+		// The metrics of a custom resource exist only while the resource is served.
 		main.KeepSeriesWhile(func() func(schema.GroupResource) bool { return a.allKinds.Current().ServesResource })
 	}
 	return a
@@ -101,27 +113,28 @@ func definitionsResource() schema.GroupVersionResource {
 type customResources struct {
 	// informer adds the resources of definitions to the API sets.
 	informer *crdinformer.Syncer
-	// controller maintains the statuses of definitions, and deletes the objects of deleted ones.
+	// controller maintains the statuses of definitions. When a definition is deleted, it deletes
+	// the objects of the custom resource.
 	controller *definition.Controller
 }
 
-// newCustomResources creates the parts that serve custom resources.
+// newCustomResources creates the parts that serve custom resources, and adds their tasks.
 func newCustomResources(b *base, caches *caches, stores *stores, sets *apiSets, network *network) (*customResources, error) {
 	informer, err := newDefinitionInformer(b, caches, sets, network)
 	if err != nil {
 		return nil, err
 	}
-	c := &customResources{informer: informer, controller: definition.NewController(definition.Config{
+	controller := definition.NewController(definition.Config{
 		Definitions: sets.allKinds.Current().Resource(definitionsResource()).Store,
 		Client:      statuses.Definitions{Client: sets.client},
 		Instances:   &definition.StoredInstances{Store: stores.values, Root: b.root, Now: time.Now},
 		Definable:   caches.definable(),
 		Logger:      b.log,
 		Now:         time.Now,
-	})}
-	b.lifetime.inBackground("custom resources", c.informer.Run)
-	b.lifetime.whileServing("definitions", c.controller.Run)
-	return c, nil
+	})
+	b.lifetime.inBackground("custom resources", informer.Run)
+	b.lifetime.whileServing("definitions", controller.Run)
+	return &customResources{informer: informer, controller: controller}, nil
 }
 
 // waitForRevision waits until the write of a definition at a revision has taken effect: the
@@ -135,7 +148,8 @@ func (c *customResources) waitForRevision(ctx context.Context, revision int64) {
 // sets.
 func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *network) (*crdinformer.Syncer, error) {
 	resource := sets.allKinds.Current().Resource(definitionsResource())
-	caller, err := conversion.NewCaller(network.services, network.dialers, webhookclient.NewResponseLimiter(b.bounds.MaxLargeWebhookResponses), b.calls)
+	limiter := webhookclient.NewResponseLimiter(b.bounds.MaxLargeWebhookResponses)
+	caller, err := conversion.NewCaller(network.services, network.dialers, limiter, b.calls)
 	if err != nil {
 		return nil, err
 	}
@@ -151,12 +165,13 @@ func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *netw
 			return !sets.kinds.Current().BuiltIn(group) && definable(group, resource)
 		},
 		Maker: &kind.Maker{
-			Rules: compiler, NoSelectableFields: !b.gates.Enabled(features.CustomResourceFieldSelectors),
+			Rules:              compiler,
+			NoSelectableFields: !b.gates.Enabled(features.CustomResourceFieldSelectors),
 			Conversion: func(d *kind.CRD) kind.Conversion {
 				if w := conversion.New(caller, d.CustomResourceDefinition); w != nil {
 					return w
 				}
-				return nil
+				return nil // and not w, a non-nil interface with a nil pointer
 			},
 		},
 		Builder: sets.builder,
@@ -173,9 +188,9 @@ type documents struct {
 	custom    *customdocs.Updater
 }
 
-// newDocuments creates the documents and keeps them up to date with definitions and extension
-// servers. issuer reports whether the documents of the token issuer are served. paths returns the
-// paths that are served in addition to the API.
+// newDocuments creates the documents that describe the API. From then on, they follow the changes
+// of definitions and of remotes, the extension servers. issuer reports whether the documents of the
+// token issuer are served. paths returns the paths that are served in addition to the API.
 func newDocuments(
 	b *base,
 	o *config.Options,
@@ -212,14 +227,21 @@ func newDocuments(
 	return d, nil
 }
 
-// followAPIServices adds a task that reacts to changes of APIServices. It updates the documents d,
-// the APIServices of custom resources v, and the checks of extension servers.
-func followAPIServices(b *base, caches *caches, remotes *aggregation.Aggregator, d *customdocs.Updater, v *autoregister.CustomVersions) {
+// followAPIServices adds a task that reacts to changes of APIServices. It makes docs update the
+// documents, makes registrations compare the APIServices with the served custom resources, and
+// checks the availability of the extension servers in remotes.
+func followAPIServices(
+	b *base,
+	caches *caches,
+	remotes *aggregation.Aggregator,
+	docs *customdocs.Updater,
+	registrations *autoregister.CustomVersions,
+) {
 	store := caches.lookup(apiServiceResource()).Store
 	b.lifetime.whileServing("apiservices of extension servers", func(ctx context.Context) error {
 		return informer.Follow(ctx, store, objects.Selection{}, func([]watchcache.Event) {
-			d.ExtensionsChanged()
-			v.Notify()
+			docs.ExtensionsChanged()
+			registrations.Notify()
 			remotes.TriggerChecks()
 		})
 	})

@@ -84,51 +84,62 @@ func build(ctx context.Context, o *config.Options, log *slog.Logger, lifetime *l
 
 // serveAPI creates the parts that serve the API from the stores and caches.
 //
-// Some parts depend on each other: the internal client writes through the writer, and the writer
-// needs admission, which uses the client. Webhooks may be served by this server itself, so their
-// client needs the handler of all requests. Such parts get a function that returns the later part.
-// They call it only once the server runs.
+// Some parts need a part that is created later. The internal client needs the writer, and the
+// writer needs admission, which needs the internal client. The client of webhooks needs the handler
+// of all requests, because this server itself may serve a webhook. Such parts get a function that
+// returns the later part. They call it only after the server has started.
 func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *auditing) (err error) {
-	b, k, s, front := a.base, a.caches, a.stores, a.listener.server
+	base, caches, stores, front := a.base, a.caches, a.stores, a.listener.server
 	var writer *writes.Writer
 	var handler http.Handler
 	laterWriter := func() *writes.Writer { return writer }
 	laterHandler := func() http.Handler { return handler }
 	compiler := sync.OnceValues(expressions.New)
 
-	network := newNetwork(b, k, o.Aggregation.Routing, laterHandler)
-	a.sets = newAPISets(b, k, s, audit.auditor, laterWriter)
-	if a.custom, err = newCustomResources(b, k, s, a.sets, network); err != nil {
+	// The parts that requests pass before they reach the handlers.
+	network := newNetwork(base, caches, o.Aggregation.Routing, laterHandler)
+	a.sets = newAPISets(base, caches, stores, audit.auditor, laterWriter)
+	if a.custom, err = newCustomResources(base, caches, stores, a.sets, network); err != nil {
 		return err
 	}
-	if a.security, err = newSecurity(ctx, b, o, k, a.sets.client, audit); err != nil {
+	if a.security, err = newSecurity(ctx, base, o, caches, a.sets.client, audit); err != nil {
 		return err
 	}
-	services := newAllocator(b, &o.Services, k, s, a.sets.client)
-	chain, err := newAdmission(b, &o.Admission, k, a.sets, a.security.authz, network, compiler, laterWriter, front.LargeRequests())
+	authz := a.security.authz
+
+	// The parts that write objects.
+	services := newAllocator(base, &o.Services, caches, stores, a.sets.client)
+	chain, err := newAdmission(base, &o.Admission, caches, a.sets, authz, network, compiler, laterWriter, front.LargeRequests())
 	if err != nil {
 		return err
 	}
-	writer = newWriter(b, &o.Requests, k, s, a.sets, a.security.authz, chain, services, newWriteBarriers(a.custom, a.security))
-	api, err := newHandlers(b, o, k, s, a.sets, a.security, writer, front)
+	barriers := newWriteBarriers(a.custom, a.security)
+	writer = newWriter(base, &o.Requests, caches, stores, a.sets, authz, chain, services, barriers)
+
+	// The handlers, the other servers to which requests are proxied, and the controllers.
+	api, err := newHandlers(base, o, caches, stores, a.sets, a.security, writer, front)
 	if err != nil {
 		return err
 	}
-	if a.delegates, err = newDelegates(b, o, k, s, a.sets, network, api.ProxyLimit.Acquire); err != nil {
+	if a.delegates, err = newDelegates(base, o, caches, stores, a.sets, network, api.ProxyLimit.Acquire); err != nil {
 		return err
 	}
-	info := newExtensionInfo(b, &o.Authentication, front.ClientCABundle(), k)
-	a.controllers = newControllers(b, o, k, s, a.sets, a.custom, a.security.authz, services, info)
+	info := newExtensionInfo(base, &o.Authentication, front.ClientCABundle(), caches)
+	a.controllers = newControllers(base, o, caches, stores, a.sets, a.custom, authz, services, info)
 	if o.Admission.TypeChecks {
-		newTypeChecks(b, a.catalogs, a.sets, a.custom.informer, compiler)
+		newTypeChecks(base, a.catalogs, a.sets, a.custom.informer, compiler)
 	}
-	handler, err = a.serve(o, api)
-	return err
+	handler, err = a.newMainHandler(o, api)
+	if err != nil {
+		return err
+	}
+	a.addServingTasks(o, handler)
+	return nil
 }
 
-// serve creates the documents about the API, the health checks and the handler of all requests. It
-// adds the tasks that serve them.
-func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, error) {
+// newMainHandler creates the handler of all requests. It also creates the documents about the API
+// and the health checks, which the handler serves.
+func (a *apiServer) newMainHandler(o *config.Options, api *handlers.API) (http.Handler, error) {
 	b, sec, remotes := a.base, a.security, a.delegates.extensions
 	otherPaths := func() []string { return pathsOutsideAPI(o, a.listener.health, sec.authn.issuerPaths()) }
 	docs, err := newDocuments(b, o, a.catalogs, a.sets.respond, sec.authn.documents != nil, otherPaths, remotes, a.custom.informer)
@@ -151,36 +162,38 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 	if err != nil {
 		return nil, err
 	}
-	handler, err := newHandler(b, o, a.listener.server, routes, a.sets, sec, a.custom, a.delegates,
+	return newHandler(b, o, a.listener.server, routes, a.sets, sec, a.custom, a.delegates,
 		a.controllers.storageVersions, ready.reloading)
-	if err != nil {
-		return nil, err
-	}
-	b.lifetime.whileServing("https", func(ctx context.Context) error {
+}
+
+// addServingTasks adds the tasks that accept requests: the HTTPS server with the handler of all
+// requests, and the debug socket if it is enabled.
+func (a *apiServer) addServingTasks(o *config.Options, handler http.Handler) {
+	lifetime, front := a.base.lifetime, a.listener.server
+	lifetime.whileServing("https", func(ctx context.Context) error {
 		done := make(chan struct{})
 		defer close(done)
 		go func() { // requests must not wait for a slow audit log during shutdown
 			select {
-			case <-a.listener.server.LongRunningStop():
+			case <-front.LongRunningStop():
 			case <-done:
 			}
-			sec.audit.beginShutdown()
+			a.security.audit.beginShutdown()
 		}()
-		return a.listener.server.Run(ctx, handler, server.LongRunning(a.sets.kinds, a.delegates.forOtherServers()))
+		return front.Run(ctx, handler, server.LongRunning(a.sets.kinds, a.delegates.forOtherServers()))
 	})
 	if path := o.Debug.Socket; path != "" {
-		b.lifetime.whileServing("debug socket", func(ctx context.Context) error {
+		lifetime.whileServing("debug socket", func(ctx context.Context) error {
 			if err := routing.ServeProfiles(ctx, path); err != nil {
 				return fmt.Errorf("--debug-socket-path: %w", err)
 			}
 			return nil
 		})
 	}
-	return handler, nil
 }
 
-// newWriteBarriers returns the functions with which a write waits until it has taken effect in this
-// server.
+// newWriteBarriers returns the functions that a write of a resource calls before its response. They
+// wait until the write has taken effect in this server.
 func newWriteBarriers(custom *customResources, sec *security) writeBarriers {
 	policy, flow := sec.authz.waitForRevision, sec.flow.WaitForRevision
 	return writeBarriers{
