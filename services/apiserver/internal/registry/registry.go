@@ -55,8 +55,9 @@ type Kind struct {
 	// Default sets fields that the client omitted. It also runs on objects that an older server
 	// stored.
 	Default func(Object)
-	// AfterDecode adjusts an object that was decoded from storage, after Default. Any value that it
-	// changes must violate DefaultedRules, so that the object is decoded at all.
+	// AfterDecode adjusts an object that was decoded from storage, after Default. An object that
+	// satisfies DefaultedRules may be served without being decoded, so every value that AfterDecode
+	// would change must violate these rules.
 	AfterDecode func(Object)
 	// DefaultedRules, for kinds with a Default, returns rules that determine, without decoding it,
 	// whether a stored object has all defaults. Nil means that only decoding can determine it.
@@ -165,20 +166,29 @@ type Update struct {
 	Warnings func(obj, old Object) []string
 }
 
-// Order lists the rules of a kind for a change, after the rules of all kinds. Kubernetes validates
-// a changed object of some kinds like a new one: before the change, after it, or both. Each
-// validation reports its causes. Nil means MetaUpdateRules, UpdateRules.
+// Order lists the rules that validate a change to objects of a kind. Their errors are reported in
+// this order, after the errors of the rules that all kinds share. Nil means MetaUpdateRules,
+// UpdateRules.
+//
+// The order follows the calls in the kind's update validation in Kubernetes. Some kinds validate a
+// changed object also like a new one, before or after they validate the change. A rule that
+// Kubernetes calls twice is listed twice, and its errors are reported twice. For example,
+// {MetaRules, UpdateRules} first validates the metadata like the metadata of a new object, and
+// then the other fields.
 type Order []Rule
 
 // Rule is a part of the rules for a change.
 type Rule uint8
 
-// The rules for a change: the change of the metadata, the metadata like that of a new object,
-// Create.Validate, and Update.Validate or that of the subresource.
+// The rules for a change.
 const (
+	// MetaUpdateRules validates the change of the metadata, such as immutable fields.
 	MetaUpdateRules Rule = iota + 1
+	// MetaRules validates the metadata like the metadata of a new object.
 	MetaRules
+	// CreateRules is Create.Validate.
 	CreateRules
+	// UpdateRules is Update.Validate, or the validation of the subresource.
 	UpdateRules
 )
 

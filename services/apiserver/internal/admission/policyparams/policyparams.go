@@ -39,7 +39,10 @@ type Plugin struct {
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Resource.Group != admissionv1.GroupName || r.Subresource != "" || r.Operation != admission.Create && r.Operation != admission.Update {
+	if r.Resource.Group != admissionv1.GroupName || r.Subresource != "" {
+		return nil
+	}
+	if r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
 	if r.User != nil && r.User.InGroup(api.GroupMasters) || r.IsMetadataOnlyUpdate() {
@@ -75,7 +78,8 @@ func (p *Plugin) checkPolicy(ctx context.Context, r *admission.Request, kind, ol
 	target := p.readAttributes(r, kind)
 	target.Namespace = "*"
 	target.Name = "*"
-	return p.require(ctx, r, target, "paramKind", `must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
+	permission := fmt.Sprintf(`must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
+	return p.requirePermission(ctx, r, target, "paramKind", permission)
 }
 
 // checkBinding returns an error unless the writer of a binding may read the parameters to which it
@@ -94,7 +98,8 @@ func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, policy 
 	if ref.Name == "" { // a selector lists objects
 		target.Verb = "list"
 	}
-	return p.require(ctx, r, target, "paramRef", `does not have %q permission on the object referenced by paramRef`, target.Verb)
+	permission := fmt.Sprintf("does not have %q permission on the object referenced by paramRef", target.Verb)
+	return p.requirePermission(ctx, r, target, "paramRef", permission)
 }
 
 // readAttributes returns the authorization attributes for reading parameters of a kind. If the kind
@@ -114,26 +119,38 @@ func (p *Plugin) readAttributes(r *admission.Request, kind *admissionv1.ParamKin
 	return target
 }
 
-// printedUser is a user without methods, so that %v prints its fields, as in Kubernetes.
-type printedUser authorizer.User
-
-// require returns an error unless the authorizer allows target. permission and args are the format
-// of the missing permission in the error, fieldName the field of the spec that the error names.
-func (p *Plugin) require(ctx context.Context, r *admission.Request, target *authorizer.Attributes, fieldName, permission string, args ...any) error {
-	err := errors.New("cannot identify user to authorize read access to parameters")
-	if u := r.User; u != nil {
-		var decision authorizer.Decision
-		decision, _, err = p.Authorizer.Authorize(ctx, target)
-		if err == nil && decision == authorizer.Allow {
-			return nil
-		}
-		if err == nil {
-			err = fmt.Errorf("user %v "+permission, append([]any{(*printedUser)(u)}, args...)...)
-		}
+// requirePermission returns a Status that rejects the request unless the authorizer allows target.
+// fieldName is the field of the spec that the Status names. permission is the missing permission in
+// its message, such as "does not have ... permission".
+func (p *Plugin) requirePermission(
+	ctx context.Context,
+	r *admission.Request,
+	target *authorizer.Attributes,
+	fieldName, permission string,
+) error {
+	err := p.authorize(ctx, r.User, target, permission)
+	if err == nil {
+		return nil
 	}
 	name := r.Name
 	if o, ok := r.Object.(registry.Object); ok && o.GetName() != "" {
 		name = o.GetName()
 	}
 	return status.Invalid(r.Kind.GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", fieldName), err.Error())})
+}
+
+// authorize returns an error that contains permission unless the authorizer allows target, the
+// attributes of a request of u.
+func (p *Plugin) authorize(ctx context.Context, u *authorizer.User, target *authorizer.Attributes, permission string) error {
+	if u == nil {
+		return errors.New("cannot identify user to authorize read access to parameters")
+	}
+	decision, _, err := p.Authorizer.Authorize(ctx, target)
+	if err != nil {
+		return err
+	}
+	if decision != authorizer.Allow {
+		return fmt.Errorf("user %v %s", u, permission) // with all fields of the user, as in Kubernetes
+	}
+	return nil
 }

@@ -16,20 +16,26 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// configurations holds the compiled webhook configurations of one kind. When a request arrives
-// after a configuration has changed, it compiles the changed ones.
+// configurations holds the compiled webhook configurations of one kind. The first request after a
+// change of configurations compiles the changed ones.
 type configurations struct {
+	// source provides the stored configurations.
 	source admission.Source
 	// hooksOf returns the webhooks of a decoded configuration.
-	hooksOf  func(metav1.Object) []webhook
+	hooksOf func(metav1.Object) []webhook
+	// compiler returns the compiler of match conditions.
 	compiler func() (*expressions.Compiler, error)
-	family   matcher.Family
-	clients  *clients
-	log      *slog.Logger
+	// family provides all versions of a resource, for the matchPolicy Equivalent.
+	family matcher.Family
+	// clients holds the clients of all webhooks. Both kinds of configurations share it.
+	clients *clients
+	log     *slog.Logger
 
-	mu       sync.Mutex // serializes compilation; acquired before clients.mu
+	mu sync.Mutex // serializes compilation; acquired before clients.mu
+	// compiled holds the hooks of each configuration.
 	compiled lister.Compiled[[]*hook]
-	current  atomic.Pointer[hookSnapshot]
+	// current is the last result of rebuild; nil before the first request.
+	current atomic.Pointer[hookSnapshot]
 }
 
 // hookSnapshot is the result of compiling all configurations at one version of their store.
@@ -40,9 +46,9 @@ type hookSnapshot struct {
 	err error
 }
 
-// hooks returns an index of the configured hooks. A configuration that becomes unreadable stays in
-// effect as it was. hooks returns an error if a configuration was never readable, because its
-// webhooks are unknown.
+// hooks returns an index of the configured hooks. If a configuration becomes unreadable, its last
+// readable state stays in effect. hooks returns an error if a configuration was never readable,
+// because its webhooks are unknown.
 func (c *configurations) hooks() (*matcher.Index[*hook], error) {
 	snapshot := c.source.Store.Snapshot()
 	if current := c.current.Load(); current != nil && current.version == snapshot.Version() {
@@ -60,25 +66,34 @@ func (c *configurations) rebuild() *hookSnapshot {
 	if current := c.current.Load(); current != nil && current.version == snapshot.Version() {
 		return current
 	}
-	next := &hookSnapshot{version: snapshot.Version()}
-	var items []lister.Item[[]*hook]
-	items, next.err = c.compiled.Update(snapshot, nil)
-	var entries []matcher.Entry[*hook]
-	for _, item := range items {
-		for _, h := range item.Value {
-			numbered := *h // the ordinal changes when other configurations change
-			numbered.ordinal = len(entries)
-			entries = append(entries, matcher.Entry[*hook]{Criteria: h.criteria, Value: &numbered})
-		}
+	items, err := c.compiled.Update(snapshot, nil)
+	entries := numberHooks(items)
+	next := &hookSnapshot{
+		version: snapshot.Version(),
+		index:   matcher.NewIndex(c.family, entries),
+		err:     err,
 	}
-	next.index = matcher.NewIndex(c.family, entries)
 	c.current.Store(next)
+	// Close the clients of webhooks that are no longer configured.
 	used := map[string]bool{}
 	for _, e := range entries {
 		used[e.Value.caller.key] = true
 	}
 	c.clients.retain(used)
 	return next
+}
+
+// numberHooks returns the entries of an index with all hooks, numbered in the order of items. It
+// numbers copies of the hooks, because earlier snapshots have the hooks with other numbers.
+func numberHooks(items []lister.Item[[]*hook]) (entries []matcher.Entry[*hook]) {
+	for _, item := range items {
+		for _, h := range item.Value {
+			numbered := *h
+			numbered.ordinal = len(entries)
+			entries = append(entries, matcher.Entry[*hook]{Criteria: h.criteria, Value: &numbered})
+		}
+	}
+	return entries
 }
 
 // names returns the names of the configured hooks, and false if a configuration is unreadable.
@@ -108,7 +123,8 @@ func (c *configurations) compile(e *objects.Entry) ([]*hook, error) {
 	for i := range hooks {
 		h := compileHook(c.compiler, obj, &hooks[i])
 		config, _ := json.Marshal(hooks[i].ClientConfig) // cannot fail for strings and numbers
-		h.caller = c.clients.callerFor(string(obj.GetUID())+"/"+hooks[i].Name+"/"+string(config), h, hooks[i].ClientConfig)
+		key := string(obj.GetUID()) + "/" + hooks[i].Name + "/" + string(config)
+		h.caller = c.clients.callerFor(key, h, hooks[i].ClientConfig)
 		out[i] = h
 	}
 	return out, nil

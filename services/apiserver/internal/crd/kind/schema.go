@@ -19,13 +19,18 @@ type family struct {
 	group          string
 	kind           string
 	storageVersion string
-	converter      Conversion // nil: versions differ only in their apiVersion
-	versions       map[string]*versionSchema
+	converter      Conversion                // nil if versions differ only in their apiVersion
+	versions       map[string]*versionSchema // by the name of the version
 }
 
 // newFamily returns the versions of a definition. Their schemas are read and compiled on first use.
 func (m *Maker) newFamily(d *CRD) *family {
-	f := &family{group: d.Spec.Group, kind: d.Spec.Names.Kind, storageVersion: storageVersion(d), versions: map[string]*versionSchema{}}
+	f := &family{
+		group:          d.Spec.Group,
+		kind:           d.Spec.Names.Kind,
+		storageVersion: storageVersion(d),
+		versions:       map[string]*versionSchema{},
+	}
 	if c := d.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter && m.Conversion != nil {
 		f.converter = m.Conversion(d)
 	}
@@ -45,13 +50,18 @@ type versionSchema struct {
 	readSchema      func() (*apiextensionsv1.JSONSchemaProps, error)
 	preserveUnknown bool
 	version         string
-	scale           *apiextensionsv1.CustomResourceSubresourceScale
-	status          bool
+	scale           *apiextensionsv1.CustomResourceSubresourceScale // nil without the subresource scale
+	status          bool                                            // whether the subresource status exists
 
 	// The following are compiled on first use.
+
+	// program is the schema in the form that processes documents.
 	program *schema.Lazy
-	rules   func() (*rules.Rules, error) // nil Rules if the schema has none
-	merge   func() mergeSchema
+	// rules returns the compiled CEL rules, or nil if the schema has none.
+	rules func() (*rules.Rules, error)
+	// merge returns the merge rules of server-side apply. They are empty if the schema cannot be
+	// read.
+	merge func() mergeSchema
 }
 
 // newVersionSchema returns the schema of a version.
@@ -83,7 +93,7 @@ func newVersionSchema(m *Maker, f *family, d *CRD, v *apiextensionsv1.CustomReso
 	s.merge = sync.OnceValue(func() mergeSchema {
 		props, err := s.readSchema()
 		if err != nil {
-			return mergeSchema{}
+			return mergeSchema{} // validate reports the error
 		}
 		return newMergeSchema(props, s.preserveUnknown)
 	})
@@ -104,7 +114,8 @@ func (s *versionSchema) newDocument() *registry.Document {
 	}
 }
 
-// estimateCost implements registry.Document.
+// estimateCost implements Document.EstimateCost. If the schema cannot be compiled, the cost is the
+// length of the document.
 func (s *versionSchema) estimateCost(doc []byte, cbor bool) int {
 	p, err := s.program.Get()
 	if err != nil {
@@ -113,43 +124,28 @@ func (s *versionSchema) estimateCost(doc []byte, cbor bool) int {
 	return p.Weight(doc, cbor)
 }
 
-// validate implements registry.Document.
+// validate implements Document.Validate. It checks the object against the schema, and then
+// evaluates the CEL rules of the schema, unless the schema's errors make them meaningless.
 func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) field.ErrorList {
-	internalError := func(err error) field.ErrorList { return field.ErrorList{field.InternalError(nil, err)} }
-	p, err := s.program.Get()
+	object, err := parseWithFractions(w)
 	if err != nil {
-		return internalError(err)
+		return field.ErrorList{field.InternalError(nil, err)}
 	}
-	data, err := jsonWithFractions(w)
-	if err != nil {
-		return internalError(err)
-	}
-	d, err := tape.Parse(data)
-	if err != nil {
-		return internalError(err)
-	}
-	defer d.Release()
-	var old *tape.Doc
+	defer object.Release()
+	var old *tape.Doc // nil for a create
 	if w.OldJSON != nil {
 		if old, err = tape.Parse(w.OldJSON); err != nil {
-			return internalError(err)
+			return field.ErrorList{field.InternalError(nil, err)}
 		}
 		defer old.Release()
 	}
-	var report schema.Report
-	ratcheting := !s.maker.Rules.NoRatcheting
-	if w.Subresource == "status" {
-		report = p.CheckStatus(d, old, ratcheting, w.BeforeCostlyRules)
-	} else {
-		report = p.Check(d, old, ratcheting, w.BeforeCostlyRules)
+	errs, err := s.checkSchema(w, object, old)
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
 	}
-	if old != nil && ratcheting {
-		s.maker.Rules.Metrics.Compared(report.Compared)
-	}
-	errs := report.All(s.scaleErrors(w.Object, w.Subresource == "status")...)
 	r, err := s.rules()
 	if err != nil {
-		return append(errs, internalError(err)...)
+		return append(errs, field.InternalError(nil, err))
 	}
 	if structuralErr := schema.StructuralError(slices.Concat(w.MetadataErrors, errs)); structuralErr != nil {
 		if r != nil {
@@ -157,5 +153,36 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 		}
 		return errs
 	}
-	return append(errs, r.Evaluate(ctx, d, old, w.Warn, w.BeforeCostlyRules)...)
+	return append(errs, r.Evaluate(ctx, object, old, w.Warn, w.BeforeCostlyRules)...)
+}
+
+// parseWithFractions parses the JSON of a write in the form of jsonWithFractions. The caller
+// releases the result.
+func parseWithFractions(w registry.DocumentWrite) (*tape.Doc, error) {
+	data, err := jsonWithFractions(w)
+	if err != nil {
+		return nil, err
+	}
+	return tape.Parse(data)
+}
+
+// checkSchema returns the errors of an object according to the schema, without the CEL rules. old
+// is the live object, or nil for a create. The error is set if the schema cannot be compiled.
+func (s *versionSchema) checkSchema(w registry.DocumentWrite, object, old *tape.Doc) (field.ErrorList, error) {
+	p, err := s.program.Get()
+	if err != nil {
+		return nil, err
+	}
+	statusOnly := w.Subresource == "status"
+	check := p.Check
+	if statusOnly {
+		check = p.CheckStatus
+	}
+	// Ratcheting tolerates the errors of values that an update does not change.
+	ratcheting := !s.maker.Rules.NoRatcheting
+	report := check(object, old, ratcheting, w.BeforeCostlyRules)
+	if old != nil && ratcheting {
+		s.maker.Rules.Metrics.Compared(report.Compared)
+	}
+	return report.All(s.scaleErrors(w.Object, statusOnly)...), nil
 }

@@ -13,40 +13,45 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
-// konnectivity connects to a proxy that speaks the gRPC of konnectivity at a Unix domain socket.
-// Each connection has its own tunnel, which is closed with the connection. The library may lose
-// data that a server sends before its client does. In TLS, the client always sends first.
-type konnectivity struct{ socket string }
+// konnectivity connects through a konnectivity server, which speaks gRPC at a Unix domain socket.
+// Each connection has its own tunnel, which is closed with the connection.
+//
+// If the server at the destination sends data before the client does, the konnectivity library may
+// lose this data. The API server uses TLS, in which the client always sends first.
+type konnectivity struct {
+	socket string // path of the Unix domain socket
+}
 
 // connect opens a tunnel to the konnectivity server.
 func (k *konnectivity) connect(ctx context.Context) (proxyConn, error) {
 	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", k.socket)
 	})
-	// The context of the tunnel is that of the connection, which outlives the context of the dial.
+	// The tunnel lives as long as the connection, but ctx only as long as the dial. Until the
+	// tunnel is open, canceling ctx closes it.
 	tunnelCtx, closeTunnel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, closeTunnel)
 	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, tunnelCtx, "passthrough:///"+k.socket, dial,
 		grpc.WithBlock(), grpc.WithReturnConnectionError(), grpc.FailOnNonTempDialError(true), //nolint:staticcheck // the library needs the deprecated options
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if !stop() && err == nil {
+	if !stop() && err == nil { // ctx was canceled after the tunnel was opened, and closed it
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		closeTunnel()
 		return nil, fmt.Errorf("dialing proxy %q failed: %w", k.socket, err)
 	}
-	return &konnectivityTunnel{tunnel, closeTunnel, k.socket}, nil
+	return &konnectivityTunnel{Tunnel: tunnel, closeTunnel: closeTunnel, proxy: k.socket}, nil
 }
 
 // konnectivityTunnel is a tunnel for one connection, before the connection is opened.
 type konnectivityTunnel struct {
 	client.Tunnel
 	closeTunnel context.CancelFunc
-	proxy       string
+	proxy       string // path of the proxy's socket, for errors
 }
 
-// dial connects to a destination through the tunnel.
+// dial implements proxyConn. It connects to a destination through the tunnel.
 func (t *konnectivityTunnel) dial(ctx context.Context, addr string) (net.Conn, error) {
 	conn, err := t.DialContext(ctx, "tcp", addr)
 	if err != nil {

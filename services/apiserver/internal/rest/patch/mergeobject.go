@@ -14,10 +14,12 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// mergeObject merges a merge patch without repeated keys into a copy of an object with a Go type,
-// without encoding and decoding the fields that the patch does not name. It returns false for a
-// patch that does something unusual, such as naming an unknown field. For all other patches, the
-// result equals the result of mergeDocument.
+// mergeObject applies a merge patch (RFC 7386) to a copy of an object with a Go type. It is faster
+// than mergeDocument, because it decodes only the fields that the patch names. The patch must not
+// repeat keys.
+//
+// mergeObject returns false if the patch needs mergeDocument, for example because it names an
+// unknown field. Otherwise, the result equals the result of mergeDocument.
 func mergeObject(old registry.Object, patch *tape.Doc) (registry.Object, bool) {
 	for _, name := range []string{"kind", "apiVersion"} {
 		if patch.Find(tape.Root, name) != tape.None {
@@ -29,15 +31,15 @@ func mergeObject(old registry.Object, patch *tape.Doc) (registry.Object, bool) {
 	return obj, m.mergeStruct(reflect.ValueOf(obj).Elem(), tape.Root)
 }
 
-// objectMerger applies a merge patch to a Go object.
+// objectMerger applies a merge patch to a Go object. Its methods return false if the patch needs
+// mergeDocument. The object may then be partly changed.
 type objectMerger struct{ patch *tape.Doc }
 
-// mergeStruct merges an object of the patch into a struct. It returns false if the result needs
-// the document form.
+// mergeStruct applies an object of the patch to the struct v.
 func (m *objectMerger) mergeStruct(v reflect.Value, object tape.Ref) bool {
-	fields := jsonFields(v.Type())
+	fieldIndexes := jsonFields(v.Type())
 	for key, end := m.patch.First(object), m.patch.Next(object); key < end; key = m.patch.Next(m.patch.Value(key)) {
-		index, ok := fields[m.patch.String(key)]
+		index, ok := fieldIndexes[m.patch.String(key)]
 		if !ok || !m.mergeValue(v.FieldByIndex(index), m.patch.Value(key)) {
 			return false
 		}
@@ -45,7 +47,8 @@ func (m *objectMerger) mergeStruct(v reflect.Value, object tape.Ref) bool {
 	return true
 }
 
-// mergeValue merges one member into its field. It returns false like mergeStruct.
+// mergeValue applies one member of the patch to its field v: null clears the field, an object is
+// merged into it, and any other value replaces it.
 func (m *objectMerger) mergeValue(v reflect.Value, member tape.Ref) bool {
 	switch m.patch.Kind(member) {
 	case tape.Null:
@@ -58,11 +61,11 @@ func (m *objectMerger) mergeValue(v reflect.Value, member tape.Ref) bool {
 	}
 }
 
-// replaceValue replaces a field by a member of the patch that is neither null nor an object.
+// replaceValue replaces the field v by a member of the patch that is neither null nor an object.
 func (m *objectMerger) replaceValue(v reflect.Value, member tape.Ref) bool {
 	text := m.patch.Text(member)
 	if bytes.Contains(text, []byte("null")) {
-		return false // the general path handles a null in a list
+		return false // a list may contain nulls, which mergeDocument removes
 	}
 	replacement := reflect.New(v.Type())
 	unknown, err := kjson.UnmarshalStrict(text, replacement.Interface())
@@ -73,7 +76,8 @@ func (m *objectMerger) replaceValue(v reflect.Value, member tape.Ref) bool {
 	return true
 }
 
-// mergeIntoValue merges an object of the patch into a field.
+// mergeIntoValue merges an object of the patch into the field v, which must be a struct, a pointer
+// to a struct, or a map of strings.
 func (m *objectMerger) mergeIntoValue(v reflect.Value, member tape.Ref) bool {
 	t := v.Type()
 	if t.Kind() == reflect.Pointer {
@@ -105,8 +109,8 @@ var (
 // decodesItself reports whether a type has its own JSON decoder.
 func decodesItself(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshaler) }
 
-// mergeStrings merges a map of strings such as labels. It copies the map, which another object may
-// share.
+// mergeStrings merges an object of the patch into the map of strings v, such as labels. It replaces
+// the map by a merged copy, because another object may share the map.
 func (m *objectMerger) mergeStrings(v reflect.Value, object tape.Ref) bool {
 	existing := v.Interface().(map[string]string)
 	merged := make(map[string]string, len(existing)+m.patch.Len(object))
@@ -126,11 +130,11 @@ func (m *objectMerger) mergeStrings(v reflect.Value, object tape.Ref) bool {
 	return true
 }
 
-// fieldsOf caches jsonFields.
+// fieldsOf caches the results of jsonFields.
 var fieldsOf sync.Map // reflect.Type → map[string][]int
 
-// jsonFields returns the fields of a struct by their JSON names, including those of embedded
-// structs.
+// jsonFields returns the index of each field of a struct, as for reflect.Value.FieldByIndex, by the
+// field's JSON name. It includes the fields of embedded structs.
 func jsonFields(t reflect.Type) map[string][]int {
 	if known, ok := fieldsOf.Load(t); ok {
 		return known.(map[string][]int)

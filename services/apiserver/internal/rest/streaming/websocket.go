@@ -18,7 +18,8 @@ const (
 	// base64Protocol is the subprotocol that sends the bytes of a stream in text messages, in
 	// base64.
 	base64Protocol = "base64.binary.k8s.io"
-	// closeWait bounds the time for the closing frame of a connection that the client has left.
+	// closeWait is the maximum time for writing the closing frame after the client has
+	// disconnected.
 	closeWait = time.Second
 )
 
@@ -32,51 +33,54 @@ func IsWebSocket(r *http.Request) bool {
 	})
 }
 
-// Socket writes a watch into WebSocket messages, one per event.
+// Socket sends the events of a watch in WebSocket messages, one per event.
 type Socket struct {
-	conn   *websocket.Conn
-	binary bool
-	header int // length in bytes of an event's length header, which messages do not need
+	conn       *websocket.Conn
+	binary     bool // whether messages are binary; otherwise they are text
+	headerSize int  // size in bytes of the header of a binary event, which is not sent
 }
 
-// NewSocket returns a socket for a connection, which sends events without their header of the given
-// length.
-func NewSocket(conn *websocket.Conn, binary bool, header int) *Socket {
-	return &Socket{conn: conn, binary: binary, header: header}
+// NewSocket returns a socket for a connection. In a binary watch response, each event starts with a
+// header of headerSize bytes, which holds the event's length. The socket does not send the header,
+// because each message has a length of its own.
+func NewSocket(conn *websocket.Conn, binary bool, headerSize int) *Socket {
+	return &Socket{conn: conn, binary: binary, headerSize: headerSize}
 }
 
 // SetWriteDeadline bounds the time of later writes.
 func (s *Socket) SetWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
 
-// Write sends one event.
+// Write sends one event, which includes its header.
 func (s *Socket) Write(event []byte) error {
 	if s.binary {
-		return websocket.Message.Send(s.conn, event[s.header:])
+		return websocket.Message.Send(s.conn, event[s.headerSize:])
 	}
-	return websocket.Message.Send(s.conn, string(event))
+	return websocket.Message.Send(s.conn, string(event)) // text events have no header
 }
 
-// SendOverWebSocket upgrades the request and sends the data of from in WebSocket messages, after an
-// empty one that shows that the stream has started. The subprotocol decides between binary messages
-// and base64 in text messages. SendOverWebSocket returns when from ends, or when the client
-// disconnects, and closes from.
+// SendOverWebSocket upgrades the request and sends the data of from in WebSocket messages. An empty
+// message at the start shows that the stream has started. The subprotocol decides between binary
+// messages and base64 in text messages. SendOverWebSocket closes from. It returns after from has
+// been sent completely, or after the client has disconnected.
 func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadCloser) {
 	websocket.Server{
 		Handshake: chooseProtocol,
 		Handler: func(conn *websocket.Conn) {
-			removed := make(chan struct{})
-			go func() { // the client's data is discarded; the read ends when it disconnects
-				defer close(removed)
+			disconnected := make(chan struct{})
+			go func() {
+				defer close(disconnected)
+				// Discard what the client sends, until either side closes the connection.
 				_, _ = io.Copy(io.Discard, conn)
 				_ = conn.SetWriteDeadline(time.Now().Add(closeWait))
 				_ = from.Close()
 			}()
 			m := &messageWriter{conn: conn, encode: slices.Contains(conn.Config().Protocol, base64Protocol)}
 			if _, err := m.Write(nil); err == nil {
-				_, _ = io.Copy(m, from) // the response has started: an error can only cut it
+				// The response has started, so an error can no longer be reported to the client.
+				_, _ = io.Copy(m, from)
 			}
 			_ = conn.Close()
-			<-removed
+			<-disconnected
 		},
 	}.ServeHTTP(w, r)
 }
@@ -98,9 +102,10 @@ func chooseProtocol(c *websocket.Config, _ *http.Request) error {
 // messageWriter sends each write as one WebSocket message.
 type messageWriter struct {
 	conn   *websocket.Conn
-	encode bool // in base64
+	encode bool // whether to send base64 in text messages
 }
 
+// Write implements io.Writer.
 func (m *messageWriter) Write(b []byte) (int, error) {
 	var err error
 	if m.encode {
