@@ -48,10 +48,10 @@ func TestRequestMatchesResource(t *testing.T) {
 	}
 	r.Subresource = "status"
 	if !r.IsResource("", "configmaps") {
-		t.Error("Is of a subresource: got false, want true")
+		t.Error(`IsResource("", "configmaps") of a subresource: got false, want true`)
 	}
 	if r.IsObject("", "configmaps") {
-		t.Error("IsObject of a subresource: got true, want false")
+		t.Error(`IsObject("", "configmaps") of a subresource: got true, want false`)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestObjectNameInErrors(t *testing.T) {
 		"Unknown": {},
 	} {
 		if got := r.ObjectName(); got != want {
-			t.Errorf("got %q, want %q", got, want)
+			t.Errorf("ObjectName of a request with name %q and object %v: got %q, want %q", r.Name, r.Object, got, want)
 		}
 	}
 	for name, o := range map[string]runtime.Object{"without a name": &corev1.ConfigMap{}, "without metadata": &metav1.Status{}} {
@@ -323,6 +323,6 @@ func TestMetricsOfPluginsAndPhases(t *testing.T) {
 		"step_admission_duration_seconds_summary false admit": 0, "step_admission_duration_seconds_summary true validate": 0,
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %v, want %v", got, want)
+		t.Errorf("got sample counts %v, want %v", got, want)
 	}
 }

@@ -71,7 +71,7 @@ func TestClientReadsAggregatedDiscovery(t *testing.T) {
 			table, err := resources.NewCache(client).Get(t.Context(), 0)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
-					t.Errorf("error %v, want %q", err, tt.err)
+					t.Errorf("Get: got error %v, want one that contains %q", err, tt.err)
 				}
 				return
 			}
@@ -79,7 +79,7 @@ func TestClientReadsAggregatedDiscovery(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := names(table.Preferred); !slices.Equal(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
+				t.Errorf("got preferred resources %q, want %q", got, tt.want)
 			}
 		})
 	}

@@ -35,7 +35,7 @@ func TestQueueServesNamespacesInRotation(t *testing.T) {
 		q.Done(key)
 	}
 	if want := []string{"a/0", "b/0", "c/0", "a/1", "b/1", "a/2", "a/3"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("got keys in the order %q, want %q", got, want)
 	}
 }
 

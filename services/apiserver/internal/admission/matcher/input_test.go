@@ -39,7 +39,7 @@ func TestIndexMixesExactAndEquivalent(t *testing.T) {
 		got = append(got, c.Value)
 	}
 	if fmt.Sprint(got) != "[loose]" || x.Len() != 3 {
-		t.Errorf("got %v of %d entries; want \"[loose]\", 3", got, x.Len())
+		t.Errorf("got candidates %v of %d entries, want [loose] of 3 entries", got, x.Len())
 	}
 }
 
@@ -55,7 +55,7 @@ func TestNamespaceOfNamespaceIsItself(t *testing.T) {
 		"":     {Resource: kind},
 	} {
 		if got := matcher.Namespace(r); got != want {
-			t.Errorf("got %q, want %q", got, want)
+			t.Errorf("Namespace of a request for %s with namespace %q and name %q: got %q, want %q", r.Resource.Resource, r.Namespace, r.Name, got, want)
 		}
 	}
 	if got := matcher.Namespace(&admission.Request{Resource: kind, Object: &metav1.Status{}}); got != "" {
@@ -81,14 +81,14 @@ func TestVariablesDescribeTheRequest(t *testing.T) {
 	}
 	m := in.Request().(map[string]any)
 	if user := m["userInfo"].(map[string]any); len(user) != 0 || m["options"] != nil || in.Err != nil {
-		t.Errorf("without user: got %v, %v; want length 0, nil, no error", m, in.Err)
+		t.Errorf("without user and options: got request %v and error %v, want empty userInfo, no options and no error", m, in.Err)
 	}
 	if m["kind"].(map[string]any)["version"] != "v2" || m["requestKind"].(map[string]any)["version"] != "v1" || m["namespace"] != "ns" || m["dryRun"] != false {
-		t.Errorf("got request %v; want \"v2\", \"v1\", \"ns\", false", m)
+		t.Errorf("got request %v, want kind of version v2, requestKind of version v1, namespace ns, dryRun false", m)
 	}
-	for _, left := range []string{"uid", "object", "oldObject"} {
-		if _, there := m[left]; there {
-			t.Errorf("got unset field %s, want false", left)
+	for _, field := range []string{"uid", "object", "oldObject"} {
+		if _, ok := m[field]; ok {
+			t.Errorf("request has the field %s, want it unset", field)
 		}
 	}
 	r.User = &authorizer.User{Name: "ada", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"a": {"b"}, "c": {"d"}}}
@@ -96,8 +96,10 @@ func TestVariablesDescribeTheRequest(t *testing.T) {
 	z := &recorder{}
 	in = matcher.NewExpressionInput(t.Context(), r, nil, as, z)
 	m = in.Request().(map[string]any)
-	if got, want := fmt.Sprint(m["userInfo"], m["options"], m["dryRun"]), "map[extra:map[a:[b] c:[d]] groups:[dev] uid:1 username:ada] map[apiVersion:meta.k8s.io/v1 fieldManager:m kind:UpdateOptions] true"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	want := "map[extra:map[a:[b] c:[d]] groups:[dev] uid:1 username:ada] " +
+		"map[apiVersion:meta.k8s.io/v1 fieldManager:m kind:UpdateOptions] true"
+	if got := fmt.Sprint(m["userInfo"], m["options"], m["dryRun"]); got != want {
+		t.Errorf("userInfo, options and dryRun: got %s, want %s", got, want)
 	}
 	if in.Authorizer == nil || in.RequestResource == nil {
 		t.Errorf("got input %+v, want one with authorizer and request resource", in)

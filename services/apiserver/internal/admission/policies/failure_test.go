@@ -109,7 +109,7 @@ func TestExemptRequests(t *testing.T) {
 // that match it, and only if failurePolicy is Fail.
 func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 	const selector = `namespaceSelector: "Odd" is not a valid label selector operator`
-	broken := func(s *dependencies) {
+	withBrokenCompiler := func(s *dependencies) {
 		s.Programs = func() (*expressions.Programs, *expressions.Compiler, error) {
 			p, c, _ := programs(t)
 			return p, c, errors.New("broken")
@@ -128,7 +128,7 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 		"selector of a binding that does not match":         {bindMatch: invalidSelector + "," + excludeConfigMaps},
 		"unknown kind of parameters":                        {more: unknownParamKind, want: "failed to find resource"},
 		"unknown kind of parameters, policy does not match": {more: unknownParamKind, match: excludeConfigMaps},
-		"no compiler":                                       {change: broken, want: "broken"},
+		"no compiler":                                       {change: withBrokenCompiler, want: "broken"},
 		"policy does not match":                             {match: excludeConfigMaps},
 		"binding does not match":                            {bindMatch: excludeConfigMaps},
 	} {
@@ -156,13 +156,14 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 				r := f.configMap("a", "b")
 				got := statusText(check(r))
 				if want == "" && got != "" || !strings.Contains(got, want) || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
-					t.Errorf("%s, %s, ignored %t: got %q, want %q", name, sort, ignore, got, want)
+					t.Errorf("%s, %s policy, failurePolicy Ignore: %t: got error %q and object %v, want error %q and no change", name, sort, ignore, got, r.Object, want)
 				}
 			})
 		}
 	}
 }
 
+// programs returns new programs and their compiler.
 func programs(t *testing.T) (*expressions.Programs, *expressions.Compiler, error) {
 	t.Helper()
 	c, err := expressions.New()
@@ -176,24 +177,26 @@ func programs(t *testing.T) (*expressions.Programs, *expressions.Compiler, error
 // throttling reject the request whatever the failurePolicy.
 func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	const set = `"failurePolicy":"Ignore","paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
+	const paramRef = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
 	stored := []string{
-		policy("p", set+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`),
-		mutatingPolicy("p", set+`"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`), param("a", `{}`, `{"max":"1"}`),
+		policy("p", set+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+paramRef),
+		mutatingPolicy("p", set+`"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", paramRef),
+		param("a", `{}`, `{"max":"1"}`),
 	}
 	found := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	for name, c := range map[string]struct {
-		change func(s *dependencies, end func())
-		want   string
+		change func(s *dependencies, cancel func()) // cancel cancels the request
+		want   string                               // part of the error
 	}{
-		"nothing": {change: func(*dependencies, func()) {}, want: ""},
+		"no error": {change: func(*dependencies, func()) {}, want: ""},
 		"namespace unreadable": {change: func(s *dependencies, _ func()) {
 			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("no answer") }
 		}, want: "no answer"},
-		"canceled before reading parameters": {change: func(s *dependencies, end func()) {
-			s.Parameters.WaitForWrites = func(ctx context.Context, _ *apiset.Resource) error { end(); return ctx.Err() }
+		"canceled before reading parameters": {change: func(s *dependencies, cancel func()) {
+			s.Parameters.WaitForWrites = func(ctx context.Context, _ *apiset.Resource) error { cancel(); return ctx.Err() }
 		}, want: "context canceled"},
-		"canceled before decoding parameters": {change: func(s *dependencies, end func()) {
-			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { end(); return found, nil }
+		"canceled before decoding parameters": {change: func(s *dependencies, cancel func()) {
+			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { cancel(); return found, nil }
 		}, want: "context canceled"},
 		"throttled": {change: func(s *dependencies, _ func()) {
 			s.Parameters.WaitForWrites = func(context.Context, *apiset.Resource) error { return apierrors.NewTooManyRequests("wait", 1) }
@@ -206,8 +209,9 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 				if of != sort {
 					return
 				}
-				if err := check(f.configMap("a", "b")); err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
-					t.Errorf("%s, %s: got %v, want %q", name, sort, err, c.want)
+				err := check(f.configMap("a", "b"))
+				if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s, %s policy: got error %v, want %q (empty: none)", name, sort, err, c.want)
 				}
 			})
 			cancel()
@@ -219,8 +223,8 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 // the policy.
 func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 	const set = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
-	for ignore, policyOf := range map[bool]string{false: set, true: set + `"failurePolicy":"Ignore",`} {
-		other := func(s *dependencies) {
+	for ignore, fields := range map[bool]string{false: set, true: set + `"failurePolicy":"Ignore",`} {
+		decodeAsPod := func(s *dependencies) {
 			kind := s.Parameters.Kind
 			s.Parameters.Kind = func(gvk schema.GroupVersionKind) *apiset.Resource {
 				out := *kind(gvk)
@@ -228,8 +232,10 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 				return &out
 			}
 		}
-		const by = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
-		f := newFixtureWith(t, other, policy("p", policyOf+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+by), mutatingPolicy("p", policyOf+removeDataMutation), mutatingBinding("p", by), param("a", `{}`, `{"max":"1"}`))
+		const paramRef = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
+		f := newFixtureWith(t, decodeAsPod,
+			policy("p", fields+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+paramRef),
+			mutatingPolicy("p", fields+removeDataMutation), mutatingBinding("p", paramRef), param("a", `{}`, `{"max":"1"}`))
 		withBothPlugins(t.Context(), f, func(sort string, check func(*admission.Request) error) {
 			r := f.configMap("a", "b")
 			got := statusText(check(r))
@@ -254,21 +260,22 @@ func TestClusterScopedRequestsHaveNoNamespaceObject(t *testing.T) {
 			return nil, fmt.Errorf("looked for %q", name)
 		}
 	}, policy("p", `"validations":[{"expression":"namespaceObject == null"}]`), boundPolicy("p", deny))
-	of := f.request("namespaces", &corev1.Namespace{})
-	in := f.configMap("a", "b")
-	in.Namespace = ""
-	for _, r := range []*admission.Request{of, in} {
+	createNamespace := f.request("namespaces", &corev1.Namespace{})
+	clusterScoped := f.configMap("a", "b")
+	clusterScoped.Namespace = ""
+	for _, r := range []*admission.Request{createNamespace, clusterScoped} {
 		if err := f.validating.Validate(t.Context(), r); err != nil {
 			t.Errorf("namespaceObject for %s: got %v, want it null", r.Resource.Resource, err)
 		}
 	}
-	set := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`), boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`))
-	if got := statusText(set.validating.Validate(t.Context(), in)); !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
+	configMaps := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`),
+		boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`))
+	if got := statusText(configMaps.validating.Validate(t.Context(), clusterScoped)); !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
 		t.Errorf("namespaced parameter: got %s, want it rejected for a request without namespace", got)
 	}
 	nodes := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"Node"},"validations":[{"expression":"params.metadata.name == 'n'"}]`),
 		boundPolicy("p", deny+`,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`), `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`)
-	if err := nodes.validating.Validate(t.Context(), in); err != nil {
+	if err := nodes.validating.Validate(t.Context(), clusterScoped); err != nil {
 		t.Errorf("cluster-scoped parameter: got %v, want no error", err)
 	}
 }
@@ -276,7 +283,8 @@ func TestClusterScopedRequestsHaveNoNamespaceObject(t *testing.T) {
 // TestAuditAnnotationLimits checks that the cost and the length of annotations are bounded, and
 // blank ones are dropped.
 func TestAuditAnnotationLimits(t *testing.T) {
-	f := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},{"key":"none","valueExpression":"' '"}]`), boundPolicy("p", deny))
+	f := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},`+
+		`{"key":"none","valueExpression":"' '"}]`), boundPolicy("p", deny))
 	r := f.configMap("a", strings.Repeat("x", 11<<10))
 	if err := f.validating.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
@@ -284,18 +292,25 @@ func TestAuditAnnotationLimits(t *testing.T) {
 	if annotations := r.Annotations(); len(annotations) != 1 || len(annotations["p/long"]) != 10<<10 {
 		t.Errorf("got %d annotations, the long one of %d bytes, want 1 of 10240 bytes", len(annotations), len(annotations["p/long"]))
 	}
-	f = newFixture(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+expensiveExpression+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), boundPolicy("p", `"validationActions":["Warn"]`))
+	expensive := strings.Repeat(`{"key":"k","valueExpression":"string(`+expensiveExpression+`)"},`, 30)
+	f = newFixture(t, policy("p", `"auditAnnotations":[`+expensive+`{"key":"l","valueExpression":"''"}]`),
+		boundPolicy("p", `"validationActions":["Warn"]`))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
 	if err := f.validating.Validate(ctx, f.configMap("a", "b")); err != nil || !strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
-		t.Errorf("got %v, warnings %q; want no error and a warning: running out of cost budget", err, warnings.Headers())
+		t.Errorf("expensive annotations: got error %v and warnings %q, want no error and a warning: running out of cost budget", err, warnings.Headers())
 	}
 }
 
 // TestOversizedMutationsAreRejected checks that a value that is too large and a patch with too many
 // operations reject the request.
 func TestOversizedMutationsAreRejected(t *testing.T) {
-	const twice = `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],`
-	f := newFixture(t, mutatingPolicy("p", twice+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), mutatingBinding("p", ""))
+	// Each variable is a multiple of the one before.
+	const largeVariables = `"variables":[{"name":"a","expression":"'0123456789012345'"},` +
+		`{"name":"b","expression":"variables.a.replace('', variables.a)"},` +
+		`{"name":"c","expression":"variables.b.replace('', variables.b)"},` +
+		`{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},` +
+		`{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],`
+	f := newFixture(t, mutatingPolicy("p", largeVariables+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), mutatingBinding("p", ""))
 	if got := statusText(f.mutating.Admit(t.Context(), f.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
 		t.Errorf("large value: got %q, want it to contain %q", got, "the value is too large")
 	}
@@ -316,11 +331,12 @@ func TestNoOpMutationsCauseNoReinvocation(t *testing.T) {
 		calls := 0
 		chain := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: f.mutating}, admission.Plugin{Name: "c", Plugin: counter{&calls}})
 		if err := chain.Mutate(t.Context(), f.configMap("a", "b")); err != nil || (calls == 1) != same {
-			t.Errorf("%s: got %v, %d calls; want no error, %v", value, err, calls, same)
+			t.Errorf("mutation a=b to a=%s: got error %v and %d calls of the next plugin, want no error and one call: %t", value, err, calls, same)
 		}
 	}
 }
 
+// counter is a mutating plugin that counts its calls.
 type counter struct{ calls *int }
 
 func (c counter) Admit(context.Context, *admission.Request) error { *c.calls++; return nil }
@@ -330,22 +346,27 @@ func (c counter) Admit(context.Context, *admission.Request) error { *c.calls++; 
 // failurePolicy.
 func TestMatchPolicyConvertsVersions(t *testing.T) {
 	const rules = `"matchConstraints":{"resourceRules":[{"apiGroups":["autoscaling"],"apiVersions":["v2"],"operations":["*"],"resources":["*"]}]},"failurePolicy":"Ignore",`
-	only := func(text string) string {
+	// matchOnlyV2 replaces the match constraints of a policy with rules.
+	matchOnlyV2 := func(text string) string {
 		at := strings.Index(text, `"matchConstraints"`)
 		end := at + strings.Index(text[at:], `]},`) + len(`]},`)
 		return text[:at] + rules + text[end:]
 	}
-	for name, c := range map[string]struct{ lost, later, wrong bool }{
+	for name, c := range map[string]struct {
+		withoutV1      bool // v1 cannot be converted from the start
+		withoutV1Later bool // v1 cannot be converted after the mutation
+		rejected       bool
+	}{
 		"converted":             {},
-		"conversion fails":      {lost: true, wrong: true},
-		"conversion back fails": {later: true, wrong: true},
+		"conversion fails":      {withoutV1: true, rejected: true},
+		"conversion back fails": {withoutV1Later: true, rejected: true},
 	} {
-		lost := c.lost
+		withoutV1 := c.withoutV1
 		f := newFixtureWith(t, func(s *dependencies) {
 			all := s.Parameters.Kind
 			s.Family = func(*registry.Kind) (family []*apiset.Resource) {
 				for _, gv := range []schema.GroupVersion{autoscalingv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion} {
-					if gv.Version == "v2" || !lost {
+					if gv.Version == "v2" || !withoutV1 {
 						family = append(family, all(gv.WithKind("HorizontalPodAutoscaler")))
 					}
 				}
@@ -353,20 +374,24 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 			}
 			configure := s.Configure
 			s.Configure = func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
-				lost = c.lost || c.later
+				withoutV1 = c.withoutV1 || c.withoutV1Later
 				return configure(of, obj, configuration)
 			}
-		}, only(mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)), mutatingBinding("p", ""),
-			only(policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)), boundPolicy("p", deny))
+		}, matchOnlyV2(mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)), mutatingBinding("p", ""),
+			matchOnlyV2(policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)), boundPolicy("p", deny))
 		k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 		o := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "default"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3}}
 		r := &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "h", Options: &metav1.CreateOptions{}, Object: o}
-		if err := f.validating.Validate(t.Context(), r); (err != nil) != c.lost {
-			t.Errorf("%s: validating: %v, want an error: %v", name, err, c.lost)
+		if err := f.validating.Validate(t.Context(), r); (err != nil) != c.withoutV1 {
+			t.Errorf("%s: Validate = %v, want an error: %t", name, err, c.withoutV1)
 		}
 		err := f.mutating.Admit(t.Context(), r)
-		if want := map[bool]int32{true: 3, false: 7}[c.wrong]; (err != nil) != c.wrong || o.Spec.MaxReplicas != want {
-			t.Errorf("%s: mutating: got %v, %d replicas; want %v, %v", name, err, o.Spec.MaxReplicas, c.wrong, want)
+		wantReplicas := int32(7)
+		if c.rejected {
+			wantReplicas = 3
+		}
+		if (err != nil) != c.rejected || o.Spec.MaxReplicas != wantReplicas {
+			t.Errorf("%s: Admit = %v and %d replicas, want an error: %t and %d replicas", name, err, o.Spec.MaxReplicas, c.rejected, wantReplicas)
 		}
 	}
 }

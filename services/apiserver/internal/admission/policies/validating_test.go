@@ -15,10 +15,12 @@ func param(name, labels, data string) string {
 	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `","namespace":"default","labels":` + labels + `},"data":` + data + `}`
 }
 
+// rejected is the beginning of the message of a request that the policy p rejects.
 const rejected = `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: `
 
 // expensiveExpression is true, and costs a large part of a policy's budget.
-const expensiveExpression = `[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))`
+const expensiveExpression = `[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, ` +
+	`[0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))`
 
 // TestValidatingPolicyResponses checks the response to a request for each kind of policy, binding
 // and parameter.
@@ -27,17 +29,18 @@ func TestValidatingPolicyResponses(t *testing.T) {
 	const ofNodes = `"paramKind":{"apiVersion":"v1","kind":"Node"},`
 	a, b := param("a", `{"set":"one"}`, `{"max":"1"}`), param("b", `{"set":"one"}`, `{"max":"2"}`)
 	for _, tt := range []struct {
-		name, policy, binding string
-		more                  []string
-		want                  string // message for an object with one value; empty when admitted
+		name            string
+		policy, binding string   // fields of their specs
+		more            []string // further stored objects
+		want            string   // code, reason and message for a config map with a=b, or "" if it is admitted
 	}{
-		{name: "true", policy: `"validations":[{"expression":"object.data.a == 'b'"}]`, binding: deny},
+		{name: "validation is true", policy: `"validations":[{"expression":"object.data.a == 'b'"}]`, binding: deny},
 		{
-			name: "false", policy: `"validations":[{"expression":"object.data.a == 'c'"}]`, binding: deny,
+			name: "validation is false", policy: `"validations":[{"expression":"object.data.a == 'c'"}]`, binding: deny,
 			want: "422 Invalid " + rejected + "failed expression: object.data.a == 'c'",
 		},
 		{
-			name:    "a message",
+			name:    "message",
 			policy:  `"validations":[{"expression":"false","message":" no ","reason":"Forbidden"}]`,
 			binding: deny, want: "403 Forbidden " + rejected + "no",
 		},
@@ -52,7 +55,7 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			binding: deny, want: "422 Invalid " + rejected + "no",
 		},
 		{
-			name:    "a message of lines",
+			name:    "message of several lines",
 			policy:  `"validations":[{"expression":"false","message":"no","messageExpression":"'a\\nb'"}]`,
 			binding: deny, want: "422 Invalid " + rejected + "no",
 		},
@@ -62,13 +65,13 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			binding: deny, want: "422 Invalid " + rejected + "one",
 		},
 		{
-			name: "an error", policy: `"validations":[{"expression":"object.data.nothing == 'b'"}]`,
+			name: "validation fails", policy: `"validations":[{"expression":"object.data.nothing == 'b'"}]`,
 			binding: deny,
 			want:    "422 Invalid " + rejected + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing",
 		},
-		{name: "ignored error", policy: `"failurePolicy":"Ignore","validations":[{"expression":"object.data.nothing == 'b'"}]`, binding: deny},
+		{name: "validation fails, failurePolicy Ignore", policy: `"failurePolicy":"Ignore","validations":[{"expression":"object.data.nothing == 'b'"}]`, binding: deny},
 		{
-			name:   "false is not ignored",
+			name:   "validation is false, failurePolicy Ignore",
 			policy: `"failurePolicy":"Ignore","validations":[{"expression":"false"}]`, binding: deny,
 			want: "422 Invalid " + rejected + "failed expression: false",
 		},
@@ -77,28 +80,28 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			want: "422 Invalid " + rejected +
 				"compilation error: compilation failed: ERROR: <input>:1:1: undeclared reference to 'nothing' (in container '')\n | nothing\n | ^",
 		},
-		{name: "ignored compilation error", policy: `"failurePolicy":"Ignore","validations":[{"expression":"nothing"}]`, binding: deny},
+		{name: "compilation error, failurePolicy Ignore", policy: `"failurePolicy":"Ignore","validations":[{"expression":"nothing"}]`, binding: deny},
 		{
 			name: "cost budget exceeded",
 			policy: `"validations":[` +
-				strings.Repeat(`{"expression":"[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))"},`, 30) +
+				strings.Repeat(`{"expression":"`+expensiveExpression+`"},`, 30) +
 				`{"expression":"true"}]`,
 			binding: deny,
 			want:    "422 Invalid " + rejected + "validation failed due to running out of cost budget, no further validation rules will be run",
 		},
 		{
-			name:    "false condition",
+			name:    "match condition is false",
 			policy:  `"matchConditions":[{"name":"c","expression":"request.userInfo.username == 'bob'"}],"validations":[{"expression":"false"}]`,
 			binding: deny,
 		},
 		{
-			name:    "failing condition",
+			name:    "match condition fails",
 			policy:  `"matchConditions":[{"name":"c","expression":"object.data.nothing == 'b'"}],"validations":[{"expression":"true"}]`,
 			binding: deny,
 			want:    "422 Invalid " + rejected + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing",
 		},
 		{
-			name:    "a variable",
+			name:    "variables",
 			policy:  `"variables":[{"name":"v","expression":"object.data.a"},{"name":"w","expression":"variables.v + 'x'"}],"validations":[{"expression":"variables.w == 'bx'"}]`,
 			binding: deny,
 		},
@@ -114,9 +117,9 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			want: "422 Invalid " + rejected +
 				"expression 'variables.v == ''' resulted in error: composited variable \"v\" fails to evaluate: no such key: nothing",
 		},
-		{name: "the namespace", policy: `"validations":[{"expression":"namespaceObject.metadata.name == 'default'"}]`, binding: deny},
+		{name: "namespaceObject", policy: `"validations":[{"expression":"namespaceObject.metadata.name == 'default'"}]`, binding: deny},
 		{
-			name:    "the authorizer",
+			name:    "authorizer",
 			policy:  `"validations":[{"expression":"authorizer.group('').resource('pods').check('get').allowed()"}]`,
 			binding: deny,
 			want:    "422 Invalid " + rejected + "failed expression: authorizer.group('').resource('pods').check('get').allowed()",
@@ -136,18 +139,18 @@ func TestValidatingPolicyResponses(t *testing.T) {
 		},
 
 		{
-			name:    "a message that is too long",
+			name:    "message that is too long",
 			policy:  `"validations":[{"expression":"false","message":"no","messageExpression":"'` + strings.Repeat("x", 5<<10+1) + `'"}]`,
 			binding: deny, want: "422 Invalid " + rejected + "no",
 		},
 		{
-			name:    "a message beside an error",
+			name:    "validation with a message fails",
 			policy:  `"validations":[{"expression":"object.data.nothing == 'b'","messageExpression":"'other'"}]`,
 			binding: deny,
 			want:    "422 Invalid " + rejected + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing",
 		},
 		{
-			name:    "own reason",
+			name:    "reason Unauthorized",
 			policy:  `"validations":[{"expression":"false","message":"no","reason":"Unauthorized"}]`,
 			binding: deny, want: "401 Unauthorized " + rejected + "no",
 		},
@@ -170,35 +173,35 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			more:    []string{`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`},
 		},
 		{
-			name: "a name and a selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
+			name: "paramRef with a name and a selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"name":"a","selector":{},"parameterNotFoundAction":"Allow"}`,
 			more:    []string{a},
 			want:    "422 Invalid " + rejected + "failed to configure binding: paramRef.name and paramRef.selector are mutually exclusive",
 		},
 		{
-			name: "neither", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
+			name: "paramRef without name and selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"parameterNotFoundAction":"Allow"}`,
 			want:    "422 Invalid " + rejected + "failed to configure binding: one of name or selector must be provided",
 		},
 		{
-			name: "invalid selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
+			name: "paramRef with an invalid selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd"}]},"parameterNotFoundAction":"Allow"}`,
 			more:    []string{a},
 			want:    "422 Invalid " + rejected + `failed to configure binding: "Odd" is not a valid label selector operator`,
 		},
 		{
-			name:    "ignored binding error",
+			name:    "invalid paramRef, failurePolicy Ignore",
 			policy:  `"failurePolicy":"Ignore",` + ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"parameterNotFoundAction":"Allow"}`,
 		},
 
 		{
-			name:    "a parameter",
+			name:    "parameter by name",
 			policy:  ofConfigMaps + `"validations":[{"expression":"object.data.size() <= int(params.data.max)"}]`,
 			binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`, more: []string{a},
 		},
 		{
-			name:    "a parameter of another namespace",
+			name:    "parameter of another namespace",
 			policy:  ofConfigMaps + `"validations":[{"expression":"params.data.max == '1'"}]`,
 			binding: deny + `,"paramRef":{"name":"a","namespace":"other","parameterNotFoundAction":"Deny"}`,
 			more:    []string{a},
@@ -213,17 +216,17 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			more:    []string{a, b}, want: "422 Invalid " + rejected + "b",
 		},
 		{
-			name: "nothing found, denied", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
+			name: "no parameter found, Deny", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"two"}},"parameterNotFoundAction":"Deny"}`,
 			more:    []string{a},
 			want: "422 Invalid " + rejected +
 				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
 		},
 		{
-			name: "nothing found, allowed", policy: ofConfigMaps + `"validations":[{"expression":"false"}]`,
+			name: "no parameter found, Allow", policy: ofConfigMaps + `"validations":[{"expression":"false"}]`,
 			binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`, more: []string{a},
 		},
-		{name: "no reference", policy: ofConfigMaps + `"validations":[{"expression":"params == null"}]`, binding: deny},
+		{name: "paramKind without paramRef", policy: ofConfigMaps + `"validations":[{"expression":"params == null"}]`, binding: deny},
 		{
 			name:    "unknown kind of parameters",
 			policy:  `"paramKind":{"apiVersion":"example.com/v1","kind":"Nothing"},"validations":[{"expression":"true"}]`,
@@ -235,23 +238,26 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			f := newFixture(t, append(tt.more, policy("p", tt.policy), boundPolicy("p", tt.binding))...)
 			r := f.configMap("a", "b")
 			if got := statusText(f.validating.Validate(t.Context(), r)); got != tt.want {
-				t.Errorf("got  %s\nwant %s", got, tt.want)
+				t.Errorf("Validate: got error\n%s\nwant\n%s", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestAuditAnnotations covers the annotations of audit events.
+// TestAuditAnnotations checks that a policy adds audit annotations, also about a validation that is
+// false under validationActions Audit. An expression that evaluates to null adds none.
 func TestAuditAnnotations(t *testing.T) {
 	f := newFixture(t,
-		policy("p", `"validations":[{"expression":"true"},{"expression":"object.data.a == 'c'","messageExpression":"'it is ' + object.data.a"}],"auditAnnotations":[{"key":"k","valueExpression":"'size ' + string(object.data.size())"},{"key":"none","valueExpression":"null"}]`),
+		policy("p", `"validations":[{"expression":"true"},{"expression":"object.data.a == 'c'","messageExpression":"'it is ' + object.data.a"}],`+
+			`"auditAnnotations":[{"key":"k","valueExpression":"'size ' + string(object.data.size())"},{"key":"none","valueExpression":"null"}]`),
 		boundPolicy("p", `"validationActions":["Audit"]`),
 		policy("q", `"failurePolicy":"Ignore","auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`), boundPolicy("q", deny))
 	r := f.configMap("a", "b")
 	if err := f.validating.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"p/k":"size 1","validation.policy.admission.k8s.io/validation_failure":"[{\"message\":\"it is b\",\"policy\":\"p\",\"binding\":\"p\",\"expressionIndex\":1,\"validationActions\":[\"Audit\"]}]"}`
+	want := `{"p/k":"size 1","validation.policy.admission.k8s.io/validation_failure":` +
+		`"[{\"message\":\"it is b\",\"policy\":\"p\",\"binding\":\"p\",\"expressionIndex\":1,\"validationActions\":[\"Audit\"]}]"}`
 	if got := asJSON(r.Annotations()); got != want {
 		t.Errorf("got annotations\n%s\nwant\n%s", got, want)
 	}
@@ -264,11 +270,14 @@ func TestAuditAnnotations(t *testing.T) {
 // TestPoliciesApplyToDeletesAndConnects checks that policies see deletes, connects and
 // subresources.
 func TestPoliciesApplyToDeletesAndConnects(t *testing.T) {
-	f := newFixture(t, policy("p", `"validations":[{"expression":"request.operation != 'DELETE' || object == null && oldObject.data.a != 'b'","messageExpression":"'deleted ' + oldObject.metadata.name"},{"expression":"request.operation != 'CONNECT' || object.command[0] != 'sh'","message":"no shells"}]`), boundPolicy("p", deny))
+	f := newFixture(t, policy("p", `"validations":[`+
+		`{"expression":"request.operation != 'DELETE' || object == null && oldObject.data.a != 'b'",`+
+		`"messageExpression":"'deleted ' + oldObject.metadata.name"},`+
+		`{"expression":"request.operation != 'CONNECT' || object.command[0] != 'sh'","message":"no shells"}]`), boundPolicy("p", deny))
 	r := f.configMap("a", "b")
 	r.Operation, r.OldObject, r.Object = admission.Delete, r.Object, nil
-	if got := statusText(f.validating.Validate(t.Context(), r)); got != "422 Invalid "+rejected+"deleted x" {
-		t.Errorf("delete: got %s, want %v", got, "422 Invalid "+rejected+"deleted x")
+	if got, want := statusText(f.validating.Validate(t.Context(), r)), "422 Invalid "+rejected+"deleted x"; got != want {
+		t.Errorf("delete: got error %s, want %s", got, want)
 	}
 	exec := f.request("pods", &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{Kind: "PodExecOptions", APIVersion: "v1"}, Command: []string{"sh"}})
 	exec.Operation, exec.Subresource, exec.Kind = admission.Connect, "exec", corev1.SchemeGroupVersion.WithKind("PodExecOptions")

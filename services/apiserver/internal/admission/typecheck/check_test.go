@@ -91,46 +91,46 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 	}
 	schemas := newResolver(t)
 	for _, test := range []struct {
-		name, rule string
-		// kind and params are the kind and apiVersion of the parameters, if any.
-		kind, params         string
-		variables            []string // name, expression
-		expression, response string
+		name, rule   string
+		kind, params string   // kind and apiVersion of the parameters, if any
+		variables    []string // pairs of a name and an expression
+		expression   string
+		warning      string // the wanted warning, or ""
 	}{
-		{name: "fits", rule: "apps/v1/deployments", expression: "object.spec.replicas > 1 && oldObject.metadata.namespace != ''"},
+		{name: "types fit", rule: "apps/v1/deployments", expression: "object.spec.replicas > 1 && oldObject.metadata.namespace != ''"},
 		{
 			name: "unknown field", rule: "apps/v1/deployments", expression: "object.replicas > 1",
-			response: "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n",
+			warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n",
 		},
 		{
 			name: "unknown field of two kinds", rule: "apps/v1/replicasets,deployments", expression: "object.replicas > 1",
-			response: "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n" +
+			warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n" +
 				"\napps/v1, Kind=ReplicaSet: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n",
 		},
 		{
 			name: "field of one of two kinds", rule: "apps,/v1/deployments,pods", expression: "object.spec.containers.size() > 0",
-			response: "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'containers'\n | object.spec.containers.size() > 0\n | ...........^\n",
+			warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'containers'\n | object.spec.containers.size() > 0\n | ...........^\n",
 		},
 		{
 			name: "wrong type", rule: "/v1/pods", expression: "object.spec.nodeName == 1",
-			response: "/v1, Kind=Pod: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(string, int)'\n | object.spec.nodeName == 1\n | .....................^\n",
+			warning: "/v1, Kind=Pod: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(string, int)'\n | object.spec.nodeName == 1\n | .....................^\n",
 		},
 		{
 			name: "two errors", rule: "/v1/pods", expression: "object.a == object.b",
-			response: "/v1, Kind=Pod: ERROR: <input>:1:7: undefined field 'a'\n | object.a == object.b\n | ......^\nERROR: <input>:1:19: undefined field 'b'\n | object.a == object.b\n | ..................^\n",
+			warning: "/v1, Kind=Pod: ERROR: <input>:1:7: undefined field 'a'\n | object.a == object.b\n | ......^\nERROR: <input>:1:19: undefined field 'b'\n | object.a == object.b\n | ..................^\n",
 		},
 		{
-			name: "an object type", rule: "/v1/pods", expression: "object.spec == 'a'",
-			response: "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(Pod0.spec, string)'\n | object.spec == 'a'\n | ............^\n",
+			name: "object type in a warning", rule: "/v1/pods", expression: "object.spec == 'a'",
+			warning: "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(Pod0.spec, string)'\n | object.spec == 'a'\n | ............^\n",
 		},
 		{
-			name: "an element", rule: "/v1/pods", expression: "object.spec.containers[0] == 1",
-			response: "/v1, Kind=Pod: ERROR: <input>:1:27: found no matching overload for '_==_' applied to '(Pod0.spec.containers.@idx, int)'\n | object.spec.containers[0] == 1\n | ..........................^\n",
+			name: "type of a list element in a warning", rule: "/v1/pods", expression: "object.spec.containers[0] == 1",
+			warning: "/v1, Kind=Pod: ERROR: <input>:1:27: found no matching overload for '_==_' applied to '(Pod0.spec.containers.@idx, int)'\n | object.spec.containers[0] == 1\n | ..........................^\n",
 		},
 		{
 			name: "quantities have no type", rule: "/v1/pods",
 			expression: "object.spec.containers.all(c, has(c.resources.limits))",
-			response:   "/v1, Kind=Pod: ERROR: <input>:1:34: undefined field 'limits'\n | object.spec.containers.all(c, has(c.resources.limits))\n | .................................^\n",
+			warning:    "/v1, Kind=Pod: ERROR: <input>:1:34: undefined field 'limits'\n | object.spec.containers.all(c, has(c.resources.limits))\n | .................................^\n",
 		},
 		{
 			name: "ports are numbers or names", rule: "/v1/services",
@@ -143,11 +143,11 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 		{
 			name: "recursive type", rule: "apiextensions.k8s.io/v1/customresourcedefinitions",
 			expression: "object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))",
-			response:   "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition: ERROR: <input>:1:32: undefined field 'type'\n | object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))\n | ...............................^\n",
+			warning:    "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition: ERROR: <input>:1:32: undefined field 'type'\n | object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))\n | ...............................^\n",
 		},
 
 		{
-			name: "a custom resource", rule: "example.com/v1/gadgets",
+			name: "fields of a custom resource", rule: "example.com/v1/gadgets",
 			expression: "object.spec.size > 1 && object.spec.ratio < 0.5 && object.metadata.labels.size() == 0 && object.spec.since < timestamp('2024-01-01T00:00:00Z')",
 		},
 		{name: "numbers or text", rule: "example.com/v1/gadgets", expression: "object.spec.port == 1 || object.spec.port == 'a'"},
@@ -158,42 +158,42 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 		{
 			name: "preserved fields", rule: "example.com/v1/gadgets",
 			expression: "object.spec.open.known == '' && object.spec.open.other == ''",
-			response:   "example.com/v1, Kind=Gadget: ERROR: <input>:1:49: undefined field 'other'\n | object.spec.open.known == '' && object.spec.open.other == ''\n | ................................................^\n",
+			warning:    "example.com/v1, Kind=Gadget: ERROR: <input>:1:49: undefined field 'other'\n | object.spec.open.known == '' && object.spec.open.other == ''\n | ................................................^\n",
 		},
 		{
 			name: "field without type", rule: "example.com/v1/gadgets", expression: "object.spec.any == 1",
-			response: "example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'any'\n | object.spec.any == 1\n | ...........^\n",
+			warning: "example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'any'\n | object.spec.any == 1\n | ...........^\n",
 		},
 		{name: "maps and lists", rule: "example.com/v1/gadgets", expression: "object.spec.limits.x > 1 && object.spec.parts.exists(p, p.name == '')"},
-		{name: "an embedded resource", rule: "example.com/v1/gadgets", expression: "object.spec.template.metadata.name == object.spec.template.kind"},
+		{name: "embedded resource", rule: "example.com/v1/gadgets", expression: "object.spec.template.metadata.name == object.spec.template.kind"},
 		{
-			name: "of a custom resource", rule: "example.com/v1/gadgets",
+			name: "wrong type in a custom resource", rule: "example.com/v1/gadgets",
 			expression: "object.spec.limits.x == 'a'",
-			response:   "example.com/v1, Kind=Gadget: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(int, string)'\n | object.spec.limits.x == 'a'\n | .....................^\n",
+			warning:    "example.com/v1, Kind=Gadget: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(int, string)'\n | object.spec.limits.x == 'a'\n | .....................^\n",
 		},
 
 		{
-			name: "parameters", rule: "/v1/pods", kind: "ConfigMap", params: "v1",
+			name: "wrong type in parameters", rule: "/v1/pods", kind: "ConfigMap", params: "v1",
 			expression: "params.data.x == 1",
-			response:   "/v1, Kind=Pod: ERROR: <input>:1:15: found no matching overload for '_==_' applied to '(string, int)'\n | params.data.x == 1\n | ..............^\n",
+			warning:    "/v1, Kind=Pod: ERROR: <input>:1:15: found no matching overload for '_==_' applied to '(string, int)'\n | params.data.x == 1\n | ..............^\n",
 		},
 		{
 			name: "parameters of the same kind", rule: "example.com/v1/gadgets", kind: "Gadget",
 			params:     "example.com/v1",
 			expression: "object.spec.size < params.spec.size && object.spec == params.spec",
-			response:   "example.com/v1, Kind=Gadget: ERROR: <input>:1:52: found no matching overload for '_==_' applied to '(Gadget0.spec, Gadget1.spec)'\n | object.spec.size < params.spec.size && object.spec == params.spec\n | ...................................................^\n",
+			warning:    "example.com/v1, Kind=Gadget: ERROR: <input>:1:52: found no matching overload for '_==_' applied to '(Gadget0.spec, Gadget1.spec)'\n | object.spec.size < params.spec.size && object.spec == params.spec\n | ...................................................^\n",
 		},
 		{name: "parameters of an unknown kind", rule: "/v1/pods", kind: "Unknown", params: "example.org/v1", expression: "params.spec.anything == 1"},
 		{
-			name: "no parameters", rule: "/v1/pods", expression: "params.a == 1",
-			response: "/v1, Kind=Pod: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.a == 1\n | ^\n",
+			name: "params without paramKind", rule: "/v1/pods", expression: "params.a == 1",
+			warning: "/v1, Kind=Pod: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.a == 1\n | ^\n",
 		},
 
 		{
 			name: "variables", rule: "/v1/pods",
 			variables:  []string{"n", "object.spec.containers.size()", "m", "variables.n * 2"},
 			expression: "variables.m == 'a'",
-			response:   "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(int, string)'\n | variables.m == 'a'\n | ............^\n",
+			warning:    "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(int, string)'\n | variables.m == 'a'\n | ............^\n",
 		},
 		{
 			name: "variables of object types are dynamic", rule: "/v1/pods",
@@ -205,28 +205,28 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 		},
 		{
 			name: "unknown variable", rule: "/v1/pods", expression: "variables.s == 1",
-			response: "/v1, Kind=Pod: ERROR: <input>:1:10: undefined field 's'\n | variables.s == 1\n | .........^\n",
+			warning: "/v1, Kind=Pod: ERROR: <input>:1:10: undefined field 's'\n | variables.s == 1\n | .........^\n",
 		},
 
 		{
 			name: "request and namespace", rule: "/v1/pods",
 			expression: "request.userInfo.absent == namespaceObject.metadata.nothing",
-			response:   "/v1, Kind=Pod: ERROR: <input>:1:17: undefined field 'absent'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ................^\nERROR: <input>:1:52: undefined field 'nothing'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ...................................................^\n",
+			warning:    "/v1, Kind=Pod: ERROR: <input>:1:17: undefined field 'absent'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ................^\nERROR: <input>:1:52: undefined field 'nothing'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ...................................................^\n",
 		},
-		{name: "the authorizer", rule: "/v1/pods", expression: "authorizer.group('').resource('pods').check('create').allowed()"},
+		{name: "authorizer", rule: "/v1/pods", expression: "authorizer.group('').resource('pods').check('create').allowed()"},
 		{
 			name: "the authorizer's resource is unknown", rule: "/v1/pods",
 			expression: "authorizer.requestResource.check('get').allowed()",
-			response:   "/v1, Kind=Pod: ERROR: <input>:1:11: unexpected failed resolution of 'kubernetes.authorization.Authorizer'\n | authorizer.requestResource.check('get').allowed()\n | ..........^\n",
+			warning:    "/v1, Kind=Pod: ERROR: <input>:1:11: unexpected failed resolution of 'kubernetes.authorization.Authorizer'\n | authorizer.requestResource.check('get').allowed()\n | ..........^\n",
 		},
-		{name: "any type is fine", rule: "/v1/pods", expression: "'no bool'"},
+		{name: "result may have any type", rule: "/v1/pods", expression: "'no bool'"},
 
-		{name: "every group", rule: "*/v1/pods", expression: "object.a"},
-		{name: "every version", rule: "/*/pods", expression: "object.a"},
-		{name: "every resource", rule: "/v1/*", expression: "object.a"},
-		{name: "a sub-resource", rule: "/v1/pods/status", expression: "object.a"},
-		{name: "unknown resource", rule: "/v1/nothings", expression: "object.a"},
-		{name: "the core group stands for all", rule: "/v1/events", expression: "object.regarding.name == '' || object.involvedObject.name == ''", response: "/v1, Kind=Event: ERROR: <input>:1:7: undefined field 'regarding'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | ......^\n" +
+		{name: "rule for all groups is not checked", rule: "*/v1/pods", expression: "object.a"},
+		{name: "rule for all versions is not checked", rule: "/*/pods", expression: "object.a"},
+		{name: "rule for all resources is not checked", rule: "/v1/*", expression: "object.a"},
+		{name: "rule for a subresource is not checked", rule: "/v1/pods/status", expression: "object.a"},
+		{name: "rule for an unknown resource is not checked", rule: "/v1/nothings", expression: "object.a"},
+		{name: "events of the core group exist in events.k8s.io, too", rule: "/v1/events", expression: "object.regarding.name == '' || object.involvedObject.name == ''", warning: "/v1, Kind=Event: ERROR: <input>:1:7: undefined field 'regarding'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | ......^\n" +
 			"\nevents.k8s.io/v1, Kind=Event: ERROR: <input>:1:38: undefined field 'involvedObject'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | .....................................^\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -238,8 +238,8 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 				s.Variables = append(s.Variables, admissionv1.Variable{Name: pair[0], Expression: pair[1]})
 			}
 			var want []admissionv1.ExpressionWarning
-			if test.response != "" {
-				want = []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[1].expression", Warning: test.response}}
+			if test.warning != "" {
+				want = []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[1].expression", Warning: test.warning}}
 			}
 			if got := newChecker(compiler, schemas).warnings(s); !slices.Equal(got, want) {
 				t.Errorf("got warnings %q, want %q", got, want)
@@ -264,13 +264,17 @@ func TestMessagesAreChecked(t *testing.T) {
 		_, field, _ := strings.Cut(w.Warning, "undefined field ")
 		got = append(got, w.FieldRef+" "+field[:3])
 	}
-	if want := []string{"spec.validations[0].expression 'a'", "spec.validations[0].messageExpression 'b'", "spec.validations[2].expression 'c'"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+	want := []string{
+		"spec.validations[0].expression 'a'", "spec.validations[0].messageExpression 'b'", "spec.validations[2].expression 'c'",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got undefined fields %q, want %q", got, want)
 	}
 }
 
-// TestManyKinds checks that at most ten kinds of a policy are checked.
-func TestManyKinds(t *testing.T) {
+// TestKindsOfPolicyAreLimited checks that kindsOf stops after a rule once it has ten kinds, takes at
+// most ten of each rule, and sorts the kinds.
+func TestKindsOfPolicyAreLimited(t *testing.T) {
 	kinds := func(group, version, resource string) []schema.GroupVersionKind {
 		return []schema.GroupVersionKind{{Group: group, Version: version, Kind: strings.ToUpper(resource)}}
 	}
@@ -291,7 +295,7 @@ func TestManyKinds(t *testing.T) {
 		{rules: []string{"a/v1/r00", "a/v1/r00"}, want: 1},
 	} {
 		if got := kindsOf(rule(test.rules...), kinds); len(got) != test.want {
-			t.Errorf("%v: got %v, want %d", test.rules, got, test.want)
+			t.Errorf("kindsOf(%v) = %v, want %d kinds", test.rules, got, test.want)
 		}
 	}
 	got := kindsOf(rule("b/v2,v1/y,x", "/v1/pods", "a/v1/z"), kinds)
@@ -318,13 +322,13 @@ func TestLookupsAreBounded(t *testing.T) {
 		return nil
 	}
 	if got := kindsOf(rule(list+"/"+list+"/"+list), none); len(got) > 0 {
-		t.Errorf("got %v, want at most 0", got)
+		t.Errorf("no resource exists: got kinds %v, want none", got)
 	}
 	one := func(group, version, resource string) []schema.GroupVersionKind {
 		return []schema.GroupVersionKind{{Group: group, Version: version, Kind: resource}}
 	}
 	if got := kindsOf(rule(rules...), one); len(got) != maxPolicyKinds {
-		t.Errorf("got %d kinds, want length %v", len(got), maxPolicyKinds)
+		t.Errorf("%d rules: got %d kinds, want %d", len(rules), len(got), maxPolicyKinds)
 	}
 }
 
@@ -347,7 +351,7 @@ func TestWarningsAreBounded(t *testing.T) {
 		}
 	}
 	if total > maxWarnings+maxWarning || total < maxWarnings {
-		t.Errorf("got %d bytes in total; want at most %v, at least %v", total, maxWarnings+maxWarning, maxWarnings)
+		t.Errorf("got warnings of %d bytes in total, want %d to %d", total, maxWarnings, maxWarnings+maxWarning)
 	}
 }
 
@@ -363,7 +367,7 @@ func TestWarningsAreComparedWithoutTypeNumbers(t *testing.T) {
 		strings.Replace(ours, ":13:", ":14:", 1): false, strings.Replace(ours, "spec", "status", 1): false,
 	} {
 		if got := equalWarnings(one(ours), one(text)); got != want {
-			t.Errorf("%q: got %t, want %v", text, got, want)
+			t.Errorf("equalWarnings(%q, %q) = %t, want %t", ours, text, got, want)
 		}
 	}
 	if equalWarnings(one(ours), nil) {

@@ -204,7 +204,7 @@ func TestKindErrorHasTheWordsOfKubernetes(t *testing.T) {
 		},
 	} {
 		if got := e.Status().Error(); got != want {
-			t.Errorf("got %s, want %s", got, want)
+			t.Errorf("KindError from %v to %v: got message %q, want %q", e.From, e.To, got, want)
 		}
 	}
 }

@@ -21,100 +21,121 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// TestRequestsAreRejectedUntilConfigurationsAreLoaded checks that no webhook is called before.
+// TestRequestsAreRejectedUntilConfigurationsAreLoaded checks that before the webhook configurations
+// are loaded, requests are rejected and no webhook is called.
 func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 	const notYet = `403 Forbidden: configmaps "c" is forbidden: not yet ready to handle request`
 	never := func() bool { return false }
 	for name, c := range map[string]struct {
 		change func(*webhooks.Config)
-		want   string
-		asked  int
+		want   string // error
+		calls  int
 	}{
-		"loaded":                    {change: func(*webhooks.Config) {}, want: "", asked: 1},
-		"not loaded":                {change: func(c *webhooks.Config) { c.Ready = never }, want: notYet, asked: 0},
-		"loaded during the request": {change: func(c *webhooks.Config) { loadedBySeeing(c) }, want: "", asked: 1},
+		"loaded":                    {change: func(*webhooks.Config) {}, want: "", calls: 1},
+		"not loaded":                {change: func(c *webhooks.Config) { c.Ready = never }, want: notYet, calls: 0},
+		"loaded during the request": {change: loadedAfterWait, want: "", calls: 1},
 		"cache is behind": {change: func(c *webhooks.Config) {
 			c.Configurations.WaitForWrites = func(context.Context) error { return errors.New("behind") }
-		}, want: "no status: behind", asked: 0},
-		"unreadable configuration": {change: func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, want: notYet, asked: 0},
+		}, want: "no status: behind", calls: 0},
+		"unreadable configuration": {change: func(c *webhooks.Config) { c.Configurations.Decode = failDecoding }, want: notYet, calls: 0},
 	} {
 		server := serve(t, respondAllowed)
-		for _, sort := range []string{"validating", "mutating"} {
+		for _, hookType := range []string{"validating", "mutating"} {
 			before := len(server.requests())
 			var got error
-			if sort == "validating" {
+			if hookType == "validating" {
 				f := startWith(t, c.change, validatingConfiguration("h", server.clientConfig("/")))
 				got = f.validate()
 			} else {
 				f := startWith(t, c.change, mutatingConfiguration("h", server.clientConfig("/")))
 				got = f.chain.Mutate(t.Context(), f.request())
 			}
-			if asked := len(server.requests()) - before; statusText(got) != c.want || asked != c.asked {
-				t.Errorf("%s, %s: got %v, %d calls; want %q, %d", name, sort, got, asked, c.want, c.asked)
+			if calls := len(server.requests()) - before; statusText(got) != c.want || calls != c.calls {
+				t.Errorf("%s, %s webhook: got error %q and %d calls, want error %q and %d calls",
+					name, hookType, statusText(got), calls, c.want, c.calls)
 			}
 		}
 	}
 }
 
-// loadedBySeeing makes the configurations ready when WaitForWrites is called.
-func loadedBySeeing(c *webhooks.Config) {
-	seen := false
-	c.Ready = func() bool { return seen }
-	c.Configurations.WaitForWrites = func(context.Context) error { seen = true; return nil }
+// loadedAfterWait makes the configurations ready when WaitForWrites is called.
+func loadedAfterWait(c *webhooks.Config) {
+	ready := false
+	c.Ready = func() bool { return ready }
+	c.Configurations.WaitForWrites = func(context.Context) error { ready = true; return nil }
 }
 
-func unreadable(*objects.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
+// failDecoding is a decoder of configurations that always fails.
+func failDecoding(*objects.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
 
-// TestUnreadableConfigurationRejectsAllRequests checks that one unreadable configuration is enough.
+// TestUnreadableConfigurationRejectsAllRequests checks that one unreadable configuration among others
+// rejects all requests.
 func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
 	server := serve(t, respondAllowed)
 	f := startWith(t, func(c *webhooks.Config) {
 		decode := c.Configurations.Decode
 		c.Configurations.Decode = func(e *objects.Entry) (metav1.Object, error) {
 			if e.Name() == "bad" {
-				return unreadable(e)
+				return failDecoding(e)
 			}
 			return decode(e)
 		}
 	}, validatingConfiguration("bad", server.clientConfig("/")), validatingConfiguration("good", server.clientConfig("/")))
-	for range 2 { // the second request uses the compiled state
-		if err := f.validate(); !strings.Contains(statusText(err), "not yet ready to handle request") {
-			t.Errorf("got error %v, want it to contain %q", err, "not yet ready to handle request")
+	for i := range 2 { // the second request uses the compiled state
+		const want = "not yet ready to handle request"
+		if got := statusText(f.validate()); !strings.Contains(got, want) {
+			t.Errorf("request %d: got error %q, want it to contain %q", i, got, want)
 		}
 		if calls := len(server.requests()); calls != 0 {
-			t.Errorf("got %d calls, want none", calls)
+			t.Errorf("request %d: got %d webhook calls, want none", i, calls)
 		}
 	}
 	if !strings.Contains(f.log.String(), "damaged") {
-		t.Errorf("got log %s, want the error", f.log)
+		t.Errorf("got log\n%s\nwant it to contain the decoding error \"damaged\"", f.log)
 	}
 }
 
-// TestExemptRequestsCallNoWebhooks covers webhook configurations, and writes at the start of the
-// server.
+// TestExemptRequestsCallNoWebhooks checks that webhooks are not called for webhook configurations,
+// nor for writes of the server at its start. CallsExternal reports whether a webhook is called.
 func TestExemptRequestsCallNoWebhooks(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":false` })
 	f := start(t, validatingConfiguration("h", server.clientConfig("/")))
-	own := f.chain.Validate(requesttest.WithStartup(t.Context()), f.request())
-	r := f.request()
-	r.Resource = f.catalog.Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
-	r.Kind, r.Namespace, r.Object = r.Resource.GVK(), "", &admissionv1.ValidatingWebhookConfiguration{}
-	if err := errors.Join(own, f.chain.Validate(t.Context(), r)); err != nil || len(server.requests()) != 0 {
-		t.Errorf("got %v, %d calls; want no error, length 0", err, len(server.requests()))
+	if err := f.chain.Validate(requesttest.WithStartup(t.Context()), f.request()); err != nil {
+		t.Errorf("write at the start of the server: Validate = %v, want no error", err)
 	}
-	if f.chain.CallsExternal(t.Context(), r) {
-		t.Error("CallsExternal of a request that no webhook matches: got true, want false")
+	writeConfiguration := f.request()
+	writeConfiguration.Resource = f.catalog.Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
+	writeConfiguration.Kind, writeConfiguration.Namespace = writeConfiguration.Resource.GVK(), ""
+	writeConfiguration.Object = &admissionv1.ValidatingWebhookConfiguration{}
+	if err := f.chain.Validate(t.Context(), writeConfiguration); err != nil {
+		t.Errorf("write of a webhook configuration: Validate = %v, want no error", err)
 	}
-	if !f.chain.CallsExternal(t.Context(), f.request()) {
-		t.Error("CallsExternal of a request that a webhook matches: got false, want true")
+	if calls := len(server.requests()); calls != 0 {
+		t.Errorf("got %d webhook calls for exempt requests, want none", calls)
 	}
-	only := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Resources = []string{"pods"} }))
-	if err := only.validate(); err != nil || only.chain.CallsExternal(t.Context(), only.request()) {
-		t.Errorf("another resource: got error %v, want none and no external calls", err)
+
+	onlyPods := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
+		w.Rules[0].Resources = []string{"pods"}
+	}))
+	if err := onlyPods.validate(); err != nil {
+		t.Errorf("webhook for pods: Validate of a config map = %v, want no error", err)
 	}
-	unknown := startWith(t, func(c *webhooks.Config) { c.Ready = func() bool { return false } }, validatingConfiguration("h", server.clientConfig("/")))
-	if unknown.chain.CallsExternal(t.Context(), unknown.request()) {
-		t.Error("CallsExternal returned true for a request that is rejected")
+	neverReady := func(c *webhooks.Config) { c.Ready = func() bool { return false } }
+	notReady := startWith(t, neverReady, validatingConfiguration("h", server.clientConfig("/")))
+	for _, c := range []struct {
+		request string
+		f       *fixture
+		r       *admission.Request
+		want    bool
+	}{
+		{request: "write of a webhook configuration", f: f, r: writeConfiguration, want: false},
+		{request: "request that the webhook matches", f: f, r: f.request(), want: true},
+		{request: "request for another resource", f: onlyPods, r: onlyPods.request(), want: false},
+		{request: "request that is rejected because configurations are not ready", f: notReady, r: notReady.request(), want: false},
+	} {
+		if got := c.f.chain.CallsExternal(t.Context(), c.r); got != c.want {
+			t.Errorf("CallsExternal of a %s = %t, want %t", c.request, got, c.want)
+		}
 	}
 }
 
@@ -128,8 +149,9 @@ func (l labelledNamespace) Labels(context.Context, string) (map[string]string, e
 	return l.labels, nil
 }
 
-// TestSelectorsAndConditionsSelectRequests checks both kinds of webhooks. An error of a selector
-// rejects the request, regardless of the failurePolicy. An error of a condition is subject to it.
+// TestSelectorsAndConditionsSelectRequests checks which requests reach a webhook. A failing lookup of
+// the namespace rejects the request with every failurePolicy. An invalid selector or condition
+// rejects it only with Fail. Validating and mutating webhooks behave alike.
 func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 	inNamespaceWith := func(v string) func(*admissionv1.ValidatingWebhook) {
 		return func(w *admissionv1.ValidatingWebhook) {
@@ -148,41 +170,44 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		hook         func(*admissionv1.ValidatingWebhook)
 		labels       map[string]string
-		fail, ignore string // part of the error
+		fail, ignore string // part of the error with that failurePolicy
 	}{
-		"everything":             {hook: withConditions(), fail: denied, ignore: denied},
-		"a namespace":            {hook: inNamespaceWith("x"), labels: map[string]string{"is": "x"}, fail: denied, ignore: denied},
-		"another namespace":      {hook: inNamespaceWith("x"), labels: map[string]string{"is": "y"}},
-		"namespace lookup fails": {hook: inNamespaceWith("x"), fail: "500 InternalError", ignore: "500 InternalError"},
-		"an object": {hook: func(w *admissionv1.ValidatingWebhook) {
+		"no selector":                       {hook: withConditions(), fail: denied, ignore: denied},
+		"namespace selector matches":        {hook: inNamespaceWith("x"), labels: map[string]string{"is": "x"}, fail: denied, ignore: denied},
+		"namespace selector does not match": {hook: inNamespaceWith("x"), labels: map[string]string{"is": "y"}},
+		"namespace lookup fails":            {hook: inNamespaceWith("x"), fail: "500 InternalError", ignore: "500 InternalError"},
+		"object selector does not match": {hook: func(w *admissionv1.ValidatingWebhook) {
 			w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 		}},
-		"a selector that cannot be read": {
+		"invalid object selector": {
 			hook: func(w *admissionv1.ValidatingWebhook) { w.ObjectSelector = invalidSelector },
 			fail: `failed calling webhook "h.ex.test": objectSelector: `,
 		},
-		"no version that is known": {
+		"no known review version": {
 			hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9"} },
 			fail: "does not accept known AdmissionReview versions",
 		},
-		"the second version is known": {
+		"second review version is known": {
 			hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"} },
 			fail: denied, ignore: denied,
 		},
-		"a condition that holds":     {hook: withConditions("request.name == 'c'", "object.data.k == 'v'"), fail: denied, ignore: denied},
-		"a condition that does not":  {hook: withConditions("true", "request.name == 'other'")},
-		"one that may not be judged": {hook: withConditions("authorizer.group('').resource('pods').check('get').allowed()")},
-		"one that fails": {
+		"conditions are true":                 {hook: withConditions("request.name == 'c'", "object.data.k == 'v'"), fail: denied, ignore: denied},
+		"one condition is false":              {hook: withConditions("true", "request.name == 'other'")},
+		"condition asks a denying authorizer": {hook: withConditions("authorizer.group('').resource('pods').check('get').allowed()")},
+		"condition fails": {
 			hook: withConditions("object.data.none == 'v'"),
 			fail: "403 Forbidden: configmaps \"c\" is forbidden: expression 'object.data.none == 'v'' resulted in error",
 		},
-		"one that does not compile": {hook: withConditions("nothing"), fail: "compilation failed"},
+		"condition does not compile": {hook: withConditions("nothing"), fail: "compilation failed"},
 	} {
 		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: c.fail, admissionv1.Ignore: c.ignore} {
 			server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":false` })
-			f := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelledNamespace{c.labels}, denyAll{} },
-				validatingConfiguration("h", server.clientConfig("/"), c.hook, func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
-			mutatingFixture := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelledNamespace{c.labels}, denyAll{} },
+			configure := func(config *webhooks.Config) {
+				config.Namespaces, config.Authorizer = labelledNamespace{c.labels}, denyAll{}
+			}
+			withPolicy := func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }
+			f := startWith(t, configure, validatingConfiguration("h", server.clientConfig("/"), c.hook, withPolicy))
+			mutatingFixture := startWith(t, configure,
 				mutatingConfiguration("h", server.clientConfig("/m"), func(w *admissionv1.MutatingWebhook) {
 					v := admissionv1.ValidatingWebhook{Rules: w.Rules, AdmissionReviewVersions: w.AdmissionReviewVersions, FailurePolicy: &policy}
 					c.hook(&v)
@@ -195,11 +220,12 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 			calls := len(server.requests())
 			got := statusText(f.validate())
 			if mutatingResult != got || 2*calls != len(server.requests()) {
-				t.Errorf("%s, %s: mutating webhook: got %q, want that of the validating one, %q, after %d calls of each", name, policy, mutatingResult, got, calls)
+				t.Errorf("%s, failurePolicy %s: mutating webhook: got error %q after %d calls; validating webhook: got error %q after %d calls; want the same",
+					name, policy, mutatingResult, calls, got, len(server.requests())-calls)
 			}
 			server.forget(calls)
 			if want == "" && got != "" || !strings.Contains(got, want) || (len(server.requests()) == 1) != strings.Contains(want, denied) {
-				t.Errorf("%s, %s: got %q, %d calls; want %q", name, policy, got, len(server.requests()), want)
+				t.Errorf("%s, failurePolicy %s: got error %q and %d calls, want error %q", name, policy, got, len(server.requests()), want)
 			}
 		}
 	}
@@ -212,56 +238,59 @@ func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.De
 	return authorizer.Deny, "", nil
 }
 
-// TestFailedMutatingWebhookFollowsFailurePolicy also checks audit annotations and metrics.
+// TestFailedMutatingWebhookFollowsFailurePolicy checks the error, the audit annotations and the
+// metrics of a mutating webhook that fails and may be called ifNeeded.
 func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 	broken := serve(t, func(w http.ResponseWriter, _ receivedReview) string { w.WriteHeader(500); return "" })
 	adds := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
-	again := admissionv1.IfNeededReinvocationPolicy
+	ifNeeded := admissionv1.IfNeededReinvocationPolicy
 	some := admissionv1.SideEffectClassSome
 	none := admissionv1.SideEffectClassNone
 	const head = "mutation.webhook.admission.k8s.io/"
 	for name, c := range map[string]struct {
-		policy admissionv1.FailurePolicyType
-		dry    bool
-		some   bool // side effects
-		want   string
-		audit  []string // keys
-		open   float64
+		policy      admissionv1.FailurePolicyType
+		dryRun      bool
+		sideEffects bool
+		want        string   // prefix of the error
+		audit       []string // keys of audit annotations
+		failedOpen  float64  // calls counted as failed open
 	}{
 		"Fail": {
 			policy: admissionv1.Fail,
 			want:   `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
 			audit:  []string{head + "round_0_index_0"},
 		},
-		"Ignore": {policy: admissionv1.Ignore, open: 2, audit: []string{"failed-open." + head + "round_0_index_0", "failed-open." + head + "round_1_index_0",
-			head + "round_0_index_0", head + "round_0_index_1", head + "round_1_index_0"}},
+		"Ignore": {policy: admissionv1.Ignore, failedOpen: 2, audit: []string{
+			"failed-open." + head + "round_0_index_0", "failed-open." + head + "round_1_index_0",
+			head + "round_0_index_0", head + "round_0_index_1", head + "round_1_index_0",
+		}},
 		"Fail, side effects": {
-			policy: admissionv1.Fail, some: true,
+			policy: admissionv1.Fail, sideEffects: true,
 			want:  `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
 			audit: []string{head + "round_0_index_0"},
 		},
 		"Fail, dry run": {
-			policy: admissionv1.Fail, dry: true,
+			policy: admissionv1.Fail, dryRun: true,
 			want:  `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
 			audit: []string{head + "round_0_index_0"},
 		},
-		"dry run": {
-			policy: admissionv1.Ignore, dry: true, some: true,
+		"Ignore, dry run, side effects": {
+			policy: admissionv1.Ignore, dryRun: true, sideEffects: true,
 			want:  `400 BadRequest: admission webhook "a.ex.test" does not support dry run`,
 			audit: []string{head + "round_0_index_0"},
 		},
 	} {
 		f := start(t, mutatingConfiguration("a", broken.clientConfig("/"), func(w *admissionv1.MutatingWebhook) {
-			w.FailurePolicy, w.ReinvocationPolicy = &c.policy, &again
+			w.FailurePolicy, w.ReinvocationPolicy = &c.policy, &ifNeeded
 			w.SideEffects = &none
-			if c.some {
+			if c.sideEffects {
 				w.SideEffects = &some
 			}
 		}), mutatingConfiguration("b", adds.clientConfig("/")))
 		r := f.request()
-		r.DryRun = c.dry
+		r.DryRun = c.dryRun
 		got := statusText(f.chain.Mutate(t.Context(), r))
 		keys := slices.Sorted(maps.Keys(r.Annotations()))
 		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
@@ -270,8 +299,8 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 		if !slices.Equal(keys, c.audit) {
 			t.Errorf("%s: got audit annotations %q, want %q", name, keys, c.audit)
 		}
-		if n := f.metric("apiserver_admission_webhook_fail_open_count"); n != c.open {
-			t.Errorf("%s: got %v calls counted as failed open, want %v", name, n, c.open)
+		if n := f.metric("apiserver_admission_webhook_fail_open_count"); n != c.failedOpen {
+			t.Errorf("%s: got %v calls counted as failed open, want %v", name, n, c.failedOpen)
 		}
 		if n := f.metric("apiserver_admission_webhook_rejection_count"); (n == 1) != (c.want != "") {
 			t.Errorf("%s: got %v calls counted as rejected, want 1 only with an error, %q", name, n, c.want)
@@ -282,7 +311,8 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 	}
 }
 
-// TestCanceledRequestTimesOutBeforeMutation checks that failurePolicy Ignore does not apply.
+// TestCanceledRequestTimesOutBeforeMutation checks that failurePolicy Ignore does not admit a request
+// that was canceled before the call.
 func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 	server := serve(t, respondAllowed)
 	ignorePolicy := admissionv1.Ignore
@@ -294,7 +324,8 @@ func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 	}
 }
 
-// TestCanceledRequestTimesOutDuringValidation checks that failurePolicy Ignore does not apply.
+// TestCanceledRequestTimesOutDuringValidation checks that failurePolicy Ignore does not admit a
+// request that was canceled during the call.
 func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { cancel(); panic(http.ErrAbortHandler) })
@@ -305,7 +336,8 @@ func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 	}
 }
 
-// TestPatchOfDeletionIsRejected checks that the failurePolicy does not matter.
+// TestPatchOfDeletionIsRejected checks that a patch of a request without an object is an error with
+// every failurePolicy.
 func TestPatchOfDeletionIsRejected(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)

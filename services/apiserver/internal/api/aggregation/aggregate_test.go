@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,15 +16,16 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"binnacle/services/apiserver/internal/api/aggregation"
-	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-var eve = &request.User{Name: "eve", UID: "42", Groups: []string{"system:masters", "system:authenticated"}, Extra: map[string][]string{"some/scope": {"x y"}}}
+// eve is the user of proxied requests.
+var eve = &request.User{
+	Name: "eve", UID: "42", Groups: []string{"system:masters", "system:authenticated"},
+	Extra: map[string][]string{"some/scope": {"x y"}},
+}
 
 // thingPath is the path of an object of the extension servers.
 const thingPath = "/apis/ext.test/v1/namespaces/n/things/t"
@@ -54,21 +54,23 @@ func serveResourcesAndEcho(w http.ResponseWriter, r *http.Request) {
 func TestRenewedCertificates(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
-	var now atomic.Pointer[tls.Certificate]
-	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = now.Load })
+	var current atomic.Pointer[tls.Certificate]
+	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = current.Load })
 	b.register(e, ca.pem)
 	for i, name := range []string{"first", "second"} {
-		next := ca.issue(name, x509.ExtKeyUsageClientAuth)
-		now.Store(&next)
+		issued := ca.issue(name, x509.ExtKeyUsageClientAuth)
+		current.Store(&issued)
 		if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
-			t.Fatalf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
+			t.Fatalf("with the %s certificate: got %d %s, want %d", name, w.Code, w.Body, http.StatusTeapot)
 		}
 		if c := e.requests(thingPath)[i].TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != name {
-			t.Errorf("shown certificates %v, want that of %s", c, name)
+			t.Errorf("request %d used the client certificates %v, want the %s one", i, c, name)
 		}
 	}
 }
 
+// TestProxiedRequestsCarryTheUser checks that a proxied request carries the user in header fields,
+// and none of the client's credentials and identity headers.
 func TestProxiedRequestsCarryTheUser(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
@@ -78,19 +80,21 @@ func TestProxiedRequestsCarryTheUser(t *testing.T) {
 
 	r := httptest.NewRequest("POST", thingPath+"?limit=5&labelSelector=a%3Db&x=%2F", strings.NewReader("body"))
 	for name, value := range map[string]string{
-		"Authorization": "Bearer secret", "X-Remote-User": "root", "X-Remote-Group": "system:masters", "X-Remote-Extra-A": "1", "X-Remote-Uid": "9",
+		"Authorization": "Bearer secret",
+		"X-Remote-User": "root", "X-Remote-Group": "system:masters", "X-Remote-Extra-A": "1", "X-Remote-Uid": "9",
 		"Impersonate-User": "root", "Impersonate-Group": "g", "Impersonate-Uid": "1", "Impersonate-Extra-B": "c",
-		"X-Own": "1", "Connection": "X-Hop", "X-Hop": "1", "Proxy-Authorization": "p", "Audit-Id": "theirs",
+		"X-Own": "1", "Connection": "X-Hop", "X-Hop": "1", "Proxy-Authorization": "p", "Audit-Id": "withoutServer",
 	} {
 		r.Header.Set(name, value)
 	}
 	w := b.send(eve, r)
-	if w.Code != http.StatusTeapot || w.Body.String() != "POST "+thingPath+"?labelSelector=a%3Db&limit=5&x=%2F body" || w.Header().Get("X-Ext") != "yes" {
-		t.Errorf("got %d %s %v, want %v", w.Code, w.Body, w.Header(), http.StatusTeapot)
+	wantBody := "POST " + thingPath + "?labelSelector=a%3Db&limit=5&x=%2F body"
+	if w.Code != http.StatusTeapot || w.Body.String() != wantBody || w.Header().Get("X-Ext") != "yes" {
+		t.Errorf("got %d %s with headers %v, want %d %s with X-Ext: yes", w.Code, w.Body, w.Header(), http.StatusTeapot, wantBody)
 	}
 	for i, want := range [][]string{{"audit-1"}, nil, nil} {
 		if got := w.Header().Values(ownHeaders[i]); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %q, want %q", ownHeaders[i], got, want)
+			t.Errorf("response header %s: got %q, want %q", ownHeaders[i], got, want)
 		}
 	}
 	seen := e.requests(thingPath)[0]
@@ -98,29 +102,30 @@ func TestProxiedRequestsCarryTheUser(t *testing.T) {
 		t.Errorf("got client certificates %v, want that of front-proxy-client", c)
 	}
 	want := http.Header{
-		"X-Remote-User": {"eve"}, "X-Remote-Uid": {"42"}, "X-Remote-Group": {"system:masters", "system:authenticated"}, "X-Remote-Extra-Some%2fscope": {"x y"},
-		"X-Own": {"1"}, "Audit-Id": {"audit-1"}, "X-Forwarded-Host": {seen.Host}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Uri": {thingPath},
+		"X-Remote-User": {"eve"}, "X-Remote-Uid": {"42"}, "X-Remote-Group": {"system:masters", "system:authenticated"},
+		"X-Remote-Extra-Some%2fscope": {"x y"}, "X-Own": {"1"}, "Audit-Id": {"audit-1"},
+		"X-Forwarded-Host": {seen.Host}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Uri": {thingPath},
 	}
 	for name, values := range seen.Header {
 		switch name {
 		case "Accept-Encoding", "User-Agent", "Content-Length", "X-Forwarded-For":
 		default:
 			if !reflect.DeepEqual(values, want[name]) {
-				t.Errorf("%s: got %q, want %q", name, values, want[name])
+				t.Errorf("request header %s: got %q, want %q", name, values, want[name])
 			}
 			delete(want, name)
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("missing %v", want)
+		t.Errorf("the proxied request lacks the headers %v", want)
 	}
 	if w := b.send(nil, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusInternalServerError {
 		t.Errorf("without a user: got %d, want 500", w.Code)
 	}
 }
 
-// front starts a server that proxies every request as eve.
-func (b *fixture) front() *httptest.Server {
+// startFront starts a server that proxies every request as eve.
+func (b *fixture) startFront() *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.Handler(gv).ServeHTTP(w, r.WithContext(requesttest.WithUser(r.Context(), eve)))
 	}))
@@ -151,7 +156,7 @@ func TestRedirectsAreRejectedUnlessAllowed(t *testing.T) {
 		b := start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
 		b.register(e, ca.pem)
 		if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != c.code || strings.TrimSpace(w.Body.String()) != c.body {
-			t.Errorf("follow %v: %d %q, want %v", c.follow, w.Code, w.Body, c.code)
+			t.Errorf("FollowRedirects %t: got %d %q, want %d %q", c.follow, w.Code, w.Body, c.code, c.body)
 		}
 	}
 	if n := len(e.requests("/apis/ext.test/v1/elsewhere")); n != 0 {
@@ -188,9 +193,9 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 	})
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	s := b.front()
+	front := b.startFront()
 	upgrade := func(path string) (*http.Response, net.Conn, *bufio.Reader) {
-		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		conn, err := net.Dial("tcp", front.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,11 +210,11 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 	}
 	resp, conn, rd := upgrade("/apis/ext.test/v1/namespaces/n/things/echo")
 	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "odd/1" {
-		t.Fatalf("got %d %v, want %v", resp.StatusCode, resp.Header, http.StatusSwitchingProtocols)
+		t.Fatalf("upgrade: got %d with headers %v, want %d with Upgrade: odd/1", resp.StatusCode, resp.Header, http.StatusSwitchingProtocols)
 	}
 	fmt.Fprint(conn, "hello\n")
 	if line, err := rd.ReadString('\n'); line != "hello\n" {
-		t.Errorf("got %q, %v, want %q", line, err, "hello\n")
+		t.Errorf("after the upgrade, got echo %q, %v, want %q", line, err, "hello\n")
 	}
 	for path, want := range map[string]string{"redirect": "503 invalid upgrade response: status code 302", "teapot": "418 short and stout"} {
 		resp, _, _ := upgrade("/apis/ext.test/v1/namespaces/n/things/" + path)
@@ -225,7 +230,7 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 	}
 }
 
-// TestProxyErrors covers failures of a server that accepts connections.
+// TestProxyErrors checks the responses for failures of a server that accepts connections.
 func TestProxyErrors(t *testing.T) {
 	ca := newAuthority(t)
 	serving := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
@@ -236,9 +241,9 @@ func TestProxyErrors(t *testing.T) {
 		code int
 		body string
 	}{
-		{what: "cut", cert: serving, ca: ca.pem, code: 503, body: "error trying to reach service: stream error: stream ID"},
+		{what: "aborted response", cert: serving, ca: ca.pem, code: 503, body: "error trying to reach service: stream error: stream ID"},
 		{
-			what: "late", cert: serving, ca: ca.pem, code: 504,
+			what: "no response in time", cert: serving, ca: ca.pem, code: 504,
 			body: `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`,
 		},
 		{
@@ -247,17 +252,17 @@ func TestProxyErrors(t *testing.T) {
 			body: "error trying to reach service: tls: failed to verify certificate: x509: certificate signed by unknown authority",
 		},
 		{
-			what: "unknown authority, not looked at",
+			what: "unknown authority, verification skipped",
 			cert: newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), ca: nil, code: 418,
 			body: "GET",
 		},
 		{
-			what: "another name", cert: ca.issue("wrong.example", x509.ExtKeyUsageServerAuth), ca: ca.pem,
+			what: "certificate for another name", cert: ca.issue("wrong.example", x509.ExtKeyUsageServerAuth), ca: ca.pem,
 			code: 503,
 			body: "error trying to reach service: tls: failed to verify certificate: x509: certificate is valid for wrong.example, not ext.agg.svc",
 		},
 		{
-			what: "no bundle", cert: serving, ca: []byte("nonsense"), code: 500,
+			what: "invalid CA bundle", cert: serving, ca: []byte("nonsense"), code: 500,
 			body: "unable to load root certificates: unable to parse bytes as PEM block",
 		},
 	} {
@@ -265,9 +270,9 @@ func TestProxyErrors(t *testing.T) {
 			e := startExtension(t, c.cert, func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
-				case c.what == "cut":
+				case c.what == "aborted response":
 					panic(http.ErrAbortHandler)
-				case c.what == "late":
+				case c.what == "no response in time":
 					<-r.Context().Done()
 					return
 				}
@@ -276,184 +281,20 @@ func TestProxyErrors(t *testing.T) {
 			b := start(t, nil)
 			b.register(e, c.ca)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			if c.what == "late" {
+			if c.what == "no response in time" {
 				ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 			}
 			defer cancel()
 			w := b.send(eve, httptest.NewRequest("GET", thingPath, nil).WithContext(ctx))
 			if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.body) {
-				t.Errorf("got %d %q, want %d %q", w.Code, w.Body, c.code, c.body)
+				t.Errorf("got %d %q, want %d and a body that begins with %q", w.Code, w.Body, c.code, c.body)
 			}
 		})
 	}
 }
 
-func ready(port string) *corev1.Endpoints {
-	return &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.1.1.1"}}, Ports: []corev1.EndpointPort{{Name: port, Port: 8443}}}}}
-}
-
-// checked is a test case of the availability check.
-type checked struct {
-	what      string
-	service   *apiregistrationv1.ServiceReference
-	endpoints *corev1.Endpoints
-	errs      map[string]error
-	serve     http.HandlerFunc
-	want      string
-}
-
-// failing is the prefix of the condition when the response is missing or wrong.
-const failing = "False FailedDiscoveryCheck failing or missing response from https://localhost:<port>/apis/ext.test/v1: "
-
-// TestConditionAvailableNamesTheFault checks the condition Available of APIServices.
-func TestConditionAvailableNamesTheFault(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
-	unreachable := int32(closed.Addr().(*net.TCPAddr).Port)
-	waiting := ready("https")
-	waiting.Subsets[0].NotReadyAddresses, waiting.Subsets[0].Addresses = waiting.Subsets[0].Addresses, nil
-	code := func(n int) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Location", "/"); w.WriteHeader(n) }
-	}
-	cip := func(port int32) *apiregistrationv1.ServiceReference {
-		return &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "cip", Port: &port}
-	}
-	for _, c := range []checked{
-		{what: "works", want: passed},
-		{what: "no content", serve: code(204), want: passed},
-		{
-			what: "no service", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "none"},
-			want: `False ServiceNotFound service/none in "agg" is not present`,
-		},
-		{
-			what: "no namespace", service: &apiregistrationv1.ServiceReference{Namespace: "none", Name: "x"},
-			want: `False ServiceNotFound service/x in "none" is not present`,
-		},
-		{
-			what: "services cannot be read", errs: map[string]error{"services agg/ext": errors.New("broken")},
-			want: `Unknown ServiceAccessError service/ext in "agg" cannot be checked due to: broken`,
-		},
-		{what: "another port", service: cip(8443), want: `False ServicePortError service/cip in "agg" is not listening on port <port>`},
-		{what: "no endpoints", service: cip(443), want: `False EndpointsNotFound cannot find endpoints for service/cip in "agg"`},
-		{
-			what: "endpoints cannot be read", service: cip(443),
-			errs: map[string]error{"endpoints agg/cip": errors.New("broken")},
-			want: `Unknown EndpointsAccessError service/cip in "agg" cannot be checked due to: broken`,
-		},
-		{
-			what: "endpoints without subsets", service: cip(443), endpoints: &corev1.Endpoints{},
-			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
-		},
-		{
-			what: "endpoints that are not ready", service: cip(443), endpoints: waiting,
-			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
-		},
-		{
-			what: "endpoints with another port", service: cip(443), endpoints: ready("http"),
-			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
-		},
-		{what: "endpoints that are ready", service: cip(443), endpoints: ready("https"), want: "False FailedDiscoveryCheck failing or missing response from https://127.0.0.1:<port>/apis/ext.test/v1: " +
-			`Get "https://127.0.0.1:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: address not allowed`},
-		{
-			what:    "no endpoints of a typed service",
-			service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "typed"},
-			want:    `False EndpointsNotFound cannot find endpoints for service/typed in "agg"`,
-		},
-		{what: "refused", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "ext", Port: &unreachable},
-			want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: connect: connection refused`},
-		{what: "500", serve: code(500), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 500"},
-		{what: "404", serve: code(404), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 404"},
-		{what: "401", serve: code(401), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 401"},
-		{what: "301", serve: code(301), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 301"},
-	} {
-		t.Run(c.what, c.run)
-	}
-}
-
-func TestAvailabilityCheckTimesOut(t *testing.T) {
-	inBubble(t, func(t *testing.T, n *network) {
-		hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-		c := checked{serve: hangs, want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": context deadline exceeded`}
-		c.check(t, n.extend, n.start)
-	})
-}
-
-func (c checked) run(t *testing.T) {
-	t.Parallel()
-	c.check(t, startExtension, start)
-}
-
-func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, http.HandlerFunc) *extension, start func(*testing.T, func(*fixture, *aggregation.Config)) *fixture) {
-	ca := newAuthority(t)
-	if c.serve == nil {
-		c.serve = serveResources
-	}
-	// The availability check ignores the certificate.
-	e := extend(t, newAuthority(t).issue("another", x509.ExtKeyUsageServerAuth), c.serve)
-	s := apiService(e.port, ca.pem)
-	if c.service != nil {
-		s.Spec.Service = c.service
-	}
-	b := start(t, func(b *fixture, _ *aggregation.Config) {
-		if c.errs != nil {
-			b.errs = c.errs
-		}
-		if c.endpoints != nil {
-			b.endpoints["agg/cip"] = c.endpoints
-		}
-	})
-	b.board.put(name, s)
-	port := e.port
-	if p := s.Spec.Service.Port; p != nil {
-		port = *p
-	}
-	got := func() string { return strings.ReplaceAll(b.condition(name), fmt.Sprint(port), "<port>") }
-	b.eventually("a condition is written", func() bool { return got() != "" })
-	if strings.ReplaceAll(got(), "[::1]", "127.0.0.1") != c.want {
-		t.Errorf("got %s\nwant %s", got(), c.want)
-	}
-	if n := len(e.requests("/apis/ext.test/v1")); c.what == "hangs" && n > 2 { // a second check may have started
-		t.Errorf("got %d requests, want at most 2", n)
-	}
-	w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
-	if available := strings.HasPrefix(c.want, "True"); !available && (w.Code != 503 || w.Body.String() != "service unavailable\n") {
-		t.Errorf("while unavailable: got status %d: %q, want 503 and %q", w.Code, w.Body, "service unavailable\n")
-	}
-}
-
-// TestChecksReportEachChangeOnce checks that a changed result is reported, an unchanged one is not.
-func TestChecksReportEachChangeOnce(t *testing.T) { inBubble(t, checksReportEachChangeOnce) }
-
-func checksReportEachChangeOnce(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
-	e.handle(http.NotFound)
-	b.CheckAll()
-	b.eventually("the server is unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
-	first := b.board.get(name).Status.Conditions[0]
-	again := len(e.requests("/apis/ext.test/v1"))
-	b.eventually("the server is checked again", func() bool { return len(e.requests("/apis/ext.test/v1")) > again })
-	if now := b.board.get(name).Status.Conditions[0]; !reflect.DeepEqual(now, first) {
-		t.Errorf("unchanged condition: got %v, want %v", now, first)
-	}
-	e.handle(serveResources)
-	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.written) != 3 {
-		t.Errorf("got conditions %v, want 3", b.written)
-	}
-	if got := metrics(t, b, "aggregator_unavailable_apiservice_total"); got != 1 {
-		t.Errorf("got aggregator_unavailable_apiservice_total %v, want 1", got)
-	}
-}
-
-func metrics(t *testing.T, b *fixture, name string) (sum float64) {
+// sumMetric returns the sum of all samples of a metric.
+func sumMetric(t *testing.T, b *fixture, name string) (sum float64) {
 	t.Helper()
 	all, err := b.registry.Gather()
 	if err != nil {
@@ -469,6 +310,8 @@ func metrics(t *testing.T, b *fixture, name string) (sum float64) {
 	return sum
 }
 
+// TestLocalGroupVersionsAreNotDelegated checks that group versions of this server itself, with or
+// without an APIService that names another server, are neither checked nor proxied.
 func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	ca := newAuthority(t)
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
@@ -482,9 +325,9 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	if n := len(e.requests("/apis/ext.test/v1")); n != 0 {
 		t.Errorf("got %d availability checks of a local group version, want 0", n)
 	}
-	theirs := gv
-	theirs.Version = "v2"
-	if b.Handler(gv) != nil || b.Handler(theirs) != nil {
+	withoutServer := gv
+	withoutServer.Version = "v2"
+	if b.Handler(gv) != nil || b.Handler(withoutServer) != nil {
 		t.Error("local group versions: got a handler that proxies, want none")
 	}
 	if got := b.Versions(); len(got) != 0 {
@@ -495,7 +338,7 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	b.mu.Unlock()
 	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
 	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
-		t.Errorf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
+		t.Errorf("group version that is no longer local: got %d %s, want %d", w.Code, w.Body, http.StatusTeapot)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestClientsCannotForgeIdentity(t *testing.T) {
 	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	s := b.front()
+	s := b.startFront()
 	for i, more := range []string{
 		"X-Remote-User: root\r\nX-Remote-Group: system:masters\r\nX-Remote-Extra-a: b\r\nX-Remote-Uid: 0\r\n",
 		"x-remote-user: root\r\nX-REMOTE-GROUP: system:masters\r\nx-remote-extra-A%2fb: b\r\n",

@@ -134,7 +134,8 @@ func TestInvalidListsAreStale(t *testing.T) {
 	}
 }
 
-// TestDiscoveryUsesEntityTags checks that an unchanged document is kept, a changed one replaces it.
+// TestDiscoveryUsesEntityTags checks that a document is kept while its entity tag is unchanged,
+// and that a changed one replaces it.
 func TestDiscoveryUsesEntityTags(t *testing.T) {
 	ca := newAuthority(t)
 	var now atomic.Int64
@@ -158,7 +159,8 @@ func TestDiscoveryUsesEntityTags(t *testing.T) {
 	times := newClock()
 	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
-	known := func() string {
+	// discoveredWithHash returns the discovered resources, and the hash of the document if there is one.
+	discoveredWithHash := func() string {
 		otherGroups := b.RemoteGroupVersions()
 		if len(otherGroups) != 1 {
 			return b.discovered()
@@ -168,11 +170,11 @@ func TestDiscoveryUsesEntityTags(t *testing.T) {
 	for n := range int64(2) {
 		now.Store(n)
 		want := fmt.Sprintf("spies%d %d", n, n)
-		b.eventually("discovery is complete", func() bool { b.makeChecksDue(times); return known() == want })
+		b.eventually("discovery is complete", func() bool { b.makeChecksDue(times); return discoveredWithHash() == want })
 		requests := len(e.requests("/openapi/v3"))
 		b.eventually("the server is requested again", func() bool {
-			if got := known(); got != want {
-				t.Errorf("got %q, want %q", got, want)
+			if got := discoveredWithHash(); got != want {
+				t.Errorf("unchanged entity tag: got resources and hash %q, want %q", got, want)
 			}
 			b.makeChecksDue(times)
 			return len(e.requests("/openapi/v3")) >= requests+3

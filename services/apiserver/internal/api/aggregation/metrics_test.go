@@ -101,7 +101,7 @@ func TestCertificateMetrics(t *testing.T) {
 		if works := c.what == "nothing"; (w.Code == http.StatusTeapot) != works {
 			t.Errorf("flaw %q: got status %d: %s, want the response of the server only without a flaw", c.what, w.Code, w.Body)
 		}
-		unnamed, sha1 := metrics(t, b, "apiserver_kube_aggregator_x509_missing_san_total"), metrics(t, b, "apiserver_kube_aggregator_x509_insecure_sha1_total")
+		unnamed, sha1 := sumMetric(t, b, "apiserver_kube_aggregator_x509_missing_san_total"), sumMetric(t, b, "apiserver_kube_aggregator_x509_insecure_sha1_total")
 		if unnamed != c.unnamed || sha1 != c.sha1 {
 			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %s, want %v, %v", c.what, unnamed, sha1, w.Body, c.unnamed, c.sha1)
 		}

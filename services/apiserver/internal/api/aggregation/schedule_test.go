@@ -155,7 +155,7 @@ func TestTransitionTimeFollowsTheStatus(t *testing.T) {
 		t.Errorf("new reason, same status: got transition time %v, want %v", second, first)
 	}
 	b.eventually("the aggregator notifies", func() bool { return b.countNotifications() > notifications })
-	if n := metrics(t, b, "aggregator_unavailable_apiservice_total"); n != 2 {
+	if n := sumMetric(t, b, "aggregator_unavailable_apiservice_total"); n != 2 {
 		t.Errorf("got metric aggregator_unavailable_apiservice_total = %v, want 2: one for each reason", n)
 	}
 	times.advance(time.Hour)

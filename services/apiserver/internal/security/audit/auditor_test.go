@@ -134,10 +134,10 @@ func TestLevelAndStageNames(t *testing.T) {
 		}
 	}
 	if _, ok := ParseLevel("none"); ok {
-		t.Error("none is a level")
+		t.Error(`ParseLevel("none") succeeds, want it to fail: names are case-sensitive`)
 	}
 	if _, ok := ParseStage(""); ok {
-		t.Error("nothing is a stage")
+		t.Error(`ParseStage("") succeeds, want it to fail`)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestStatusEncoding(t *testing.T) {
 		`{"metadata":{"resourceVersion":"x"},"code":7}`:   {Code: 7, ListMeta: metav1.ListMeta{ResourceVersion: "x"}},
 	} {
 		if line := string((&Event{Status: st}).AppendLine(nil)); !strings.Contains(line, `"responseStatus":`+want+",") {
-			t.Errorf("%s, want %s", line, want)
+			t.Errorf("event with status %+v: got line %s, want responseStatus %s", st, line, want)
 		}
 	}
 }

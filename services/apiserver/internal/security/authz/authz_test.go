@@ -14,27 +14,30 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
+// attributesOf returns the attributes of a request of alice.
 func attributesOf(method, path string) *authz.Attributes {
 	r := httptest.NewRequest(method, path, nil)
 	return authz.AttributesOf(&request.User{Name: "alice"}, requestinfo.Resolve(r, nil))
 }
 
-// TestAttributesOfMethodsAndPaths covers all methods and paths. It compares the attributes in the wording of a
-// 403 response.
+// TestAttributesOfMethodsAndPaths checks the attributes for all methods and kinds of paths. It compares
+// the message of a 403 response, which names all of them.
 func TestAttributesOfMethodsAndPaths(t *testing.T) {
 	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
-	resource := func(what, where string) func(string) string {
+	// resource returns a function that formats the message for a verb. what is "resource" or
+	// "resource group".
+	resource := func(what, scope string) func(verb string) string {
 		return func(verb string) string {
-			res, group, _ := strings.Cut(what, " ")
-			return fmt.Sprintf(`User "alice" cannot %s resource %q in API group %q %s`, verb, res, group, where)
+			name, group, _ := strings.Cut(what, " ")
+			return fmt.Sprintf(`User "alice" cannot %s resource %q in API group %q %s`, verb, name, group, scope)
 		}
 	}
 	cluster, inA := "at the cluster scope", `in the namespace "a"`
 	one := "get get create update patch delete -"
 	many := "list list create update patch deletecollection -"
 	for path, c := range map[string]struct {
-		text  func(string) string
-		verbs string // by method
+		text  func(verb string) string
+		verbs string // in the order of methods, "-" for an empty verb
 	}{
 		"/api/v1/pods":                                   {text: resource("pods", cluster), verbs: many},
 		"/api/v1/namespaces/a/pods":                      {text: resource("pods", inA), verbs: many},
@@ -94,7 +97,7 @@ func TestSelectorsOfRequests(t *testing.T) {
 		}
 	}
 	if attrs := attributesOf(http.MethodDelete, "/api/v1/namespaces/a/pods?labelSelector=a"); len(attrs.LabelSelector) != 1 {
-		t.Error("got no selector for deletecollection, want one")
+		t.Errorf("deletecollection: got label selectors %v, want one", attrs.LabelSelector)
 	}
 }
 
@@ -102,35 +105,39 @@ func TestSelectorsOfRequests(t *testing.T) {
 // and no others.
 func TestSuiteServicePermissions(t *testing.T) {
 	suite := authz.NewSuite()
-	may := map[string][]string{
+	permitted := map[string][]string{ // requests by service
 		"apiserver": {"GET /readyz"},
 		"authn-webhook": {
-			"GET /api/v1/pods", "GET /api/v1/nodes?watch=1", "GET /api/v1/secrets", "GET /api/v1/namespaces/a/serviceaccounts/x", "GET /readyz",
-			"GET /api/v1/pods?watch=1", "GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1",
+			"GET /api/v1/pods", "GET /api/v1/nodes?watch=1", "GET /api/v1/secrets",
+			"GET /api/v1/namespaces/a/serviceaccounts/x", "GET /readyz", "GET /api/v1/pods?watch=1",
+			"GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1",
 		},
 		"authz-webhook": {
-			"GET /apis/rbac.authorization.k8s.io/v1/roles", "GET /apis/rbac.authorization.k8s.io/v1/clusterrolebindings?watch=1", "GET /api/v1/pods?watch=1", "GET /api/v1/pods",
+			"GET /apis/rbac.authorization.k8s.io/v1/roles", "GET /apis/rbac.authorization.k8s.io/v1/clusterrolebindings?watch=1",
+			"GET /api/v1/pods?watch=1", "GET /api/v1/pods",
 			"GET /api/v1/persistentvolumes", "GET /apis/storage.k8s.io/v1/volumeattachments", "GET /readyz",
 		},
 		"tokencleaner": {
-			"GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1", "DELETE /api/v1/namespaces/kube-system/secrets/x", "GET /readyz",
+			"GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1",
+			"DELETE /api/v1/namespaces/kube-system/secrets/x", "GET /readyz",
 			"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tokencleaner", "POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
 		},
 		"bootstrapsigner": {
-			"GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1", "PUT /api/v1/namespaces/kube-public/configmaps/cluster-info", "POST /api/v1/namespaces/kube-public/configmaps", "GET /readyz",
+			"GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1",
+			"PUT /api/v1/namespaces/kube-public/configmaps/cluster-info", "POST /api/v1/namespaces/kube-public/configmaps", "GET /readyz",
 			"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bootstrapsigner", "POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
 		},
 		"console": {
 			"GET /metrics", "POST /apis/authentication.k8s.io/v1/tokenreviews", "POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "GET /readyz",
 		},
 	}
-	every := []string{
+	every := []string{ // requests, at first those that no service may send
 		"GET /metrics", "POST /api/v1/namespaces/a/pods", "DELETE /api/v1/namespaces/a/secrets/x", "GET /api/v1/namespaces/a/configmaps/x", "DELETE /api/v1/namespaces/kube-system/secrets",
 		"PUT /api/v1/namespaces/kube-system/secrets/x", "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/other",
 		"PUT /api/v1/namespaces/kube-public/configmaps/other", "POST /api/v1/namespaces/kube-system/serviceaccounts/x/token", "GET /api/v1/namespaces/a/pods/p/log",
 		"GET /debug/pprof/", "GET /metrics/slis", "POST /apis/authentication.k8s.io/v1/selfsubjectreviews", "POST /apis/authorization.k8s.io/v1/namespaces/a/localsubjectaccessreviews",
 	}
-	for _, list := range may {
+	for _, list := range permitted {
 		every = append(every, list...)
 	}
 	isAllowed := func(name string, groups []string, line string) bool {
@@ -139,11 +146,11 @@ func TestSuiteServicePermissions(t *testing.T) {
 		attrs.User = &request.User{Name: name, Groups: groups}
 		decision, _, err := suite.Authorize(t.Context(), attrs)
 		if err != nil || decision == authz.Deny {
-			t.Errorf("%s %s: got %v %v; want no error, other than %v", name, line, decision, err, authz.Deny)
+			t.Errorf("%s: user %s: Authorize = %v, %v; want Allow or NoOpinion, no error", line, name, decision, err)
 		}
 		return decision == authz.Allow
 	}
-	for service, list := range may {
+	for service, list := range permitted {
 		allowed := map[string]bool{}
 		for _, line := range list {
 			allowed[line] = true
@@ -151,23 +158,30 @@ func TestSuiteServicePermissions(t *testing.T) {
 		for _, line := range every {
 			name := "system:binnacle:" + service
 			if got := isAllowed(name, []string{"system:binnacle"}, line); got != allowed[line] {
-				t.Errorf("%s %s: got %v, want %v", service, line, got, allowed[line])
+				t.Errorf("%s: service %s: allowed: %t, want %t", line, service, got, allowed[line])
 			}
-			if isAllowed(name, []string{api.GroupAuthenticated}, line) || isAllowed("system:binnacle:other", []string{"system:binnacle"}, line) || isAllowed(service, []string{"system:binnacle"}, line) {
-				t.Errorf("%s: got allowed for a user other than %s, want not allowed", line, service)
+			// Both the name and the group are required.
+			for _, other := range []request.User{
+				{Name: name, Groups: []string{api.GroupAuthenticated}},
+				{Name: "system:binnacle:other", Groups: []string{"system:binnacle"}},
+				{Name: service, Groups: []string{"system:binnacle"}},
+			} {
+				if isAllowed(other.Name, other.Groups, line) {
+					t.Errorf("%s: user %s with groups %v: allowed, want not allowed", line, other.Name, other.Groups)
+				}
 			}
 		}
 	}
 	if decision, _, _ := suite.Authorize(t.Context(), &authorizer.Attributes{}); decision != authz.NoOpinion {
-		t.Error("got allowed without a user, want not allowed")
+		t.Errorf("Authorize without a user = %v, want NoOpinion", decision)
 	}
 }
 
-// TestControllersServiceHasTheRightsOfItsControllers checks the controllers service apart, because
-// it may read, change and delete objects of every resource.
+// TestControllersServiceHasTheRightsOfItsControllers checks which requests the controllers service may
+// send. It may read, change and delete objects of every resource, but create only some.
 func TestControllersServiceHasTheRightsOfItsControllers(t *testing.T) {
 	suite := authz.NewSuite()
-	may := func(line string) bool {
+	isAllowed := func(line string) bool {
 		method, path, _ := strings.Cut(line, " ")
 		attrs := attributesOf(method, path)
 		attrs.User = &request.User{Name: "system:binnacle:controllers", Groups: []string{"system:binnacle"}}
@@ -182,7 +196,7 @@ func TestControllersServiceHasTheRightsOfItsControllers(t *testing.T) {
 		"POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases", "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/controllers",
 		"GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager",
 	} {
-		if !may(line) {
+		if !isAllowed(line) {
 			t.Errorf("%s: got not allowed, want allowed", line)
 		}
 	}
@@ -192,7 +206,7 @@ func TestControllersServiceHasTheRightsOfItsControllers(t *testing.T) {
 		"POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "POST /apis/coordination.k8s.io/v1/namespaces/a/leases",
 		"POST /apis/authentication.k8s.io/v1/tokenreviews", "POST /apis/authorization.k8s.io/v1/subjectaccessreviews",
 	} {
-		if may(line) {
+		if isAllowed(line) {
 			t.Errorf("%s: got allowed, want not allowed", line)
 		}
 	}

@@ -108,7 +108,7 @@ func TestDecisionsAreCounted(t *testing.T) {
 	} {
 		for _, z := range []authz.Authorizer{m.Requests(s), m.Decisions("RBAC", "rbac", s)} {
 			if d, _, err := z.Authorize(t.Context(), &authz.Attributes{}); d != s.decision || !errors.Is(err, s.err) {
-				t.Errorf("%+v: got %v, %v; want %v, %v", s, d, err, s.decision, s.err)
+				t.Errorf("Authorize with inner authorizer %+v = %v, %v; want %v, %v", s, d, err, s.decision, s.err)
 			}
 		}
 	}
@@ -126,17 +126,18 @@ func TestDecisionsAreCounted(t *testing.T) {
 	}
 	want := map[string]float64{
 		"apiserver_authorization_decisions_total allowed": 1, "apiserver_authorization_decisions_total denied": 3,
-		"authorization_attempts_total allowed": 1, "authorization_attempts_total denied": 3, "authorization_attempts_total no-opinion": 1, "authorization_attempts_total error": 1,
+		"authorization_attempts_total allowed": 1, "authorization_attempts_total denied": 3,
+		"authorization_attempts_total no-opinion": 1, "authorization_attempts_total error": 1,
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+		t.Errorf("got counters %v, want %v", got, want)
 	}
 	if r, ok := m.Decisions("RBAC", "lists", lists{}).(authorizer.RuleResolver); !ok {
-		t.Error("got no rules")
+		t.Error("Decisions of an authorizer with rules: got no RuleResolver, want one")
 	} else if rules, err := r.RulesFor(t.Context(), nil, ""); err != nil || !rules.Incomplete {
-		t.Errorf("got %+v, %v; want no error, true", rules, err)
+		t.Errorf("RulesFor = %+v, %v; want incomplete rules and no error", rules, err)
 	}
 	if _, ok := m.Decisions("RBAC", "none", fixedAuthorizer{}).(authorizer.RuleResolver); ok {
-		t.Error("got rules of an authorizer without rules")
+		t.Error("Decisions of an authorizer without rules: got a RuleResolver, want none")
 	}
 }

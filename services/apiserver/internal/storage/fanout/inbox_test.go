@@ -89,11 +89,11 @@ func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 			}
 			at := storage.Position{Revision: c.applied}
 			if got := in.canContinue(at, c.wanted, silence); got != c.want {
-				t.Errorf("got %v, want %v", got, c.want)
+				t.Errorf("canContinue(%+v, wanted revision %d) = %t, want %t", at, c.wanted, got, c.want)
 			}
 			in.markLost(reasonLink)
 			if in.canContinue(at, c.wanted, silence) {
-				t.Error("broken stream can be joined")
+				t.Error("canContinue after markLost = true, want false")
 			}
 		})
 	}

@@ -184,10 +184,10 @@ func TestOneFollowAtATime(t *testing.T) {
 	p := startProcess(t, store, nil, "one", nil, nil)
 	p.untilSource(t, sourceLocal)
 	if err := p.Follow(t.Context(), storage.Position{}, p.rec.apply); !errors.Is(err, errFollowing) {
-		t.Errorf("got %v, want errFollowing", err)
+		t.Errorf("second Follow: got error %v, want %v", err, errFollowing)
 	}
 	if err := p.Run(t.Context()); err == nil {
-		t.Error("second Run returned no error")
+		t.Error("second Run: error = nil, want one")
 	}
 }
 
@@ -199,7 +199,7 @@ func TestApplyErrorEndsFollow(t *testing.T) {
 	f := mustFanout(store, newFakeElector(store), "x")
 	want := errors.New("enough")
 	if err := f.Follow(t.Context(), storage.Position{Revision: 10}, func(storage.Batch) error { return want }); !errors.Is(err, want) {
-		t.Errorf("got %v, want %v", err, want)
+		t.Errorf("Follow: got error %v, want %v of apply", err, want)
 	}
 	if f.Check(t.Context()) == nil {
 		t.Error("Check succeeds without Follow")

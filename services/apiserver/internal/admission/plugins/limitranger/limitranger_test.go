@@ -111,7 +111,7 @@ func TestPodsBeyondLimitsAreRejected(t *testing.T) {
 				want = `pods "p" is forbidden: ` + want
 			}
 			if got != want {
-				t.Errorf("got %q, want %q", got, want)
+				t.Errorf("got error %q, want %q (empty: none)", got, want)
 			}
 		})
 	}

@@ -57,7 +57,7 @@ func TestQueueOverflowIsCounted(t *testing.T) {
 	close(g.open)
 	stop()
 	if got := idsOf(t, g.String()); len(got) != 11 || got[0] != "e0" || got[10] != "e10" {
-		t.Errorf("got %q, want e0 to e10", got)
+		t.Errorf("got delivered events %q, want e0 to e10", got)
 	}
 	_ = b.Process(t.Context(), newEvent(99, 0))
 	f.wantLost(pluginBuffer, 6)
@@ -76,7 +76,7 @@ func TestShutdownDeliversQueueInOrder(t *testing.T) {
 	close(g.open)
 	f.runBackend(b)() // stops at once, before or during collection
 	if got := idsOf(t, g.String()); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("after Run ended: got delivered events %q, want %q", got, want)
 	}
 	f.wantLost(pluginBuffer, 0)
 }

@@ -99,7 +99,7 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 			want := fmt.Sprint([]string{"e0", "e1", "e2", "e3", "e4", "e5"}[:n-1], " [e100]")
 			ids := readUntil(t, reader, "e100")
 			if got := fmt.Sprint(ids[:len(ids)-1], " [e100]"); got != want {
-				t.Errorf("got %s, want %s", got, want)
+				t.Errorf("reader that arrived late: got events %s, want %s", got, want)
 			}
 			if err := <-done; err != nil {
 				t.Error(err)

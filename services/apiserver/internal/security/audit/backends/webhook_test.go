@@ -78,7 +78,7 @@ func TestWebhookRequest(t *testing.T) {
 		f.awaitTrue("posted", func() bool { return len(server.batches()) == 1 })
 		stop()
 		if got := strings.TrimSuffix(server.heads[0], "Bearer secret"); got != strings.TrimSuffix(want, "Bearer secret") {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("without TLS: %t: got request %s, want %s", plain, got, want)
 		}
 	}
 }

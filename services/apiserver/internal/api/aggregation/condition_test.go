@@ -1,0 +1,195 @@
+package aggregation_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/api/aggregation"
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+)
+
+// readyEndpoints returns endpoints with one ready address and a named port.
+func readyEndpoints(port string) *corev1.Endpoints {
+	return &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{
+		Addresses: []corev1.EndpointAddress{{IP: "10.1.1.1"}}, Ports: []corev1.EndpointPort{{Name: port, Port: 8443}},
+	}}}
+}
+
+// checkCase is a test case of the availability check.
+type checkCase struct {
+	what      string
+	service   *apiregistrationv1.ServiceReference // default: agg/ext, whose server is reachable
+	endpoints *corev1.Endpoints                   // of the service agg/cip
+	errs      map[string]error                    // as in fixture
+	serve     http.HandlerFunc                    // default: serveResources
+	want      string                              // condition; <port> stands for the port of the service
+}
+
+// failing is the prefix of the condition when the response is missing or wrong.
+const failing = "False FailedDiscoveryCheck failing or missing response from https://localhost:<port>/apis/ext.test/v1: "
+
+// TestConditionAvailableNamesTheFault checks the condition Available of APIServices.
+func TestConditionAvailableNamesTheFault(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	unreachable := int32(closed.Addr().(*net.TCPAddr).Port)
+	notReady := readyEndpoints("https")
+	notReady.Subsets[0].NotReadyAddresses, notReady.Subsets[0].Addresses = notReady.Subsets[0].Addresses, nil
+	respondCode := func(n int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Location", "/"); w.WriteHeader(n) }
+	}
+	cip := func(port int32) *apiregistrationv1.ServiceReference {
+		return &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "cip", Port: &port}
+	}
+	for _, c := range []checkCase{
+		{what: "response 200", want: passed},
+		{what: "response 204", serve: respondCode(204), want: passed},
+		{
+			what: "no service", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "none"},
+			want: `False ServiceNotFound service/none in "agg" is not present`,
+		},
+		{
+			what: "no namespace", service: &apiregistrationv1.ServiceReference{Namespace: "none", Name: "x"},
+			want: `False ServiceNotFound service/x in "none" is not present`,
+		},
+		{
+			what: "services cannot be read", errs: map[string]error{"services agg/ext": errors.New("broken")},
+			want: `Unknown ServiceAccessError service/ext in "agg" cannot be checked due to: broken`,
+		},
+		{what: "another port", service: cip(8443), want: `False ServicePortError service/cip in "agg" is not listening on port <port>`},
+		{what: "no endpoints", service: cip(443), want: `False EndpointsNotFound cannot find endpoints for service/cip in "agg"`},
+		{
+			what: "endpoints cannot be read", service: cip(443),
+			errs: map[string]error{"endpoints agg/cip": errors.New("broken")},
+			want: `Unknown EndpointsAccessError service/cip in "agg" cannot be checked due to: broken`,
+		},
+		{
+			what: "endpoints without subsets", service: cip(443), endpoints: &corev1.Endpoints{},
+			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
+		},
+		{
+			what: "endpoints that are not ready", service: cip(443), endpoints: notReady,
+			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
+		},
+		{
+			what: "endpoints with another port", service: cip(443), endpoints: readyEndpoints("http"),
+			want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`,
+		},
+		{what: "endpoints that are ready", service: cip(443), endpoints: readyEndpoints("https"), want: "False FailedDiscoveryCheck failing or missing response from https://127.0.0.1:<port>/apis/ext.test/v1: " +
+			`Get "https://127.0.0.1:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: address not allowed`},
+		{
+			what:    "no endpoints of a typed service",
+			service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "typed"},
+			want:    `False EndpointsNotFound cannot find endpoints for service/typed in "agg"`,
+		},
+		{what: "refused", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "ext", Port: &unreachable},
+			want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: connect: connection refused`},
+		{what: "response 500", serve: respondCode(500), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 500"},
+		{what: "response 404", serve: respondCode(404), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 404"},
+		{what: "response 401", serve: respondCode(401), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 401"},
+		{what: "response 301", serve: respondCode(301), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 301"},
+	} {
+		t.Run(c.what, c.run)
+	}
+}
+
+// TestAvailabilityCheckTimesOut checks the condition for a server that does not respond.
+func TestAvailabilityCheckTimesOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network) {
+		hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		c := checkCase{what: "hangs", serve: hangs, want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": context deadline exceeded`}
+		c.check(t, n.extend, n.start)
+	})
+}
+
+// run checks the case in parallel with others, over loopback connections.
+func (c checkCase) run(t *testing.T) {
+	t.Parallel()
+	c.check(t, startExtension, start)
+}
+
+// check registers an extension server, which extend starts, at an aggregator, which start starts, and
+// compares the condition of its APIService.
+func (c checkCase) check(
+	t *testing.T, extend func(*testing.T, tls.Certificate, http.HandlerFunc) *extension,
+	start func(*testing.T, func(*fixture, *aggregation.Config)) *fixture,
+) {
+	ca := newAuthority(t)
+	if c.serve == nil {
+		c.serve = serveResources
+	}
+	// The availability check ignores the certificate, so one of an unknown CA serves here.
+	e := extend(t, newAuthority(t).issue("another", x509.ExtKeyUsageServerAuth), c.serve)
+	s := apiService(e.port, ca.pem)
+	if c.service != nil {
+		s.Spec.Service = c.service
+	}
+	b := start(t, func(b *fixture, _ *aggregation.Config) {
+		if c.errs != nil {
+			b.errs = c.errs
+		}
+		if c.endpoints != nil {
+			b.endpoints["agg/cip"] = c.endpoints
+		}
+	})
+	b.board.put(name, s)
+	port := e.port
+	if p := s.Spec.Service.Port; p != nil {
+		port = *p
+	}
+	got := func() string { return strings.ReplaceAll(b.condition(name), fmt.Sprint(port), "<port>") }
+	b.eventually("a condition is written", func() bool { return got() != "" })
+	if strings.ReplaceAll(got(), "[::1]", "127.0.0.1") != c.want {
+		t.Errorf("got condition %s\nwant %s", got(), c.want)
+	}
+	if n := len(e.requests("/apis/ext.test/v1")); c.what == "hangs" && n > 2 { // a second check may have started
+		t.Errorf("got %d requests, want at most 2", n)
+	}
+	w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
+	if available := strings.HasPrefix(c.want, "True"); !available && (w.Code != 503 || w.Body.String() != "service unavailable\n") {
+		t.Errorf("while unavailable: got status %d: %q, want 503 and %q", w.Code, w.Body, "service unavailable\n")
+	}
+}
+
+// TestChecksReportEachChangeOnce checks that a check whose result differs from the last one writes
+// the condition, and that other checks write nothing.
+func TestChecksReportEachChangeOnce(t *testing.T) { inBubble(t, checksReportEachChangeOnce) }
+
+func checksReportEachChangeOnce(t *testing.T, n *network) {
+	ca := newAuthority(t)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+	b := n.start(t, nil)
+	b.register(e, ca.pem)
+	e.handle(http.NotFound)
+	b.CheckAll()
+	b.eventually("the server is unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
+	first := b.board.get(name).Status.Conditions[0]
+	again := len(e.requests("/apis/ext.test/v1"))
+	b.eventually("the server is checked again", func() bool { return len(e.requests("/apis/ext.test/v1")) > again })
+	if now := b.board.get(name).Status.Conditions[0]; !reflect.DeepEqual(now, first) {
+		t.Errorf("unchanged condition: got %v, want %v", now, first)
+	}
+	e.handle(serveResources)
+	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.written) != 3 {
+		t.Errorf("wrote the conditions %v, want 3: available, unavailable, available", b.written)
+	}
+	if got := sumMetric(t, b, "aggregator_unavailable_apiservice_total"); got != 1 {
+		t.Errorf("got aggregator_unavailable_apiservice_total %v, want 1", got)
+	}
+}
