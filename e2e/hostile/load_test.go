@@ -134,7 +134,10 @@ func (x *tenants) watchLargeObjects(ctx context.Context, n int) {
 	i := 0
 	go x.sendInLoop(ctx, func() loadRequest {
 		i++
-		return loadRequest{method: http.MethodPatch, path: ownPath + "configmaps/large-0", body: fmt.Sprintf(`{"data":{"n":"%d"}}`, i), header: http.Header{"Content-Type": {mergePatchMedia}}}
+		return loadRequest{
+			method: http.MethodPatch, path: ownPath + "configmaps/large-0",
+			body: fmt.Sprintf(`{"data":{"n":"%d"}}`, i), header: http.Header{"Content-Type": {mergePatchMedia}},
+		}
 	})
 	runAttackers(ctx, n, func(ctx context.Context, _ int) {
 		x.dialing <- struct{}{}

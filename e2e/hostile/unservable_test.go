@@ -65,7 +65,10 @@ func unservableWrites(t *testing.T) []expandingRequest {
 	late := metav1.NewTime(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))
 	labels := map[string]string{"a": "b"}
 	invalidFields := metadata("s")
-	invalidFields.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: "Apply", APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte("f:x")}}}
+	invalidFields.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "m", Operation: "Apply", APIVersion: "v1", FieldsType: "FieldsV1",
+		FieldsV1: &metav1.FieldsV1{Raw: []byte("f:x")},
+	}}
 	invalidLabels := metadata("s")
 	invalidLabels.Labels = map[string]string{"a": "b\xff"}
 	create := func(kind, apiVersion string, obj protobufObject, want string) expandingRequest {
@@ -80,7 +83,10 @@ func unservableWrites(t *testing.T) []expandingRequest {
 		create("Pod", "v1", &corev1.Pod{ObjectMeta: metadata("s"), Spec: podSpecWith(corev1.Container{ReadinessProbe: probe})}, "readinessProbe"),
 		create("Pod", "v1", &corev1.Pod{ObjectMeta: metadata("s"), Spec: podSpecWith(corev1.Container{Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}}})}, "preStop"),
 		create("Deployment", "apps/v1", &appsv1.Deployment{ObjectMeta: metadata("s"), Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpecWith(corev1.Container{LivenessProbe: probe})},
+			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       podSpecWith(corev1.Container{LivenessProbe: probe}),
+			},
 		}}, "livenessProbe"),
 		create("NetworkPolicy", "networking.k8s.io/v1", &networkingv1.NetworkPolicy{ObjectMeta: metadata("s"), Spec: networkingv1.NetworkPolicySpec{
 			Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &port}}}},

@@ -234,7 +234,11 @@ func (n *lineSink) Process(_ context.Context, e *audit.Event) error {
 func TestAnnotationsAreAudited(t *testing.T) {
 	for level, detailed := range map[audit.Level]bool{audit.Metadata: false, audit.Request: true, audit.RequestResponse: true} {
 		sink := &lineSink{}
-		trail := audit.New(audit.Config{Policy: fixedLevel{level}, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), MaxObject: 1 << 10, MaxObjects: 1 << 20})
+		trail := audit.New(audit.Config{
+			Policy: fixedLevel{level}, Sinks: []audit.Sink{sink},
+			Metrics: audit.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+			MaxObject: 1 << 10, MaxObjects: 1 << 20,
+		})
 		rec := trail.Open(&requestinfo.Info{Verb: "create"}, &request.User{}, func() audit.ReceivedRequest { return audit.ReceivedRequest{ID: "x"} })
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: rejecter{}})
 		r := &admission.Request{Operation: admission.Create, Resource: configMaps}
@@ -278,7 +282,9 @@ func (o externalCaller) CallsExternal(_ context.Context, r *admission.Request) b
 }
 
 func TestChainReportsExternalCalls(t *testing.T) {
-	chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: externalCaller{admission.Create}}, admission.Plugin{Name: "b", Plugin: externalCaller{admission.Update}})
+	chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: externalCaller{admission.Create}}, admission.Plugin{
+		Name: "b", Plugin: externalCaller{admission.Update},
+	})
 	for op, want := range map[admission.Operation]bool{admission.Create: true, admission.Update: true, admission.Delete: false} {
 		if got := chain.CallsExternal(t.Context(), &admission.Request{Operation: op}); got != want {
 			t.Errorf("%s: got %t, want %t", op, got, want)

@@ -76,7 +76,10 @@ func TestStatus(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: tt.hard, Scopes: tt.scopes}, Status: tt.before}
+				q := &corev1.ResourceQuota{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"},
+					Spec:       corev1.ResourceQuotaSpec{Hard: tt.hard, Scopes: tt.scopes}, Status: tt.before,
+				}
 				client := fake.NewClientset(q, pod("x", corev1.PodRunning, nil), pod("y", corev1.PodPending, &seconds), pod("z", corev1.PodFailed, nil))
 				start(t, client, &fakeCounter{3})
 				requireStatus(t, client, tt.hard, tt.want)

@@ -98,7 +98,10 @@ func TestExemptRequests(t *testing.T) {
 		{group: "", version: "v1", resource: "nodes", checked: true},
 	} {
 		k := f.catalog.Resource(schema.GroupVersionResource{Group: c.group, Version: c.version, Resource: c.resource})
-		err := f.validating.Validate(t.Context(), &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Name: "x", Object: &corev1.Node{}, Options: &metav1.CreateOptions{}})
+		err := f.validating.Validate(t.Context(), &admission.Request{
+			Operation: admission.Create, Resource: k, Kind: k.GVK(), Name: "x", Object: &corev1.Node{},
+			Options: &metav1.CreateOptions{},
+		})
 		if (err != nil) != c.checked {
 			t.Errorf("%s: got %v, want an error: %v", c.resource, err, c.checked)
 		}
@@ -301,15 +304,17 @@ func TestAuditAnnotationLimits(t *testing.T) {
 	}
 }
 
+// largeVariables defines the variables a to e. Each is a multiple of the one before, and e is
+// too large for an object.
+const largeVariables = `"variables":[{"name":"a","expression":"'0123456789012345'"},` +
+	`{"name":"b","expression":"variables.a.replace('', variables.a)"},` +
+	`{"name":"c","expression":"variables.b.replace('', variables.b)"},` +
+	`{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},` +
+	`{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],`
+
 // TestOversizedMutationsAreRejected checks that a value that is too large and a patch with too many
 // operations reject the request.
 func TestOversizedMutationsAreRejected(t *testing.T) {
-	// Each variable is a multiple of the one before.
-	const largeVariables = `"variables":[{"name":"a","expression":"'0123456789012345'"},` +
-		`{"name":"b","expression":"variables.a.replace('', variables.a)"},` +
-		`{"name":"c","expression":"variables.b.replace('', variables.b)"},` +
-		`{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},` +
-		`{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],`
 	f := newFixture(t, mutatingPolicy("p", largeVariables+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), mutatingBinding("p", ""))
 	if got := statusText(f.mutating.Admit(t.Context(), f.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
 		t.Errorf("large value: got %q, want it to contain %q", got, "the value is too large")
@@ -380,8 +385,14 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 		}, matchOnlyV2(mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)), mutatingBinding("p", ""),
 			matchOnlyV2(policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)), boundPolicy("p", deny))
 		k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
-		o := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "default"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3}}
-		r := &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "h", Options: &metav1.CreateOptions{}, Object: o}
+		o := &autoscalingv1.HorizontalPodAutoscaler{
+			ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "default"},
+			Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3},
+		}
+		r := &admission.Request{
+			Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "h",
+			Options: &metav1.CreateOptions{}, Object: o,
+		}
 		if err := f.validating.Validate(t.Context(), r); (err != nil) != c.withoutV1 {
 			t.Errorf("%s: Validate = %v, want an error: %t", name, err, c.withoutV1)
 		}

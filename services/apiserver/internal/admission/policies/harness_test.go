@@ -201,7 +201,10 @@ func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, source: store, stored: stored, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(), programs: expressions.NewPrograms(compiler)}
+	f := &fixture{
+		t: t, source: store, stored: stored, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(),
+		programs: expressions.NewPrograms(compiler),
+	}
 	params, err := policies.NewParameters(set.StoredKind, func(context.Context, *apiset.Resource) error { return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +225,10 @@ func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *
 	}
 	source := func(gvr schema.GroupVersionResource) admission.Source {
 		r := set.Resource(gvr)
-		return admission.Source{Store: r.Store, WaitForWrites: func(context.Context) error { return nil }, Decode: func(e *objects.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
+		return admission.Source{
+			Store: r.Store, WaitForWrites: func(context.Context) error { return nil },
+			Decode: func(e *objects.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) },
+		}
 	}
 	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
 	changed := func(sort policies.PolicyType, version schema.GroupVersion, name string) (policies.Config, admission.Source, admission.Source) {

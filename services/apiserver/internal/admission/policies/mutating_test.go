@@ -143,19 +143,21 @@ func TestMutatingPolicyResponses(t *testing.T) {
 		{
 			name: "cost budget exceeded",
 			policy: `"mutations":[` +
-				applyConfigurationMutation(`Object{data: {'a': [0,1,2,3,4,5,6,7,8,9].map(a, [0,1,2,3,4,5,6,7,8,9].map(b, [0,1,2,3,4,5,6,7,8,9].map(c, [0,1,2,3,4,5,6,7,8,9].map(d, [0,1,2,3,4,5,6,7,8,9].map(e, [0,1,2,3,4,5,6,7,8,9].map(f, 1)))))).size() > 0 ? 'x' : 'y'}}`) +
+				applyConfigurationMutation(`Object{data: {'a': [0,1,2,3,4,5,6,7,8,9].map(a, [0,1,2,3,4,5,6,7,8,9].map(b, `+
+					`[0,1,2,3,4,5,6,7,8,9].map(c, [0,1,2,3,4,5,6,7,8,9].map(d, [0,1,2,3,4,5,6,7,8,9].map(e, `+
+					`[0,1,2,3,4,5,6,7,8,9].map(f, 1)))))).size() > 0 ? 'x' : 'y'}}`) +
 				`]`,
 			wrong: "operation cancelled: actual cost limit exceeded",
 		},
 		{
 			name: "value too large",
-			policy: `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],"mutations":[` +
+			policy: largeVariables + `"mutations":[` +
 				applyConfigurationMutation(`Object{data: {'a': variables.e}}`) + `]`,
 			wrong: "the value is too large",
 		},
 		{
 			name: "part of a patch too large",
-			policy: `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],"mutations":[` +
+			policy: largeVariables + `"mutations":[` +
 				patches(`[JSONPatch{op: 'add', path: '/data/b', value: 'c'}, JSONPatch{op: 'add', path: '/data/c', value: variables.e}]`) +
 				`]`,
 			wrong: "the value is too large",
@@ -179,12 +181,12 @@ func TestMutatingPolicyResponses(t *testing.T) {
 			got := statusText(f.mutating.Admit(t.Context(), r))
 			if tt.wrong != "" {
 				if !strings.Contains(got, tt.wrong) {
-					t.Errorf("got  %s\nwant %s", got, tt.wrong)
+					t.Errorf("Admit: got error\n%s\nwant it to contain\n%s", got, tt.wrong)
 				}
 				return
 			}
 			if data := asJSON(r.Object.(*corev1.ConfigMap).Data); got != "" || data != tt.want {
-				t.Errorf("got data %s, %s; want %s", data, got, tt.want)
+				t.Errorf("Admit: got data %s and error %q, want data %s and no error", data, got, tt.want)
 			}
 		})
 	}
@@ -193,8 +195,15 @@ func TestMutatingPolicyResponses(t *testing.T) {
 // TestMutationMergesContainersByName checks that keyed lists are merged by key, and new items are
 // defaulted.
 func TestMutationMergesContainersByName(t *testing.T) {
-	f := newFixture(t, mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, env: [Object.spec.containers.env{name: 'A', value: 'b'}]}), initContainers: [Object.spec.initContainers{name: 'i', image: 'x'}]}}`)+`]`), mutatingBinding("p", ""))
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "B", Value: "c"}}}}}}
+	mutation := applyConfigurationMutation(`Object{spec: Object.spec{` +
+		`containers: object.spec.containers.map(c, ` +
+		`Object.spec.containers{name: c.name, env: [Object.spec.containers.env{name: 'A', value: 'b'}]}), ` +
+		`initContainers: [Object.spec.initContainers{name: 'i', image: 'x'}]}}`)
+	f := newFixture(t, mutatingPolicy("p", `"mutations":[`+mutation+`]`), mutatingBinding("p", ""))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "B", Value: "c"}}}}},
+	}
 	if err := f.mutating.Admit(t.Context(), f.request("pods", pod)); err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,10 @@ func (f *fixture) put(name string, size int) {
 	f.revision++
 	ev := storage.Event{Type: storage.Deleted, Key: f.kind.Key("default", name), Revision: f.revision}
 	if size > 0 {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"set": "one"}}, Data: map[string]string{"text": strings.Repeat("x", size)}}
+		m := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"set": "one"}},
+			Data:       map[string]string{"text": strings.Repeat("x", size)},
+		}
 		value, err := f.kind.Coder.EncodeStored(m)
 		if err != nil {
 			f.t.Fatal(err)
@@ -175,8 +178,10 @@ func TestParameterCache(t *testing.T) {
 		cached       []string
 	}
 	for name, steps := range map[string][]step{
-		"small ones":           {{put: "a", size: small}, {put: "b", size: small + 1}, {lookup: "a", got: small, cached: []string{"a"}}, {lookup: "", got: 2*small + 1, cached: []string{"a", "b"}}, {lookup: "a", got: small, cached: []string{"b", "a"}}},
-		"large ones":           {{put: "a", size: large}, {put: "b", size: small}, {lookup: "a", got: large, charged: large}, {lookup: "", got: large + small, charged: large, cached: []string{"b"}}},
+		"small ones": {{put: "a", size: small}, {put: "b", size: small + 1}, {lookup: "a", got: small, cached: []string{"a"}}, {lookup: "", got: 2*small + 1, cached: []string{"a", "b"}}, {lookup: "a", got: small, cached: []string{"b", "a"}}},
+		"large ones": {{put: "a", size: large}, {put: "b", size: small}, {lookup: "a", got: large, charged: large}, {
+			lookup: "", got: large + small, charged: large, cached: []string{"b"},
+		}},
 		"changed":              {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", size: 2 * small, cached: []string{"a"}}, {lookup: "a", got: 2 * small, cached: []string{"a"}}},
 		"grown":                {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", size: large, cached: []string{"a"}}, {lookup: "a", got: large, charged: large}},
 		"gone, and looked for": {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", cached: []string{"a"}}, {lookup: "a"}},
@@ -318,7 +323,10 @@ func TestCorruptParameterFailsSelector(t *testing.T) {
 	f.put("a", 1000)
 	f.revision++
 	f.source.batches <- storage.Batch{Revision: f.revision, Events: []storage.Event{{
-		Type: storage.Created, Key: f.kind.Key("default", "b"), Revision: f.revision, CreateRevision: f.revision, Seal: &storage.Seal{Stored: []byte("x"), Err: &storage.CorruptObjectError{Key: f.kind.Key("default", "b"), Revision: f.revision, Err: errors.New("damaged")}},
+		Type: storage.Created, Key: f.kind.Key("default", "b"), Revision: f.revision, CreateRevision: f.revision, Seal: &storage.Seal{
+			Stored: []byte("x"),
+			Err:    &storage.CorruptObjectError{Key: f.kind.Key("default", "b"), Revision: f.revision, Err: errors.New("damaged")},
+		},
 	}}}
 	if err := <-f.source.applied; err != nil {
 		t.Fatal(err)

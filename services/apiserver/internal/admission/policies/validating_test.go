@@ -69,7 +69,11 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			binding: deny,
 			want:    "422 Invalid " + rejected + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing",
 		},
-		{name: "validation fails, failurePolicy Ignore", policy: `"failurePolicy":"Ignore","validations":[{"expression":"object.data.nothing == 'b'"}]`, binding: deny},
+		{
+			name:    "validation fails, failurePolicy Ignore",
+			policy:  `"failurePolicy":"Ignore","validations":[{"expression":"object.data.nothing == 'b'"}]`,
+			binding: deny,
+		},
 		{
 			name:   "validation is false, failurePolicy Ignore",
 			policy: `"failurePolicy":"Ignore","validations":[{"expression":"false"}]`, binding: deny,

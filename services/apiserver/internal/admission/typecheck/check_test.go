@@ -230,7 +230,10 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 			"\nevents.k8s.io/v1, Kind=Event: ERROR: <input>:1:38: undefined field 'involvedObject'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | .....................................^\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := &admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: rule(test.rule), Validations: []admissionv1.Validation{{Expression: "true"}, {Expression: test.expression}}}
+			s := &admissionv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: rule(test.rule),
+				Validations:      []admissionv1.Validation{{Expression: "true"}, {Expression: test.expression}},
+			}
 			if test.kind != "" {
 				s.ParamKind = &admissionv1.ParamKind{APIVersion: test.params, Kind: test.kind}
 			}

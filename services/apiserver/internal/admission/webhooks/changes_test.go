@@ -20,14 +20,15 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestConfigurationChangeAppliesToNextRequest also checks that a change keeps the breakers of other
-// webhooks, and that a configuration that becomes unreadable keeps its previous state.
+// TestConfigurationChangeAppliesToNextRequest checks that the next request uses a changed
+// configuration, that a change keeps the breakers of other webhooks, and that a configuration that
+// becomes unreadable keeps its previous state.
 func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
-	server, gone := serve(t, respondAllowed), serve(t, nil)
-	dead := gone.clientConfig("/")
-	gone.Close()
-	f := start(t, validatingConfiguration("a", dead))
-	stored := func(c *admissionv1.ValidatingWebhookConfiguration) []byte {
+	server, closed := serve(t, respondAllowed), serve(t, nil)
+	unreachable := closed.clientConfig("/")
+	closed.Close()
+	f := start(t, validatingConfiguration("a", unreachable))
+	encode := func(c *admissionv1.ValidatingWebhookConfiguration) []byte {
 		c.UID = "u"
 		value, err := json.Marshal(c)
 		if err != nil {
@@ -39,35 +40,36 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 		_ = f.validate()
 	}
 	<-f.notices
-	const unasked = "binnacle_admission_webhook_unasked_total"
-	f.put("b", stored(validatingConfiguration("b", server.clientConfig("/1"))))
-	if err := f.validate(); err == nil || f.metric(unasked) != 1 {
-		t.Errorf("with another webhook: got %v, %v requests rejected without a call; want an error, 1", err, f.metric(unasked))
+	const skippedCalls = "binnacle_admission_webhook_unasked_total"
+	f.put("b", encode(validatingConfiguration("b", server.clientConfig("/1"))))
+	if err := f.validate(); err == nil || f.metric(skippedCalls) != 1 {
+		t.Errorf("after another webhook was added: got error %v and %v skipped calls of the unreachable one, want an error and 1", err, f.metric(skippedCalls))
 	}
 	f.put("a", nil)
 	for i, step := range []struct {
-		value []byte
+		value []byte // new configuration, or nil for no change
 		want  string // path of the call
 	}{
-		{want: "/1"},
-		{value: stored(validatingConfiguration("b", server.clientConfig("/2"))), want: "/2"},
+		{value: nil, want: "/1"},
+		{value: encode(validatingConfiguration("b", server.clientConfig("/2"))), want: "/2"},
 		{value: []byte("damaged"), want: "/2"},
-		{value: stored(validatingConfiguration("b", server.clientConfig("/3"))), want: "/3"},
+		{value: encode(validatingConfiguration("b", server.clientConfig("/3"))), want: "/3"},
 	} {
 		if step.value != nil {
 			f.put("b", step.value)
 		}
 		server.forget(len(server.requests()))
 		if err := f.validate(); err != nil {
-			t.Errorf("step %d: %v, want no error", i, err)
+			t.Errorf("step %d: Validate = %v, want no error", i, err)
 		}
-		if q := server.requests(); len(q) != 1 || q[0].path != step.want {
-			t.Errorf("step %d: got calls %+v, want one of %s", i, q, step.want)
+		if review := server.requests(); len(review) != 1 || review[0].path != step.want {
+			t.Errorf("step %d: got calls %+v, want one of %s", i, review, step.want)
 		}
 	}
 }
 
-// TestWebhookReceivesTimeout checks configured and default timeouts.
+// TestWebhookReceivesTimeout checks that a webhook receives its timeout, 10s by default, as a query
+// parameter.
 func TestWebhookReceivesTimeout(t *testing.T) {
 	server := serve(t, respondAllowed)
 	seven := int32(7)
@@ -75,7 +77,7 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 		f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds }))
 		server.forget(len(server.requests()))
 		if err := f.validate(); err != nil || server.requests()[0].query != want || server.requests()[0].Request.Options.Kind != "CreateOptions" {
-			t.Errorf("got %v, call %+v; want %s", err, server.requests()[0], want)
+			t.Errorf("got error %v and call %+v, want no error and a call with %s and CreateOptions", err, server.requests()[0], want)
 		}
 	}
 }
@@ -91,10 +93,10 @@ func TestConditionsFailWithoutCompiler(t *testing.T) {
 			w.FailurePolicy, w.MatchConditions = &policy, []admissionv1.MatchCondition{{Name: "a", Expression: "true"}}
 		}))
 		if got := statusText(f.validate()); !strings.Contains(got, want) || want == "" && got != "" {
-			t.Errorf("%s: got error %q, want %q", policy, got, want)
+			t.Errorf("failurePolicy %s: got error %q, want %q", policy, got, want)
 		}
 		if calls := len(server.requests()); calls != 0 {
-			t.Errorf("%s: got %d calls, want none", policy, calls)
+			t.Errorf("failurePolicy %s: got %d calls, want none", policy, calls)
 		}
 	}
 }
@@ -103,26 +105,29 @@ func TestConditionsFailWithoutCompiler(t *testing.T) {
 // that its patch applies. A failed conversion rejects the request, regardless of the failurePolicy.
 func TestWebhookSeesMatchingVersion(t *testing.T) {
 	ignorePolicy := admissionv1.Ignore
-	rules := []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"*"}, Rule: admissionv1.Rule{APIGroups: []string{"autoscaling"}, APIVersions: []string{"v2"}, Resources: []string{"*"}}}}
+	rules := []admissionv1.RuleWithOperations{{
+		Operations: []admissionv1.OperationType{"*"},
+		Rule:       admissionv1.Rule{APIGroups: []string{"autoscaling"}, APIVersions: []string{"v2"}, Resources: []string{"*"}},
+	}}
 	for name, c := range map[string]struct {
-		lost  bool // the version of the request cannot be converted
-		later bool // after the call
-		asked int
-		wrong bool
+		withoutV1      bool // v1 cannot be converted from the start
+		withoutV1Later bool // v1 cannot be converted after the call
+		calls          int
+		rejected       bool
 	}{
-		"converted":                {asked: 1},
-		"cannot be converted":      {lost: true, wrong: true},
-		"cannot be converted back": {later: true, asked: 1, wrong: true},
+		"converted":                {calls: 1},
+		"cannot be converted":      {withoutV1: true, rejected: true},
+		"cannot be converted back": {withoutV1Later: true, calls: 1, rejected: true},
 	} {
-		for _, sort := range []string{"mutating", "validating"} {
-			var lost atomic.Bool
-			lost.Store(c.lost)
-			server := serve(t, func(_ http.ResponseWriter, q receivedReview) string {
-				lost.Store(c.lost || c.later)
-				if q.Request.Kind.Version != "v2" {
-					t.Errorf("%s: got a request for %v, want v2", name, q.Request.Kind)
+		for _, hookType := range []string{"mutating", "validating"} {
+			var withoutV1 atomic.Bool
+			withoutV1.Store(c.withoutV1)
+			server := serve(t, func(_ http.ResponseWriter, review receivedReview) string {
+				withoutV1.Store(c.withoutV1 || c.withoutV1Later)
+				if review.Request.Kind.Version != "v2" {
+					t.Errorf("%s: got a request for %v, want v2", name, review.Request.Kind)
 				}
-				if sort == "validating" {
+				if hookType == "validating" {
 					return `"allowed":true`
 				}
 				return patch(`[{"op":"replace","path":"/spec/maxReplicas","value":7}]`)
@@ -132,38 +137,44 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 				w.Family = func(*registry.Kind) (all []*apiset.Resource) {
 					for _, v := range []string{autoscalingv1.SchemeGroupVersion.Version, autoscalingv2.SchemeGroupVersion.Version} {
 						k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers").GroupResource().WithVersion(v))
-						if v == "v2" || !lost.Load() {
+						if v == "v2" || !withoutV1.Load() {
 							all = append(all, &apiset.Resource{Kind: k, Coder: f.codec.ForKind(k)})
 						}
 					}
 					return all
 				}
 			}
-			if sort == "mutating" {
+			if hookType == "mutating" {
 				f = startWith(t, change, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules }))
 			} else {
 				f = startWith(t, change, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules }))
 			}
 			k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
-			o := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "ns"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3}}
-			r := &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "ns", Name: "h", Options: &metav1.CreateOptions{}, Object: o}
+			o := &autoscalingv1.HorizontalPodAutoscaler{
+				ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "ns"},
+				Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3},
+			}
+			r := &admission.Request{
+				Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "ns", Name: "h",
+				Options: &metav1.CreateOptions{}, Object: o,
+			}
 			err := f.chain.Validate(t.Context(), r)
-			want, replicas := c.wrong, int32(3)
-			if sort == "mutating" {
+			want, replicas := c.rejected, int32(3)
+			if hookType == "mutating" {
 				if err = f.chain.Mutate(t.Context(), r); !want {
 					replicas = 7
 				}
-			} else if c.later {
+			} else if c.withoutV1Later {
 				want = false // validation converts nothing back
 			}
 			if (err != nil) != want || want && !strings.HasPrefix(statusText(err), "500 ") {
-				t.Errorf("%s, %s: got error %v, want an internal error: %t", name, sort, err, want)
+				t.Errorf("%s, %s webhook: got error %v, want an internal error: %t", name, hookType, err, want)
 			}
-			if calls := len(server.requests()); calls != c.asked {
-				t.Errorf("%s, %s: got %d calls, want %d", name, sort, calls, c.asked)
+			if calls := len(server.requests()); calls != c.calls {
+				t.Errorf("%s, %s webhook: got %d calls, want %d", name, hookType, calls, c.calls)
 			}
 			if o.Spec.MaxReplicas != replicas {
-				t.Errorf("%s, %s: got %d replicas, want %d", name, sort, o.Spec.MaxReplicas, replicas)
+				t.Errorf("%s, %s webhook: got %d replicas, want %d", name, hookType, o.Spec.MaxReplicas, replicas)
 			}
 		}
 	}

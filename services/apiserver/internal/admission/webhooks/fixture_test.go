@@ -301,12 +301,18 @@ func (s *webhookServer) clientConfig(p string) admissionv1.WebhookClientConfig {
 
 func allRules() []admissionv1.RuleWithOperations {
 	star := []string{"*"}
-	return []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"*"}, Rule: admissionv1.Rule{APIGroups: star, APIVersions: star, Resources: star}}}
+	return []admissionv1.RuleWithOperations{{
+		Operations: []admissionv1.OperationType{"*"},
+		Rule:       admissionv1.Rule{APIGroups: star, APIVersions: star, Resources: star},
+	}}
 }
 
 func validatingConfiguration(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.ValidatingWebhook)) *admissionv1.ValidatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
-	w := admissionv1.ValidatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: allRules(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
+	w := admissionv1.ValidatingWebhook{
+		Name: name + ".ex.test", ClientConfig: to, Rules: allRules(), AdmissionReviewVersions: []string{"v1"},
+		SideEffects: &none,
+	}
 	for _, f := range change {
 		f(&w)
 	}

@@ -199,7 +199,10 @@ func TestUnboundedResponsesAreCut(t *testing.T) {
 // not HTTP does not fill its APIService.
 func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 	ca := newAuthority(t)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)}})
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,9 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	// Watches that have started do not count.
 	for range 4 {
 		started := make(chan bool)
-		watching := requesttest.WithInfo((&requesttest.Work{OnStarted: func() { close(started) }}).With(ctx), &requestinfo.Info{Verb: "watch", IsResource: true, Delegate: b.Handler(gv)})
+		watching := requesttest.WithInfo((&requesttest.Work{OnStarted: func() { close(started) }}).With(ctx), &requestinfo.Info{
+			Verb: "watch", IsResource: true, Delegate: b.Handler(gv),
+		})
 		send(watching, "/apis/ext.test/v1/things?watch=1")
 		<-started
 	}

@@ -226,7 +226,10 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 		return discovery.GroupVersion{}
 	}
 	b.eventually("discovery is complete", func() bool { return len(version().Resources) > 0 })
-	resource := metav1.APIResource{Name: "things", SingularName: "thing", Namespaced: true, Kind: "Thing", Verbs: []string{"get", "list"}, ShortNames: []string{"th"}, Categories: []string{"all"}}
+	resource := metav1.APIResource{
+		Name: "things", SingularName: "thing", Namespaced: true, Kind: "Thing", Verbs: []string{"get", "list"},
+		ShortNames: []string{"th"}, Categories: []string{"all"},
+	}
 	sub := metav1.APIResource{Name: "things/status", Namespaced: true, Kind: "Thing", Verbs: []string{"get"}}
 	want := discovery.GroupVersion{Group: "ext.test", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Resources: []metav1.APIResource{resource, sub}}
 	if got := version(); !reflect.DeepEqual(got, want) {

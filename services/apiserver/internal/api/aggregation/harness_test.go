@@ -179,7 +179,10 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 			},
 			"agg/typed": {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "agg", Name: "typed"},
-				Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "127.0.0.1", Ports: []corev1.ServicePort{{Name: "https", Port: 443}}},
+				Spec: corev1.ServiceSpec{
+					Type: corev1.ServiceTypeClusterIP, ClusterIP: "127.0.0.1",
+					Ports: []corev1.ServicePort{{Name: "https", Port: 443}},
+				},
 			},
 		},
 		endpoints: map[string]*corev1.Endpoints{},

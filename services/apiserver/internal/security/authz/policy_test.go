@@ -20,7 +20,10 @@ func objectMeta(ns, name string) metav1.ObjectMeta {
 
 // podReader returns a role that grants verbs on pods.
 func podReader(name string, verbs ...string) *rbacv1.ClusterRole {
-	return &rbacv1.ClusterRole{ObjectMeta: objectMeta("", name), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: verbs}}}
+	return &rbacv1.ClusterRole{
+		ObjectMeta: objectMeta("", name),
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: verbs}},
+	}
 }
 
 // roleBinding returns a binding of a role to a user.

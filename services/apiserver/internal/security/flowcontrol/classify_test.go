@@ -35,7 +35,10 @@ func BenchmarkClassify(b *testing.B) {
 				all = append(all, s)
 			}
 			setConfig(f, all, newLevel("l", 100, 0, 0, 0))
-			user := &request.User{Name: "system:serviceaccount:a:b", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"}}
+			user := &request.User{
+				Name:   "system:serviceaccount:a:b",
+				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"},
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				q, _, err := f.Acquire(context.Background(), user, list, oneSeat)

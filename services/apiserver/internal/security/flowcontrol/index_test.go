@@ -156,7 +156,9 @@ func drawSchema(t *rapid.T, name string) *flowcontrolv1.FlowSchema {
 			})
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "other rules") {
-			r.NonResourceRules = append(r.NonResourceRules, flowcontrolv1.NonResourcePolicyRule{Verbs: drawList(t, "verbs", verbs...), NonResourceURLs: drawList(t, "paths", paths...)})
+			r.NonResourceRules = append(r.NonResourceRules, flowcontrolv1.NonResourcePolicyRule{
+				Verbs: drawList(t, "verbs", verbs...), NonResourceURLs: drawList(t, "paths", paths...),
+			})
 		}
 		s.Spec.Rules = append(s.Spec.Rules, r)
 	}

@@ -33,7 +33,10 @@ func TestSubresourceNamesMatchExactly(t *testing.T) {
 // and an empty one matches no user.
 func TestServiceAccountSubjectMatchesOnlyAccounts(t *testing.T) {
 	accounts := func(namespace, name string) flowcontrolv1.Subject {
-		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name}}
+		return flowcontrolv1.Subject{
+			Kind:           flowcontrolv1.SubjectKindServiceAccount,
+			ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name},
+		}
 	}
 	for _, c := range []struct {
 		subject flowcontrolv1.Subject

@@ -222,7 +222,10 @@ func (c *randomRequests) reconfigure(t *rapid.T) {
 // each, no fitting request waits.
 func TestFittingRequestsDoNotWait(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		c := &randomRequests{fixture: newFixture(t, 40, newLevel("l", 15, 8, 3, 50)), all: map[string]*pendingRequest{}, levels: map[string]*flowcontrolv1.PriorityLevelConfiguration{}}
+		c := &randomRequests{
+			fixture: newFixture(t, 40, newLevel("l", 15, 8, 3, 50)), all: map[string]*pendingRequest{},
+			levels: map[string]*flowcontrolv1.PriorityLevelConfiguration{},
+		}
 		defer func() { // a failed check must not leave waiting requests
 			for _, a := range c.all {
 				a.cancel()

@@ -127,7 +127,10 @@ func TestRetriesAreBounded(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	pacing := func(pace *kms.Intervals) {
-		*pace = kms.Intervals{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond, UnhealthyTTL: time.Nanosecond, RefreshTimeout: time.Nanosecond}
+		*pace = kms.Intervals{
+			HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond,
+			UnhealthyTTL: time.Nanosecond, RefreshTimeout: time.Nanosecond,
+		}
 	}
 	sealing := openKMS(t, p, 5*time.Second, pacing)
 	store := s.storeWith(sealing)

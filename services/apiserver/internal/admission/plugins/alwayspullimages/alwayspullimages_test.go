@@ -29,7 +29,10 @@ func podWithNewImages(images ...string) *corev1.Pod {
 }
 
 func request(op admission.Operation, sub string, o, old runtime.Object) *admission.Request {
-	return &admission.Request{Operation: op, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Subresource: sub, Name: "a", Object: o, OldObject: old}
+	return &admission.Request{
+		Operation: op, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Subresource: sub,
+		Name: "a", Object: o, OldObject: old,
+	}
 }
 
 func TestPullPolicyBecomesAlways(t *testing.T) {

@@ -41,7 +41,9 @@ func signingRequest(signer, certificate string, conditions ...string) *certifica
 		r.Status.Certificate = []byte(certificate)
 	}
 	for _, c := range conditions {
-		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.RequestConditionType(c), Status: corev1.ConditionTrue})
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.RequestConditionType(c), Status: corev1.ConditionTrue,
+		})
 	}
 	return r
 }

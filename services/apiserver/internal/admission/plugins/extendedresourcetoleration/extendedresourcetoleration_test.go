@@ -36,7 +36,10 @@ func TestExtendedResourcesAreTolerated(t *testing.T) {
 		"native":   {spec: corev1.PodSpec{Containers: []corev1.Container{container("cpu", "hugepages-2Mi", "x.kubernetes.io/a", "requests.a/b")}}},
 		"extended": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu", "cpu")}}, want: []corev1.Toleration{gpu}},
 		"by name": {
-			spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, InitContainers: []corev1.Container{container("a.com/x", "ex.com/gpu")}},
+			spec: corev1.PodSpec{
+				Containers:     []corev1.Container{container("ex.com/gpu")},
+				InitContainers: []corev1.Container{container("a.com/x", "ex.com/gpu")},
+			},
 			want: []corev1.Toleration{{Key: "a.com/x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}, gpu},
 		},
 		"there": {

@@ -92,7 +92,10 @@ func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) 
 	t.Cleanup(s.Close)
 	b.url = s.URL + "/image"
 	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL + "/image", CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	c.Clusters["c"] = &clientcmdapi.Cluster{
+		Server:                   s.URL + "/image",
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+	}
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
 	c.CurrentContext = "x"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -113,7 +116,10 @@ func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) 
 }
 
 func request(pod *corev1.Pod, op admission.Operation, sub string) *admission.Request {
-	return &admission.Request{Operation: op, Subresource: sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: "off", Name: "a", Object: pod}
+	return &admission.Request{
+		Operation: op, Subresource: sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}},
+		Namespace: "off", Name: "a", Object: pod,
+	}
 }
 
 func pod(annotations map[string]string, images ...string) *corev1.Pod {

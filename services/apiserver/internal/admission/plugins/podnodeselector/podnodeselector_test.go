@@ -87,7 +87,11 @@ func TestNodeSelectorsAreMergedOrConflict(t *testing.T) {
 			c.op = admission.Create
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeSelector: c.selector}}
-		r := &admission.Request{Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.namespace, Object: pod}
+		r := &admission.Request{
+			Operation: c.op, Subresource: c.sub,
+			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.namespace,
+			Object: pod,
+		}
 		err = plugin.Admit(t.Context(), r)
 		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
 			t.Errorf("%s: got %v, want %q", name, err, c.err)

@@ -122,7 +122,10 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 		if c.op == "" {
 			c.op = admission.Create
 		}
-		r := &admission.Request{Operation: c.op, Resource: kind, Subresource: c.sub, Kind: kind.GVK(), Namespace: "ns", Name: "x", Object: c.o, OldObject: c.old, User: c.user}
+		r := &admission.Request{
+			Operation: c.op, Resource: kind, Subresource: c.sub, Kind: kind.GVK(), Namespace: "ns", Name: "x",
+			Object: c.o, OldObject: c.old, User: c.user,
+		}
 		ctx, warnings := requesttest.WithWarnings(t.Context())
 		got := status(p.Validate(ctx, r))
 		if !strings.HasPrefix(got, strings.TrimSuffix(c.want, ", true")) || c.want == "" && got != "" || c.want != "" && !strings.HasSuffix(got, ", true") {
@@ -190,7 +193,10 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 	}
 	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}}
 	labeled := func(version string) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{api.EnforceLevelLabel: "baseline", api.EnforceVersionLabel: version}}}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name:   "n",
+			Labels: map[string]string{api.EnforceLevelLabel: "baseline", api.EnforceVersionLabel: version},
+		}}
 	}
 	for sub, weighed := range map[string]bool{"": true, "status": false} {
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})

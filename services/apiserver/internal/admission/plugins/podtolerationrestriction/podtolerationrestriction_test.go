@@ -94,7 +94,11 @@ func TestTolerationsAreMergedOrConflict(t *testing.T) {
 		for _, k := range strings.Fields(c.keys) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: k, Operator: corev1.TolerationOpExists})
 		}
-		r := &admission.Request{Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.in, Name: "a", Object: pod}
+		r := &admission.Request{
+			Operation: c.op, Subresource: c.sub,
+			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.in, Name: "a",
+			Object: pod,
+		}
 		err = plugin.Admit(t.Context(), r)
 		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
 			t.Errorf("%s: got %v, want %q", name, err, c.err)

@@ -60,7 +60,10 @@ func (b *safeBuffer) String() string {
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, registry: prometheus.NewRegistry(), logs: &safeBuffer{}}
-	f.config = Config{QueueBytes: maxQueued, MaxPosts: maxConcurrentPosts, Metrics: audit.NewMetrics(f.registry), Logger: slog.New(slog.NewTextHandler(f.logs, nil))}
+	f.config = Config{
+		QueueBytes: maxQueued, MaxPosts: maxConcurrentPosts, Metrics: audit.NewMetrics(f.registry),
+		Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
+	}
 	return f
 }
 
@@ -104,7 +107,10 @@ func newEvent(n, size int) *audit.Event {
 func logOptions(path string) *LogOptions {
 	return &LogOptions{
 		Path: path, Format: formatJSON,
-		Options: Options{Mode: string(Blocking), Version: audit.Version, Batch: BatchOptions{BufferSize: 10, MaxSize: 1}, Truncate: TruncateOptions{MaxBatchSize: 1 << 20, MaxEventSize: 1 << 10}},
+		Options: Options{
+			Mode: string(Blocking), Version: audit.Version, Batch: BatchOptions{BufferSize: 10, MaxSize: 1},
+			Truncate: TruncateOptions{MaxBatchSize: 1 << 20, MaxEventSize: 1 << 10},
+		},
 	}
 }
 
@@ -129,7 +135,11 @@ func webhookOptions(t *testing.T, s *httptest.Server) *WebhookOptions {
 	}
 	return &WebhookOptions{
 		ConfigFile: file, InitialBackoff: time.Millisecond,
-		Options: Options{Mode: string(Batch), Version: audit.Version, Batch: BatchOptions{BufferSize: 100, MaxSize: 10, MaxWait: time.Millisecond}, Truncate: TruncateOptions{MaxBatchSize: 1 << 20, MaxEventSize: 1 << 10}},
+		Options: Options{
+			Mode: string(Batch), Version: audit.Version,
+			Batch:    BatchOptions{BufferSize: 100, MaxSize: 10, MaxWait: time.Millisecond},
+			Truncate: TruncateOptions{MaxBatchSize: 1 << 20, MaxEventSize: 1 << 10},
+		},
 	}
 }
 

@@ -304,7 +304,10 @@ func TestInvalidKubeconfigsAreRejected(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log strings.Builder
-		_, err := tokenwebhook.New(tokenwebhook.Config{Kubeconfig: file, Version: "v1", Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		_, err := tokenwebhook.New(tokenwebhook.Config{
+			Kubeconfig: file, Version: "v1", Registerer: prometheus.NewRegistry(),
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
 		if err != nil || strings.Contains(log.String(), "not encrypted") != warns {
 			t.Errorf("%s: got error %v, log %q; want no error, %v", server, err, log.String(), warns)
 		}

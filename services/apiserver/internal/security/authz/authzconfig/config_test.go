@@ -194,7 +194,10 @@ func TestFlagsBecomeConfiguration(t *testing.T) {
 			t.Errorf("%+v: got %v, want %s", f, err, c.want)
 		}
 	}
-	f := authzconfig.Flags{Modes: []string{"ABAC", "Webhook", "RBAC"}, PolicyFile: "p", WebhookConfigFile: "w", WebhookVersion: "v1", AuthorizedTTL: time.Hour, UnauthorizedTTL: time.Minute}
+	f := authzconfig.Flags{
+		Modes: []string{"ABAC", "Webhook", "RBAC"}, PolicyFile: "p", WebhookConfigFile: "w",
+		WebhookVersion: "v1", AuthorizedTTL: time.Hour, UnauthorizedTTL: time.Minute,
+	}
 	c := authzconfig.FromFlags(f)
 	w := c.Authorizers[1].Webhook
 	if len(c.Authorizers) != 3 || c.Authorizers[0].PolicyFile != "p" || c.Authorizers[2].Type != authzconfig.RBAC || w == nil ||

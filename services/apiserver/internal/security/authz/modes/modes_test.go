@@ -154,7 +154,10 @@ func startWebhook(t *testing.T, allowed func(user string) bool) string {
 	}))
 	t.Cleanup(s.Close)
 	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	c.Clusters["c"] = &clientcmdapi.Cluster{
+		Server:                   s.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+	}
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
 	c.CurrentContext = "x"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
