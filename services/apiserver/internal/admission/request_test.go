@@ -298,13 +298,14 @@ func TestMetricsOfPluginsAndPhases(t *testing.T) {
 	registered := prometheus.NewRegistry()
 	agrees, rejects := &plugin{name: "a", calls: &calls}, &plugin{name: "b", calls: &calls, reject: "validate"}
 	claims := &plugin{name: "c", calls: &calls, reject: "claim"}
-	chain := admission.NewChain(admission.NewMetrics(registered), admission.Plugin{Name: "a", Plugin: agrees}, admission.Plugin{Name: "b", Plugin: rejects}, admission.Plugin{Name: "c", Plugin: claims})
+	chain := admission.NewChain(admission.NewMetrics(registered), admission.Plugin{Name: "a", Plugin: agrees},
+		admission.Plugin{Name: "b", Plugin: rejects}, admission.Plugin{Name: "c", Plugin: claims})
 	r := &admission.Request{Operation: admission.Create}
 	if err := errors.Join(chain.Mutate(t.Context(), r), chain.Validate(t.Context(), r)); err == nil {
-		t.Error("no plugin rejected the request")
+		t.Error("Mutate and Validate: error = nil, want the rejection of plugin b")
 	}
 	if _, err := chain.Reserve(t.Context(), r); err == nil {
-		t.Error("no plugin rejected the claim")
+		t.Error("Reserve: error = nil, want the rejection of plugin c")
 	}
 	families, err := registered.Gather()
 	if err != nil {

@@ -29,7 +29,7 @@ func TestSelection(t *testing.T) {
 			}
 			for name, want := range tt.on {
 				if got := tt.items.isSelected(name); got != want {
-					t.Errorf("%s: %t, want %t", name, got, want)
+					t.Errorf("selection %q: isSelected(%q) = %t, want %t", tt.items, name, got, want)
 				}
 			}
 		})

@@ -75,7 +75,7 @@ func TestConditions(t *testing.T) {
 func compare(t *testing.T, s corev1.NamespaceStatus, want []corev1.NamespaceCondition, changed, kept metav1.Time) {
 	t.Helper()
 	if len(s.Conditions) != len(want) {
-		t.Fatalf("%d conditions, want length %v", len(s.Conditions), len(want))
+		t.Fatalf("got conditions %+v, want %d", s.Conditions, len(want))
 	}
 	for i, c := range s.Conditions {
 		at := changed

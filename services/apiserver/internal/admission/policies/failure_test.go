@@ -315,11 +315,13 @@ const largeVariables = `"variables":[{"name":"a","expression":"'0123456789012345
 // TestOversizedMutationsAreRejected checks that a value that is too large and a patch with too many
 // operations reject the request.
 func TestOversizedMutationsAreRejected(t *testing.T) {
-	f := newFixture(t, mutatingPolicy("p", largeVariables+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), mutatingBinding("p", ""))
+	largePatch := patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)
+	f := newFixture(t, mutatingPolicy("p", largeVariables+`"mutations":[`+largePatch+`]`), mutatingBinding("p", ""))
 	if got := statusText(f.mutating.Admit(t.Context(), f.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
 		t.Errorf("large value: got %q, want it to contain %q", got, "the value is too large")
 	}
-	f = newFixture(t, mutatingPolicy("p", `"mutations":[`+patches(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)+`]`), mutatingBinding("p", ""))
+	operationPerKey := patches(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)
+	f = newFixture(t, mutatingPolicy("p", `"mutations":[`+operationPerKey+`]`), mutatingBinding("p", ""))
 	var data []string
 	for i := range 10_001 {
 		data = append(data, fmt.Sprint("k", i), "")

@@ -59,9 +59,12 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 
 // searchLinearly returns the UID of the first matching schema by a linear search, as the API
 // documentation describes it.
-func searchLinearly(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, user *request.User, info *requestinfo.Info) string {
+func searchLinearly(
+	live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, user *request.User, info *requestinfo.Info,
+) string {
 	all := map[string]*flowcontrolv1.FlowSchema{
-		"exempt": newSchema("exempt", "exempt", 1, newGroup("system:masters")), "catch-all": newSchema("catch-all", "catch-all", 10000, newGroup("system:authenticated"), newGroup("system:unauthenticated")),
+		"exempt":    newSchema("exempt", "exempt", 1, newGroup("system:masters")),
+		"catch-all": newSchema("catch-all", "catch-all", 10000, newGroup("system:authenticated"), newGroup("system:unauthenticated")),
 	}
 	all["exempt"].UID, all["catch-all"].UID = "", ""
 	for name, s := range live {
@@ -69,7 +72,10 @@ func searchLinearly(live map[string]*flowcontrolv1.FlowSchema, levels map[string
 	}
 	var first *flowcontrolv1.FlowSchema
 	for _, s := range all {
-		if !levels[s.Spec.PriorityLevelConfiguration.Name] || !slices.ContainsFunc(s.Spec.Rules, func(r flowcontrolv1.PolicyRulesWithSubjects) bool { return ruleMatches(&r, user, info) }) {
+		matches := slices.ContainsFunc(s.Spec.Rules, func(r flowcontrolv1.PolicyRulesWithSubjects) bool {
+			return ruleMatches(&r, user, info)
+		})
+		if !levels[s.Spec.PriorityLevelConfiguration.Name] || !matches {
 			continue
 		}
 		if first == nil || s.Spec.MatchingPrecedence < first.Spec.MatchingPrecedence || s.Spec.MatchingPrecedence == first.Spec.MatchingPrecedence && s.Name < first.Name {

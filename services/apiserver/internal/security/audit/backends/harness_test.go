@@ -104,6 +104,7 @@ func newEvent(n, size int) *audit.Event {
 	return e
 }
 
+// logOptions returns options of a log in mode Blocking that truncates events of more than 1 KiB.
 func logOptions(path string) *LogOptions {
 	return &LogOptions{
 		Path: path, Format: formatJSON,
@@ -114,6 +115,7 @@ func logOptions(path string) *LogOptions {
 	}
 }
 
+// webhookOptions returns options of a webhook in mode Batch that posts to a server.
 func webhookOptions(t *testing.T, s *httptest.Server) *WebhookOptions {
 	t.Helper()
 	cluster := map[string]any{"server": s.URL + "/audit"}
