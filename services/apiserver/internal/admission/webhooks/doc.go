@@ -5,7 +5,7 @@
 // configuration changes. A request passes these steps for each plugin:
 //
 //	index.Candidates   the hooks whose rules match the resource and the operation
-//	criteria.Selects   the hooks whose selectors match the namespace and the object
+//	candidate.Selects  the hooks whose selectors match the namespace and the object
 //	match conditions   the hooks whose CEL expressions are true
 //	breaker            if it is open, the failurePolicy decides at once
 //	client             sends an AdmissionReview (v1 or v1beta1) and reads the response

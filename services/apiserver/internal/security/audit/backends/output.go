@@ -104,8 +104,8 @@ type writeResult struct {
 	err  error
 }
 
-// endsInLine reports whether the write failed in the middle of a line.
-func (r writeResult) endsInLine() bool { return r.n > 0 && r.text[r.n-1] != '\n' }
+// stoppedMidLine reports whether the write stopped in the middle of a line.
+func (r writeResult) stoppedMidLine() bool { return r.n > 0 && r.text[r.n-1] != '\n' }
 
 // write implements output. It first waits for the previous write, if that is still in progress. If
 // the previous write failed in the middle of a line, write terminates that line first. n does not
@@ -116,7 +116,7 @@ func (s *sharedOutput) write(ctx context.Context, lines []byte) (n int, err erro
 		select {
 		case result := <-s.abandoned:
 			s.abandoned = nil
-			if result.endsInLine() {
+			if result.stoppedMidLine() {
 				newline = []byte("\n")
 			}
 		case <-ctx.Done():
