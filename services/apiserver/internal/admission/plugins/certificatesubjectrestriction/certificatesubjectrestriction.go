@@ -4,11 +4,9 @@ package certificatesubjectrestriction
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/admission"
@@ -28,7 +26,7 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	}
 	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return forbidden(r, "expected type CertificateSigningRequest, got: %T", r.Object)
+		return r.Forbiddenf("expected type CertificateSigningRequest, got: %T", r.Object)
 	}
 	const signer = certificatesv1.KubeAPIServerClientSignerName
 	if csr.Spec.SignerName != signer {
@@ -36,14 +34,10 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	}
 	request, err := certificates.ParseRequest(csr.Spec.Request)
 	if err != nil {
-		return forbidden(r, "failed to parse CSR: %w", err)
+		return r.Forbiddenf("failed to parse CSR: %w", err)
 	}
 	if slices.Contains(request.Subject.Organization, api.GroupMasters) {
-		return forbidden(r, "use of %s signer with %s group is not allowed", signer, api.GroupMasters)
+		return r.Forbiddenf("use of %s signer with %s group is not allowed", signer, api.GroupMasters)
 	}
 	return nil
-}
-
-func forbidden(r *admission.Request, format string, args ...any) error {
-	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf(format, args...))
 }

@@ -71,4 +71,12 @@ func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 			t.Errorf("%s %s/%s: got %v, want %q", c.op, c.resource, c.sub, err, c.want)
 		}
 	}
+	unnamed := signingRequest(client, "system:masters")
+	unnamed.GenerateName = "g-"
+	err = certificatesubjectrestriction.Plugin{}.Validate(t.Context(), &admission.Request{
+		Operation: admission.Create, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, Object: unnamed,
+	})
+	if want := `certificatesigningrequests.certificates.k8s.io "g-" is forbidden`; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error for a request with a generated name = %v, want %s", err, want)
+	}
 }
