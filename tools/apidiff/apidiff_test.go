@@ -174,3 +174,27 @@ func write(t *testing.T, file, content string) {
 		t.Fatal(err)
 	}
 }
+
+// TestLocalReadsRepository checks that the folders of types, kinds and gates exist in this
+// repository.
+func TestLocalReadsRepository(t *testing.T) {
+	s, err := local(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"apps", "apiextensions", "apiregistration"} {
+		found := false
+		for path := range s.packages {
+			found = found || strings.HasPrefix(path, name+"/")
+		}
+		if !found {
+			t.Errorf("no package of types for %s was read", name)
+		}
+	}
+	if !s.kinds["apps/v1 Deployment"] {
+		t.Error("kinds = without apps/v1 Deployment, want it")
+	}
+	if len(s.gates) == 0 {
+		t.Error("feature gates = none, want some")
+	}
+}

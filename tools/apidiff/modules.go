@@ -25,8 +25,8 @@ type state struct {
 // Folders of types that are not in k8s.io/api, by their API group: in the published module, and
 // below the folder of the API server.
 var extraTypes = []struct{ module, published, local string }{
-	{"k8s.io/apiextensions-apiserver", "pkg/apis/apiextensions", "apis/apiextensions"},
-	{"k8s.io/kube-aggregator", "pkg/apis/apiregistration", "apis/apiregistration"},
+	{"k8s.io/apiextensions-apiserver", "pkg/apis/apiextensions", "registry/apis/apiextensions"},
+	{"k8s.io/kube-aggregator", "pkg/apis/apiregistration", "registry/apis/apiregistration"},
 }
 
 // Folders of published modules that declare feature gates of kube-apiserver.
