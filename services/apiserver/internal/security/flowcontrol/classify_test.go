@@ -21,7 +21,8 @@ func BenchmarkClassify(b *testing.B) {
 			f := newFixture(b, 600, newLevel("l", 100, 0, 0, 0))
 			var all []*flowcontrolv1.FlowSchema
 			for i := range 11 {
-				all = append(all, newSchema(fmt.Sprint("builtin-", i), "l", int32(100+i), newGroup(fmt.Sprint("g", i)), newGroup(fmt.Sprint("h", i))))
+				all = append(all,
+					newSchema(fmt.Sprint("builtin-", i), "l", int32(100+i), newGroup(fmt.Sprint("g", i)), newGroup(fmt.Sprint("h", i))))
 			}
 			all = append(all, newSchema("global-default", "l", 9900, newGroup("system:authenticated")))
 			for i := range many {

@@ -184,8 +184,14 @@ func mandatorySchemas() []*flowcontrolv1.FlowSchema {
 	everything := func(subjects ...flowcontrolv1.Subject) []flowcontrolv1.PolicyRulesWithSubjects {
 		all := []string{"*"}
 		return []flowcontrolv1.PolicyRulesWithSubjects{{
-			Subjects:         subjects,
-			ResourceRules:    []flowcontrolv1.ResourcePolicyRule{{Verbs: all, APIGroups: all, Resources: all, ClusterScope: true, Namespaces: all}},
+			Subjects: subjects,
+			ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+				Verbs:        all,
+				APIGroups:    all,
+				Resources:    all,
+				ClusterScope: true,
+				Namespaces:   all,
+			}},
 			NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: all, NonResourceURLs: all}},
 		}}
 	}

@@ -206,7 +206,12 @@ type Class struct{ SchemaUID, LevelUID, Level string }
 // Acquire classifies a request and waits until it may run. width returns the width of the request,
 // given the maximum number of seats of one request in its level. The error wraps a *Rejection. If
 // it is nil, the caller must call End.
-func (c *Controller) Acquire(ctx context.Context, user *request.User, info *requestinfo.Info, width func(maxWidth int) Width) (*Request, Class, error) {
+func (c *Controller) Acquire(
+	ctx context.Context,
+	user *request.User,
+	info *requestinfo.Info,
+	width func(maxWidth int) Width,
+) (*Request, Class, error) {
 	r := &Request{user: user, info: info, watch: info.Verb == "watch", mutating: info.IsWrite(), queue: noQueue}
 	l := c.classify(ctx, r)
 	class := Class{SchemaUID: r.schema.uid, Level: l.name}

@@ -50,7 +50,9 @@ func (c *Controller) DumpLevels(w io.Writer) error {
 	}}
 	c.eachLevel(func(l *level) {
 		counts := l.counts
-		lines = append(lines, formatValues(l.name, l.activeQueues, l.isIdle(), l.quiescing, l.waiting, l.running, counts.dispatched, counts.rejected, counts.timedOut, counts.cancelled))
+		lines = append(lines,
+			formatValues(l.name, l.activeQueues, l.isIdle(),
+				l.quiescing, l.waiting, l.running, counts.dispatched, counts.rejected, counts.timedOut, counts.cancelled))
 	})
 	return writeTable(w, lines)
 }
@@ -58,7 +60,8 @@ func (c *Controller) DumpLevels(w io.Writer) error {
 // DumpQueues writes a line for each queue.
 func (c *Controller) DumpQueues(w io.Writer) error {
 	lines := [][]string{{
-		"PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse", "NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum",
+		"PriorityLevelName", "Index", "PendingRequests",
+		"ExecutingRequests", "SeatsInUse", "NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum",
 	}}
 	c.eachLevel(func(l *level) {
 		for i := range l.queues {
@@ -68,7 +71,9 @@ func (c *Controller) DumpQueues(w io.Writer) error {
 				initial += r.width.Seats
 				maximum += r.width.maxSeats()
 			}
-			lines = append(lines, formatValues(l.name, i, len(q.waiting), q.running, q.seats, formatSeatSeconds(q.nextStart), initial, maximum, formatSeatSeconds(q.work)))
+			lines = append(lines,
+				formatValues(l.name, i, len(q.waiting), q.running,
+					q.seats, formatSeatSeconds(q.nextStart), initial, maximum, formatSeatSeconds(q.work)))
 		}
 	})
 	return writeTable(w, lines)
@@ -78,7 +83,8 @@ func (c *Controller) DumpQueues(w io.Writer) error {
 // user, verb and path.
 func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 	header := []string{
-		"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime", "InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime",
+		"PriorityLevelName", "FlowSchemaName", "QueueIndex",
+		"RequestIndexInQueue", "FlowDistingsher", "ArriveTime", "InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime",
 	}
 	if details {
 		header = append(header, "UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
@@ -89,15 +95,20 @@ func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 		for r := l.listHead; r != nil; r = r.next {
 			all = append(all, r)
 		}
-		slices.SortStableFunc(all, func(a, b *Request) int { return cmp.Or(cmp.Compare(a.queue, b.queue), a.arrived.Compare(b.arrived)) })
+		slices.SortStableFunc(all, func(a, b *Request) int {
+			return cmp.Or(cmp.Compare(a.queue, b.queue), a.arrived.Compare(b.arrived))
+		})
 		for _, r := range all {
 			position := noQueue
 			if r.queue != noQueue && r.started.IsZero() {
 				position = slices.Index(l.queues[r.queue].waiting, r)
 			}
-			line := formatValues(l.name, r.schema.name, r.queue, position, r.flow, formatTime(r.arrived), r.width.Seats, r.width.Final, r.width.AdditionalLatency, formatTime(r.started))
+			line := formatValues(l.name, r.schema.name, r.queue,
+				position, r.flow, formatTime(r.arrived), r.width.Seats, r.width.Final, r.width.AdditionalLatency, formatTime(r.started))
 			if details {
-				line = append(line, formatValues(r.user.Name, r.info.Verb, r.info.Path, r.info.Namespace, r.info.Name, r.info.Version, r.info.Resource, r.info.Subresource)...)
+				line = append(line,
+					formatValues(r.user.Name, r.info.Verb, r.info.Path,
+						r.info.Namespace, r.info.Name, r.info.Version, r.info.Resource, r.info.Subresource)...)
 			}
 			lines = append(lines, line)
 		}

@@ -47,12 +47,21 @@ func (c *clock) advance(d time.Duration) {
 
 func newSchema(name, level string, precedence int32, subjects ...flowcontrolv1.Subject) *flowcontrolv1.FlowSchema {
 	all := []string{"*"}
-	return &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("of-" + name)}, Spec: flowcontrolv1.FlowSchemaSpec{
+	return &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{
+		Name: name,
+		UID:  types.UID("of-" + name),
+	}, Spec: flowcontrolv1.FlowSchemaSpec{
 		PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: level}, MatchingPrecedence: precedence,
 		DistinguisherMethod: &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType},
 		Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-			Subjects:         subjects,
-			ResourceRules:    []flowcontrolv1.ResourcePolicyRule{{Verbs: all, APIGroups: all, Resources: all, ClusterScope: true, Namespaces: all}},
+			Subjects: subjects,
+			ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+				Verbs:        all,
+				APIGroups:    all,
+				Resources:    all,
+				ClusterScope: true,
+				Namespaces:   all,
+			}},
 			NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: all, NonResourceURLs: all}},
 		}},
 	}}
@@ -65,7 +74,11 @@ func newGroup(name string) flowcontrolv1.Subject {
 // newLevel returns a level that rejects requests if queues is 0.
 func newLevel(name string, shares, queues, hand, length int32) *flowcontrolv1.PriorityLevelConfiguration {
 	none := int32(0)
-	l := &flowcontrolv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &shares, LendablePercent: &none, BorrowingLimitPercent: &none}
+	l := &flowcontrolv1.LimitedPriorityLevelConfiguration{
+		NominalConcurrencyShares: &shares,
+		LendablePercent:          &none,
+		BorrowingLimitPercent:    &none,
+	}
 	l.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject
 	if queues > 0 {
 		l.LimitResponse = flowcontrolv1.LimitResponse{
@@ -141,7 +154,10 @@ func TestRejectingLevel(t *testing.T) {
 	if _, _, err := f.Acquire(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat); err != nil {
 		t.Errorf("administrator: %v, want no error", err)
 	}
-	if q, _, err := f.Acquire(t.Context(), &request.User{Name: "x", Groups: []string{"system:authenticated"}}, list, oneSeat); err != nil {
+	if q, _, err := f.Acquire(t.Context(), &request.User{
+		Name:   "x",
+		Groups: []string{"system:authenticated"},
+	}, list, oneSeat); err != nil {
 		t.Errorf("user of another level: %v, want no error", err)
 	} else {
 		f.Release(q)
@@ -316,7 +332,8 @@ func TestSeatsAreConserved(t *testing.T) {
 				before := f.waitingRequests()
 				came := make(chan bool, 1)
 				waiters.Go(func() {
-					request, _, err := f.Acquire(ctx, newUser(name, "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
+					request, _, err := f.Acquire(ctx, newUser(name, "l"),
+						list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
 					if err == nil {
 						mu.Lock()
 						widths[request] = w
@@ -442,7 +459,8 @@ func TestRemovedLevelServesItsRequests(t *testing.T) {
 	if err := f.DumpLevels(&b); err != nil {
 		t.Fatal(err)
 	}
-	if want := "l,                 0,            false,  true,        0,               1,                 1,                  0,                0,                0\n"; !strings.Contains(b.String(), want) {
+	want := "l,                 0,            false,  true,        0,               1,                 1,                  0,                0,                0\n"
+	if !strings.Contains(b.String(), want) {
 		t.Errorf("want %q in:\n%s", want, b.String())
 	}
 	f.Release(request)
@@ -489,6 +507,7 @@ func TestRetryAfterGrowsUnderLoad(t *testing.T) {
 	}
 }
 
+// BenchmarkUnqueued measures a request that starts without waiting.
 func BenchmarkUnqueued(b *testing.B) {
 	f := newFixture(b, 600, newLevel("l", 100, 64, 6, 50))
 	u := newUser("a", "l")

@@ -78,7 +78,9 @@ func searchLinearly(
 		if !levels[s.Spec.PriorityLevelConfiguration.Name] || !matches {
 			continue
 		}
-		if first == nil || s.Spec.MatchingPrecedence < first.Spec.MatchingPrecedence || s.Spec.MatchingPrecedence == first.Spec.MatchingPrecedence && s.Name < first.Name {
+		if first == nil ||
+			s.Spec.MatchingPrecedence < first.Spec.MatchingPrecedence ||
+			s.Spec.MatchingPrecedence == first.Spec.MatchingPrecedence && s.Name < first.Name {
 			first = s
 		}
 	}
@@ -157,8 +159,11 @@ func drawSchema(t *rapid.T, name string) *flowcontrolv1.FlowSchema {
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "resource rules") {
 			r.ResourceRules = append(r.ResourceRules, flowcontrolv1.ResourcePolicyRule{
-				Verbs: drawList(t, "verbs", verbs...), APIGroups: drawList(t, "groups", groups...), Resources: drawList(t, "resources", resources...),
-				ClusterScope: rapid.Bool().Draw(t, "cluster"), Namespaces: drawList(t, "namespaces", namespaces...),
+				Verbs:        drawList(t, "verbs", verbs...),
+				APIGroups:    drawList(t, "groups", groups...),
+				Resources:    drawList(t, "resources", resources...),
+				ClusterScope: rapid.Bool().Draw(t, "cluster"),
+				Namespaces:   drawList(t, "namespaces", namespaces...),
 			})
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "other rules") {
@@ -186,13 +191,19 @@ func drawSubject(t *rapid.T) flowcontrolv1.Subject {
 
 func drawUser(t *rapid.T) *request.User {
 	return &request.User{
-		Name:   rapid.SampledFrom([]string{"alice", "bob", "system:serviceaccount:n:a", "system:serviceaccount:m:b", "system:serviceaccount:n"}).Draw(t, "user"),
-		Groups: rapid.SliceOfDistinct(rapid.SampledFrom([]string{"g", "h", "system:masters", "system:authenticated"}), func(s string) string { return s }).Draw(t, "groups"),
+		Name: rapid.SampledFrom([]string{
+			"alice", "bob", "system:serviceaccount:n:a", "system:serviceaccount:m:b", "system:serviceaccount:n",
+		}).Draw(t, "user"),
+		Groups: rapid.SliceOfDistinct(rapid.SampledFrom([]string{"g", "h", "system:masters", "system:authenticated"}),
+			func(s string) string { return s }).Draw(t, "groups"),
 	}
 }
 
 func drawOperation(t *rapid.T) *requestinfo.Info {
-	info := &requestinfo.Info{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), Path: rapid.SampledFrom(append(paths, "/healthz/", "/no-3")).Draw(t, "path")}
+	info := &requestinfo.Info{
+		Verb: rapid.SampledFrom(verbs).Draw(t, "verb"),
+		Path: rapid.SampledFrom(append(paths, "/healthz/", "/no-3")).Draw(t, "path"),
+	}
 	info.IsResource = rapid.Bool().Draw(t, "resource")
 	if info.IsResource {
 		info.Group, info.Resource = rapid.SampledFrom(groups).Draw(t, "group"), rapid.SampledFrom([]string{"pods", "deployments", "no-3"}).Draw(t, "resource")

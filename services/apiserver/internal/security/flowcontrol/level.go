@@ -1,7 +1,6 @@
 package flowcontrol
 
 import (
-	"context"
 	"sync"
 	"time"
 )
@@ -20,10 +19,10 @@ type level struct {
 	listHead *Request
 
 	running      int // number of running requests
-	inUse        int // seats of running requests, and final seats
-	finalSeats   int // seats in inUse of requests that have ended
-	waiting      int // requests
-	waitingSeats int // seats that waiting requests need
+	inUse        int // seats of running requests, plus finalSeats
+	finalSeats   int // seats that ended requests still occupy (Width.Final)
+	waiting      int // number of waiting requests
+	waitingSeats int // number of seats that waiting requests need
 
 	queues       []queue
 	activeQueues int            // queues with waiting or running requests
@@ -31,7 +30,7 @@ type level struct {
 	// virtual is the virtual time in seat-seconds at virtualAt.
 	virtual   float64
 	virtualAt time.Time
-	lastQueue int
+	lastQueue int // index of the queue that was served last
 
 	demand timeIntegral
 	stats  demandStats
@@ -43,29 +42,31 @@ type level struct {
 	metrics    *levelMetrics
 }
 
-// counts holds the totals of a level.
+// counts holds the numbers of requests of a level since it was created.
 type counts struct{ dispatched, rejected, timedOut, cancelled int }
 
-// applySpec applies a spec and limits.
-func (l *level) applySpec(spec *levelSpec, limit seatBounds, now time.Time) {
+// applySpec applies a spec and the bounds of the limit. Waiting requests that have seats now start.
+func (l *level) applySpec(spec *levelSpec, bounds seatBounds, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fresh := l.spec == nil
-	oldLimits := l.seatBounds
+	isNew := l.spec == nil
+	oldBounds := l.seatBounds
 	oldLimit := l.limit
+
 	l.spec = spec
-	l.seatBounds = limit
-	if fresh {
+	l.seatBounds = bounds
+	if isNew {
 		l.virtualAt = now
-		l.limit = limit.nominal
+		l.limit = bounds.nominal
 		l.flows = map[uint64]int{}
 		l.demand.startWindow(now)
 	}
 	l.quiescing = false
 	l.advanceVirtualTime(now)
-	l.limit = min(max(l.limit, limit.lower), limit.upper)
+	l.limit = min(max(l.limit, bounds.lower), bounds.upper)
 	l.resizeQueues()
-	if fresh || l.seatBounds != oldLimits || l.limit != oldLimit {
+
+	if isNew || l.seatBounds != oldBounds || l.limit != oldLimit {
 		l.metrics.recordLimits(l)
 	}
 	if len(l.queues) > 0 {
@@ -76,11 +77,16 @@ func (l *level) applySpec(spec *levelSpec, limit seatBounds, now time.Time) {
 // isIdle reports whether the level has no requests and no final seats. The caller holds mu.
 func (l *level) isIdle() bool { return l.running == 0 && l.waiting == 0 && l.inUse == 0 }
 
-// reserveShare is the divisor of the limit that gives the reserve for flows without a running
-// request. The reserve exists if no flow is dealt all queues. Without it, a flow with many slow
-// requests would delay all others. Fair queueing does not prevent this, because a flow has several
-// queues and flows share queues.
-const reserveShare = 8
+// reserveDivisor divides the limit. The result is the number of seats reserved for flows without a
+// running request. Without this reserve, a flow with many slow requests would delay all others.
+// Fair queueing does not prevent this, because a flow has several queues and flows share queues.
+const reserveDivisor = 8
+
+// hasReserve reports whether the level reserves seats for flows without a running request. It does
+// not if each flow may use all queues. The caller holds mu.
+func (l *level) hasReserve() bool {
+	return l.spec.kind == kindQueue && l.spec.queues > l.spec.handSize
+}
 
 // mayRun reports whether a request may run now. A request that needs more seats than the limit runs
 // alone. The caller holds mu.
@@ -93,14 +99,15 @@ func (l *level) mayRun(r *Request) bool {
 		return l.running == 0 && l.inUse == 0
 	}
 	free := l.limit - l.inUse
-	if l.spec.kind == kindQueue && l.spec.queues > l.spec.handSize && l.flows[r.flowHash] > 0 {
-		free -= l.limit / reserveShare
+	if l.hasReserve() && l.flows[r.flowHash] > 0 {
+		free -= l.limit / reserveDivisor
 	}
 	return seats <= free
 }
 
-// admit starts, queues or rejects a request. It returns the reason of a rejection. A queued request
-// runs when r.admitted is closed.
+// admit starts, queues or rejects a request. It returns the reason of a rejection, or "". A queued
+// request runs when r.admitted is closed. hash returns the hash of the request's flow; only levels
+// with queues call it.
 func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,19 +120,20 @@ func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason str
 		return ""
 	}
 	r.flowHash = hash()
-	i := l.chooseQueue(r.flowHash)
-	// Beyond the queue length, one more request may wait for each free seat. Such seats are free
-	// because a wide request is next, or because of the reserve.
-	excess := len(l.queues[i].waiting) - l.spec.queueLength
-	if excess >= 0 && (excess >= l.limit-l.inUse || !l.mayRun(r)) {
+	queue := l.chooseQueue(r.flowHash)
+	// A full queue accepts one more request for each free seat, if the request itself may run.
+	// Seats are free although requests wait if the next request is wide, or because of the reserve.
+	excess := len(l.queues[queue].waiting) - l.spec.queueLength
+	freeSeats := l.limit - l.inUse
+	if excess >= 0 && (excess >= freeSeats || !l.mayRun(r)) {
 		return l.countRejection(now, reasonQueueFull)
 	}
-	l.enqueueOrStart(r, i, now)
+	l.enqueueOrStart(r, queue, now)
 	return ""
 }
 
-// readmitSuspended starts or queues a suspended request. It returns false if the level has neither
-// a free seat nor queues.
+// readmitSuspended starts or queues a suspended request. It returns false if the level has no queues
+// and the request may not run now.
 func (l *level) readmitSuspended(r *Request, now time.Time, hash func() uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,18 +158,18 @@ func (l *level) startUnqueued(r *Request, now time.Time) {
 	l.recordDemand(now)
 }
 
-// enqueueOrStart starts a request, or adds it to a queue if it must wait. The caller holds mu.
-func (l *level) enqueueOrStart(r *Request, i int, now time.Time) {
+// enqueueOrStart adds a request to the queue with an index, or starts it if it need not wait. The caller holds mu.
+func (l *level) enqueueOrStart(r *Request, queue int, now time.Time) {
 	l.addToList(r)
 	if l.waiting == 0 && l.mayRun(r) {
-		l.startThroughQueue(r, i, now)
+		l.startThroughQueue(r, queue, now)
 	} else {
 		r.admitted = make(chan struct{})
-		l.enqueue(r, i)
+		l.enqueue(r, queue)
 		l.startWaiting(now)
 	}
 	if !r.suspended {
-		r.schema.lengths.Observe(float64(max(1, len(l.queues[i].waiting))))
+		r.schema.lengths.Observe(float64(max(1, len(l.queues[queue].waiting))))
 	}
 	l.recordDemand(now)
 }
@@ -201,9 +209,9 @@ func (l *level) cancelWaiting(r *Request, now time.Time, reason string) bool {
 	return true
 }
 
-// finalSeatsShare is the divisor of the limit that gives the maximum number of final seats. Without
-// a maximum, the writes of one user with many watchers could occupy the whole level.
-const finalSeatsShare = 2
+// finalSeatsDivisor divides the limit. The result is the maximum number of final seats. Without a
+// maximum, the writes of one user with many watchers could occupy the whole level.
+const finalSeatsDivisor = 2
 
 // finish removes a running request and releases its seats. Its final seats stay occupied for
 // width.AdditionalLatency.
@@ -213,17 +221,19 @@ func (l *level) finish(r *Request, now time.Time) {
 	// 1. Release all seats except the final ones.
 	l.running--
 	l.removeFromList(r)
-	held := 0
+	finalSeats := 0
 	if r.width.AdditionalLatency > 0 {
-		held = min(r.width.Final, max(max(l.limit/finalSeatsShare, 1)-l.finalSeats, 0))
+		maximum := max(l.limit/finalSeatsDivisor, 1)
+		finalSeats = min(r.width.Final, max(maximum-l.finalSeats, 0))
 	}
-	l.finalSeats += held
-	l.inUse -= r.width.maxSeats() - held
+	l.finalSeats += finalSeats
+	l.inUse -= r.width.maxSeats() - finalSeats
+
 	// 2. Account for the request in its queue and flow.
 	if r.queue != noQueue {
 		q := &l.queues[r.queue]
 		q.seats -= r.width.maxSeats()
-		// The queue was charged for an estimated duration.
+		// The queue was charged for an estimated duration. Charge it for the real one instead.
 		q.nextStart += (now.Sub(r.started) - estimatedDuration).Seconds() * float64(r.width.Seats)
 		q.running--
 		l.deactivateIfIdle(q)
@@ -234,15 +244,16 @@ func (l *level) finish(r *Request, now time.Time) {
 	}
 	l.admitWaiting(now)
 	l.mu.Unlock()
+
 	// 3. Release the final seats later.
-	if held > 0 {
+	if finalSeats > 0 {
 		time.AfterFunc(r.width.AdditionalLatency, func() {
 			now := l.metrics.now()
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.advanceVirtualTime(now)
-			l.inUse -= held
-			l.finalSeats -= held
+			l.inUse -= finalSeats
+			l.finalSeats -= finalSeats
 			l.admitWaiting(now)
 		})
 	}
@@ -283,114 +294,4 @@ func (l *level) removeFromList(r *Request) {
 	}
 	r.next = nil
 	r.previous = nil
-}
-
-// maxRetryAfter is the maximum Retry-After in seconds.
-const maxRetryAfter = 32
-
-// rejectionBackoff computes the Retry-After of a level from its rate of rejections.
-type rejectionBackoff struct {
-	current int       // 0 stands for 1
-	since   time.Time // start of the current window
-	count   int
-}
-
-// recordRejection counts a rejection. A window is as long as the current Retry-After. With more
-// than three rejections per second in a window, Retry-After doubles. With fewer than one, it
-// decreases.
-func (r *rejectionBackoff) recordRejection(now time.Time) {
-	r.current = max(r.current, 1)
-	window := time.Duration(r.current) * time.Second
-	if r.since.IsZero() {
-		r.since = now
-	}
-	past := now.Sub(r.since)
-	if past >= window {
-		switch {
-		case r.count > 3*r.current && past < 2*window:
-			r.current = min(2*r.current, maxRetryAfter)
-		case r.count < r.current || past >= 2*window:
-			r.current = max(r.current-int(past/window), 1)
-		}
-		r.since = now
-		r.count = 0
-	}
-	r.count++
-}
-
-func (r *rejectionBackoff) retryAfterSeconds() int { return max(r.current, 1) }
-
-// retryInterval is the interval at which a suspended request retries to acquire seats in a level
-// without queues.
-const retryInterval = 100 * time.Millisecond
-
-// Suspend releases the seats of a request while it waits, for example for its client. It does
-// nothing if the request has ended or is suspended. Suspend, Resume and End of one request must not
-// be called concurrently.
-func (c *Controller) Suspend(r *Request) {
-	if r.suspended || r.ended.Load() {
-		return
-	}
-	r.suspended = true
-	c.stopRunning(r)
-}
-
-// Resume waits until a suspended request has its seats again. Queue length limits do not apply,
-// because the request was admitted before. It returns an error only if ctx ends; the request then
-// stays suspended.
-func (c *Controller) Resume(ctx context.Context, r *Request) error {
-	if !r.suspended || r.ended.Load() {
-		return nil
-	}
-	// Suspend has accounted for the final seats.
-	r.width = Width{Seats: r.width.Seats}
-	r.work = r.width.estimatedWork()
-	r.started = time.Time{}
-	r.admitted = nil
-	l := r.schema.level
-	for !l.readmitSuspended(r, c.Now(), func() uint64 { return c.flowHash(r) }) {
-		if err := waitRetryInterval(ctx); err != nil {
-			return err
-		}
-	}
-	if r.admitted != nil {
-		select {
-		case <-r.admitted:
-		case <-ctx.Done():
-			if l.cancelWaiting(r, c.Now(), reasonCancelled) {
-				return ctx.Err()
-			}
-			<-r.admitted
-		}
-	}
-	r.suspended = false
-	c.recordRunning(r)
-	return nil
-}
-
-// waitRetryInterval waits for retryInterval. It returns an error if ctx ends first.
-func waitRetryInterval(ctx context.Context) error {
-	timer := time.NewTimer(retryInterval)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// recordRunning records that a request has its seats.
-func (c *Controller) recordRunning(r *Request) {
-	r.schema.addRunning(r, 1)
-	c.Metrics.recordRunning(executingReads, r.mutating, 1, r.started)
-}
-
-// stopRunning releases the seats of a request.
-func (c *Controller) stopRunning(r *Request) {
-	now := c.Now()
-	r.ran += now.Sub(r.started)
-	r.schema.addRunning(r, -1)
-	c.Metrics.recordRunning(executingReads, r.mutating, -1, now)
-	r.schema.level.finish(r, now)
 }

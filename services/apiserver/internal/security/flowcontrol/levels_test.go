@@ -202,7 +202,8 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 				t.Fatalf("%v, %+v; want no error, \"\"", err, class)
 			}
 		}
-		if _, class, err := f.Acquire(t.Context(), newUser("kubelet", "direct"), list, oneSeat); err != nil || class.SchemaUID != "of-direct" {
+		if _, class, err := f.Acquire(t.Context(), newUser("kubelet", "direct"), list, oneSeat); err != nil ||
+			class.SchemaUID != "of-direct" {
 			t.Errorf("%v, %+v; want no error, \"of-direct\"", err, class)
 		}
 		if !f.hasLevel("l") || loads.Load() != 1 {
@@ -226,7 +227,8 @@ func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
 	wide := func(n int) <-chan *flowcontrol.Request {
 		came := make(chan *flowcontrol.Request, 1)
 		go func() {
-			request, _, err := f.Acquire(context.Background(), newUser("a", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: n} })
+			request, _, err := f.Acquire(context.Background(),
+				newUser("a", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: n} })
 			if err != nil {
 				t.Error(err)
 			}

@@ -139,7 +139,9 @@ func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
 		}
 		f.Release(request)
 	}
-	if w, n := f.metricValue("request_execution_seconds", "s-l", "l", "watch"), f.metricValue("request_execution_seconds", "s-l", "l", "regular"); w != 1 || n != 2 {
+	w, n := f.metricValue("request_execution_seconds", "s-l", "l", "watch"), f.metricValue("request_execution_seconds",
+		"s-l", "l", "regular")
+	if w != 1 || n != 2 {
 		t.Errorf("got %v watches and %v other requests, want 1 and 2", w, n)
 	}
 }

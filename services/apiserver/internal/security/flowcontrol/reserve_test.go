@@ -127,7 +127,8 @@ func TestReserveIsNotExceeded(t *testing.T) {
 	f.clock.advance(time.Second) // the flood arrived first
 	came := make(chan *flowcontrol.Request, 1)
 	go func() {
-		request, _, err := f.Acquire(context.Background(), newUser("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
+		request, _, err := f.Acquire(context.Background(),
+			newUser("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
 		if err != nil {
 			t.Error(err)
 		}

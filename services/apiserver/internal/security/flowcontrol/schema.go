@@ -59,8 +59,12 @@ type pathRule struct{ verbs, paths nameSet }
 // compileSchema returns a schema whose rules are indexed by their subjects.
 func compileSchema(object *flowcontrolv1.FlowSchema) *compiledSchema {
 	schema := &compiledSchema{
-		name: object.Name, uid: string(object.UID), level: object.Spec.PriorityLevelConfiguration.Name, precedence: object.Spec.MatchingPrecedence,
-		rules: make([]rule, len(object.Spec.Rules)), subjects: map[subject][]int32{},
+		name:       object.Name,
+		uid:        string(object.UID),
+		level:      object.Spec.PriorityLevelConfiguration.Name,
+		precedence: object.Spec.MatchingPrecedence,
+		rules:      make([]rule, len(object.Spec.Rules)),
+		subjects:   map[subject][]int32{},
 	}
 	if m := object.Spec.DistinguisherMethod; m != nil {
 		schema.distinguisher = m.Type
@@ -69,7 +73,11 @@ func compileSchema(object *flowcontrolv1.FlowSchema) *compiledSchema {
 		rules, compiled := &object.Spec.Rules[i], &schema.rules[i]
 		for j := range rules.ResourceRules {
 			source := &rules.ResourceRules[j]
-			compiled.resources = append(compiled.resources, resourceRule{newNameSet(source.Verbs), newNameSet(source.APIGroups), newNameSet(source.Resources), newNameSet(source.Namespaces), source.ClusterScope})
+			compiled.resources = append(compiled.resources,
+				resourceRule{
+					newNameSet(source.Verbs), newNameSet(source.APIGroups),
+					newNameSet(source.Resources), newNameSet(source.Namespaces), source.ClusterScope,
+				})
 		}
 		for j := range rules.NonResourceRules {
 			source := &rules.NonResourceRules[j]
@@ -86,7 +94,8 @@ func compileSchema(object *flowcontrolv1.FlowSchema) *compiledSchema {
 func (s *compiledSchema) addSubject(object *flowcontrolv1.Subject, i int32) {
 	var indexKey subject
 	switch {
-	case object.User != nil && object.User.Name == flowcontrolv1.NameAll, object.Group != nil && object.Group.Name == flowcontrolv1.NameAll:
+	case object.User != nil &&
+		object.User.Name == flowcontrolv1.NameAll, object.Group != nil && object.Group.Name == flowcontrolv1.NameAll:
 	case object.User != nil:
 		indexKey = subject{userSubject, object.User.Name}
 	case object.Group != nil:
@@ -145,7 +154,9 @@ func (p *resourceRule) matches(info *requestinfo.Info) bool {
 	} else if !p.namespaces.contains(info.Namespace) {
 		return false
 	}
-	return p.verbs.contains(info.Verb) && p.groups.contains(info.Group) && p.resources.containsResource(info.Resource, info.Subresource)
+	return p.verbs.contains(info.Verb) &&
+		p.groups.contains(info.Group) &&
+		p.resources.containsResource(info.Resource, info.Subresource)
 }
 
 // serviceAccountNamespace returns the namespace in the user name of a service account. It does not

@@ -12,11 +12,20 @@ import (
 // TestSubresourceNamesMatchExactly checks that a subresource is named by resource, slash and
 // subresource.
 func TestSubresourceNamesMatchExactly(t *testing.T) {
-	for listed, want := range map[string]bool{"pods/log": true, "pods": false, "log": false, "/log": false, "pods/": false, "pods/logs": false, "pods-log": false} {
+	for listed, want := range map[string]bool{
+		"pods/log":  true,
+		"pods":      false,
+		"log":       false,
+		"/log":      false,
+		"pods/":     false,
+		"pods/logs": false,
+		"pods-log":  false,
+	} {
 		s := newSchema("s", "l", 100, newGroup("g-l"))
 		s.Spec.Rules[0].ResourceRules[0].Resources = []string{listed}
 		c := flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()})
-		c.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{s}, []*flowcontrolv1.PriorityLevelConfiguration{newLevel("l", 95, 0, 0, 0)}))
+		c.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{s},
+			[]*flowcontrolv1.PriorityLevelConfiguration{newLevel("l", 95, 0, 0, 0)}))
 		info := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods", Subresource: "log"}
 		request, class, err := c.Acquire(t.Context(), newUser("a", "l"), info, oneSeat)
 		if err != nil {

@@ -243,7 +243,8 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 				if rapid.IntRange(0, 5).Draw(rt, "final seats") == 0 {
 					w.Final, w.AdditionalLatency = w.Seats, time.Millisecond
 				}
-				c.startRequest(rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d", "e"}).Draw(rt, "user"), rapid.SampledFrom([]string{"l", "l", "m"}).Draw(rt, "level"), w)
+				c.startRequest(rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d", "e"}).Draw(rt, "user"),
+					rapid.SampledFrom([]string{"l", "l", "m"}).Draw(rt, "level"), w)
 			},
 			"end": func(rt *rapid.T) {
 				name, a := c.drawRequest(rt, hasStarted)

@@ -26,7 +26,12 @@ type source struct{}
 func (source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	var all []storage.KeyValue
 	for i := range 250 {
-		all = append(all, storage.KeyValue{Key: fmt.Sprintf("%sn/p%03d", prefix, i), Value: []byte("x"), ModRevision: 1, CreateRevision: 1})
+		all = append(all, storage.KeyValue{
+			Key:            fmt.Sprintf("%sn/p%03d", prefix, i),
+			Value:          []byte("x"),
+			ModRevision:    1,
+			CreateRevision: 1,
+		})
 	}
 	return storage.Position{Revision: 1}, page(all)
 }
@@ -51,7 +56,12 @@ func newStore(t *testing.T) *watchcache.Store {
 			if strings.HasSuffix(name, "0") {
 				at, labels = "m", map[string]string{"a": "b"}
 			}
-			return attributes.Attributes{Namespace: "n", Name: name, Labels: attributes.SetOf(labels), Fields: attributes.SetOf(map[string]string{"spec.nodeName": at})}, nil
+			return attributes.Attributes{
+				Namespace: "n",
+				Name:      name,
+				Labels:    attributes.SetOf(labels),
+				Fields:    attributes.SetOf(map[string]string{"spec.nodeName": at}),
+			}, nil
 		},
 	}}})
 	if err != nil {
@@ -97,7 +107,13 @@ func TestListWidthFollowsExaminedObjects(t *testing.T) {
 		{fields: "", labels: "a=b" + crowd, want: 3},
 		{fields: "", labels: "a=,", want: 3},
 	} {
-		op := &requestinfo.Info{Verb: "list", FieldSelector: c.fields, LabelSelector: c.labels, Query: url.Values{}, Target: &apiset.Resource{Store: s}}
+		op := &requestinfo.Info{
+			Verb:          "list",
+			FieldSelector: c.fields,
+			LabelSelector: c.labels,
+			Query:         url.Values{},
+			Target:        &apiset.Resource{Store: s},
+		}
 		if got := width.Estimate(op, 10).Seats; got != c.want {
 			t.Errorf("fields %.20s, labels %.20s: got %d seats, want %d", c.fields, c.labels, got, c.want)
 		}
