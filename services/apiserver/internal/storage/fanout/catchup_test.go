@@ -121,7 +121,8 @@ func TestCatchUpOfFewChangesNeedsNoWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if _, err := store.Create(t.Context(), fmt.Sprintf("%sthings/%d", testRoot, i), []byte("x"), storage.WriteOptions{}); err != nil {
+		if _, err := store.Create(t.Context(), fmt.Sprintf("%sthings/%d", testRoot, i),
+			[]byte("x"), storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,8 +24,8 @@ const (
 // errFollowing means that a Follow is already running.
 var errFollowing = errors.New("the stream is being followed already")
 
-// stableHeartbeats is how many heartbeats a replica must stay on the
-// stream for its earlier falls to be forgotten.
+// stableHeartbeats is the number of heartbeats after which a fall from the stream no longer delays
+// the next rejoin. A fall is a switch from the stream to the store because of a fault.
 const stableHeartbeats = 60
 
 // follower applies the changes to one replica; see the states in the package comment. One goroutine
@@ -36,45 +36,47 @@ type follower struct {
 
 	// position is the position up to which everything was passed to apply.
 	position storage.Position
-	// feed delivers from the store. It is nil while on the stream.
+	// feed delivers changes from the store. It is nil in the states nats and local.
 	feed     *feed
-	stopFeed context.CancelFunc
-	feeds    sync.WaitGroup
+	stopFeed context.CancelFunc // stops feed
+	feeds    sync.WaitGroup     // goroutines of this feed and earlier ones
 
 	// recentRevision is the revision that was applied at recentAt. A stream that has reached it
-	// lags no more than the time since.
+	// lags no more than the time since recentAt.
 	recentRevision int64
 	recentAt       time.Time
 	// rejoin is the earliest time to join the stream again after repeated falls.
-	rejoin   time.Time
-	lastFall time.Time
-	// request identifies the request that a chain must answer before it is joined. requested is
-	// when it was last sent.
+	rejoin      time.Time
+	lastFall    time.Time
+	fallBackoff backoff
+	// request identifies the request that a chain must answer before the replica joins it.
+	// requested is when the request was last sent.
 	request   uint64
 	requested time.Time
 	// announced is when the replica last announced itself to the publisher.
 	announced time.Time
-	// aheadSince is the time since when the replica has a higher revision than the live stream.
-	aheadSince  time.Time
-	fallBackoff backoff
+	// aheadSince is the time since when the replica has a higher revision than the live stream, or
+	// zero.
+	aheadSince time.Time
 }
 
 // followerState holds the state of the follower for other goroutines.
 type followerState struct {
 	following atomic.Bool
-	// joined means that the stream has been followed since Follow started.
+	// joined means that the replica has joined the stream at least once since Follow started.
 	joined      atomic.Bool
-	applied     atomic.Int64
+	applied     atomic.Int64 // revision of position
 	position    atomic.Pointer[storage.Position]
 	lastApplied timestamp // when a message was last applied
 	feed        atomic.Pointer[feed]
 }
 
-// Follow delivers the changes after a position to apply, in order and in whole revisions, until ctx
-// ends (returning its error) or apply fails (returning that error). *storage.CompactedError means
-// that the store no longer keeps the next changes. *storage.ReplacedError means that the store's
-// history does not contain the position. Both require another Load. Batches without events carry
-// progress. Only one Follow may run at a time.
+// Follow delivers the changes after a position to apply, in order and in whole revisions. Batches
+// without events carry progress. Only one Follow may run at a time.
+//
+// It returns the error of ctx or apply. *storage.CompactedError means that the store no longer keeps
+// the next changes. *storage.ReplacedError means that the store's history does not contain the
+// position. Both require another Load.
 func (f *Fanout) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	if !f.followerState.following.CompareAndSwap(false, true) {
 		return errFollowing
@@ -142,6 +144,8 @@ func (fo *follower) run(ctx context.Context) error {
 // followStream joins the stream if possible, and applies the waiting messages.
 func (fo *follower) followStream(ctx context.Context) error {
 	in := fo.f.inbox
+
+	// 1. Join the stream, if the replica reads from the store.
 	if fo.feed != nil {
 		fo.requestChain()
 		if !fo.canJoin() {
@@ -151,6 +155,8 @@ func (fo *follower) followStream(ctx context.Context) error {
 		fo.f.followerState.joined.Store(true)
 		fo.f.setSource(fo.streamSource())
 	}
+
+	// 2. Apply the waiting messages up to the first gap.
 	for ctx.Err() == nil {
 		m, gap, ok := in.takeNext(fo.position)
 		if !ok {
@@ -167,8 +173,10 @@ func (fo *follower) followStream(ctx context.Context) error {
 			fo.f.setSource(fo.streamSource())
 		}
 	}
-	if r := in.takeAlarm(); r != noReason {
-		fo.switchToStore(ctx, r)
+
+	// 3. Leave the stream if messages were lost.
+	if reason := in.takeAlarm(); reason != noReason {
+		fo.switchToStore(ctx, reason)
 	}
 	return ctx.Err()
 }
@@ -217,13 +225,14 @@ func (fo *follower) applyNew(b storage.Batch) error {
 	if len(events) == 0 && b.Revision == fo.position.Revision && len(b.Events) > 0 {
 		return nil // a repetition, not progress
 	}
-	if err := fo.apply(storage.Batch{Events: events, Revision: b.Revision}); err != nil {
+	applied := storage.Batch{Events: events, Revision: b.Revision}
+	if err := fo.apply(applied); err != nil {
 		return err
 	}
 	if d := fo.f.deliveries; d != nil {
-		d.recordApplied(storage.Batch{Events: events, Revision: b.Revision}, fo.f.currentSourceName())
+		d.recordApplied(applied, fo.f.currentSourceName())
 	}
-	fo.setPosition(fo.position.Advance(storage.Batch{Events: events, Revision: b.Revision}))
+	fo.setPosition(fo.position.Advance(applied))
 	fo.f.followerState.lastApplied.set()
 	return nil
 }
@@ -242,8 +251,8 @@ func (fo *follower) handleTick(ctx context.Context) error {
 		fo.f.requestHeartbeat()
 	}
 	if fo.feed == nil {
-		if r := fo.f.inbox.overdueSign(fo.f.maxSilence(), fo.f.heartbeat/2); r != noReason {
-			fo.switchToStore(ctx, r)
+		if reason := fo.f.inbox.overdueSign(fo.f.maxSilence(), fo.f.heartbeat/2); reason != noReason {
+			fo.switchToStore(ctx, reason)
 		} else if fo.aheadOfStream() {
 			fo.switchToStore(ctx, reasonHistory)
 		}
@@ -259,7 +268,7 @@ func (fo *follower) handleTick(ctx context.Context) error {
 // take. The store of its publisher may have been restored from a backup.
 func (fo *follower) aheadOfStream() bool {
 	now := time.Now()
-	if published, _ := fo.f.inbox.newest(); published >= fo.position.Revision {
+	if published, _ := fo.f.inbox.newestRevision(); published >= fo.position.Revision {
 		fo.aheadSince = time.Time{}
 	} else if fo.aheadSince.IsZero() {
 		fo.aheadSince = now
@@ -267,24 +276,28 @@ func (fo *follower) aheadOfStream() bool {
 	return !fo.aheadSince.IsZero() && now.Sub(fo.aheadSince) > 2*fo.f.heartbeat
 }
 
-// switchToStore switches the replica to reading from the store.
-func (fo *follower) switchToStore(ctx context.Context, cause gapReason) {
+// switchToStore makes the replica read from the store and request a chain to join.
+func (fo *follower) switchToStore(ctx context.Context, reason gapReason) {
 	f := fo.f
 	now := time.Now()
+
+	// 1. Record the reason.
+	level := slog.LevelInfo
+	if reason == reasonStart {
+		level = slog.LevelDebug
+	} else {
+		f.metrics.gaps.WithLabelValues(string(reason)).Inc()
+	}
+	f.log.Log(ctx, level, "reading changes from the store", "reason", string(reason), "revision", fo.position.Revision)
+	isFault := reason != reasonStart && reason != reasonEnd && reason != reasonPublisher
+	if isFault {
+		fo.delayRejoin(now)
+	}
+
+	// 2. Start a feed at the position.
 	fo.aheadSince = time.Time{}
 	fo.recentRevision = fo.position.Revision
 	fo.recentAt = now
-	if cause != reasonStart {
-		f.metrics.gaps.WithLabelValues(string(cause)).Inc()
-	}
-	if cause != reasonStart && cause != reasonEnd && cause != reasonPublisher {
-		fo.delayRejoin(now)
-	}
-	level := slog.LevelInfo
-	if cause == reasonStart {
-		level = slog.LevelDebug
-	}
-	f.log.Log(ctx, level, "reading changes from the store", "reason", string(cause), "revision", fo.position.Revision)
 	ctx, fo.stopFeed = context.WithCancel(ctx)
 	fo.feed = newFeed(f.store, f.root, f.heartbeat/4, f.log)
 	fo.feed.requestProgress()
@@ -292,6 +305,8 @@ func (fo *follower) switchToStore(ctx context.Context, cause gapReason) {
 	fo.feeds.Go(func() { feed.run(ctx, after) })
 	f.followerState.feed.Store(fo.feed)
 	f.setSource(sourceStore)
+
+	// 3. Request a chain to join.
 	fo.request = rand.Uint64() | 1
 	fo.requested = time.Time{}
 	f.inbox.awaitChain(fo.request)
@@ -299,8 +314,8 @@ func (fo *follower) switchToStore(ctx context.Context, cause gapReason) {
 	fo.requestChain()
 }
 
-// delayRejoin allows an immediate rejoin after the first fall in a calm period, and delays it more
-// after each further fall.
+// delayRejoin sets the earliest time to rejoin after a fall: immediately after the first fall for
+// stableHeartbeats, and later with each further one.
 func (fo *follower) delayRejoin(now time.Time) {
 	if fo.lastFall.IsZero() || now.Sub(fo.lastFall) > stableHeartbeats*fo.f.heartbeat {
 		fo.fallBackoff.reset()
@@ -325,7 +340,7 @@ func (fo *follower) closeFeed() {
 // streamSource returns the name of the stream's source: sourceLocal if the messages come from this
 // replica's own publisher, otherwise sourceNATS.
 func (fo *follower) streamSource() string {
-	if _, local := fo.f.inbox.newest(); local {
+	if _, local := fo.f.inbox.newestRevision(); local {
 		return sourceLocal
 	}
 	return sourceNATS

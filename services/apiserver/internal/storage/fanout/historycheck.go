@@ -27,7 +27,7 @@ import (
 //   - A chain of a later epoch than the current one makes the replica read from the store and
 //     request a check, once. Other chains are ignored.
 
-// requestCheck handles a request for a check of the store.
+// requestCheck queues a replica's request for a check of the store. It is safe for concurrent use.
 func (p *publisher) requestCheck(request uint64) {
 	p.mu.Lock()
 	if !slices.Contains(p.pending, request) {
@@ -47,13 +47,14 @@ func (p *publisher) hasPending() bool {
 	return len(p.pending) > 0
 }
 
-// openFeed opens the store watch at the position of the chain. Its first batch completes the
-// requests received so far.
-func (p *publisher) openFeed(ctx context.Context) (*feed, context.CancelFunc) {
+// openFeed opens a store watch at the position of the chain. Its first batch proves the history, so
+// it answers the requests received so far. The returned function stops the feed and waits for it.
+func (p *publisher) openFeed(ctx context.Context) (_ *feed, stop func()) {
 	p.mu.Lock()
 	p.answering = append(p.answering, p.pending...)
 	p.pending = nil
 	p.mu.Unlock()
+
 	f := newFeed(p.f.store, p.f.root, p.f.heartbeat/4, p.f.log)
 	f.progressRequests = p.progressRequests
 	p.requestProgress()
@@ -65,7 +66,10 @@ func (p *publisher) openFeed(ctx context.Context) (*feed, context.CancelFunc) {
 		defer close(done)
 		f.run(ctx, at)
 	}()
-	return f, func() { cancel(); <-done }
+	return f, func() {
+		cancel()
+		<-done
+	}
 }
 
 // requestProgress requests progress of the running feed, or of the next one.
@@ -76,8 +80,8 @@ func (p *publisher) requestProgress() {
 	}
 }
 
-// replyToProbes confirms to the requesters that the store still has the history of the chain.
-func (p *publisher) replyToProbes() {
+// answerChecks confirms to the requesters that the store still has the history of the chain.
+func (p *publisher) answerChecks() {
 	for requests := range slices.Chunk(p.answering, maxAnswers) {
 		m := p.newMessage(p.progressed)
 		m.answers = requests
@@ -98,13 +102,13 @@ const (
 // subscriberTracker tracks whether other replicas listen.
 type subscriberTracker struct {
 	alone       bool      // no other process can reach the server
-	lastRequest timestamp // of another replica
+	lastRequest timestamp // when another replica last sent a request
 }
 
 // recordRequest records that another replica listens, or may listen.
 func (t *subscriberTracker) recordRequest() { t.lastRequest.set() }
 
-// hasSubscribers reports whether another replica sent a request within a time.
+// hasSubscribers reports whether another replica has sent a request within a duration.
 func (t *subscriberTracker) hasSubscribers(within time.Duration) bool {
 	return !t.alone && t.lastRequest.age() <= within
 }

@@ -13,85 +13,29 @@ import (
 const (
 	inboxFrames = 1 << 14
 	inboxBytes  = 64 << 20
-	// frameBytes is the size counted for a message without its changes.
+	// frameBytes is the size counted for a message in addition to its changes, and eventBytes that
+	// for a change in addition to its key and value.
 	frameBytes = 128
 	eventBytes = 128
 )
 
-// gapReason is why a replica reads from the store.
+// gapReason is the reason why a replica leaves the stream and reads from the store.
 type gapReason string
 
 const (
 	noReason         gapReason = ""
-	reasonStart      gapReason = "start"
-	reasonChain      gapReason = "chain"
-	reasonWithheld   gapReason = "withheld"
-	reasonSilence    gapReason = "silence"
-	reasonUnanswered gapReason = "unanswered"
-	reasonLink       gapReason = "disconnected"
-	reasonSlow       gapReason = "slow_consumer"
-	reasonDamaged    gapReason = "damaged"
-	reasonEnd        gapReason = "publisher_end"
-	// reasonHistory: the message may belong to another history than the replica.
-	reasonHistory gapReason = "history"
-	// reasonPublisher: there is another publisher.
-	reasonPublisher gapReason = "publisher"
+	reasonStart      gapReason = "start"         // the replica has just started to follow
+	reasonChain      gapReason = "chain"         // the next message begins after the replica's position
+	reasonWithheld   gapReason = "withheld"      // the changes of a message were too large to be sent
+	reasonSilence    gapReason = "silence"       // no message arrived for too long
+	reasonUnanswered gapReason = "unanswered"    // a request for a heartbeat was not answered
+	reasonLink       gapReason = "disconnected"  // the connection to NATS was lost
+	reasonSlow       gapReason = "slow_consumer" // the NATS client dropped messages
+	reasonDamaged    gapReason = "damaged"       // a message could not be decoded
+	reasonEnd        gapReason = "publisher_end" // the publisher resigned
+	reasonHistory    gapReason = "history"       // a message may belong to another history than the replica
+	reasonPublisher  gapReason = "publisher"     // another publisher appeared
 )
-
-// frame is a message on its way to the replica.
-type frame struct {
-	epoch    int64
-	chain    int64
-	previous int64
-	// last is the newest change up to previous. It is the zero ChangeID if the publisher does not
-	// know it.
-	last storage.ChangeID
-	// loaded: there may have been deletions between last and previous.
-	loaded   bool
-	revision int64
-	withheld bool
-	end      bool
-	// local: passed directly by this replica's own publisher.
-	local   bool
-	events  []storage.Event
-	answers []uint64
-	bytes   int
-}
-
-// extendsHistory reports whether the message, which extends beyond a position, belongs to the same
-// history: both agree on the changes that they share. If they cannot be compared, the store must be
-// asked.
-func (f *frame) extendsHistory(at storage.Position) bool {
-	switch {
-	case at.Last.Revision == 0: // just loaded from an empty store
-		return true
-	case at.Last.Revision > f.previous:
-	case f.last.Revision == 0:
-		return false
-	case f.loaded:
-		return f.last.Equal(at.Last)
-	}
-	return !f.conflictsWith(at)
-}
-
-// conflictsWith reports whether the message belongs to another history than a position that is not
-// before it.
-func (f *frame) conflictsWith(at storage.Position) bool {
-	last := at.Last
-	switch {
-	case last.Revision == 0 || last.Revision > f.revision:
-		return false
-	case last.Revision > f.previous: // the message must contain the change, if it is complete
-		return !f.withheld && !slices.ContainsFunc(f.events, func(e storage.Event) bool {
-			return e.Revision == last.Revision && storage.ChangeIDOf(&e).Equal(last)
-		})
-	case f.last.Revision == 0 || f.loaded && f.last.Revision < last.Revision: // the publisher does not know
-		return false
-	case f.last.Revision > last.Revision: // a change that the replica missed, unless it was loaded
-		return at.QuietAt(f.last.Revision)
-	}
-	return !f.last.Equal(last)
-}
 
 // inbox holds the received messages that wait to be applied, and the state of the stream. It is
 // safe for concurrent use.
@@ -100,31 +44,36 @@ type inbox struct {
 	ready chan struct{}
 
 	mu sync.Mutex // leaf lock, guards the fields below
-	// following: a follower runs, so messages are kept.
+	// following means that a follower runs. Without one, messages are not queued.
 	following bool
-	queue     []frame // valid from head on
+	queue     []frame // the waiting messages are queue[head:]
 	head      int
-	bytes     int
-	// request is the request that a chain must answer to be listened to, or 0 while no chain may be
-	// joined. chain is the chain that answered, or 0. epoch is the epoch of its publisher, and
-	// revision the highest that it has published.
-	request  uint64
+	bytes     int // of the waiting messages
+
+	// request is the request for a check of the store that a chain must answer before the replica
+	// listens to it. It is 0 while no chain may be joined.
+	request uint64
+	// chain is the chain that answered and that the replica listens to, or 0.
 	chain    int64
-	epoch    int64
-	revision int64
-	// otherEpoch is the highest epoch received from other chains. candidate is the last
-	// chain received before one was found, and isNew means that it is new.
-	otherEpoch     int64
+	epoch    int64 // of the publisher of chain
+	revision int64 // highest revision published in chain
+
+	// otherEpoch is the highest epoch of messages of other chains.
+	otherEpoch int64
+	// candidate is the last chain that was received while chain is 0. candidateIsNew means that
+	// chainMissing has not reported it yet.
 	candidate      int64
 	candidateIsNew bool
-	// local is whether the last message came from this replica's own publisher.
+
+	// local means that the last message came from this replica's own publisher.
 	local bool
 	// lastMessage is when the last message arrived. It is zero if the stream is known to be broken
 	// or nothing was received.
 	lastMessage time.Time
-	// requested is when the oldest unanswered request was made.
+	// requested is when the oldest unanswered request for a heartbeat was made.
 	requested time.Time
-	alarm     gapReason
+	// alarm is the reason to leave the stream that takeAlarm returns next.
+	alarm gapReason
 }
 
 func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
@@ -137,22 +86,26 @@ func (in *inbox) wakeFollower() {
 	}
 }
 
-// push adds a message and never blocks. It returns false if the message belongs to a chain that is
-// not listened to.
+// push adds a message and never blocks. It returns false if the replica does not listen to the
+// message's chain.
 func (in *inbox) push(f frame) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+
+	// 1. Ignore other chains, except one that answers the request.
 	if f.chain != in.chain || in.chain == 0 {
 		if !in.answersLocked(&f) {
-			in.noticeLocked(&f)
+			in.recordOtherChainLocked(&f)
 			return false
 		}
-		in.forgetLocked()
+		in.dropAllLocked()
 		in.chain = f.chain
 		in.epoch = f.epoch
 		in.revision = f.revision
 		in.alarm = noReason
 	}
+
+	// 2. Update the state of the stream.
 	in.revision = max(in.revision, f.revision)
 	in.local = f.local
 	in.requested = time.Time{}
@@ -166,6 +119,8 @@ func (in *inbox) push(f frame) bool {
 	if !in.following {
 		return true
 	}
+
+	// 3. Queue the message.
 	f.bytes = frameBytes
 	for i := range f.events {
 		e := &f.events[i]
@@ -174,20 +129,23 @@ func (in *inbox) push(f frame) bool {
 	in.queue = append(in.queue, f)
 	in.bytes += f.bytes
 	for in.bytes > inboxBytes || len(in.queue)-in.head > inboxFrames {
-		in.dropLocked()
+		in.dropOldestLocked()
 	}
 	in.wakeFollower()
 	return true
 }
 
-// answersLocked reports whether the chain of a message is to be listened to from now on: its
-// publisher has checked the store since the request.
+// answersLocked reports whether the replica listens to the chain of a message from now on: its
+// publisher has checked the store since the request, and is newer than that of the current chain.
 func (in *inbox) answersLocked(f *frame) bool {
-	return in.following && in.request != 0 && slices.Contains(f.answers, in.request) && (in.chain == 0 || f.epoch > in.epoch)
+	if !in.following || in.request == 0 || !slices.Contains(f.answers, in.request) {
+		return false
+	}
+	return in.chain == 0 || f.epoch > in.epoch
 }
 
-// noticeLocked records a chain that is not listened to.
-func (in *inbox) noticeLocked(f *frame) {
+// recordOtherChainLocked records a message of a chain that the replica does not listen to.
+func (in *inbox) recordOtherChainLocked(f *frame) {
 	switch {
 	case f.end:
 	case in.chain == 0:
@@ -203,11 +161,12 @@ func (in *inbox) noticeLocked(f *frame) {
 	}
 }
 
-// awaitChain stops listening until a chain answers the request.
+// awaitChain drops the waiting messages and stops listening until a chain answers the request. A
+// request of 0 waits for none.
 func (in *inbox) awaitChain(request uint64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.forgetLocked()
+	in.dropAllLocked()
 	in.request = request
 	in.chain = 0
 	in.candidate = 0
@@ -217,12 +176,13 @@ func (in *inbox) awaitChain(request uint64) {
 	in.alarm = noReason
 }
 
-// chainMissing reports whether no live chain has answered yet, and whether a chain was
-// received that may not have received the request.
-func (in *inbox) chainMissing(silence time.Duration) (missing, isNew bool) {
+// chainMissing reports whether no live chain has answered yet. isNew means that another chain has
+// appeared since the last call; its publisher may not have received the request. A chain that has been
+// silent for longer than maxSilence is forgotten.
+func (in *inbox) chainMissing(maxSilence time.Duration) (missing, isNew bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence {
+	if in.lastMessage.IsZero() || time.Since(in.lastMessage) > maxSilence {
 		in.chain = 0
 	}
 	isNew = in.candidateIsNew
@@ -230,8 +190,8 @@ func (in *inbox) chainMissing(silence time.Duration) (missing, isNew bool) {
 	return in.chain == 0, isNew
 }
 
-// forgetLocked drops the waiting messages.
-func (in *inbox) forgetLocked() { in.queue, in.head, in.bytes = nil, 0, 0 }
+// dropAllLocked drops the waiting messages.
+func (in *inbox) dropAllLocked() { in.queue, in.head, in.bytes = nil, 0, 0 }
 
 // recordPart records that a part of a message of a chain arrived. It does not revive a stream that
 // is known to be broken.
@@ -243,8 +203,8 @@ func (in *inbox) recordPart(chain int64) {
 	}
 }
 
-// dropLocked drops the oldest message.
-func (in *inbox) dropLocked() {
+// dropOldestLocked drops the oldest waiting message.
+func (in *inbox) dropOldestLocked() {
 	in.bytes -= in.queue[in.head].bytes
 	in.queue[in.head] = frame{}
 	in.head++
@@ -252,7 +212,7 @@ func (in *inbox) dropLocked() {
 	case in.head == len(in.queue):
 		in.queue = in.queue[:0]
 		in.head = 0
-	case in.head >= 1024 && in.head*2 >= len(in.queue):
+	case in.head >= 1024 && in.head*2 >= len(in.queue): // move the rest to the front, rarely
 		n := copy(in.queue, in.queue[in.head:])
 		clear(in.queue[n:])
 		in.queue = in.queue[:n]
@@ -261,7 +221,8 @@ func (in *inbox) dropLocked() {
 }
 
 // takeNext removes and returns the oldest message if it continues at a position or ends before it.
-// Otherwise the message stays and is returned with the gap. ok is false if no message waits.
+// Otherwise the message stays and takeNext returns the reason to leave the stream. ok is false if no
+// message waits.
 func (in *inbox) takeNext(at storage.Position) (f frame, gap gapReason, ok bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -280,25 +241,29 @@ func (in *inbox) takeNext(at storage.Position) (f frame, gap gapReason, ok bool)
 	case !f.extendsHistory(at):
 		return f, reasonHistory, true
 	}
-	in.dropLocked()
+	in.dropOldestLocked()
 	return f, noReason, true
 }
 
 // canContinue reports whether a replica at a position can continue with the stream: the stream is
 // alive, and either a waiting message continues there or, if none waits, the stream has reached the
 // desired revision.
-func (in *inbox) canContinue(at storage.Position, desired int64, silence time.Duration) bool {
+func (in *inbox) canContinue(at storage.Position, desired int64, maxSilence time.Duration) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	contradicted := false
+	// 1. Drop the messages that end before the position. The last of them decides whether the chain
+	// has the same history.
+	conflicting := false
 	for in.head < len(in.queue) && in.queue[in.head].revision <= at.Revision {
-		contradicted = in.queue[in.head].conflictsWith(at)
-		in.dropLocked()
+		conflicting = in.queue[in.head].conflictsWith(at)
+		in.dropOldestLocked()
 	}
-	if contradicted {
+	if conflicting {
 		in.chain = 0 // the publisher must check the store again
 	}
-	if in.chain == 0 || in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence {
+
+	// 2. Check that the stream is alive and continues at the position.
+	if in.chain == 0 || in.lastMessage.IsZero() || time.Since(in.lastMessage) > maxSilence {
 		return false
 	}
 	if in.head < len(in.queue) {
@@ -309,19 +274,20 @@ func (in *inbox) canContinue(at storage.Position, desired int64, silence time.Du
 	} else if in.revision < desired {
 		return false
 	}
-	// Later answers come from checks of the store before this one.
+
+	// 3. Ignore later answers. They come from earlier checks of the store.
 	in.request = 0
 	return true
 }
 
-// startFollowing starts to keep messages.
+// startFollowing makes push queue messages.
 func (in *inbox) startFollowing() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.following = true
 }
 
-// stopFollowing drops all messages from now on.
+// stopFollowing drops the waiting messages and all later ones.
 func (in *inbox) stopFollowing() {
 	in.awaitChain(0)
 	in.mu.Lock()
@@ -329,16 +295,16 @@ func (in *inbox) stopFollowing() {
 	in.following = false
 }
 
-// markLost records that messages from the network were lost or will be. The next message that
-// arrives revives the stream. A local publisher is not affected.
-func (in *inbox) markLost(r gapReason) {
+// markLost records that messages from the network were lost or will be. The stream counts as broken
+// until the next message arrives. It does nothing if this replica's own publisher is followed.
+func (in *inbox) markLost(reason gapReason) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.local {
 		return
 	}
 	in.lastMessage = time.Time{}
-	in.alarm = r
+	in.alarm = reason
 	in.wakeFollower()
 }
 
@@ -351,31 +317,32 @@ func (in *inbox) expectHeartbeat() {
 	}
 }
 
-// takeAlarm returns and clears the reason recorded by markLost.
+// takeAlarm returns and clears the recorded reason to leave the stream, or noReason.
 func (in *inbox) takeAlarm() gapReason {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	r := in.alarm
+	reason := in.alarm
 	in.alarm = noReason
-	return r
+	return reason
 }
 
-// overdueSign returns which sign of life is missing, or noReason.
-func (in *inbox) overdueSign(silence, answer time.Duration) gapReason {
+// overdueSign returns reasonSilence if no message has arrived for longer than maxSilence,
+// reasonUnanswered if a requested heartbeat is missing for longer than maxAnswer, or noReason.
+func (in *inbox) overdueSign(maxSilence, maxAnswer time.Duration) gapReason {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	switch {
-	case in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence:
+	case in.lastMessage.IsZero() || time.Since(in.lastMessage) > maxSilence:
 		return reasonSilence
-	case !in.requested.IsZero() && time.Since(in.requested) > answer:
+	case !in.requested.IsZero() && time.Since(in.requested) > maxAnswer:
 		return reasonUnanswered
 	}
 	return noReason
 }
 
-// newest returns the highest revision received, and whether the last message came from this
+// newestRevision returns the highest revision received, and whether the last message came from this
 // replica's own publisher.
-func (in *inbox) newest() (revision int64, local bool) {
+func (in *inbox) newestRevision() (revision int64, local bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.revision, in.local

@@ -49,7 +49,8 @@ func (o *Options) Validate() error {
 		errs = append(errs, errors.New("--nats-cert-file and --nats-key-file must be given together"))
 	}
 	if o.usesEmbedded() && (o.CAFile != "" || o.CertFile != "" || o.KeyFile != "" || o.CredentialsFile != "") {
-		errs = append(errs, errors.New("--nats-ca-file, --nats-cert-file, --nats-key-file and --nats-credentials-file need --nats-servers"))
+		errs = append(errs,
+			errors.New("--nats-ca-file, --nats-cert-file, --nats-key-file and --nats-credentials-file need --nats-servers"))
 	}
 	return errors.Join(errs...)
 }

@@ -84,17 +84,20 @@ func TestPartsFormMessageInOrderOnly(t *testing.T) {
 		parts []*message
 		want  bool
 	}{
-		"in order":                {parts: []*message{piece(0, 3, nil), piece(1, 3, nil), piece(2, 3, nil)}, want: true},
-		"after an unfinished one": {parts: []*message{piece(0, 3, nil), piece(1, 3, nil), piece(0, 2, nil), piece(1, 2, nil)}, want: true},
-		"begun twice":             {parts: []*message{piece(0, 2, nil), piece(0, 2, nil), piece(1, 2, nil)}, want: true},
-		"the first is lost":       {parts: []*message{piece(1, 3, nil), piece(2, 3, nil)}, want: false},
-		"one is lost":             {parts: []*message{piece(0, 3, nil), piece(2, 3, nil)}, want: false},
-		"one is doubled":          {parts: []*message{piece(0, 3, nil), piece(1, 3, nil), piece(1, 3, nil), piece(2, 3, nil)}, want: false},
-		"two are swapped":         {parts: []*message{piece(0, 3, nil), piece(2, 3, nil), piece(1, 3, nil)}, want: false},
-		"of another revision":     {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.revision++ })}, want: false},
-		"of another previous":     {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.previous-- })}, want: false},
-		"of another chain":        {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.chain++ })}, want: false},
-		"of another epoch":        {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.epoch++ })}, want: false},
+		"in order": {parts: []*message{piece(0, 3, nil), piece(1, 3, nil), piece(2, 3, nil)}, want: true},
+		"after an unfinished one": {
+			parts: []*message{piece(0, 3, nil), piece(1, 3, nil), piece(0, 2, nil), piece(1, 2, nil)},
+			want:  true,
+		},
+		"begun twice":         {parts: []*message{piece(0, 2, nil), piece(0, 2, nil), piece(1, 2, nil)}, want: true},
+		"the first is lost":   {parts: []*message{piece(1, 3, nil), piece(2, 3, nil)}, want: false},
+		"one is lost":         {parts: []*message{piece(0, 3, nil), piece(2, 3, nil)}, want: false},
+		"one is doubled":      {parts: []*message{piece(0, 3, nil), piece(1, 3, nil), piece(1, 3, nil), piece(2, 3, nil)}, want: false},
+		"two are swapped":     {parts: []*message{piece(0, 3, nil), piece(2, 3, nil), piece(1, 3, nil)}, want: false},
+		"of another revision": {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.revision++ })}, want: false},
+		"of another previous": {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.previous-- })}, want: false},
+		"of another chain":    {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.chain++ })}, want: false},
+		"of another epoch":    {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.epoch++ })}, want: false},
 		"larger than any message": {parts: []*message{
 			piece(0, 2, nil), piece(1, 2, func(m *message) { m.part.data = make([]byte, maxMessageBytes) }),
 		},

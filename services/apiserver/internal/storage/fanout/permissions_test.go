@@ -13,7 +13,9 @@ import (
 func restrictedOptions(port int, allowed string) *server.Options {
 	o := &server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true}
 	o.Users = []*server.User{{Username: "first", Password: "p"}, {
-		Username: "second", Password: "p", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Allow: []string{allowed}}},
+		Username:    "second",
+		Password:    "p",
+		Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Allow: []string{allowed}}},
 	}}
 	return o
 }

@@ -64,7 +64,14 @@ func (p *process) apply(b storage.Batch) error {
 	return err
 }
 
-func startProcess(t testing.TB, store *fakeStore, elector Elector, id string, servers []string, reg prometheus.Registerer) *process {
+func startProcess(
+	t testing.TB,
+	store *fakeStore,
+	elector Elector,
+	id string,
+	servers []string,
+	reg prometheus.Registerer,
+) *process {
 	t.Helper()
 	o := NewOptions()
 	o.Servers = servers

@@ -108,7 +108,8 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 // of most other replicas, so that the stream continues for them. A replica that has just started to
 // read history does not start there.
 func (f *Fanout) chainStart(ctx context.Context, newest int64) storage.Position {
-	if at := f.followerState.position.Load(); at != nil && f.followerState.following.Load() && f.followerState.joined.Load() && at.Revision > 0 && at.Revision <= newest {
+	at := f.followerState.position.Load()
+	if at != nil && f.followerState.following.Load() && f.followerState.joined.Load() && at.Revision > 0 && at.Revision <= newest {
 		return *at
 	}
 	return f.lastChange(ctx, newest)
@@ -178,7 +179,7 @@ func (p *publisher) publishChain(ctx context.Context, lost <-chan struct{}) erro
 	for {
 		select {
 		case b := <-feed.batches:
-			p.replyToProbes()
+			p.answerChecks()
 			p.handleBatch(p.appendWaiting(feed, b))
 		case <-p.checks:
 		case err := <-feed.failed:

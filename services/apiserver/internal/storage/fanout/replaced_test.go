@@ -103,7 +103,8 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 				s.bus.send(nil, l.changeSubject, appendMessage(nil, &next))
 				s.awaitIdle()
 				if after := l.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(l.rec.events) != events {
-					t.Errorf("got state %+v after %+v, %d events after %d, want a change at the same revision without events", after, before, len(l.rec.events), events)
+					t.Errorf("got state %+v after %+v, %d events after %d, want a change at the same revision without events",
+						after, before, len(l.rec.events), events)
 				}
 			})
 		})

@@ -37,7 +37,7 @@ type State struct {
 
 // State returns the current state.
 func (f *Fanout) State() State {
-	newest, _ := f.inbox.newest()
+	newest, _ := f.inbox.newestRevision()
 	applied := f.followerState.applied.Load()
 	f.mu.Lock()
 	defer f.mu.Unlock()

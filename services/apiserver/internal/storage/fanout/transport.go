@@ -346,9 +346,16 @@ type partAssembler struct {
 func (a *partAssembler) addPart(m *message) (complete []byte, ok bool) {
 	p := m.part
 	if p.index == 0 {
-		*a = partAssembler{head: message{cluster: m.cluster, epoch: m.epoch, chain: m.chain, previous: m.previous, revision: m.revision}}
+		*a = partAssembler{head: message{
+			cluster:  m.cluster,
+			epoch:    m.epoch,
+			chain:    m.chain,
+			previous: m.previous,
+			revision: m.revision,
+		}}
 	}
-	if p.index != a.next || a.head.epoch != m.epoch || a.head.chain != m.chain || a.head.previous != m.previous || a.head.revision != m.revision ||
+	if p.index != a.next || a.head.epoch != m.epoch ||
+		a.head.chain != m.chain || a.head.previous != m.previous || a.head.revision != m.revision ||
 		len(a.data)+len(p.data) > maxMessageBytes {
 		*a = partAssembler{}
 		return nil, false
