@@ -6,6 +6,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// TestMissingIPAddressIsCreated checks that the repair creates the IPAddress of a service that
+// lacks one, and again after its deletion. It does not replace the IPAddress of another owner.
 func TestMissingIPAddressIsCreated(t *testing.T) {
 	a := start(t, nil)
 	const stored = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"old","namespace":"default","uid":"08675309-9376-9376-9376-086753099999"},"spec":{"type":"ClusterIP","clusterIP":"10.0.0.77","ports":[{"port":80}]}}`

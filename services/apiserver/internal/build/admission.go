@@ -190,7 +190,7 @@ func newAdmission(
 		writer:     writer,
 		large:      large,
 		namespaces: &namespaces{&lister.Namespaces{Objects: caches.objects(true), Kind: caches.core("namespaces")}, sets.client},
-		responses:  webhookclient.NewResponseLimiter(b.bounds.MaxLargeWebhookResponses),
+		responses:  webhookclient.NewResponseLimiter(b.limits.MaxLargeWebhookResponses),
 	}
 	return builder.newChain()
 }
@@ -281,7 +281,10 @@ func (a *admissionBuilder) newLimitRanger(configuration []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return withoutConfiguration(&limitranger.Plugin{Ranges: ranges, PodLevel: a.gates.Enabled(features.PodLevelResources)})(configuration)
+	return withoutConfiguration(&limitranger.Plugin{
+		Ranges:   ranges,
+		PodLevel: a.gates.Enabled(features.PodLevelResources),
+	})(configuration)
 }
 
 var _ serviceaccount.Accounts = (*lister.Objects)(nil)

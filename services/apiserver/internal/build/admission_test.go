@@ -32,6 +32,8 @@ func startError(t *testing.T, change func(dir string, o *config.Options)) string
 	return ""
 }
 
+// TestInvalidAdmissionFlags checks that the server does not start with admission flags or files
+// that contradict each other or name unknown plugins.
 func TestInvalidAdmissionFlags(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -114,7 +116,8 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 
 // admissionConfig returns an AdmissionConfiguration for one plugin.
 func admissionConfig(plugin, configuration string) string {
-	return "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: " + plugin + ", configuration: " + configuration + "}]\n"
+	return "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: " +
+		plugin + ", configuration: " + configuration + "}]\n"
 }
 
 // TestEveryAdmissionPluginCanBeEnabled enables all plugins of Kubernetes except the one that is

@@ -76,6 +76,8 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
+
+	// The second round uses the addresses and ports that the first one released.
 	for round := range 2 {
 		var mu sync.Mutex
 		ips := map[string]string{}
@@ -114,6 +116,8 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 			})
 		}
 		wg.Wait()
+
+		// All addresses are used, and only requests beyond them fail.
 		if len(ips) != addresses {
 			t.Errorf("got %d allocated addresses, want %d", len(ips), addresses)
 		}
@@ -124,6 +128,8 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 		if live := a.names(addressesPath); len(live) != addresses+1 {
 			t.Errorf("%d addresses are taken, want %d", len(live), addresses+1)
 		}
+
+		// Delete all services. Their addresses become free.
 		for name := range a.names(servicesPath) {
 			if name != "kubernetes" {
 				a.want(200, "DELETE", servicesPath+"/"+name, "")
@@ -135,26 +141,28 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	}
 }
 
+// TestServicesAllocateAndRelease checks that services get cluster IPs and node ports on every kind
+// of change, and that released ones are free for other services.
 func TestServicesAllocateAndRelease(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *config.Options) {
 		o.Services.ClusterIPRange = "10.0.0.0/24,fd00::/112"
 		o.Services.NodePorts = utilnet.PortRange{Base: 30000, Size: 4}
 	})
-	const merge = mergePatch
-	taken := func(ip string, want bool) {
+	wantTaken := func(ip string) {
 		t.Helper()
-		code := 404
-		if want {
-			code = 200
-		}
-		a.want(code, "GET", addressesPath+"/"+ip, "")
+		a.want(200, "GET", addressesPath+"/"+ip, "")
+	}
+	wantFree := func(ip string) {
+		t.Helper()
+		a.want(404, "GET", addressesPath+"/"+ip, "")
 	}
 	patch := func(code int, name, spec string) answer {
 		t.Helper()
-		return a.want(code, "PATCH", servicesPath+"/"+name, `{"spec":{`+spec+`}}`, "Content-Type", merge)
+		return a.want(code, "PATCH", servicesPath+"/"+name, `{"spec":{`+spec+`}}`, "Content-Type", mergePatch)
 	}
 
+	// 1. A create takes an address. A create that fails, and a dry run, take none.
 	s := a.want(201, "POST", servicesPath, service("a", `"clusterIP":"10.0.0.7",`+onePort))
 	if got := fmt.Sprint(s.at("spec", "ipFamilies"), s.at("spec", "ipFamilyPolicy")); got != "[IPv4]SingleStack" {
 		t.Errorf("got families and policy %s, want [IPv4]SingleStack", got)
@@ -169,15 +177,17 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 		t.Errorf("after a dry run: got addresses %v, want 2", live)
 	}
 
+	// 2. A change of the IP family policy takes or releases the second address.
 	s = patch(200, "a", `"ipFamilyPolicy":"PreferDualStack"`)
 	ips := texts(s.at("spec", "clusterIPs"))
 	if len(ips) != 2 || ips[0] != "10.0.0.7" || !strings.HasPrefix(ips[1], "fd00::") {
 		t.Fatalf("after the upgrade to two families: got addresses %v, want 10.0.0.7 and one of fd00::/112", ips)
 	}
-	taken(ips[1], true)
+	wantTaken(ips[1])
 	patch(200, "a", `"ipFamilyPolicy":"SingleStack"`)
-	taken(ips[1], false)
+	wantFree(ips[1])
 
+	// 3. An update without node port and address keeps both.
 	s = patch(200, "a", `"type":"NodePort"`)
 	port := nodePort(s)
 	if port < 30000 || port > 30003 {
@@ -191,17 +201,24 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 		t.Errorf("after an update without address: got address %v, want 10.0.0.7", got)
 	}
 	a.want(422, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","ports":[{"port":80,"nodePort":%d}]`, port)))
+
+	// 4. A change to ExternalName releases the address and the port, and another service can take
+	// them.
 	s = patch(200, "a", `"type":"ExternalName","externalName":"x.example.com"`)
 	if s.at("spec", "clusterIP") != nil || nodePort(s) != 0 || s.at("spec", "ipFamilies") != nil {
 		t.Errorf("ExternalName: got %s, want a service without address, node port and families", s.body)
 	}
-	taken("10.0.0.7", false)
-	a.want(201, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","clusterIP":"10.0.0.7","ports":[{"port":80,"nodePort":%d}]`,
-		port)))
+	wantFree("10.0.0.7")
+	a.want(201, "POST", servicesPath,
+		service("b", fmt.Sprintf(`"type":"NodePort","clusterIP":"10.0.0.7","ports":[{"port":80,"nodePort":%d}]`,
+			port)))
 	s = patch(200, "a", `"type":"ClusterIP","externalName":null`)
 	if s.at("spec", "clusterIP") == nil {
 		t.Errorf("ClusterIP after ExternalName: got %s, want a service with an address", s.body)
 	}
+
+	// 5. When all four node ports are used, including the one for health checks, a create fails
+	// until one is released.
 	lb := a.want(201, "POST", servicesPath, service("l", `"type":"LoadBalancer","externalTrafficPolicy":"Local",`+onePort))
 	if lb.at("spec", "healthCheckNodePort") == nil {
 		t.Errorf("got %s, want a service with a health check port", lb.body)
@@ -218,6 +235,8 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 	if r := a.want(201, "POST", servicesPath, service("h", `"type":"NodePort",`+onePort)); nodePort(r) != nodePort(full) {
 		t.Errorf("got node port %d, want the released one, %d", nodePort(r), nodePort(full))
 	}
+
+	// 6. The IP families of headless and of dual-stack services.
 	none := a.want(201, "POST", servicesPath, service("none", `"clusterIP":"None","ports":[{"port":80}]`))
 	if got := fmt.Sprint(none.at("spec", "ipFamilies"), none.at("spec", "ipFamilyPolicy")); got != "[IPv4 IPv6]RequireDualStack" {
 		t.Errorf("headless service: got families and policy %s, want [IPv4 IPv6]RequireDualStack", got)
@@ -280,7 +299,8 @@ func TestRepairFixesAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.want(201, "POST", servicesPath, service("a", `"type":"NodePort","clusterIP":"10.0.0.40","ports":[{"port":80,"nodePort":31000}]`))
+	a.want(201, "POST", servicesPath,
+		service("a", `"type":"NodePort","clusterIP":"10.0.0.40","ports":[{"port":80,"nodePort":31000}]`))
 	a.want(201, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.41",`+onePort))
 	address := func(ip, name, by string) string {
 		return fmt.Sprintf(`{"apiVersion":"networking.k8s.io/v1","kind":"IPAddress","metadata":{"name":%q,"labels":{"ipaddress.kubernetes.io/ip-family":"IPv4","ipaddress.kubernetes.io/managed-by":%q}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":%q}}}`,

@@ -22,6 +22,8 @@ func (a *api) listed(name string) string {
 	return strings.Join(versions, " ")
 }
 
+// TestAPIServicesWithoutServerAreListed checks that /apis lists the versions of APIServices that
+// refer to no service, while aggregated discovery and the paths of the versions do not know them.
 func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 	a := start(t, nil)
 	aggregated := func() string {
@@ -29,8 +31,9 @@ func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 			"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList").body)
 	}
 	register := func(version, group, service string) {
-		a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"`+version+"."+group+`"},"spec":{"group":"`+group+`","version":"`+version+
-			`","groupPriorityMinimum":1000,"versionPriority":100`+service+`}}`)
+		a.want(201, "POST", apiServicesPath,
+			`{"metadata":{"name":"`+version+"."+group+`"},"spec":{"group":"`+group+`","version":"`+version+
+				`","groupPriorityMinimum":1000,"versionPriority":100`+service+`}}`)
 	}
 	register("v1", "local.test", "")
 	a.eventually("listed", func() bool { return a.listed("local.test") == "v1" })

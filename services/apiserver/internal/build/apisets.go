@@ -148,8 +148,8 @@ func (c *customResources) waitForRevision(ctx context.Context, revision int64) {
 // sets.
 func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *network) (*crdinformer.Syncer, error) {
 	resource := sets.allKinds.Current().Resource(definitionsResource())
-	limiter := webhookclient.NewResponseLimiter(b.bounds.MaxLargeWebhookResponses)
-	caller, err := conversion.NewCaller(network.services, network.dialers, limiter, b.calls)
+	limiter := webhookclient.NewResponseLimiter(b.limits.MaxLargeWebhookResponses)
+	caller, err := conversion.NewCaller(network.services, network.dialers, limiter, b.webhookMetrics)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,11 @@ func newAuditHook(t *testing.T) *auditHook {
 			response["auditAnnotations"] = map[string]string{"k": "v"}
 			response["status"] = map[string]any{"message": "no"}
 		}
-		_ = json.NewEncoder(rw).Encode(map[string]any{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+		_ = json.NewEncoder(rw).Encode(map[string]any{
+			"apiVersion": "admission.k8s.io/v1",
+			"kind":       "AdmissionReview",
+			"response":   response,
+		})
 	}))}
 	t.Cleanup(h.Close)
 	h.bundle = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw}))
@@ -148,7 +152,8 @@ func (w *auditFixture) policy(spec, actions string) func() {
 	w.t.Helper()
 	rules := `"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}`
 	p := w.register("validatingadmissionpolicies", "pol.ex.test", `"spec":{`+rules+`,`+spec+`}`)
-	b := w.register("validatingadmissionpolicybindings", "bind", `"spec":{"policyName":"pol.ex.test","validationActions":[`+actions+`]}`)
+	b := w.register("validatingadmissionpolicybindings",
+		"bind", `"spec":{"policyName":"pol.ex.test","validationActions":[`+actions+`]}`)
 	return func() { b(); p() }
 }
 
@@ -185,7 +190,8 @@ func TestAuditOfConnections(t *testing.T) {
 	port := kubelet.URL[strings.LastIndex(kubelet.URL, ":")+1:]
 	w.replace = strings.NewReplacer("<hook>", port)
 	w.prepare(201, "POST", "/api/v1/nodes",
-		`{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"127.0.0.1"},{"type":"Hostname","address":"localhost"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":`+port+`}}}}`)
+		`{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"127.0.0.1"},{"type":"Hostname","address":"localhost"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":`+
+			port+`}}}}`)
 	w.prepare(201, "POST", "/api/v1/namespaces/a/pods",
 		`{"metadata":{"name":"p"},"spec":{"nodeName":"n1","automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"},{"name":"d","image":"i"}]}}`)
 	w.prepare(200, "PATCH", "/api/v1/namespaces/a/pods/p/status",

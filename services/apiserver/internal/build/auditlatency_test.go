@@ -140,7 +140,8 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 	e.Close()
 	a.eventually("gone", func() bool { return a.send("GET", path, "", "Audit-Id", "gone").code == 503 })
 	a.eventually("audited", func() bool { return len(audited("gone")) > 1 })
-	if events := audited("gone"); events[len(events)-1].ResponseStatus.Code != 503 && events[len(events)-1].ResponseStatus.Code != 200 {
+	events := audited("gone")
+	if events[len(events)-1].ResponseStatus.Code != 503 && events[len(events)-1].ResponseStatus.Code != 200 {
 		t.Errorf("got events %+v, want the last with status 503 or 200", events)
 	}
 }

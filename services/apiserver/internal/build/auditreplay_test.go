@@ -378,6 +378,8 @@ func replayFile(w *auditFixture, name string, before func(i int, r *recorded)) {
 	w.checkUnexpected()
 }
 
+// TestAuditRecordings replays recordings of kube-apiserver and compares the audit events of each
+// request.
 func TestAuditRecordings(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()

@@ -56,7 +56,7 @@ func TestAuditStartFailures(t *testing.T) {
 			var stderr bytes.Buffer
 			o := config.NewOptions()
 			code := options.Main(t.Context(), config.Name, config.Short, o, func(ctx context.Context, log *slog.Logger) error {
-				b := &base{bounds: o.Bounds, log: log, metrics: prometheus.NewRegistry(), lifetime: &lifecycle{}}
+				b := &base{limits: o.Bounds, log: log, metrics: prometheus.NewRegistry(), lifetime: &lifecycle{}}
 				defer b.lifetime.close()
 				_, err := newAuditing(b, &o.Audit, overload.PrincipalLimiter{})
 				return err

@@ -337,7 +337,7 @@ func (a *authentication) newTokenWebhook() (authenticator.Token, error) {
 		Version:    o.Webhook.Version,
 		Audiences:  o.Audiences,
 		Registerer: a.metrics,
-		Calls:      a.calls,
+		Calls:      a.webhookMetrics,
 		Dial:       a.egress.DialerFor(egress.ControlPlane),
 	})
 	if err != nil {

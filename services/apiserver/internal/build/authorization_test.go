@@ -65,6 +65,8 @@ func TestBootstrapPolicyExistsWhenReady(t *testing.T) {
 	}
 }
 
+// TestRBACChangesApplyAtOnce checks that creating and deleting a binding grants and revokes access,
+// and that invalid bindings are rejected.
 func TestRBACChangesApplyAtOnce(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
@@ -90,6 +92,7 @@ func TestRBACChangesApplyAtOnce(t *testing.T) {
 	}
 }
 
+// TestAggregatedRolesAreUpdated checks that an aggregated role follows the roles that it selects.
 func TestAggregatedRolesAreUpdated(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
@@ -105,7 +108,8 @@ func TestAggregatedRolesAreUpdated(t *testing.T) {
 	}
 	a.want(201, "POST", rbacPath+"/clusterroles", role("one", readsPods, "to", "total"))
 	count(1)
-	a.want(201, "POST", rbacPath+"/clusterroles", role("two", `{"nonResourceURLs":["/x"],"verbs":["get"]},`+readsPods, "to", "total"))
+	a.want(201, "POST", rbacPath+"/clusterroles",
+		role("two", `{"nonResourceURLs":["/x"],"verbs":["get"]},`+readsPods, "to", "total"))
 	count(2)
 	a.want(200, "DELETE", rbacPath+"/clusterroles/two", "")
 	count(1)
@@ -140,6 +144,8 @@ func TestAggregatedRolesWithUnusualNames(t *testing.T) {
 	}
 }
 
+// TestBootstrapPolicyIsReconciledAtStart checks that a start restores missing default permissions,
+// except in objects that opted out of updates.
 func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -154,7 +160,8 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 		patch("/clusterroles/system:discovery", `{"rules":[{"nonResourceURLs":["/own"],"verbs":["get"]}],"metadata":{"labels":null}}`)
 		patch("/clusterrolebindings/system:basic-user", `{"subjects":null}`)
 		// As an administrator left it in a version without system:public-info-viewer.
-		patch("/clusterrolebindings/system:discovery", `{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}],
+		patch("/clusterrolebindings/system:discovery",
+			`{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}],
 			"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false","note":"narrowed"}}}`)
 		a.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:public-info-viewer", "")
 		patch("/clusterroles/system:basic-user",
@@ -177,7 +184,8 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 			t.Errorf("system:discovery: got %s, want it to contain %s", discovery, want)
 		}
 	}
-	if subjects := fmt.Sprint(a.get(rbacPath + "/clusterrolebindings/system:basic-user").at("subjects")); !strings.Contains(subjects, "system:authenticated") {
+	subjects := fmt.Sprint(a.get(rbacPath + "/clusterrolebindings/system:basic-user").at("subjects"))
+	if !strings.Contains(subjects, "system:authenticated") {
 		t.Errorf("system:basic-user: got subjects %s, want system:authenticated among them", subjects)
 	}
 	info := a.get(rbacPath + "/clusterrolebindings/system:public-info-viewer")
@@ -193,11 +201,14 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 	}
 	a.want(200, "GET", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
 	a.eventually("view is aggregated", func() bool { return rules("/clusterroles/view") > 5 })
-	if got := fmt.Sprint(a.get(rbacPath+"/clusterrolebindings/system:monitoring").at("roleRef", "name")); got != "system:monitoring" {
+	got := fmt.Sprint(a.get(rbacPath+"/clusterrolebindings/system:monitoring").at("roleRef", "name"))
+	if got != "system:monitoring" {
 		t.Errorf("binding system:monitoring: got role %s, want system:monitoring", got)
 	}
 }
 
+// TestAccessReviews checks the answers of access reviews and rules reviews for users with RBAC
+// rules.
 func TestAccessReviews(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
@@ -208,6 +219,8 @@ func TestAccessReviews(t *testing.T) {
 		return a.send("GET", "/api/v1/namespaces/default/pods", "", as("alice")...).code == 200
 	})
 	const reviews = "/apis/authorization.k8s.io/v1"
+
+	// 1. A rules review lists the rules of the user and the roles that are missing.
 	rules := a.want(201, "POST", reviews+"/selfsubjectrulesreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"default"}}`,
 		as("alice")...)
@@ -225,9 +238,12 @@ func TestAccessReviews(t *testing.T) {
 	if none.at("message") != "no namespace on request" {
 		t.Errorf("got message %v, want %q", none.at("message"), "no namespace on request")
 	}
+
+	// 2. An access review evaluates selectors, and reports those that it cannot parse.
 	review := func(attrs string) answer {
 		return a.send("POST", reviews+"/subjectaccessreviews",
-			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"namespace":"default","verb":"list","resource":"pods"`+attrs+`}}}`)
+			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"namespace":"default","verb":"list","resource":"pods"`+
+				attrs+`}}}`)
 	}
 	for attrs, want := range map[string]string{
 		``: `map[allowed:true reason:RBAC: allowed by RoleBinding "b/default" of ClusterRole "reader" to User "alice"]`,
@@ -239,6 +255,8 @@ func TestAccessReviews(t *testing.T) {
 			t.Errorf("%s: got %d %v, want 201 and a status that contains %q", attrs, r.code, r.at("status"), want)
 		}
 	}
+
+	// 3. An invalid selector is rejected.
 	for attrs, want := range map[string]string{
 		`,"labelSelector":{}`: "spec.resourceAttributes.labelSelector.requirements: Required value: when spec.resourceAttributes.labelSelector is specified, requirements or rawSelector is required",
 		`,"fieldSelector":{"rawSelector":"a=b","requirements":[{"key":"a","operator":"In","values":["b"]}]}`: "spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: \"a=b\": may not specified at the same time as requirements",
@@ -251,6 +269,8 @@ func TestAccessReviews(t *testing.T) {
 	}
 }
 
+// TestPrivilegeEscalationIsRejected checks that a user can grant only permissions that the user
+// has.
 func TestPrivilegeEscalationIsRejected(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
@@ -271,6 +291,8 @@ func TestPrivilegeEscalationIsRejected(t *testing.T) {
 	})
 }
 
+// TestAuthorizationOptions checks which combinations of authorization flags and files the server
+// accepts.
 func TestAuthorizationOptions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()

@@ -79,6 +79,8 @@ func (z *authorizerWebhook) reviews() []authorizationv1.SubjectAccessReviewSpec 
 	return asked
 }
 
+// TestAuthorizationWebhook checks what the authorization webhook is asked, and that its answers,
+// failures and cache decide requests.
 func TestAuthorizationWebhook(t *testing.T) {
 	t.Parallel()
 	z := newAuthorizerWebhook(t)
@@ -88,6 +90,9 @@ func TestAuthorizationWebhook(t *testing.T) {
 		o.Authorization.WebhookConfigFile = z.file
 		o.Authorization.WebhookVersion = "v1"
 	})
+
+	// The server and the services of the suite are authorized without the webhook. The webhook is
+	// asked about other users, with the selectors of the request.
 	if asked := z.reviews(); len(asked) != 0 {
 		t.Errorf("start of the server: got access reviews %+v, want none", asked)
 	}
@@ -151,8 +156,10 @@ func TestAuthorizationConfigIsReloaded(t *testing.T) {
 	put := func(conditions, policy string) {
 		t.Helper()
 		content := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n- type: Webhook\n  name: w\n  webhook:\n" +
-			"    timeout: 10s\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: " + policy + "\n" +
-			"    connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + z.file + "}\n    matchConditions: [" + conditions + "]\n- {type: RBAC, name: rbac}\n"
+			"    timeout: 10s\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: " +
+			policy + "\n" +
+			"    connectionInfo: {type: KubeConfigFile, kubeConfigFile: " +
+			z.file + "}\n    matchConditions: [" + conditions + "]\n- {type: RBAC, name: rbac}\n"
 		if err := os.WriteFile(file+".new", []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +239,8 @@ func TestNodesWriteOnlyOwnResourceSlices(t *testing.T) {
 				version, name, node)
 		}
 		r := a.want(403, "POST", path, slice("forged", "n2"), n1...)
-		if text := r.at("message"); text != `resourceslices.resource.k8s.io "forged" is forbidden: can only create ResourceSlice with the same NodeName as the requesting node` {
+		text := r.at("message")
+		if text != `resourceslices.resource.k8s.io "forged" is forbidden: can only create ResourceSlice with the same NodeName as the requesting node` {
 			t.Errorf("got message %v, want one about the NodeName of the ResourceSlice", text)
 		}
 		a.want(201, "POST", path, slice("mine-"+version, "n1"), n1...)

@@ -27,7 +27,7 @@ import (
 	"binnacle/services/apiserver/internal/server/routing"
 )
 
-// apiServer holds the parts of the server.
+// apiServer holds the parts of the server, in the order in which they are created.
 type apiServer struct {
 	listener    *listener
 	base        *base
@@ -58,6 +58,7 @@ func build(ctx context.Context, o *config.Options, log *slog.Logger, lifetime *l
 	o.Features.Warn(log)
 	o.Compatibility.Warn(log)
 	o.WarnInsecure(log)
+
 	a = &apiServer{}
 	registry := metrics.New()
 	if a.listener, err = newListener(o, log, registry, lifetime); err != nil {
@@ -89,14 +90,14 @@ func build(ctx context.Context, o *config.Options, log *slog.Logger, lifetime *l
 // of all requests, because this server itself may serve a webhook. Such parts get a function that
 // returns the later part. They call it only after the server has started.
 func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *auditing) (err error) {
-	base, caches, stores, front := a.base, a.caches, a.stores, a.listener.server
+	base, caches, stores, httpsServer := a.base, a.caches, a.stores, a.listener.server
 	var writer *writes.Writer
 	var handler http.Handler
 	laterWriter := func() *writes.Writer { return writer }
 	laterHandler := func() http.Handler { return handler }
 	compiler := sync.OnceValues(expressions.New)
 
-	// The parts that requests pass before they reach the handlers.
+	// 1. The parts that requests pass before they reach the handlers.
 	network := newNetwork(base, caches, o.Aggregation.Routing, laterHandler)
 	a.sets = newAPISets(base, caches, stores, audit.auditor, laterWriter)
 	if a.custom, err = newCustomResources(base, caches, stores, a.sets, network); err != nil {
@@ -107,28 +108,30 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 	}
 	authz := a.security.authz
 
-	// The parts that write objects.
-	services := newAllocator(base, &o.Services, caches, stores, a.sets.client)
-	chain, err := newAdmission(base, &o.Admission, caches, a.sets, authz, network, compiler, laterWriter, front.LargeRequests())
+	// 2. The parts that write objects.
+	serviceAllocator := newAllocator(base, &o.Services, caches, stores, a.sets.client)
+	chain, err := newAdmission(base, &o.Admission, caches, a.sets, authz, network, compiler, laterWriter, httpsServer.LargeRequests())
 	if err != nil {
 		return err
 	}
 	barriers := newWriteBarriers(a.custom, a.security)
-	writer = newWriter(base, &o.Requests, caches, stores, a.sets, authz, chain, services, barriers)
+	writer = newWriter(base, &o.Requests, caches, stores, a.sets, authz, chain, serviceAllocator, barriers)
 
-	// The handlers, the other servers to which requests are proxied, and the controllers.
-	api, err := newHandlers(base, o, caches, stores, a.sets, a.security, writer, front)
+	// 3. The handlers, the other servers to which requests are proxied, and the controllers.
+	api, err := newHandlers(base, o, caches, stores, a.sets, a.security, writer, httpsServer)
 	if err != nil {
 		return err
 	}
 	if a.delegates, err = newDelegates(base, o, caches, stores, a.sets, network, api.ProxyLimit.Acquire); err != nil {
 		return err
 	}
-	info := newExtensionInfo(base, &o.Authentication, front.ClientCABundle(), caches)
-	a.controllers = newControllers(base, o, caches, stores, a.sets, a.custom, authz, services, info)
+	info := newExtensionInfo(base, &o.Authentication, httpsServer.ClientCABundle(), caches)
+	a.controllers = newControllers(base, o, caches, stores, a.sets, a.custom, authz, serviceAllocator, info)
 	if o.Admission.TypeChecks {
 		newTypeChecks(base, a.catalogs, a.sets, a.custom.informer, compiler)
 	}
+
+	// 4. The handler of all requests, and the tasks that accept them.
 	handler, err = a.newMainHandler(o, api)
 	if err != nil {
 		return err
@@ -140,14 +143,14 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 // newMainHandler creates the handler of all requests. It also creates the documents about the API
 // and the health checks, which the handler serves.
 func (a *apiServer) newMainHandler(o *config.Options, api *handlers.API) (http.Handler, error) {
-	b, sec, remotes := a.base, a.security, a.delegates.extensions
+	b, sec, extensions := a.base, a.security, a.delegates.extensions
 	otherPaths := func() []string { return pathsOutsideAPI(o, a.listener.health, sec.authn.issuerPaths()) }
-	docs, err := newDocuments(b, o, a.catalogs, a.sets.respond, sec.authn.documents != nil, otherPaths, remotes, a.custom.informer)
+	docs, err := newDocuments(b, o, a.catalogs, a.sets.respond, sec.authn.documents != nil, otherPaths, extensions, a.custom.informer)
 	if err != nil {
 		return nil, err
 	}
-	registrations := newRegistrations(b, a.caches, a.sets, a.custom.informer, remotes)
-	followAPIServices(b, a.caches, remotes, docs.custom, registrations)
+	registrations := newRegistrations(b, a.caches, a.sets, a.custom.informer, extensions)
+	followAPIServices(b, a.caches, extensions, docs.custom, registrations)
 	ready := &readiness{
 		gates:       b.gates,
 		stores:      a.stores,
@@ -169,18 +172,19 @@ func (a *apiServer) newMainHandler(o *config.Options, api *handlers.API) (http.H
 // addServingTasks adds the tasks that accept requests: the HTTPS server with the handler of all
 // requests, and the debug socket if it is enabled.
 func (a *apiServer) addServingTasks(o *config.Options, handler http.Handler) {
-	lifetime, front := a.base.lifetime, a.listener.server
+	lifetime, httpsServer := a.base.lifetime, a.listener.server
 	lifetime.whileServing("https", func(ctx context.Context) error {
 		done := make(chan struct{})
 		defer close(done)
-		go func() { // requests must not wait for a slow audit log during shutdown
+		// Requests must not wait for a slow audit backend during a shutdown.
+		go func() {
 			select {
-			case <-front.LongRunningStop():
+			case <-httpsServer.LongRunningStop():
 			case <-done:
 			}
 			a.security.audit.beginShutdown()
 		}()
-		return front.Run(ctx, handler, server.LongRunning(a.sets.kinds, a.delegates.forOtherServers()))
+		return httpsServer.Run(ctx, handler, server.LongRunning(a.sets.kinds, a.delegates.forOtherServers()))
 	})
 	if path := o.Debug.Socket; path != "" {
 		lifetime.whileServing("debug socket", func(ctx context.Context) error {
@@ -195,15 +199,15 @@ func (a *apiServer) addServingTasks(o *config.Options, handler http.Handler) {
 // newWriteBarriers returns the functions that a write of a resource calls before its response. They
 // wait until the write has taken effect in this server.
 func newWriteBarriers(custom *customResources, sec *security) writeBarriers {
-	policy, flow := sec.authz.waitForRevision, sec.flow.WaitForRevision
+	waitForPolicy, waitForFlow := sec.authz.waitForRevision, sec.flow.WaitForRevision
 	return writeBarriers{
 		definitionsResource().GroupResource():       custom.waitForRevision,
-		flowResource("flowschemas"):                 flow,
-		flowResource("prioritylevelconfigurations"): flow,
-		rbacResource("roles"):                       policy,
-		rbacResource("clusterroles"):                policy,
-		rbacResource("rolebindings"):                policy,
-		rbacResource("clusterrolebindings"):         policy,
+		flowResource("flowschemas"):                 waitForFlow,
+		flowResource("prioritylevelconfigurations"): waitForFlow,
+		rbacResource("roles"):                       waitForPolicy,
+		rbacResource("clusterroles"):                waitForPolicy,
+		rbacResource("rolebindings"):                waitForPolicy,
+		rbacResource("clusterrolebindings"):         waitForPolicy,
 	}
 }
 
@@ -247,18 +251,18 @@ func (l *lifecycle) close() {
 	}
 }
 
-// base holds the dependencies that most constructors need. It does not change.
+// base holds the dependencies that most constructors need. It does not change after newBase.
 type base struct {
 	log      *slog.Logger
 	metrics  *prometheus.Registry
 	gates    *features.Gates
-	bounds   config.Limits
+	limits   config.Limits
 	lifetime *lifecycle
 	// egress selects the proxies to other networks; nil connects directly.
 	egress *egress.Selector
 	traces *tracing.Provider // nil if tracing is off
-	// calls measures requests to webhooks and other services.
-	calls *webhookclient.Metrics
+	// webhookMetrics measures requests to webhooks and other services.
+	webhookMetrics *webhookclient.Metrics
 	// host is the name of this machine, and identity the name of this replica.
 	host, identity string
 	// root is the prefix of all keys. It starts with a slash and does not end with one.
@@ -289,16 +293,16 @@ func newBase(
 		return nil, err
 	}
 	b := &base{
-		log:      log,
-		metrics:  metrics,
-		gates:    o.Features,
-		bounds:   o.Bounds,
-		lifetime: lifetime,
-		calls:    webhookclient.NewMetrics(metrics),
-		host:     host,
-		identity: bootstrap.Identity(host),
-		root:     path.Join("/", o.Etcd.Prefix),
-		endpoint: endpoint{port: l.port, address: l.address},
+		log:            log,
+		metrics:        metrics,
+		gates:          o.Features,
+		limits:         o.Bounds,
+		lifetime:       lifetime,
+		webhookMetrics: webhookclient.NewMetrics(metrics),
+		host:           host,
+		identity:       bootstrap.Identity(host),
+		root:           path.Join("/", o.Etcd.Prefix),
+		endpoint:       endpoint{port: l.port, address: l.address},
 	}
 	if b.egress, err = newEgress(o.Compatibility.EgressSelector, metrics); err != nil {
 		return nil, err
@@ -307,7 +311,7 @@ func newBase(
 	if err != nil || b.traces == nil {
 		return b, err
 	}
-	b.calls.Traced(b.traces)
+	b.webhookMetrics.Traced(b.traces)
 	lifetime.onClose(b.traces.Close)
 	return b, nil
 }

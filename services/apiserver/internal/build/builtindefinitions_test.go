@@ -38,7 +38,8 @@ func TestDefinitionsOfBuiltInResources(t *testing.T) {
 			return got["Established"] == "True InitialNamesAccepted" && got["NamesAccepted"] == "True NoConflicts"
 		})
 		a.want(404, "GET", v9, "")
-		a.want(404, "POST", v9, fmt.Sprintf(`{"apiVersion":"%s/v9","kind":%q,"metadata":{"name":"a.example.com"}}`, test.group, test.kind))
+		a.want(404, "POST", v9,
+			fmt.Sprintf(`{"apiVersion":"%s/v9","kind":%q,"metadata":{"name":"a.example.com"}}`, test.group, test.kind))
 		a.want(404, "GET", "/apis/"+test.group+"/v9", "")
 		if test.plural != "foos" {
 			a.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
@@ -63,10 +64,13 @@ func TestForgedDefinitionServesNothing(t *testing.T) {
 	a.want(201, "POST", victim,
 		`{"metadata":{"name":"victim"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"a"}}`)
 	const names = `"plural":"kube-system","singular":"forged","kind":"Forged","listKind":"ForgedList"`
-	_, err := a.server.stores.store.Create(context.Background(), a.server.base.root+"/apiextensions.k8s.io/customresourcedefinitions/kube-system.rolebindings",
+	_, err := a.server.stores.store.Create(context.Background(),
+		a.server.base.root+"/apiextensions.k8s.io/customresourcedefinitions/kube-system.rolebindings",
 		[]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"kube-system.rolebindings","uid":"1","creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["customresourcecleanup.apiextensions.k8s.io"]},
-		"spec":{"group":"rolebindings","scope":"Cluster","names":{`+names+`},"conversion":{"strategy":"None"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]},
-		"status":{"conditions":[{"type":"NamesAccepted","status":"True"},{"type":"Established","status":"True"}],"acceptedNames":{`+names+`},"storedVersions":["v1"]}}`), storage.WriteOptions{})
+		"spec":{"group":"rolebindings","scope":"Cluster","names":{`+names+
+			`},"conversion":{"strategy":"None"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]},
+		"status":{"conditions":[{"type":"NamesAccepted","status":"True"},{"type":"Established","status":"True"}],"acceptedNames":{`+
+			names+`},"storedVersions":["v1"]}}`), storage.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

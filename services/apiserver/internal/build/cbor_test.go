@@ -59,6 +59,7 @@ func readCBOR[T any](t *testing.T, b []byte) *T {
 	return &out
 }
 
+// TestCBOR checks that objects, lists, patches and errors are read and written in CBOR.
 func TestCBOR(t *testing.T) {
 	t.Parallel()
 	a := startCBOR(t)
@@ -108,7 +109,8 @@ func TestCBOR(t *testing.T) {
 		}
 	}
 	const partial = cborType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-	if l := readCBOR[metav1.PartialObjectMetadataList](t, a.get(secrets, "Accept", partial).body); l.Kind != "PartialObjectMetadataList" ||
+	l := readCBOR[metav1.PartialObjectMetadataList](t, a.get(secrets, "Accept", partial).body)
+	if l.Kind != "PartialObjectMetadataList" ||
 		len(l.Items) != 31 || l.Items[30].Labels["a"] != "b" {
 		t.Errorf("list of metadata: got %+v, want 31 items, the last with the label a=b", l)
 	}
@@ -116,7 +118,8 @@ func TestCBOR(t *testing.T) {
 	if len(table.Rows) != 31 || len(table.ColumnDefinitions) == 0 || len(table.Rows[0].Cells) != len(table.ColumnDefinitions) {
 		t.Errorf("table: got %+v, want 31 rows with a cell per column", table)
 	}
-	if s := readCBOR[metav1.Status](t, a.want(404, "GET", secrets+"/none", "", "Accept", cborType).body); s.Reason != metav1.StatusReasonNotFound {
+	s := readCBOR[metav1.Status](t, a.want(404, "GET", secrets+"/none", "", "Accept", cborType).body)
+	if s.Reason != metav1.StatusReasonNotFound {
 		t.Errorf("missing object: got status %+v, want reason NotFound", s)
 	}
 	made.Data["k2"] = []byte("x")
@@ -159,6 +162,7 @@ func TestCBORRefused(t *testing.T) {
 	}
 }
 
+// TestCBORWatch checks that a watch can be encoded as a sequence of CBOR items.
 func TestCBORWatch(t *testing.T) {
 	t.Parallel()
 	a := startCBOR(t)
@@ -207,6 +211,7 @@ func TestCBORWatch(t *testing.T) {
 	}
 }
 
+// TestCBORIsOffByDefault checks that CBOR is rejected unless its feature gate is enabled.
 func TestCBORIsOffByDefault(t *testing.T) {
 	t.Parallel()
 	a := shared(t)

@@ -61,7 +61,9 @@ func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 	a.grant("bob", `{"apiGroups":["certificates.k8s.io"],"resources":["*"],"verbs":["*"]}`)
 	a.grant("cadmin", allOfRequests)
 	a.grant("alice",
-		allOfRequests+`,{"apiGroups":["certificates.k8s.io"],"resources":["signers"],"verbs":["approve","sign"],"resourceNames":["ex.test/*","`+clientSigner+`"]}`)
+		allOfRequests+
+			`,{"apiGroups":["certificates.k8s.io"],"resources":["signers"],"verbs":["approve","sign"],"resourceNames":["ex.test/*","`+
+			clientSigner+`"]}`)
 	a.eventually("granted", func() bool {
 		return a.get(requestsPath, as("alice")...).code == 200 &&
 			a.get(requestsPath, as("cadmin")...).code == 200 &&
@@ -113,7 +115,8 @@ func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 		},
 		{user: "alice", method: "PATCH", path: "/ok/status", body: issued, code: 200},
 	} {
-		if r := a.send(c.method, requestsPath+c.path, c.body, patchFor(c.method, patch(c.user))...); r.code != c.code || c.want != "" && r.at("message") != c.want {
+		r := a.send(c.method, requestsPath+c.path, c.body, patchFor(c.method, patch(c.user))...)
+		if r.code != c.code || c.want != "" && r.at("message") != c.want {
 			t.Errorf("%s %s %s: got %d, want %d %s:\n%s", c.user, c.method, c.path, r.code, c.code, c.want, r.body)
 		}
 	}
@@ -140,8 +143,12 @@ func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 		subject pkix.Name
 		code    int
 	}{
-		"name":    {signer: clientSigner, subject: pkix.Name{CommonName: "system:binnacle:tokencleaner"}, code: 403},
-		"group":   {signer: clientSigner, subject: pkix.Name{CommonName: "x", Organization: []string{"a", "system:binnacle"}}, code: 403},
+		"name": {signer: clientSigner, subject: pkix.Name{CommonName: "system:binnacle:tokencleaner"}, code: 403},
+		"group": {
+			signer:  clientSigner,
+			subject: pkix.Name{CommonName: "x", Organization: []string{"a", "system:binnacle"}},
+			code:    403,
+		},
 		"another": {signer: "ex.test/s", subject: pkix.Name{CommonName: "system:binnacle:apiserver"}, code: 403},
 		"masters": {signer: clientSigner, subject: pkix.Name{CommonName: "x", Organization: []string{"system:masters"}}, code: 201},
 	} {
@@ -169,6 +176,8 @@ func issued(t *testing.T, lifetime time.Duration) string {
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
+// TestIssuedDurationsAreCounted checks that the metric of issued certificates compares their
+// durations with the requested ones.
 func TestIssuedDurationsAreCounted(t *testing.T) {
 	a := start(t, nil)
 	for name, lifetime := range map[string]time.Duration{

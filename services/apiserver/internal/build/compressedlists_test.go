@@ -23,8 +23,9 @@ func TestCompressedListsFollowDefinitions(t *testing.T) {
 	a.want(201, "POST", definitionsPath, with(`"text":{"type":"string"},"secret":{"type":"string"}`))
 	long := strings.Repeat("long ", 1000)
 	for i := range 40 {
-		a.want(201, "POST", gadgets, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"g%d"},"text":%q,"secret":"s"}`,
-			i, long))
+		a.want(201, "POST", gadgets,
+			fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"g%d"},"text":%q,"secret":"s"}`,
+				i, long))
 	}
 	// shown counts the objects of a compressed list, and those with each field.
 	shown := func() string {
@@ -56,7 +57,8 @@ func TestCompressedListsFollowDefinitions(t *testing.T) {
 			t.Fatalf("got %s, want 40: 40 secret, 0 red", got)
 		}
 	}
-	a.want(200, "PATCH", definition, with(`"text":{"type":"string"},"color":{"type":"string","default":"red"}`), "Content-Type", mergePatch)
+	a.want(200, "PATCH", definition, with(`"text":{"type":"string"},"color":{"type":"string","default":"red"}`),
+		"Content-Type", mergePatch)
 	if got := shown(); got != "40: 0 secret, 40 red" {
 		t.Errorf("got %s by the new definition, want 40: 0 secret, 40 red", got)
 	}

@@ -20,8 +20,9 @@ func (a *api) node(name, at string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`,
-		name, u.Hostname(), u.Port()))
+	a.want(201, "POST", "/api/v1/nodes",
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`,
+			name, u.Hostname(), u.Port()))
 }
 
 // echo responds with the request.
@@ -61,6 +62,8 @@ func outside(t *testing.T) string {
 	return ""
 }
 
+// TestLogsAreProxiedToKubelet checks the requests for logs that a kubelet receives, and the errors
+// for pods without one.
 func TestLogsAreProxiedToKubelet(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
@@ -73,6 +76,8 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	a.pod("lost", "nowhere", "")
 	a.want(201, "POST", podsPath,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"initContainers":[{"name":"i","image":"x"}],"containers":[{"name":"c","image":"x"},{"name":"broken","image":"x"}]}}`)
+
+	// The kubelet returns the request that it receives.
 	for _, c := range []struct {
 		path string
 		code int
@@ -182,7 +187,11 @@ func TestLogsHaveNoOtherForm(t *testing.T) {
 		{accept: "text/plain,*/*", code: 200},
 		{accept: "application/json" + forms + "Table", code: 406, want: "only the following media types are accepted"},
 		{accept: "application/json" + forms + "Table,*/*", code: 200},
-		{accept: "application/json" + forms + "PartialObjectMetadata", code: 500, want: "object does not implement the Object interfaces"},
+		{
+			accept: "application/json" + forms + "PartialObjectMetadata",
+			code:   500,
+			want:   "object does not implement the Object interfaces",
+		},
 		{
 			accept: "application/json" + forms + "PartialObjectMetadataList",
 			code:   406,
@@ -201,6 +210,8 @@ func TestLogsHaveNoOtherForm(t *testing.T) {
 	}
 }
 
+// TestProxySubresources checks the requests that nodes, pods and services receive through the proxy
+// subresources, and which targets are rejected.
 func TestProxySubresources(t *testing.T) {
 	t.Parallel()
 	host := outside(t)
@@ -208,6 +219,9 @@ func TestProxySubresources(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
+
+	// 1. Start a target, which stands for pods, and a kubelet. Both describe the request that they
+	// receive.
 	target := httptest.NewUnstartedServer(http.HandlerFunc(echo))
 	target.Listener.Close()
 	target.Listener = l
@@ -218,6 +232,7 @@ func TestProxySubresources(t *testing.T) {
 	defer kubelet.Close()
 	u, _ := url.Parse(kubelet.URL)
 
+	// 2. Create pods, services and endpoints that refer to the target.
 	a := start(t, nil)
 	a.account()
 	a.node("n", kubelet.URL)
@@ -229,7 +244,8 @@ func TestProxySubresources(t *testing.T) {
 		"portless": {ports: "[]", ip: host},
 		"mapped":   {ports: "[]", ip: "::ffff:" + host},
 	} {
-		a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":"n","automountServiceAccountToken":false,
+		a.want(201, "POST", podsPath,
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":"n","automountServiceAccountToken":false,
 			"containers":[{"name":"a","image":"x"},{"name":"b","image":"x","ports":%s}]}}`, name, c.ports))
 		a.want(200, "PATCH", podsPath+"/"+name+"/status",
 			fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, c.ip, c.ip),
@@ -251,8 +267,10 @@ func TestProxySubresources(t *testing.T) {
 	a.pod("elsewhere", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
 	// Endpoints may contain any address, but it must be that of a pod.
 	for name, ref := range map[string]string{
-		"forged": `,"targetRef":{"kind":"Pod","namespace":"default","name":"elsewhere"}`, "foreign": `,"targetRef":{"kind":"Pod","namespace":"other","name":"p"}`,
-		"lost": `,"targetRef":{"kind":"Pod","namespace":"default","name":"absent"}`, "odd": `,"targetRef":{"kind":"Node","namespace":"default","name":"p"}`,
+		"forged":  `,"targetRef":{"kind":"Pod","namespace":"default","name":"elsewhere"}`,
+		"foreign": `,"targetRef":{"kind":"Pod","namespace":"other","name":"p"}`,
+		"lost":    `,"targetRef":{"kind":"Pod","namespace":"default","name":"absent"}`,
+		"odd":     `,"targetRef":{"kind":"Node","namespace":"default","name":"p"}`,
 	} {
 		a.want(201, "POST", servicesPath, service(name, `"ports":[{"name":"web","port":80}]`))
 		a.want(201, "POST", endpointsPath, endpoints(name, ref))
@@ -262,6 +280,9 @@ func TestProxySubresources(t *testing.T) {
 		}
 	}
 	a.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+	// 3. Send requests through all kinds of paths. Each target returns the request, and errors name
+	// the cause.
 	for _, c := range []struct {
 		method, path string
 		code         int
@@ -397,7 +418,8 @@ func TestProxySubresources(t *testing.T) {
 		t.Errorf("got redirection to %s, want one below the path of the proxy", to)
 	}
 	// Connections that admission rejects are not opened.
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration",
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration",
 		"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"failurePolicy":"Fail","sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"operations":["CONNECT"],"apiGroups":[""],"apiVersions":["v1"],"resources":["nodes/proxy","pods/proxy","services/proxy"]}]}]}`)
 	a.eventually("rejected", func() bool { return a.get("/api/v1/nodes/n/proxy/x").code == 500 })
@@ -415,13 +437,16 @@ func TestInvalidProxyTargets(t *testing.T) {
 	a := start(t, nil)
 	a.account()
 	nodeAt := func(name, address string) {
-		a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`,
-			name, address))
+		a.want(201, "POST", "/api/v1/nodes",
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`,
+				name, address))
 	}
 	nodeAt("n", "10.99.99.99")
 	a.pod("p", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
 	const pods, nodes = "/api/v1/namespaces/default/pods/", "/api/v1/nodes/"
-	for _, name := range []string{"p:abc", "p:-1", "p:+1", "p:1%40evil", "p:1%3f", "http:p:1%23", "p:1%20", "p:%25", "https:p:http"} {
+	for _, name := range []string{
+		"p:abc", "p:-1", "p:+1", "p:1%40evil", "p:1%3f", "http:p:1%23", "p:1%20", "p:%25", "https:p:http",
+	} {
 		r := a.want(400, "GET", pods+name+"/proxy/", "")
 		if want := "invalid pod request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
 			t.Errorf("%s: got body %s, want a message that begins with %q", name, r.body, want)

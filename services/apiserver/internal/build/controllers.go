@@ -154,7 +154,12 @@ func newRegistrations(
 
 // newExtensionInfo creates the data that extension servers need to authenticate clients, and adds
 // the tasks that keep it up to date.
-func newExtensionInfo(b *base, o *config.AuthenticationOptions, clientCAs *tlsfiles.Bundle, caches *caches) *bootstrap.ExtensionInfo {
+func newExtensionInfo(
+	b *base,
+	o *config.AuthenticationOptions,
+	clientCAs *tlsfiles.Bundle,
+	caches *caches,
+) *bootstrap.ExtensionInfo {
 	e := bootstrap.NewExtensionInfo(bootstrap.ExtensionInfo{
 		ClientCAs:    clientCAs,
 		ProxyCAs:     o.ProxyCAs,
@@ -199,7 +204,12 @@ func newLeaderElection(b *base, caches *caches, client *internalclient.Client) *
 
 // newStorageVersions creates the manager of StorageVersion objects of this
 // replica. It returns nil if a required gate is disabled.
-func newStorageVersions(b *base, catalogs *catalogs, client *internalclient.Client, informer *crdinformer.Syncer) *storageversions.Manager {
+func newStorageVersions(
+	b *base,
+	catalogs *catalogs,
+	client *internalclient.Client,
+	informer *crdinformer.Syncer,
+) *storageversions.Manager {
 	if on := b.gates.Enabled; !on(features.StorageVersionAPI) || !on(features.APIServerIdentity) {
 		return nil
 	}

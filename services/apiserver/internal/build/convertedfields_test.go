@@ -26,7 +26,10 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 		o["hostPort"] = fmt.Sprint(o["host"], ":80")
 		delete(o, "host")
 	}
-	a.want(201, "POST", definitionsPath, fmt.Sprintf(`{"metadata":{"name":"hosts.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"hosts","kind":"Host"},"versions":[
+
+	// 1. The stored version v1 has the field hostPort. Only v2 has the selectable field host.
+	a.want(201, "POST", definitionsPath,
+		fmt.Sprintf(`{"metadata":{"name":"hosts.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"hosts","kind":"Host"},"versions":[
 		{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"hostPort":{"type":"string"}}}}},
 		{"name":"v2","served":true,"storage":false,"selectableFields":[{"jsonPath":".host"}],"schema":{"openAPIV3Schema":{"type":"object","properties":{"host":{"type":"string"}}}}}],
 		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%q,"caBundle":%q}}}}}`, c.URL, c.ca()))
@@ -47,6 +50,8 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 		}
 		return strings.Join(all, " ")
 	}
+
+	// 2. Lists in all forms, and in pages, select by the field of v2.
 	const selected = v2 + "?fieldSelector=host%3Dhost1"
 	for _, form := range []struct{ accept, key string }{
 		{accept: "application/json", key: "items"},
@@ -66,6 +71,7 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 		t.Errorf("selected by host and name: got %q, want b", got)
 	}
 
+	// 3. A watch reports objects that start or cease to match.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET",

@@ -12,10 +12,13 @@ func TestConversionEndsWithItsRequests(t *testing.T) {
 	t.Parallel()
 	a, c := start(t, nil), newConverters(t)
 	a.want(201, "POST", definitionsPath, c.definition("things", "Thing"))
-	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
+	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
+		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
 	release := c.holding()
 	defer release()
-	for _, path := range []string{"/apis/example.com/v2/namespaces/default/things/a", "/apis/example.com/v3/namespaces/default/things"} {
+	for _, path := range []string{
+		"/apis/example.com/v2/namespaces/default/things/a", "/apis/example.com/v3/namespaces/default/things",
+	} {
 		if r := a.send("GET", path+"?timeout=1s", ""); r.code != 504 {
 			t.Errorf("%s, hanging webhook: got status %d: %.300s, want 504", path, r.code, r.body)
 		}

@@ -103,8 +103,9 @@ func (c *converters) ca() string {
 func (c *converters) definition(plural, kind string) string {
 	var versions []string
 	for i := range 4 {
-		versions = append(versions, fmt.Sprintf(`{"name":"v%d","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`,
-			i+1, i == 0))
+		versions = append(versions,
+			fmt.Sprintf(`{"name":"v%d","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`,
+				i+1, i == 0))
 	}
 	return fmt.Sprintf(`{"metadata":{"name":"%[1]s.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":%[1]q,"singular":%[1]q,"kind":%[2]q},"versions":[%[3]s],
 		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%[4]q,"caBundle":%[5]q}}}}}`,
@@ -127,8 +128,9 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 	}
 	var owners []string
 	for i := range 4 {
-		owners = append(owners, fmt.Sprintf(`{"manager":"m%[1]d","operation":"Apply","apiVersion":"example.com/v%[1]d","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:f%[1]d":{}}}}`,
-			i+1))
+		owners = append(owners,
+			fmt.Sprintf(`{"manager":"m%[1]d","operation":"Apply","apiVersion":"example.com/v%[1]d","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:f%[1]d":{}}}}`,
+				i+1))
 	}
 	a.want(201, "POST", things, thing("owned"))
 	for _, patch := range []string{
@@ -138,7 +140,9 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 		a.want(200, "PATCH", things+"/owned", patch, "Content-Type", "application/merge-patch+json")
 	}
 	policy := func(resources, more string) string {
-		return `{"metadata":{"name":"p.example.com"},"spec":{` + more + `"matchConstraints":{"resourceRules":[{"operations":["CREATE"],` + resources + `}]},"validations":[{"expression":"object != null"}]}}`
+		return `{"metadata":{"name":"p.example.com"},"spec":{` + more +
+			`"matchConstraints":{"resourceRules":[{"operations":["CREATE"],` + resources +
+			`}]},"validations":[{"expression":"object != null"}]}}`
 	}
 	const policies, bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 	mapOf := func(name string) string {

@@ -123,7 +123,8 @@ func TestUnsafeDeleteOfCustomResources(t *testing.T) {
 	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	a.eventually("served", func() bool { return a.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
-	a.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids", `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"}}`)
+	a.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids",
+		`{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"}}`)
 	a.overwrite("/registry/ex.test/wids/default/bad", "nonsense")
 	for _, x := range readRecording(t, "unreadable", "2-custom-resources.json") {
 		a.replay(t, x)

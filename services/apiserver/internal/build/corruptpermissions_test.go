@@ -62,7 +62,8 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	}
 	const rules = `"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]`
 
-	a.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"strict","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	a.want(201, "POST", "/api/v1/namespaces",
+		`{"metadata":{"name":"strict","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"hostNetwork":true,"containers":[{"name":"c","image":"x:1"}]}}`
 	a.want(403, "POST", "/api/v1/namespaces/strict/pods", pod)
 	a.spoil("namespaces/strict")
@@ -90,7 +91,8 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	goneToo()
 	a.eventually("no policy any more", func() bool { return attempt().code == 201 })
 
-	a.want(201, "POST", admissionPath+"validatingwebhookconfigurations", `{"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","sideEffects":"None","admissionReviewVersions":["v1"],
+	a.want(201, "POST", admissionPath+"validatingwebhookconfigurations",
+		`{"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","sideEffects":"None","admissionReviewVersions":["v1"],
 		"clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]}]}`)
 	rejected("a webhook", 500, "failed calling webhook")
 	gone = a.spoil("validatingwebhookconfigurations/no")
@@ -116,7 +118,8 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "policy.yaml")
 	log := filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+	err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	a := start(t, func(o *config.Options) {

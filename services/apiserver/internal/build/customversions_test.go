@@ -14,7 +14,8 @@ const registered = `{"group":"ex.test","version":%q,"groupPriorityMinimum":1000,
 func versioned(plural string, versions ...string) string {
 	var all []string
 	for i, v := range versions {
-		all = append(all, fmt.Sprintf(`{"name":%q,"served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object"}}}`, v, i == 0))
+		all = append(all,
+			fmt.Sprintf(`{"name":%q,"served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object"}}}`, v, i == 0))
 	}
 	return fmt.Sprintf(`{"metadata":{"name":"%[1]s.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":%[1]q,"singular":%[1]q,"kind":%[2]q},"versions":[%[3]s]}}`,
 		plural, strings.ToUpper(plural[:1])+plural[1:], strings.Join(all, ","))
@@ -24,6 +25,8 @@ func (a *api) registration(version string) answer {
 	return a.get(apiServicesPath + "/" + version + ".ex.test")
 }
 
+// TestCustomGroupVersionsHaveAPIServices checks that each version of a custom resource has an
+// APIService while it is served, and that an existing APIService is not replaced.
 func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
@@ -88,7 +91,8 @@ func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
 	const at = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 	for _, broken := range []string{"as.ex.test", "bs.ex.test"} { // the definition that serves v1, then another one
 		a.overwrite(at+broken,
-			`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"`+broken+`"},"spec":{"versions":5}}`)
+			`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"`+
+				broken+`"},"spec":{"versions":5}}`)
 		a.eventually("not served", func() bool { return a.get("/apis/ex.test/v1/as").code == 404 })
 		// The next registration happens after the change was processed, and the one after that
 		// after all group versions were checked.

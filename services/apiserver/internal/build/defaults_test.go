@@ -63,6 +63,8 @@ func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 	}
 }
 
+// TestDisabledAnonymousAuthIsLogged checks the warning that AlwaysAllow disables anonymous
+// requests.
 func TestDisabledAnonymousAuthIsLogged(t *testing.T) {
 	t.Parallel()
 	for mode, said := range map[string]bool{"AlwaysAllow": true, "RBAC": false} {
@@ -121,6 +123,8 @@ func TestAuthenticationConfigDoesNotOpenCluster(t *testing.T) {
 	}
 }
 
+// TestNodeRestrictionDefaultFollowsAuthorizers checks that NodeRestriction is enabled by default if
+// the authorizers may know nodes.
 func TestNodeRestrictionDefaultFollowsAuthorizers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -71,7 +71,8 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 				t.Errorf("create: got status %d: %s, want 201 and no conditions", r.code, r.body)
 				return
 			}
-			if got := a.get(definitionsPath + "/" + name + ".example.com").conditions(); got["NamesAccepted"] == "" || got["Established"] == "" {
+			got := a.get(definitionsPath + "/" + name + ".example.com").conditions()
+			if got["NamesAccepted"] == "" || got["Established"] == "" {
 				t.Errorf("%s after its create: got conditions %v, want NamesAccepted and Established", name, got)
 			}
 			revision, _ := strconv.ParseInt(r.version(), 10, 64)
@@ -137,7 +138,8 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	if r := a.want(409, "DELETE", path,
 		`{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`); !strings.Contains(fmt.Sprint(r.at("message")),
 		"Precondition failed: UID in precondition: other, UID in object meta: ") {
-		t.Errorf("got %s, want a message that contains %q", r.body, "Precondition failed: UID in precondition: other, UID in object meta: ")
+		t.Errorf("got %s, want a message that contains %q",
+			r.body, "Precondition failed: UID in precondition: other, UID in object meta: ")
 	}
 	r := a.want(200, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground"}`)
 	if got := fmt.Sprintf("%v %v %v %s", r.at("metadata", "finalizers"), r.at("metadata", "generation"),

@@ -36,29 +36,30 @@ func TestDeletionDetails(t *testing.T) {
 	a.account()
 	const ending = "/api/v1/namespaces/ending"
 	pod := func(name, more string) string {
-		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `"},"spec":{` + more + `"containers":[{"name":"c","image":"i"}]}}`
+		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` +
+			name + `"},"spec":{` + more + `"containers":[{"name":"c","image":"i"}]}}`
 	}
 	a.steps(t, []step{
-		{what: "a pod", method: "POST", path: podsPath, body: pod("p", `"nodeName":"gone",`), code: 201},
+		{what: "create a pod", method: "POST", path: podsPath, body: pod("p", `"nodeName":"gone",`), code: 201},
 		{
-			what:   "its deletion",
+			what:   "delete the pod gracefully",
 			method: "DELETE",
 			path:   podsPath + "/p",
 			code:   200,
 			has:    []string{`"deletionGracePeriodSeconds":30`, `"generation":2`},
 		},
 		{
-			what:   "the second one",
+			what:   "delete the pod at once",
 			method: "DELETE",
 			path:   podsPath + "/p",
 			body:   `{"gracePeriodSeconds":0}`,
 			code:   200,
 			has:    []string{`"deletionGracePeriodSeconds":0`, `"generation":2`},
 		},
-		{what: "it is gone", method: "GET", path: podsPath + "/p", code: 404},
+		{what: "the pod is gone", method: "GET", path: podsPath + "/p", code: 404},
 
 		{
-			what:   "a namespace",
+			what:   "create a namespace",
 			method: "POST",
 			path:   "/api/v1/namespaces",
 			body:   `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ending","generation":4},"spec":{"finalizers":["kubernetes"]}}`,
@@ -66,16 +67,16 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{`"generation":4`},
 		},
 		{
-			what:   "an account",
+			what:   "create a service account in it",
 			method: "POST",
 			path:   ending + "/serviceaccounts",
 			body:   `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`,
 			code:   201,
 		},
-		{what: "a pod in it", method: "POST", path: ending + "/pods", body: pod("p", ""), code: 201},
-		{what: "the namespace ends", method: "DELETE", path: ending, code: 200, has: []string{`"generation":4`, "Terminating"}},
+		{what: "create a pod in it", method: "POST", path: ending + "/pods", body: pod("p", ""), code: 201},
+		{what: "delete the namespace", method: "DELETE", path: ending, code: 200, has: []string{`"generation":4`, "Terminating"}},
 		{
-			what:   "token",
+			what:   "a token request in a terminating namespace",
 			method: "POST",
 			path:   ending + "/serviceaccounts/default/token",
 			body:   `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest"}`,
@@ -83,7 +84,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"it is being terminated"},
 		},
 		{
-			what:   "binding",
+			what:   "a pod binding in a terminating namespace",
 			method: "POST",
 			path:   ending + "/pods/p/binding",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p"},"target":{"name":"n"}}`,
@@ -91,7 +92,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{`pods "p" is forbidden`},
 		},
 		{
-			what:   "bindings",
+			what:   "a binding in a terminating namespace",
 			method: "POST",
 			path:   ending + "/bindings",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p"},"target":{"name":"n"}}`,
@@ -99,7 +100,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{`bindings "p" is forbidden`},
 		},
 		{
-			what:   "eviction",
+			what:   "an eviction in a terminating namespace",
 			method: "POST",
 			path:   ending + "/pods/p/eviction",
 			body:   `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"p"}}`,
@@ -107,7 +108,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"it is being terminated"},
 		},
 		{
-			what:   "a review there",
+			what:   "a review in a terminating namespace is allowed",
 			method: "POST",
 			path:   "/apis/authorization.k8s.io/v1/namespaces/ending/localsubjectaccessreviews",
 			body:   `{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","metadata":{"namespace":"ending"},"spec":{"user":"u","resourceAttributes":{"namespace":"ending","verb":"get","resource":"pods"}}}`,
@@ -115,19 +116,25 @@ func TestDeletionDetails(t *testing.T) {
 		},
 
 		{
-			what:   "a definition",
+			what:   "create a definition",
 			method: "POST",
 			path:   definitionsPath,
 			body:   definitionOf("endings", "Ending", ""),
 			code:   201,
 			has:    []string{`"generation":1`},
 		},
-		{what: "it ends", method: "DELETE", path: definitionsPath + "/endings.example.com", code: 200, lacks: []string{`"generation":2`}},
-
-		{what: "a pod on a node that is not there", method: "POST", path: podsPath, body: pod("q", `"nodeName":"gone",`), code: 201},
-		{what: "its log", method: "GET", path: podsPath + "/q/log", code: 404, has: []string{`pods "gone" not found`}},
 		{
-			what:   "bound as if elsewhere",
+			what:   "delete the definition",
+			method: "DELETE",
+			path:   definitionsPath + "/endings.example.com",
+			code:   200,
+			lacks:  []string{`"generation":2`},
+		},
+
+		{what: "create a pod on a missing node", method: "POST", path: podsPath, body: pod("q", `"nodeName":"gone",`), code: 201},
+		{what: "the log of a pod on a missing node", method: "GET", path: podsPath + "/q/log", code: 404, has: []string{`pods "gone" not found`}},
+		{
+			what:   "a pod binding with another namespace",
 			method: "POST",
 			path:   podsPath + "/q/binding",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","namespace":"ending"},"target":{"name":"n"}}`,
@@ -135,7 +142,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
 		},
 		{
-			what:   "bound by the collection as if elsewhere",
+			what:   "a binding with another namespace",
 			method: "POST",
 			path:   "/api/v1/namespaces/default/bindings",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","namespace":"ending"},"target":{"name":"n"}}`,
@@ -143,7 +150,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
 		},
 		{
-			what:   "bound without a name",
+			what:   "a pod binding without a name",
 			method: "POST",
 			path:   podsPath + "/q/binding",
 			body:   `{"apiVersion":"v1","kind":"Binding","target":{"name":"n"}}`,
@@ -151,7 +158,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"name in URL does not match name in Binding object"},
 		},
 		{
-			what:   "bound by the collection without a name",
+			what:   "a binding without a name",
 			method: "POST",
 			path:   "/api/v1/namespaces/default/bindings",
 			body:   `{"apiVersion":"v1","kind":"Binding","target":{"name":"n"}}`,
@@ -159,7 +166,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{"Name parameter required."},
 		},
 		{
-			what:   "bound twice",
+			what:   "a binding of a bound pod",
 			method: "POST",
 			path:   podsPath + "/q/binding",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q"},"target":{"name":"n"}}`,
@@ -167,7 +174,7 @@ func TestDeletionDetails(t *testing.T) {
 			has:    []string{`Operation cannot be fulfilled on pods/binding "q"`},
 		},
 		{
-			what:   "bound as another one",
+			what:   "a pod binding with another UID",
 			method: "POST",
 			path:   podsPath + "/q/binding",
 			body:   `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","uid":"x"},"target":{"name":"n"}}`,

@@ -64,18 +64,18 @@ func TestWriteDetails(t *testing.T) {
 	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	cm := configMaps
 	a.steps(t, []step{
-		{what: "an object", method: "POST", path: cm, body: configMap("a", "k", "v"), code: 201},
+		{what: "create an object", method: "POST", path: cm, body: configMap("a", "k", "v"), code: 201},
 		{
-			what:   "options of another group version",
+			what:   "delete options of another group version",
 			method: "DELETE",
 			path:   cm + "/a",
 			body:   `{"apiVersion":"example.com/v1","kind":"DeleteOptions","dryRun":["All"]}`,
 			code:   200,
 			has:    []string{`"Success"`},
 		},
-		{what: "options without a type", method: "DELETE", path: cm + "/a", body: `{"dryRun":["All"]}`, code: 200},
+		{what: "delete options without a type", method: "DELETE", path: cm + "/a", body: `{"dryRun":["All"]}`, code: 200},
 		{
-			what:   "options in YAML",
+			what:   "delete options in YAML",
 			method: "DELETE",
 			path:   cm + "/a",
 			body:   "kind: DeleteOptions\ndryRun: [All]\n",
@@ -83,7 +83,7 @@ func TestWriteDetails(t *testing.T) {
 			code:   200,
 		},
 		{
-			what:   "no options",
+			what:   "delete with another kind as options",
 			method: "DELETE",
 			path:   cm + "/a",
 			body:   `{"apiVersion":"v1","kind":"Pod"}`,
@@ -91,17 +91,17 @@ func TestWriteDetails(t *testing.T) {
 			has:    []string{"decoded object cannot be converted to DeleteOptions"},
 		},
 		{
-			what:   "options that are broken",
+			what:   "delete with invalid options",
 			method: "DELETE",
 			path:   cm + "/a",
 			body:   `{"dryRun":"All"}`,
 			code:   400,
 			has:    []string{"DeleteOptions"},
 		},
-		{what: "they deleted nothing", method: "GET", path: cm + "/a", code: 200},
+		{what: "the dry runs and errors deleted nothing", method: "GET", path: cm + "/a", code: 200},
 
 		{
-			what:   "a patch of the uid",
+			what:   "a merge patch of the UID",
 			method: "PATCH",
 			path:   cm + "/a",
 			body:   `{"metadata":{"uid":"x"}}`,
@@ -109,7 +109,7 @@ func TestWriteDetails(t *testing.T) {
 			has:    []string{`metadata.uid: Invalid value: "x": field is immutable`},
 		},
 		{
-			what:   "the same in other words",
+			what:   "a JSON patch of the UID",
 			method: "PATCH",
 			path:   cm + "/a",
 			body:   `[{"op":"replace","path":"/metadata/uid","value":"x"}]`,
@@ -118,7 +118,7 @@ func TestWriteDetails(t *testing.T) {
 			has:    []string{"field is immutable"},
 		},
 		{
-			what:   "an update of another one",
+			what:   "an update with another UID",
 			method: "PUT",
 			path:   cm + "/a",
 			body:   `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","uid":"x"}}`,
@@ -127,14 +127,14 @@ func TestWriteDetails(t *testing.T) {
 		},
 
 		{
-			what:   "a deployment",
+			what:   "create a deployment",
 			method: "POST",
 			path:   groupPath,
 			body:   `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 			code:   201,
 		},
 		{
-			what:   "a scale of another name",
+			what:   "a scale with another name",
 			method: "PUT",
 			path:   groupPath + "/d/scale",
 			body:   `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"x"},"spec":{"replicas":2}}`,
@@ -142,7 +142,7 @@ func TestWriteDetails(t *testing.T) {
 			has:    []string{"the name of the object (x) does not match the name on the URL (d)"},
 		},
 		{
-			what:   "a scale",
+			what:   "update the scale",
 			method: "PUT",
 			path:   groupPath + "/d/scale",
 			body:   `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"d"},"spec":{"replicas":2}}`,
@@ -170,7 +170,7 @@ func TestWriteDetails(t *testing.T) {
 			has:    []string{`"metadata.labels"`},
 		},
 		{
-			what:   "a scale of another object",
+			what:   "a scale with another UID",
 			method: "PATCH",
 			path:   groupPath + "/d/scale",
 			body:   `{"metadata":{"uid":"x"},"spec":{"replicas":3}}`,
@@ -179,14 +179,14 @@ func TestWriteDetails(t *testing.T) {
 		},
 
 		{
-			what:   "a balanced service",
+			what:   "create a service with a load balancer",
 			method: "POST",
 			path:   "/api/v1/namespaces/default/services",
 			body:   `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"type":"LoadBalancer","ports":[{"port":80}]}}`,
 			code:   201,
 		},
 		{
-			what:   "its balancer",
+			what:   "set the address of the load balancer",
 			method: "PATCH",
 			path:   "/api/v1/namespaces/default/services/s/status",
 			body:   `{"status":{"loadBalancer":{"ingress":[{"ip":"1.2.3.4"}]}}}`,
@@ -194,7 +194,7 @@ func TestWriteDetails(t *testing.T) {
 			has:    []string{"1.2.3.4"},
 		},
 		{
-			what:   "balanced no more",
+			what:   "a change of the type clears the address",
 			method: "PATCH",
 			path:   "/api/v1/namespaces/default/services/s",
 			body:   `{"spec":{"type":"ClusterIP"}}`,
@@ -204,14 +204,14 @@ func TestWriteDetails(t *testing.T) {
 		},
 
 		{
-			what:   "an owned object",
+			what:   "create an owned object",
 			method: "POST",
 			path:   cm,
 			body:   `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}]}}`,
 			code:   201,
 		},
 		{
-			what:   "a list merged without its key",
+			what:   "a strategic patch of a list without the merge key",
 			method: "PATCH",
 			path:   cm + "/o",
 			body:   `{"metadata":{"ownerReferences":[{"name":"x"}]}}`,
@@ -221,21 +221,21 @@ func TestWriteDetails(t *testing.T) {
 		},
 
 		{
-			what:   "the option for what cannot be read, of a gate that is closed",
+			what:   "the option for unreadable objects is ignored while its feature gate is disabled",
 			method: "DELETE",
 			path:   cm + "/o" + unsafe,
 			code:   200,
 			has:    []string{`"Success"`},
 		},
 		{
-			what:   "a lease",
+			what:   "create a lease",
 			method: "POST",
 			path:   leasePath,
 			body:   `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"}}`,
 			code:   201,
 		},
 		{
-			what:   "an update that needs a version",
+			what:   "an update of a lease without a resource version",
 			method: "PUT",
 			path:   leasePath + "/l",
 			body:   `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"}}`,
@@ -246,14 +246,14 @@ func TestWriteDetails(t *testing.T) {
 		},
 
 		{
-			what:   "an API service",
+			what:   "create an APIService",
 			method: "POST",
 			path:   "/apis/apiregistration.k8s.io/v1/apiservices",
 			body:   `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"v1.x.example.com","labels":{"a":"b"}},"spec":{"group":"x.example.com","version":"v1","groupPriorityMinimum":100,"versionPriority":100,"insecureSkipTLSVerify":true,"service":{"name":"s","namespace":"d"}}}`,
 			code:   201,
 		},
 		{
-			what:   "its status alone",
+			what:   "a patch of the status changes neither labels nor spec",
 			method: "PATCH",
 			path:   "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com/status",
 			body:   `{"metadata":{"labels":{"a":"c"},"annotations":{"x":"y"}},"spec":{"versionPriority":7},"status":{"conditions":[{"type":"T","status":"True"}]}}`,
@@ -271,7 +271,7 @@ func TestManagedFieldsOfResetFields(t *testing.T) {
 	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 	a.steps(t, []step{
 		{
-			what:   "a range's status at its creation",
+			what:   "a created ServiceCIDR keeps its status",
 			method: "POST",
 			path:   "/apis/networking.k8s.io/v1/servicecidrs",
 			body:   `{"apiVersion":"networking.k8s.io/v1","kind":"ServiceCIDR","metadata":{"name":"c"},"spec":{"cidrs":["10.9.0.0/24"]},"status":{"conditions":[{"type":"T","status":"True","reason":"R","message":"","lastTransitionTime":"2024-01-01T00:00:00Z"}]}}`,
@@ -279,14 +279,14 @@ func TestManagedFieldsOfResetFields(t *testing.T) {
 			has:    []string{`"f:status":{"f:conditions"`},
 		},
 		{
-			what:   "a policy",
+			what:   "create a policy",
 			method: "POST",
 			path:   policies,
 			body:   `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"v"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["none.example.com"],"apiVersions":["v1"],"operations":["CREATE"],"resources":["nones"]}]},"validations":[{"expression":"true"}]}}`,
 			code:   201,
 		},
 		{
-			what:   "metadata with a policy's status",
+			what:   "a patch of the status of a policy resets metadata",
 			method: "PATCH",
 			path:   policies + "/v/status?fieldManager=m",
 			body:   `{"metadata":{"labels":{"q":"r"}},"status":{"observedGeneration":1}}`,
@@ -302,7 +302,7 @@ func TestManagedFieldsOfResetFields(t *testing.T) {
 	}
 	a.steps(t, []step{
 		{
-			what:   "an immutable spec of a request",
+			what:   "a patch of the immutable spec of a certificate request",
 			method: "PATCH",
 			path:   requestsPath + "/r?fieldManager=m",
 			body:   `{"metadata":{"labels":{"a":"b"}},"spec":{"expirationSeconds":7777}}`,

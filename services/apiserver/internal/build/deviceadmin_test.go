@@ -49,7 +49,8 @@ func TestDeviceAdminAccess(t *testing.T) {
 		object("v1beta2", "ResourceClaim", "c", `"exactly":{"deviceClassName":"x"}`))
 	const allocation = `{"metadata":{"labels":{"a":"b"}},"status":{"allocation":{"devices":{"results":[{"request":"r","driver":"d.example.com","pool":"p","device":"one"%s}]}},"devices":[{"driver":"d.example.com","pool":"p","device":"one"}]}}`
 	r := a.want(422, "PATCH", claim+"/status", fmt.Sprintf(allocation, `,"adminAccess":true`), "Content-Type", merge)
-	if got := fmt.Sprint(r.at("details", "causes")); !strings.Contains(got, "field:status.allocation.devices.results[0].adminAccess") {
+	got := fmt.Sprint(r.at("details", "causes"))
+	if !strings.Contains(got, "field:status.allocation.devices.results[0].adminAccess") {
 		t.Errorf("allocation: got causes %s, want one of status.allocation.devices.results[0].adminAccess", got)
 	}
 	a.want(200, "PATCH", "/api/v1/namespaces/default",
@@ -59,7 +60,8 @@ func TestDeviceAdminAccess(t *testing.T) {
 		t.Errorf("patched status: got %s, want devices and no labels", r.body)
 	}
 	a.want(200, "PATCH", "/api/v1/namespaces/default", `{"metadata":{"labels":null}}`, "Content-Type", merge)
-	a.want(200, "PATCH", claim+"/status", `{"status":{"reservedFor":[{"resource":"pods","name":"p","uid":"u"}]}}`, "Content-Type", merge)
+	a.want(200, "PATCH", claim+"/status", `{"status":{"reservedFor":[{"resource":"pods","name":"p","uid":"u"}]}}`,
+		"Content-Type", merge)
 	r = a.want(200, "PATCH", claim+"/status", `{"status":{"allocation":null,"reservedFor":null}}`, "Content-Type", merge)
 	if r.at("status", "devices") != nil {
 		t.Errorf("claim without allocation: got %s, want no devices", r.body)

@@ -113,7 +113,8 @@ egressSelections:
 	for name, client := range map[string]string{
 		"url": `"url":"https://hook.invalid/"`, "service": `"service":{"namespace":"default","name":"hook"}`,
 	} {
-		a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":%q},"webhooks":[{"name":"h.ex.test","clientConfig":{%s,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
+		a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+			fmt.Sprintf(`{"metadata":{"name":%q},"webhooks":[{"name":"h.ex.test","clientConfig":{%s,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
 			"objectSelector":{"matchLabels":{"for":%q}},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`, name, client, bundle, name))
 		r := a.want(500, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"for":%q}}}`, name))
 		if !strings.Contains(string(r.body), "certificate is valid for example.com") {

@@ -22,7 +22,8 @@ func TestFullDatabase(t *testing.T) {
 			continue
 		}
 		if r.code != 500 || !strings.HasSuffix(fmt.Sprint(r.at("message")), "etcdserver: mvcc: database space exceeded") {
-			t.Errorf("got status %d: %s, want status 500 and a text that ends with %q", r.code, r.body, "etcdserver: mvcc: database space exceeded")
+			t.Errorf("got status %d: %s, want status 500 and a text that ends with %q",
+				r.code, r.body, "etcdserver: mvcc: database space exceeded")
 		}
 		a.want(200, "DELETE", configMaps+"/c0", "")
 		if m := a.get("/metrics"); !strings.Contains(string(m.body), "binnacle_embedded_etcd_full 1") {

@@ -27,7 +27,8 @@ const (
 
 // encrypting returns a configuration with one rule; providers are in YAML.
 func encrypting(resources string, providers ...string) string {
-	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resources + "]\n  providers:\n  - " + strings.Join(providers, "\n  - ") + "\n"
+	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" +
+		resources + "]\n  providers:\n  - " + strings.Join(providers, "\n  - ") + "\n"
 }
 
 func keyed(provider, name, secret string) string {
@@ -139,7 +140,12 @@ func TestReadErrors(t *testing.T) {
 			continue
 		case x.Name == "create still works":
 			x.Response.Body.(map[string]any)["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{
-				"manager": "Go-http-client", "operation": "Update", "apiVersion": "v1", "time": "<time>", "fieldsType": "FieldsV1", "fieldsV1": "<fields>",
+				"manager":    "Go-http-client",
+				"operation":  "Update",
+				"apiVersion": "v1",
+				"time":       "<time>",
+				"fieldsType": "FieldsV1",
+				"fieldsV1":   "<fields>",
 			}}
 		}
 		if x.Name == "get aescbc" && strings.Contains(string(a.get(x.Request.Path).body), "invalid PKCS7 data") {
@@ -171,14 +177,16 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	a.want(200, "GET", "/readyz/kms-providers", "")
 	a.want(404, "GET", "/livez/kms-providers", "")
 	a.want(201, "POST", secrets, secret("first", "value"))
-	a.reconfigured(file, encrypting("secrets", keyed("secretbox", "k2", secondSecret), keyed("aescbc", "k1", firstSecret), "identity: {}"))
+	a.reconfigured(file,
+		encrypting("secrets", keyed("secretbox", "k2", secondSecret), keyed("aescbc", "k1", firstSecret), "identity: {}"))
 	a.want(201, "POST", secrets, secret("second", "value"))
 	if got := a.stored("/registry/secrets/default/second"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
 		t.Errorf("stored is %.40q, want prefix k8s:enc:secretbox:v1:k2:", got)
 	}
 	a.want(200, "GET", secrets+"/first", "")
 	reloads := func(status string) float64 {
-		return a.sample(`apiserver_encryption_config_controller_automatic_reloads_total{apiserver_id_hash="` + a.serverHash() + `",status="` + status + `"}`)
+		return a.sample(`apiserver_encryption_config_controller_automatic_reloads_total{apiserver_id_hash="` +
+			a.serverHash() + `",status="` + status + `"}`)
 	}
 	if n := reloads("success"); n != 1 {
 		t.Errorf("got %v successful reloads, want 1", n)
@@ -278,6 +286,8 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
+
+	// 1. Record all messages of the change stream.
 	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
@@ -297,6 +307,8 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	if _, err := listener.Subscribe(">", func(m *nats.Msg) { said <- m.Data }); err != nil {
 		t.Fatal(err)
 	}
+
+	// 2. Write objects of several kinds that contain the plain text.
 	var data string
 	a, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(o *config.Options) {
 		onEtcd(t)(o)
@@ -315,7 +327,9 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	a.want(201, "POST", secrets, secret("s", plain))
 	a.want(201, "POST", "/api/v1/namespaces/default/events",
 		`{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"},"message":"`+plain+`"}`)
-	// Verify that the search itself works.
+
+	// 3. Search the messages and the data directory for the plain text. An unencrypted marker
+	// proves that the search works.
 	a.overwrite("/registry/marker", marker)
 	found := 0
 	count := func(where string, b []byte) {
@@ -352,6 +366,8 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	if found == 0 {
 		t.Error("got no file with the public marker, want one: the search finds nothing")
 	}
+
+	// 4. The objects are readable, and their values have the prefix of the key.
 	for _, path := range []string{
 		"/apis/ex.test/v1/namespaces/default/wids/w", configMaps + "/c", secrets + "/s",
 		"/api/v1/namespaces/default/events/e",
@@ -421,6 +437,8 @@ func TestEncryptionMetrics(t *testing.T) {
 	}
 }
 
+// TestEncryptionReloadNeedsFile checks that the automatic reload is rejected without an encryption
+// configuration file.
 func TestEncryptionReloadNeedsFile(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, t.TempDir())

@@ -7,6 +7,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
+// TestEtcdPrefixGetsLeadingSlash checks that keys are stored below the cleaned --etcd-prefix.
 func TestEtcdPrefixGetsLeadingSlash(t *testing.T) {
 	for prefix, root := range map[string]string{"/registry": "/registry", "a/registry": "/a/registry", "a//b/": "/a/b"} {
 		t.Run(prefix, func(t *testing.T) {

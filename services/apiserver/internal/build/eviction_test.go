@@ -21,8 +21,9 @@ func (a *api) account() {
 // pod creates a pod on a node, with a status.
 func (a *api) pod(name, node, status string) {
 	a.t.Helper()
-	a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":"x"}},"spec":{"nodeName":%q,"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x:1","ports":[{"containerPort":8080}]}]}}`,
-		name, node))
+	a.want(201, "POST", podsPath,
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":"x"}},"spec":{"nodeName":%q,"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x:1","ports":[{"containerPort":8080}]}]}}`,
+			name, node))
 	if status != "" {
 		a.want(200, "PATCH", podsPath+"/"+name+"/status", `{"status":`+status+`}`, "Content-Type", mergePatch)
 	}
@@ -37,6 +38,8 @@ func eviction(name, more string) string {
 	return fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q}%s}`, name, more)
 }
 
+// TestEvictionRespectsBudgets checks when disruption budgets, the state of the pod and
+// preconditions allow an eviction.
 func TestEvictionRespectsBudgets(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -70,14 +73,16 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 		t.Errorf("got message %v, want %q", got, otherName)
 	}
 
-	r = a.want(400, "POST", podsPath+"/a/eviction", strings.Replace(eviction("a", ""), `"name":"a"`, `"name":"a","namespace":"other"`, 1))
+	r = a.want(400, "POST", podsPath+"/a/eviction",
+		strings.Replace(eviction("a", ""), `"name":"a"`, `"name":"a","namespace":"other"`, 1))
 	const otherNamespace = "the namespace of the provided object does not match the namespace sent on the request"
 	if got := r.at("message"); got != otherNamespace {
 		t.Errorf("got message %v, want %q", got, otherNamespace)
 	}
 
 	r = evict(422, "free", `,"deleteOptions":{"propagationPolicy":"Sideways"}`)
-	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text, `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: `) {
+	text := fmt.Sprint(r.at("message"))
+	if !strings.HasPrefix(text, `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: `) {
 		t.Errorf("got message %s, want it to begin with the field propagationPolicy of DeleteOptions", text)
 	}
 	evict(201, "free", "") // no budget selects it
@@ -90,7 +95,8 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	r = evict(429, "a", "") // the budget has no status yet
 	if text := string(r.body); !strings.Contains(text, "The disruption budget b is still being processed by the server.") ||
 		r.header.Get("Retry-After") != "10" || !strings.Contains(text, `"DisruptionBudget"`) {
-		t.Errorf("got headers %v and body %s, want a body with %q, Retry-After %s, and a body with %q", r.header, text, "The disruption budget b is still being processed by the server.", "10", `"DisruptionBudget"`)
+		t.Errorf("got headers %v and body %s, want a body with %q, Retry-After %s, and a body with %q",
+			r.header, text, "The disruption budget b is still being processed by the server.", "10", `"DisruptionBudget"`)
 	}
 	budget(`{"observedGeneration":1,"disruptionsAllowed":1,"currentHealthy":3,"desiredHealthy":2,"expectedPods":3}`)
 	evict(201, "a", `,"deleteOptions":{"dryRun":["All"]}`)
@@ -104,7 +110,9 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	gone("a")
 	b := a.get(budgetsPath + "/b")
 	disrupted, _ := b.at("status", "disruptedPods").(map[string]any)
-	if b.at("status", "disruptionsAllowed") != 0.0 || disrupted["a"] == nil || !strings.Contains(string(b.body), "InsufficientPods") {
+	if b.at("status", "disruptionsAllowed") != 0.0 ||
+		disrupted["a"] == nil ||
+		!strings.Contains(string(b.body), "InsufficientPods") {
 		t.Errorf("after the eviction: got budget %s, want no allowed disruption, pod a disrupted, reason InsufficientPods", b.body)
 	}
 	if text := fmt.Sprint(b.at("metadata", "managedFields")); !strings.Contains(text,

@@ -38,8 +38,12 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	a.eventually("published", func() bool { return len(data()) == 7 })
 	d := data()
 	for key, want := range map[string]string{
-		"requestheader-client-ca-file": string(first), "requestheader-allowed-names": `["front-proxy-client"]`, "requestheader-username-headers": `["X-Remote-User"]`,
-		"requestheader-uid-headers": `["X-Remote-Uid"]`, "requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
+		"requestheader-client-ca-file":       string(first),
+		"requestheader-allowed-names":        `["front-proxy-client"]`,
+		"requestheader-username-headers":     `["X-Remote-User"]`,
+		"requestheader-uid-headers":          `["X-Remote-Uid"]`,
+		"requestheader-group-headers":        `["X-Remote-Group"]`,
+		"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
 	} {
 		if d[key] != want {
 			t.Errorf("%s: got %q, want %v", key, d[key], want)
@@ -57,15 +61,21 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	}
 	// Additional CAs stay; invalid and missing data is repaired.
 	patch(map[string]any{
-		"requestheader-allowed-names": `["theirs"]`, "requestheader-group-headers": "nonsense", "requestheader-client-ca-file": "nonsense",
-		"requestheader-username-headers": nil, "client-ca-file": string(first), "more": "x",
+		"requestheader-allowed-names":    `["theirs"]`,
+		"requestheader-group-headers":    "nonsense",
+		"requestheader-client-ca-file":   "nonsense",
+		"requestheader-username-headers": nil,
+		"client-ca-file":                 string(first),
+		"more":                           "x",
 	})
 	a.eventually("mended", func() bool {
 		d := data()
 		clients, _ := d["client-ca-file"].(string)
 		return d["requestheader-allowed-names"] == `["theirs","front-proxy-client"]` &&
 			d["requestheader-group-headers"] == `["X-Remote-Group"]` &&
-			d["requestheader-client-ca-file"] == string(first) && d["requestheader-username-headers"] == `["X-Remote-User"]` && d["more"] == "x" &&
+			d["requestheader-client-ca-file"] == string(first) &&
+			d["requestheader-username-headers"] == `["X-Remote-User"]` &&
+			d["more"] == "x" &&
 			strings.Count(clients, "BEGIN CERTIFICATE") == 2
 	})
 	if a.get(at).version() == before {

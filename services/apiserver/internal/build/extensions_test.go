@@ -83,8 +83,9 @@ func startExtension(t *testing.T, a *api, trust bool) *extension {
 			Bytes: e.Certificate().Raw,
 		})))
 	}
-	a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,`+
-		how+`,"service":{"namespace":"default","name":"ext","port":`+port+`}}}`)
+	a.want(201, "POST", apiServicesPath,
+		`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,`+
+			how+`,"service":{"namespace":"default","name":"ext","port":`+port+`}}}`)
 	return e
 }
 
@@ -104,6 +105,8 @@ func (a *api) available() string {
 	return ""
 }
 
+// TestExtensionServer checks that requests, discovery and OpenAPI of a registered extension server
+// are served through this server until it is unregistered.
 func TestExtensionServer(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -111,6 +114,9 @@ func TestExtensionServer(t *testing.T) {
 	if r := a.get("/apis/ext.test/v1"); r.code != 404 {
 		t.Errorf("before the registration: got status %d: %s, want 404", r.code, r.body)
 	}
+
+	// 1. Requests reach the server with the user that was impersonated, without credentials, and
+	// with the audit ID of the response.
 	e := startExtension(t, a, false)
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
 
@@ -152,6 +158,8 @@ func TestExtensionServer(t *testing.T) {
 			t.Errorf("extension server received Audit-Id %q, client %q, want the same one", id, r.header.Values("Audit-Id"))
 		}
 	}
+
+	// 2. Ambiguous paths and redirects are rejected.
 	before := e.last()
 	for _, path := range []string{
 		"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things",
@@ -166,6 +174,7 @@ func TestExtensionServer(t *testing.T) {
 		t.Errorf("redirect: got status %d: %s, want 502", r.code, r.body)
 	}
 
+	// 3. Discovery lists the resources of the server.
 	a.eventually("discovery", func() bool {
 		r := a.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		return strings.Contains(string(r.body),
@@ -179,8 +188,10 @@ func TestExtensionServer(t *testing.T) {
 		t.Errorf("/apis/ext.test/v1: got %s, want the resource things", r.body)
 	}
 
+	// 4. While the server fails its checks, requests get 503.
 	e.breaks(true)
-	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test", `{"spec":{"versionPriority":16}}`, "Content-Type", "application/merge-patch+json")
+	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test",
+		`{"spec":{"versionPriority":16}}`, "Content-Type", "application/merge-patch+json")
 	a.eventually("unavailable", func() bool {
 		return strings.HasPrefix(a.available(), "False FailedDiscoveryCheck failing or missing response from")
 	})
@@ -191,6 +202,7 @@ func TestExtensionServer(t *testing.T) {
 	e.breaks(false)
 	a.eventually("available again", func() bool { return a.get("/apis/ext.test/v1/namespaces/n/things/t").code == 200 })
 
+	// 5. An APIService without a service is local: the paths are not served.
 	var live map[string]any
 	_ = json.Unmarshal(a.get(apiServicesPath+"/v1.ext.test").body, &live)
 	const local = "True Local Local APIServices are always available"
@@ -206,6 +218,7 @@ func TestExtensionServer(t *testing.T) {
 	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test", string(spec), "Content-Type", mergePatch)
 	a.eventually("available through its server", func() bool { return a.available() == "True Passed all checks passed" })
 
+	// 6. Deleting the APIService ends the paths at once.
 	a.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
 	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1", "/apis/ext.test"} {
 		if r := a.get(path); r.code != 404 {
@@ -222,8 +235,10 @@ func TestExtensionServerCertificateIsVerified(t *testing.T) {
 	e := startExtension(t, a, true) // its certificate is for example.com
 	a.eventually("available", func() bool { return strings.HasPrefix(a.available(), "True Passed") })
 	r := a.get("/apis/ext.test/v1/namespaces/n/things/t")
-	if r.code != 503 || !strings.HasPrefix(string(r.body), "error trying to reach service: tls: failed to verify certificate: x509: ") {
-		t.Errorf("got status %d: %s, want status 503 and a text that begins with %q", r.code, r.body, "error trying to reach service: tls: failed to verify certificate: x509: ")
+	if r.code != 503 ||
+		!strings.HasPrefix(string(r.body), "error trying to reach service: tls: failed to verify certificate: x509: ") {
+		t.Errorf("got status %d: %s, want status 503 and a text that begins with %q",
+			r.code, r.body, "error trying to reach service: tls: failed to verify certificate: x509: ")
 	}
 	if e.last() != nil {
 		t.Error("the server received a request, want none")
@@ -235,13 +250,15 @@ func TestExtensionServerCertificateIsVerified(t *testing.T) {
 func TestUnreachableExtensionServers(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
+	a.want(201, "POST", "/api/v1/namespaces/default/services",
+		`{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
 	for _, c := range []struct{ service, port, want string }{
 		{service: "none", port: "443", want: `False ServiceNotFound service/none in "default" is not present`},
 		{service: "cip", port: "8443", want: `False ServicePortError service/cip in "default" is not listening on port 8443`},
 		{service: "cip", port: "443", want: `False EndpointsNotFound cannot find endpoints for service/cip in "default"`},
 	} {
-		a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,
+		a.want(201, "POST", apiServicesPath,
+			`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,
 			"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"`+c.service+`","port":`+c.port+`}}}`)
 		a.eventually(c.want, func() bool { return a.available() == c.want })
 		if r := a.get("/apis/ext.test/v1"); r.code != 503 {

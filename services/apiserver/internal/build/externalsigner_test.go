@@ -103,7 +103,8 @@ func TestExternalSigner(t *testing.T) {
 	if !strings.Contains(string(jwks.body), `"kid":"kid-1"`) || strings.Contains(string(jwks.body), "kid-4") {
 		t.Errorf("got keys %s, want kid-1 and not kid-4", jwks.body)
 	}
-	if age := jwks.header.Get("Cache-Control"); !strings.HasPrefix(age, "public, max-age=") || age == "public, max-age=3600" && n == 0 {
+	age := jwks.header.Get("Cache-Control")
+	if !strings.HasPrefix(age, "public, max-age=") || age == "public, max-age=3600" && n == 0 {
 		t.Errorf("got Cache-Control %s, want public and the age that the signer states", age)
 	}
 }

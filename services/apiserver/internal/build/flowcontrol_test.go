@@ -18,9 +18,11 @@ const (
 // flowOf creates a priority level with few seats, and a flow schema for a user.
 func (a *api) flowOf(user, level, response string, shares int) {
 	a.t.Helper()
-	a.want(201, "POST", flowLevels, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":%d,"borrowingLimitPercent":0,"limitResponse":%s}}}`,
-		level, shares, response))
-	a.want(201, "POST", flowSchemas, fmt.Sprintf(`{"metadata":{"name":"of-%s"},"spec":{"matchingPrecedence":2,"priorityLevelConfiguration":{"name":%q},"rules":[{
+	a.want(201, "POST", flowLevels,
+		fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":%d,"borrowingLimitPercent":0,"limitResponse":%s}}}`,
+			level, shares, response))
+	a.want(201, "POST", flowSchemas,
+		fmt.Sprintf(`{"metadata":{"name":"of-%s"},"spec":{"matchingPrecedence":2,"priorityLevelConfiguration":{"name":%q},"rules":[{
 		"subjects":[{"kind":"User","user":{"name":%q}}],
 		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}],
 		"nonResourceRules":[{"verbs":["*"],"nonResourceURLs":["*"]}]}]}}`, user, level, user))
@@ -40,7 +42,8 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 		first = a.get(configMaps, as("alice")...)
 		return first.header.Get("X-Kubernetes-Pf-Flowschema-Uid") == uid(flowSchemas+"/of-alice")
 	})
-	if got, want := first.header.Get("X-Kubernetes-Pf-Flowschema-Uid"), uid(flowSchemas+"/of-alice"); first.code != 200 || got != want {
+	got, want := first.header.Get("X-Kubernetes-Pf-Flowschema-Uid"), uid(flowSchemas+"/of-alice")
+	if first.code != 200 || got != want {
 		t.Errorf("%d, by schema %q, want %v", first.code, got, want)
 	}
 	if got, want := first.header.Get("X-Kubernetes-Pf-Prioritylevel-Uid"), uid(flowLevels+"/tiny"); got != want {
@@ -58,7 +61,8 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 				codes[r.code]++
 				if r.code == http.StatusTooManyRequests &&
 					(string(r.body) != "Too many requests, please try again later.\n" || r.header.Get("Retry-After") == "") {
-					t.Errorf("got rejection %q with Retry-After %q, want %q and a Retry-After", r.body, r.header.Get("Retry-After"), "Too many requests, please try again later.\n")
+					t.Errorf("got rejection %q with Retry-After %q, want %q and a Retry-After",
+						r.body, r.header.Get("Retry-After"), "Too many requests, please try again later.\n")
 				}
 				mu.Unlock()
 				if h := a.get("/livez", as("alice")...); h.code != 200 {
@@ -146,7 +150,8 @@ func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 	made := map[string]int{}
 	f.OnChange(func(name string) { made[name]++ })
 	for i := range 3 {
-		a.want(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i), "Content-Type", "application/merge-patch+json")
+		a.want(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i),
+			"Content-Type", "application/merge-patch+json")
 	}
 	f.OnChange(func(string) {})
 	if made["of-alice"] == 0 || len(made) != 1 {
@@ -162,7 +167,8 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	judge := func() string { return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") }
 	before := judge()
 	f := a.server.security.flow
-	a.want(201, "POST", flowLevels, `{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
+	a.want(201, "POST", flowLevels,
+		`{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
 	making := make(chan struct{})
 	goOn := make(chan struct{})
 	var once sync.Once
@@ -173,7 +179,8 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	})
 	made := make(chan answer)
 	go func() {
-		made <- a.send("POST", flowSchemas, `{"metadata":{"name":"of-alice"},"spec":{"matchingPrecedence":50,"priorityLevelConfiguration":{"name":"wide"},"rules":[{
+		made <- a.send("POST", flowSchemas,
+			`{"metadata":{"name":"of-alice"},"spec":{"matchingPrecedence":50,"priorityLevelConfiguration":{"name":"wide"},"rules":[{
 		"subjects":[{"kind":"User","user":{"name":"alice"}}],
 		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}]}]}}`)
 	}()

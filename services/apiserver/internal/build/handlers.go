@@ -52,31 +52,33 @@ import (
 // effect in this server.
 type writeBarriers map[schema.GroupResource]func(context.Context, int64)
 
-// newWriter creates the writer, through which all writes of objects pass. The effects are those of
-// newWriteBarriers.
+// newWriter creates the writer, through which all writes of objects pass.
 func newWriter(
 	b *base,
 	o *config.RequestOptions,
 	caches *caches,
 	stores *stores,
 	sets *apiSets,
-	z *authorization,
+	authz *authorization,
 	chain *admission.Chain,
-	services *allocator.Allocator,
+	serviceAllocator *allocator.Allocator,
 	barriers writeBarriers,
 ) *writes.Writer {
-	on := b.gates.Enabled
+	enabled := b.gates.Enabled
 	return writes.New(writes.Config{
 		Codec:          caches.codec,
 		Fields:         sets.fields,
 		Store:          stores.values,
 		Admission:      chain,
-		Authorizer:     z.chain,
+		Authorizer:     authz.chain,
 		CorruptObjects: corruptObjectReporter(b),
 		EventTTL:       o.EventTTL,
-		Declared:       writes.DeclarativeValidationOptions{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)},
-		Allocators:     map[schema.GroupResource]writes.Allocator{{Resource: "services"}: services},
-		Written:        caches.recordWrite,
+		Declared: writes.DeclarativeValidationOptions{
+			Enabled:  enabled(features.DeclarativeValidation),
+			Takeover: enabled(features.DeclarativeValidationTakeover),
+		},
+		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "services"}: serviceAllocator},
+		Written:    caches.recordWrite,
 		Updated: map[schema.GroupResource]func(old, obj registry.Object){
 			{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}: certificates.NewDurations(b.metrics).Observe,
 		},
@@ -96,19 +98,22 @@ func newHandlers(
 	stores *stores,
 	sets *apiSets,
 	sec *security,
-	w *writes.Writer,
-	front *serving.Server,
+	writer *writes.Writer,
+	httpsServer *serving.Server,
 ) (*handlers.API, error) {
+	// 1. Cancel stopping when long-running requests must end.
 	stopping, cancel := context.WithCancel(context.Background())
 	b.lifetime.onClose(cancel)
 	b.lifetime.inBackground("end of long-running requests", func(ctx context.Context) error {
 		select {
-		case <-front.LongRunningStop():
+		case <-httpsServer.LongRunningStop():
 			cancel()
 		case <-ctx.Done():
 		}
 		return nil
 	})
+
+	// 2. Create the parts that only handlers use.
 	compressor, err := compress.New(caches.memory, b.metrics)
 	if err != nil {
 		return nil, err
@@ -119,21 +124,22 @@ func newHandlers(
 	}
 	metrics := handlers.NewMetrics(b.metrics)
 	metrics.KeepWhileServed(sets.kinds)
+
 	return handlers.New(handlers.Config{
 		Kinds:          sets.allKinds,
 		Store:          stores.values,
 		Root:           b.root,
-		Writer:         w,
+		Writer:         writer,
 		CorruptObjects: corruptObjectReporter(b),
 		Responses: responsewriters.Responses{
 			Responder:   sets.respond,
 			Compress:    compressor,
-			Limiter:     overload.PrincipalLimiter{Queue: front.LongResponses()},
-			Slow:        overload.SlowPrincipalLimiter{PrincipalLimiter: overload.PrincipalLimiter{Queue: front.LargeRequests()}},
-			Conversions: responsewriters.NewConversions(b.bounds.Conversions),
+			Limiter:     overload.PrincipalLimiter{Queue: httpsServer.LongResponses()},
+			Slow:        overload.SlowPrincipalLimiter{PrincipalLimiter: overload.PrincipalLimiter{Queue: httpsServer.LargeRequests()}},
+			Conversions: responsewriters.NewConversions(b.limits.Conversions),
 			Now:         time.Now,
 		},
-		Operations:              newOperations(b, sets, sec, w, upstream),
+		Operations:              newOperations(b, sets, sec, writer, upstream),
 		Components:              newComponents(stores),
 		DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
 		MinRequestTimeout:       time.Duration(o.Requests.MinRequestTimeout) * time.Second,
@@ -141,7 +147,7 @@ func newHandlers(
 		WatchList:               b.gates.Enabled(features.WatchList),
 		NoCache:                 !o.Compatibility.WatchCache,
 		Stopping:                stopping,
-		ProxyLimit:              reverseproxy.NewLimit(o.Upstream.MaxProxied, b.bounds.MinProxied, b.bounds.MaxProxied, b.metrics),
+		ProxyLimit:              reverseproxy.NewLimit(o.Upstream.MaxProxied, b.limits.MinProxied, b.limits.MaxProxied, b.metrics),
 		Logger:                  b.log,
 		Metrics:                 metrics,
 	}), nil
@@ -156,24 +162,30 @@ func newComponents(stores *stores) []componentstatus.Component {
 }
 
 // newOperations returns the handlers of operations other than reads and writes of stored objects.
-func newOperations(b *base, sets *apiSets, sec *security, w *writes.Writer, upstream *kubeletproxy.Upstream) []handlers.Operation {
-	on, respond := b.gates.Enabled, sets.respond
+func newOperations(
+	b *base,
+	sets *apiSets,
+	sec *security,
+	writer *writes.Writer,
+	upstream *kubeletproxy.Upstream,
+) []handlers.Operation {
+	enabled, respond := b.gates.Enabled, sets.respond
 	return slices.Concat(
 		pods.Operations(pods.Config{
 			Responder:         respond,
-			Writer:            w,
+			Writer:            writer,
 			Fields:            sets.fields,
 			Upstream:          upstream,
 			Now:               time.Now,
-			TranslateCommands: on(features.TranslateStreamCloseWebsocketRequests),
-			TunnelPortForward: on(features.PortForwardWebsockets),
-			SplitLogStreams:   on(features.PodLogsQuerySplitStreams),
-			BindingLabels:     on(features.PodTopologyLabelsAdmission),
+			TranslateCommands: enabled(features.TranslateStreamCloseWebsocketRequests),
+			TunnelPortForward: enabled(features.PortForwardWebsockets),
+			SplitLogStreams:   enabled(features.PodLogsQuerySplitStreams),
+			BindingLabels:     enabled(features.PodTopologyLabelsAdmission),
 		}),
-		tokens.Operations(tokens.Config{Responder: respond, Writer: w, Fields: sets.fields, Issuer: sec.authn.issuer, Now: time.Now}),
+		tokens.Operations(tokens.Config{Responder: respond, Writer: writer, Fields: sets.fields, Issuer: sec.authn.issuer, Now: time.Now}),
 		reviewhandlers.Operations(reviewhandlers.Config{
 			Responder:  respond,
-			Writer:     w,
+			Writer:     writer,
 			Tokens:     sec.authn.tokens,
 			Authorizer: sec.authz.chain,
 			Now:        time.Now,
@@ -189,8 +201,16 @@ type router struct {
 }
 
 // newRouter creates the router.
-func newRouter(b *base, o *config.Options, front *listener, stores *stores, sec *security, api *handlers.API, docs *documents) (*router, error) {
-	shown, err := o.Metrics.Gatherer(stores.overrideClusters.gatherer(b.metrics), b.log)
+func newRouter(
+	b *base,
+	o *config.Options,
+	listener *listener,
+	stores *stores,
+	sec *security,
+	api *handlers.API,
+	docs *documents,
+) (*router, error) {
+	gatherer, err := o.Metrics.Gatherer(stores.overrideClusters.gatherer(b.metrics), b.log)
 	if err != nil {
 		return nil, err
 	}
@@ -202,9 +222,9 @@ func newRouter(b *base, o *config.Options, front *listener, stores *stores, sec 
 		Flow:      sec.flow.Control,
 		API:       api,
 		Discovery: docs.discovery,
-		Health:    front.health,
-		Metrics:   serveMetrics(shown, b.log),
-		SLIs:      serveMetrics(front.health.SLIs(), b.log),
+		Health:    listener.health,
+		Metrics:   serveMetrics(gatherer, b.log),
+		SLIs:      serveMetrics(listener.health.SLIs(), b.log),
 		OpenAPI:   docs.openapi,
 		Issuer:    sec.authn.documents,
 		Profiling: o.Debug.Profiling,
@@ -217,21 +237,22 @@ func newRouter(b *base, o *config.Options, front *listener, stores *stores, sec 
 	return &router{mux: mux, updateDocuments: docs.custom.WithRefresh}, nil
 }
 
-// newHandler creates the handler of all requests: the filters, followed by the router. versions may
-// be nil. reloading is readiness.reloading.
+// newHandler creates the handler of all requests: the filters, followed by the router. versions is nil
+// if storage versions are not tracked. reloading reports whether the cache of a request's resource is
+// being reloaded.
 func newHandler(
 	b *base,
 	o *config.Options,
-	front *serving.Server,
+	httpsServer *serving.Server,
 	routes *router,
 	sets *apiSets,
 	sec *security,
 	custom *customResources,
-	d *delegates,
+	delegates *delegates,
 	versions *storageversions.Manager,
 	reloading func(*requestinfo.Info) bool,
 ) (http.Handler, error) {
-	users, err := sec.authn.newChain(front.ClientCAs)
+	authenticator, err := sec.authn.newChain(httpsServer.ClientCAs)
 	if err != nil {
 		return nil, err
 	}
@@ -239,22 +260,22 @@ func newHandler(
 		Mux:             routes.mux,
 		UpdateDocuments: routes.updateDocuments,
 		Responder:       sets.respond,
-		Authenticator:   users,
+		Authenticator:   authenticator,
 		Authorizer:      sec.authz.metrics.Requests(sec.authz.chain),
 		Metrics:         telemetry.NewMetrics(b.metrics),
 		Kinds:           sets.kinds,
-		Delegates:       d.forOtherServers(),
+		Delegates:       delegates.forOtherServers(),
 		Reloading:       reloading,
 		Refresh:         func(ctx context.Context) *apiset.Set { return custom.informer.NewestSet(ctx, sets.kinds) },
 		Logger:          b.log,
 		RequestTimeout:  o.Serving.RequestTimeout,
 		Overload: overload.Options{
-			Bounds:              b.bounds.Requests,
+			Bounds:              b.limits.Requests,
 			Flow:                sec.flow.Control,
 			Width:               width.Estimate,
 			MaxInFlight:         o.Requests.MaxInFlight,
 			MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
-			LargeRequests:       front.LargeRequests(),
+			LargeRequests:       httpsServer.LargeRequests(),
 		},
 		StrictTransportSecurity: o.Requests.HSTS,
 		GoawayChance:            o.Requests.GoawayChance,
@@ -320,7 +341,13 @@ func viewOf[T registry.Object](caches *caches, gvr schema.GroupVersionResource) 
 
 // newAllocator creates the allocator of cluster IPs and node ports. It writes IPAddress objects
 // with the internal client, although writes of services call it.
-func newAllocator(b *base, o *config.ServiceOptions, caches *caches, stores *stores, client *internalclient.Client) *allocator.Allocator {
+func newAllocator(
+	b *base,
+	o *config.ServiceOptions,
+	caches *caches,
+	stores *stores,
+	client *internalclient.Client,
+) *allocator.Allocator {
 	var prefixes []netip.Prefix
 	for _, r := range o.Ranges {
 		if prefix, err := netip.ParsePrefix(r.String()); err == nil {
@@ -357,7 +384,7 @@ func newUpstream(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error
 	if o.CAFile == "" {
 		b.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
 	}
-	o.MaxPages = b.bounds.MaxRewrittenPages
+	o.MaxPages = b.limits.MaxRewrittenPages
 	upstream, err := kubeletproxy.New(o, b.metrics, b.egress.DialerFor(egress.Cluster))
 	if err != nil {
 		return nil, err

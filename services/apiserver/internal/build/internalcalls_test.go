@@ -20,7 +20,10 @@ import (
 func TestInternalCalls(t *testing.T) {
 	t.Parallel()
 	w := startAudited(t, func(o *config.Options) {
-		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Request, resources: [{resources: [secrets]}]}, {level: RequestResponse}]\n"), 0o600); err != nil {
+		err := os.WriteFile(o.Audit.PolicyFile,
+			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Request, resources: [{resources: [secrets]}]}, {level: RequestResponse}]\n"),
+			0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -54,28 +57,33 @@ func TestInternalCalls(t *testing.T) {
 		slices.Sort(names)
 		return strings.Join(names, " ")
 	}
+
+	// 1. Create objects, and list them by namespace and label.
 	must(own.Create(ctx, here, object("one", "x")))
 	must(own.Create(ctx, here, object("two", "y")))
 	must(own.Create(ctx, there, object("one", "y")))
 	for _, c := range []struct{ got, want string }{
 		{got: listed(all, nil), want: "a/one a/two req/one"},
 		{got: listed(here, nil), want: "a/one a/two"},
-		{got: listed(all, map[string]string{"of": "y"}),
-			want: "a/two req/one"},
+		{got: listed(all, map[string]string{"of": "y"}), want: "a/two req/one"},
 	} {
 		if c.got != c.want {
-			t.Errorf("listed are %s, want %s", c.got, c.want)
+			t.Errorf("got list %s, want %s", c.got, c.want)
 		}
 	}
+
+	// 2. Errors have the types that remote clients get.
 	if err := own.Create(ctx, here, object("one", "x")); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("created twice: %v", err)
+		t.Errorf("create of an existing object: got error %v, want AlreadyExists", err)
 	}
 	must(own.Ensure(ctx, here, object("one", "x")))
 	must(own.Ensure(ctx, here, object("new", "x")))
 	var live corev1.ConfigMap
 	if err := own.Get(ctx, here.Named("none"), &live); !apierrors.IsNotFound(err) {
-		t.Errorf("read what is not there: %v", err)
+		t.Errorf("get of a missing object: got error %v, want NotFound", err)
 	}
+
+	// 3. Update, apply, patch and delete objects.
 	must(own.Get(ctx, here.Named("one"), &live))
 	stale := live.DeepCopy()
 	live.Data["k"] = "z"
@@ -106,6 +114,8 @@ func TestInternalCalls(t *testing.T) {
 		StringData: map[string]string{"k": "v"},
 	}))
 	must(own.LabelSecret(ctx, "a", "s", "l", "v"))
+
+	// 4. All these calls were audited.
 	w.checkOwnCalls(t)
 }
 

@@ -32,6 +32,8 @@ func writeFile(t *testing.T, path, content string) string {
 // getAnonymously gets a path without credentials.
 func (a *api) getAnonymously(path string) int { return a.bearer().get(path).code }
 
+// TestOIDCTokens checks that tokens of an issuer that is set by --oidc flags authenticate with
+// their groups.
 func TestOIDCTokens(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
@@ -82,6 +84,8 @@ func authenticationFile(t *testing.T, provider *oidctest.Issuer, prefix, anonymo
 		provider.URL(), oidctest.ClientID, ca, prefix, anonymous)
 }
 
+// TestAuthenticationConfigFile checks that tokens and anonymous requests follow the authentication
+// configuration file, also after it changes.
 func TestAuthenticationConfigFile(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
@@ -134,20 +138,27 @@ func TestAuthenticationConfigFile(t *testing.T) {
 	}
 }
 
+// TestConflictingAuthenticationFlags checks that the server does not start with authentication
+// flags and files that contradict each other.
 func TestConflictingAuthenticationFlags(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	provider := oidctest.New(t)
 	key := signingKey(t)
-	file := writeFile(t, filepath.Join(t.TempDir(), "authn.yaml"), authenticationFile(t, provider, "p:", `,"anonymous":{"enabled":true}`))
+	file := writeFile(t, filepath.Join(t.TempDir(), "authn.yaml"),
+		authenticationFile(t, provider, "p:", `,"anonymous":{"enabled":true}`))
 	for name, c := range map[string]struct {
 		args []string
 		want string
 	}{
 		"anonymous twice": {args: []string{"--authentication-config=" + file, "--anonymous-auth=true"}, want: "--anonymous-auth"},
-		"anonymous, no gate": {args: []string{"--authentication-config=" + file, "--feature-gates=AnonymousAuthConfigurableEndpoints=false"},
+		"anonymous, no gate": {args: []string{
+			"--authentication-config=" + file, "--feature-gates=AnonymousAuthConfigurableEndpoints=false",
+		},
 			want: "anonymous: needs the feature gate"},
-		"file, no gate": {args: []string{"--authentication-config=" + file, "--feature-gates=StructuredAuthenticationConfiguration=false"},
+		"file, no gate": {args: []string{
+			"--authentication-config=" + file, "--feature-gates=StructuredAuthenticationConfiguration=false",
+		},
 			want: "--authentication-config needs the feature gate"},
 		"uids, no gate": {args: []string{"--requestheader-uid-headers=X-Remote-Uid", "--feature-gates=RemoteRequestHeaderUID=false"},
 			want: "--requestheader-uid-headers needs the feature gate"},
@@ -164,8 +175,11 @@ func TestConflictingAuthenticationFlags(t *testing.T) {
 			"--service-account-signing-key-file=" + key,
 		},
 			want: "jwt[0].issuer.url"},
-		"no such file":    {args: []string{"--authentication-config=/none"}, want: "--authentication-config: open /none"},
-		"external signer": {args: []string{"--service-account-signing-endpoint=/run/signer.sock"}, want: "--service-account-signing-endpoint"},
+		"no such file": {args: []string{"--authentication-config=/none"}, want: "--authentication-config: open /none"},
+		"external signer": {
+			args: []string{"--service-account-signing-endpoint=/run/signer.sock"},
+			want: "--service-account-signing-endpoint",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -174,7 +188,8 @@ func TestConflictingAuthenticationFlags(t *testing.T) {
 			args := append(c.args, "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir,
 				"--data-dir="+filepath.Join(dir, "data"))
 			run := func(ctx context.Context, log *slog.Logger) error { return Run(ctx, o, log) }
-			if code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &said); code == options.ExitOK || !strings.Contains(said.String(), c.want) {
+			code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &said)
+			if code == options.ExitOK || !strings.Contains(said.String(), c.want) {
 				t.Errorf("exit code %d, want one with %q:\n%s", code, c.want, said.String())
 			}
 		})

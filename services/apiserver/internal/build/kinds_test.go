@@ -28,7 +28,8 @@ func TestKindSettingsReachClients(t *testing.T) {
 			m, _ := c.(map[string]any)
 			fields = append(fields, m["reason"].(string)+" "+m["field"].(string))
 		}
-		if got, want := strings.Join(fields, ", "), "FieldValueInvalid spec.containers[0].name, FieldValueRequired spec.containers[0].image"; got != want {
+		got, want := strings.Join(fields, ", "), "FieldValueInvalid spec.containers[0].name, FieldValueRequired spec.containers[0].image"
+		if got != want {
 			t.Errorf("causes are %s, want %s", got, want)
 		}
 	})
@@ -39,20 +40,23 @@ func TestKindSettingsReachClients(t *testing.T) {
 	t.Run("declared rules take over", func(t *testing.T) {
 		r := a.want(http.StatusUnprocessableEntity, http.MethodPost, "/api/v1/namespaces/default/replicationcontrollers",
 			`{"metadata":{"name":"r"},"spec":{"replicas":-1,"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
-		if got, _ := r.at("message").(string); got != `ReplicationController "r" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0` {
+		got, _ := r.at("message").(string)
+		if got != `ReplicationController "r" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0` {
 			t.Errorf("got message %q, want spec.replicas rejected", got)
 		}
 	})
 	t.Run("warnings", func(t *testing.T) {
 		r := a.want(http.StatusCreated, http.MethodPost, podsPath+"?dryRun=All",
 			`{"metadata":{"name":"w"},"spec":{"nodeSelector":{"beta.kubernetes.io/os":"linux"},"containers":[{"name":"c","image":"i"}]}}`)
-		if got, want := r.header.Get("Warning"), `299 - "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"`; got != want {
+		got, want := r.header.Get("Warning"), `299 - "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"`
+		if got != want {
 			t.Errorf("warning is %s, want %s", got, want)
 		}
 	})
 	t.Run("deprecated kinds", func(t *testing.T) {
 		r := a.want(http.StatusOK, http.MethodGet, "/api/v1/namespaces/default/endpoints", "")
-		if got, want := r.header.Get("Warning"), `299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"`; got != want {
+		got, want := r.header.Get("Warning"), `299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"`
+		if got != want {
 			t.Errorf("warning is %s, want %s", got, want)
 		}
 		const line = `apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1`

@@ -30,7 +30,8 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 	a := start(t, on)
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
 	a.eventually("the schema counts", func() bool {
-		return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == a.get(flowLevels+"/tiny").at("metadata", "uid")
+		return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == a.get(flowLevels+
+			"/tiny").at("metadata", "uid")
 	})
 	const dispatched = `apiserver_flowcontrol_dispatched_requests_total{flow_schema="of-alice",priority_level="tiny"}`
 	came := make(chan answer, 2)

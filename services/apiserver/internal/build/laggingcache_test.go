@@ -93,7 +93,8 @@ func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
 		a.want(200, "DELETE", ns+"/resourcequotas/q", "")
 		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
 
-		a.want(201, "POST", ns+"/limitranges", `{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Container","default":{"cpu":"1"}}]}}`)
+		a.want(201, "POST", ns+"/limitranges",
+			`{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Container","default":{"cpu":"1"}}]}}`)
 		pod := a.want(201, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 		if !strings.Contains(string(pod.body), `"limits":{"cpu":"1"}`) {
 			t.Fatalf("got pod %s, want the limits of the LimitRange", pod.body)
@@ -137,7 +138,8 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
 	a.want(201, "POST", configMaps, configMap("c"))
 	a.want(200, "GET", configMaps+"?limit=1", "") // waits until the cache has it
-	a.want(201, "POST", hooksPath, fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},
+	a.want(201, "POST", hooksPath,
+		fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["UPDATE","DELETE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]}]}`, hook.URL, ca))
 	for i, c := range []struct {
 		method, body string

@@ -15,7 +15,8 @@ func TestDefaultsThatMakeObjectsTooLarge(t *testing.T) {
 	a := start(t, nil)
 	const items = 20_000
 	definition := func(more string) string {
-		schema := `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string"` + more + `}}}}}}`
+		schema := `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string"` +
+			more + `}}}}}}`
 		return strings.Replace(definitionOf("grows", "Grow", ""), `{"type":"object"}`, schema, 1)
 	}
 	large := fmt.Sprintf(`,"default":%q`, strings.Repeat("x", 1000))
@@ -23,7 +24,8 @@ func TestDefaultsThatMakeObjectsTooLarge(t *testing.T) {
 	a.want(201, "POST", definitionsPath, definition(""))
 	const objects = "/apis/example.com/v1/namespaces/default/grows"
 	object := func(name string, items int) string {
-		return `{"apiVersion":"example.com/v1","kind":"Grow","metadata":{"name":"` + name + `"},"l":[` + strings.TrimSuffix(strings.Repeat("{},", items), ",") + `]}`
+		return `{"apiVersion":"example.com/v1","kind":"Grow","metadata":{"name":"` +
+			name + `"},"l":[` + strings.TrimSuffix(strings.Repeat("{},", items), ",") + `]}`
 	}
 	a.eventually("served", func() bool { return a.get(objects).code == 200 })
 	a.want(201, "POST", objects, object("large", items))

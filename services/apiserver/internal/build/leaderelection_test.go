@@ -154,7 +154,8 @@ func TestNoElectionWithoutGate(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	a.want(201, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates", `{"apiVersion":"coordination.k8s.io/v1beta1","kind":"LeaseCandidate","metadata":{"name":"a"},
+	a.want(201, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates",
+		`{"apiVersion":"coordination.k8s.io/v1beta1","kind":"LeaseCandidate","metadata":{"name":"a"},
 		"spec":{"leaseName":"example","binaryVersion":"1.33.0","emulationVersion":"1.33.0","strategy":"OldestEmulationVersion","renewTime":"2026-01-01T00:00:00.000000Z"}}`)
 	if a.server.controllers.leaderElection != nil {
 		t.Error("got a leader election controller, want none")
@@ -164,7 +165,8 @@ func TestNoElectionWithoutGate(t *testing.T) {
 			t.Errorf("%s: got %d, want %v", path, got, http.StatusNotFound)
 		}
 	}
-	if got := a.get("/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller").code; got != http.StatusNotFound {
+	got := a.get("/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller").code
+	if got != http.StatusNotFound {
 		t.Errorf("health check of the controller: got status %d, want 404", got)
 	}
 }

@@ -55,7 +55,8 @@ func TestLegacyTokens(t *testing.T) {
 	if r := b.whoami(token); r.code != http.StatusUnauthorized {
 		t.Fatalf("token without its Secret: got status %d, want 401", r.code)
 	}
-	a.want(http.StatusCreated, http.MethodPost, secrets, fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","type":"kubernetes.io/service-account-token",
+	a.want(http.StatusCreated, http.MethodPost, secrets,
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","type":"kubernetes.io/service-account-token",
 "metadata":{"name":"home","annotations":{"kubernetes.io/service-account.name":"sa"}},"stringData":{"token":%s}}`, quoted))
 	a.eventually("known", func() bool { return b.whoami(token).code == http.StatusCreated })
 	label := func() any {

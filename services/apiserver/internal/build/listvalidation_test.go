@@ -37,7 +37,8 @@ func TestContinueTokenIsCheckedBeforeResourceVersion(t *testing.T) {
 				query := url.Values{"limit": {"1"}, "continue": {c.continueToken}, "resourceVersion": {c.version}}
 				r := a.want(400, "GET", configMaps+"?"+query.Encode(), "")
 				if got := fmt.Sprint(r.at("message")); !strings.Contains(got, c.message) {
-					t.Errorf("continue %.10q, resourceVersion %q: got message %s, want it to contain %q", c.continueToken, c.version, got, c.message)
+					t.Errorf("continue %.10q, resourceVersion %q: got message %s, want it to contain %q",
+						c.continueToken, c.version, got, c.message)
 				}
 			}
 			all := len(a.want(200, "GET", configMaps, "").at("items").([]any))
@@ -52,6 +53,8 @@ func TestContinueTokenIsCheckedBeforeResourceVersion(t *testing.T) {
 	}
 }
 
+// TestNotAcceptableWatchNamesMediaTypes checks that the error for an Accept header that a watch
+// cannot serve names the possible media types.
 func TestNotAcceptableWatchNamesMediaTypes(t *testing.T) {
 	a := start(t, nil)
 	const objects, streams = "application/json, application/yaml, application/vnd.kubernetes.protobuf", "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
@@ -69,7 +72,8 @@ func TestNotAcceptableWatchNamesMediaTypes(t *testing.T) {
 		} {
 			r := a.get(path+"?watch=true", "Accept", accept)
 			if got := fmt.Sprint(r.at("message")); r.code != 406 || got != "only the following media types are accepted: "+want {
-				t.Errorf("%s, %s: got status %d: %s, want status 406 and %v", path, accept, r.code, got, "only the following media types are accepted: "+want)
+				t.Errorf("%s, %s: got status %d: %s, want status 406 and %v",
+					path, accept, r.code, got, "only the following media types are accepted: "+want)
 			}
 		}
 	}

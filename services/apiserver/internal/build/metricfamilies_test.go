@@ -190,6 +190,8 @@ func TestMetricFamiliesOfKubernetes(t *testing.T) {
 func TestMetricsCountRequests(t *testing.T) {
 	t.Parallel()
 	a := start(t, onEtcd(t))
+
+	// Cause at least one sample of every metric, and one failed TLS handshake.
 	a.useMetrics()
 	if resp, err := http.Get(strings.Replace(a.url, "https", "http", 1)); err == nil {
 		resp.Body.Close()
@@ -211,6 +213,8 @@ func TestMetricsCountRequests(t *testing.T) {
 		}
 		return n
 	}
+
+	// Each sum over the samples with the labels must be in its range.
 	for _, c := range []struct {
 		name   string
 		labels []string
@@ -326,7 +330,8 @@ func (a *api) useMetrics() {
 	a.want(200, "GET", "/api/v1/componentstatuses", "")
 	a.watching("/api/v1/namespaces/default/pods?watch=1&resourceVersion=0")
 	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}`)
-	a.want(201, "POST", definitionsPath, `{"metadata":{"name":"ruled.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"ruled","kind":"Ruled"},"versions":[{"name":"v1","served":true,"storage":true,
+	a.want(201, "POST", definitionsPath,
+		`{"metadata":{"name":"ruled.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"ruled","kind":"Ruled"},"versions":[{"name":"v1","served":true,"storage":true,
 		"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-validations":[{"rule":"self.n > 0"}],"properties":{"n":{"type":"integer"}}}}}]}}`)
 	ruled := "/apis/ex.test/v1/namespaces/default/ruled"
 	a.eventually("served", func() bool { return a.get(ruled).code == 200 })
@@ -355,8 +360,12 @@ func (a *api) webhook() {
 			review.Request.UID)
 	}))
 	a.t.Cleanup(s.Close)
-	authorizerWebhook := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"w"},"webhooks":[{"name":"w.ex.test","sideEffects":"None","admissionReviewVersions":["v1"],
+	authorizerWebhook := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{
+		Type:  "CERTIFICATE",
+		Bytes: s.Certificate().Raw,
+	}))
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+		fmt.Sprintf(`{"metadata":{"name":"w"},"webhooks":[{"name":"w.ex.test","sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],"clientConfig":{"url":%q,"caBundle":%q}}]}`, s.URL, authorizerWebhook))
 	a.want(201, "POST", configMaps, configMap("asked"))
 }

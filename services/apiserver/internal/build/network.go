@@ -121,7 +121,11 @@ func clientCertificates(o *config.Options) ([]tlsfiles.Certificate, error) {
 		}
 	}
 	for _, c := range []struct{ use, kubeconfig, flag string }{
-		{use: "authentication-webhook", kubeconfig: o.Authentication.Webhook.Kubeconfig, flag: "--authentication-token-webhook-config-file"},
+		{
+			use:        "authentication-webhook",
+			kubeconfig: o.Authentication.Webhook.Kubeconfig,
+			flag:       "--authentication-token-webhook-config-file",
+		},
 		{use: "authorization-webhook", kubeconfig: o.Authorization.WebhookConfigFile, flag: "--authorization-webhook-config-file"},
 	} {
 		if c.kubeconfig == "" {
@@ -161,7 +165,10 @@ func newNetwork(b *base, caches *caches, aggregatorRouting bool, handler func() 
 			return lister.Get[*corev1.Endpoints](ctx, o, &endpoints, namespace, name)
 		}
 	}
-	return &network{services: s, dialers: webhookclient.Dialers{Cluster: clusterDial(b), URLs: b.egress.DialerFor(egress.ControlPlane)}}
+	return &network{
+		services: s,
+		dialers:  webhookclient.Dialers{Cluster: clusterDial(b), URLs: b.egress.DialerFor(egress.ControlPlane)},
+	}
 }
 
 // clusterDial returns the dialer for services of the cluster, or nil if connections need no proxy.
@@ -367,6 +374,8 @@ func (d *delegates) addPeers(
 		Logger:      b.log,
 	})
 	b.lifetime.whileServing("peers", d.peers.Run)
-	b.lifetime.whileServing("authorities of peers", func(ctx context.Context) error { return tlsfiles.Watch(ctx, b.log, authorities) })
+	b.lifetime.whileServing("authorities of peers", func(ctx context.Context) error {
+		return tlsfiles.Watch(ctx, b.log, authorities)
+	})
 	return nil
 }

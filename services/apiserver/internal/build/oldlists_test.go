@@ -29,6 +29,8 @@ func TestListsOfOldVersions(t *testing.T) {
 		o.Memory.Caches = 1 << 20
 		o.Memory.History = 1 << 10
 	})
+
+	// 1. Store more than the caches hold.
 	large := strings.Repeat("this is a line of some length\n", 12500)
 	for i := range 12 {
 		a.want(201, "POST", configMaps, configMap(fmt.Sprint("large-", i), "text", large, "odd", "\u0085\x7f"))
@@ -80,10 +82,14 @@ func TestListsOfOldVersions(t *testing.T) {
 		}
 		return ages.ReplaceAll(r.body, []byte(`"age"`))
 	}
+
+	// 2. Read the list in all forms while the cache has its version.
 	cached := map[string][]byte{}
 	for _, f := range forms {
 		cached[f.name] = read(f.query, f.accept, f.encoding)
 	}
+
+	// 3. Write until the cache has forgotten the version.
 	revision, err := strconv.ParseInt(version, 10, 64)
 	if err != nil {
 		t.Fatal(err)
@@ -95,6 +101,8 @@ func TestListsOfOldVersions(t *testing.T) {
 		}
 		a.want(200, "PUT", configMaps+"/large-"+fmt.Sprint(i%12), configMap("large-"+fmt.Sprint(i%12), "text", large+fmt.Sprint(i)))
 	}
+
+	// 4. The lists that are read from etcd now must equal those from the cache.
 	for _, f := range forms {
 		got := read(f.query, f.accept, f.encoding)
 		want := cached[f.name]

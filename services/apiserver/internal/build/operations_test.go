@@ -70,11 +70,23 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 		{user: "alice", request: "POST /api/v1/watch/namespaces/mine/pods", code: 405},
 
 		{user: "one", request: "GET /api/v1/namespaces/mine/configmaps?fieldSelector=metadata.name%3Dc", code: 200},
-		{user: "one", request: "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dc", code: 200},
-		{user: "one", request: "GET /api/v1/watch/namespaces/mine/configmaps/c?timeoutSeconds=1&fieldSelector=metadata.name%3Dd", code: 400},
+		{
+			user:    "one",
+			request: "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dc",
+			code:    200,
+		},
+		{
+			user:    "one",
+			request: "GET /api/v1/watch/namespaces/mine/configmaps/c?timeoutSeconds=1&fieldSelector=metadata.name%3Dd",
+			code:    400,
+		},
 		{user: "one", request: "DELETE /api/v1/namespaces/mine/configmaps?fieldSelector=metadata.name%3Dc", code: 403},
 
-		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&resourceVersionMatch=Exact", code: 504},
+		{
+			user:    "alice",
+			request: "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&resourceVersionMatch=Exact",
+			code:    504,
+		},
 		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&limit=1", code: 504},
 		{user: "alice", request: "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=-1", code: 200},
 	} {
@@ -84,7 +96,8 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 		} else if got.code == 504 &&
 			(got.header.Get("Retry-After") != "1" ||
 				!strings.Contains(string(got.body), "Too large resource version: 999999999, current: ")) {
-			t.Errorf("%s: got Retry-After %q: %s, want 1 and the message of a too large resource version", c.request, got.header.Get("Retry-After"), got.body)
+			t.Errorf("%s: got Retry-After %q: %s, want 1 and the message of a too large resource version",
+				c.request, got.header.Get("Retry-After"), got.body)
 		}
 	}
 }
@@ -116,7 +129,8 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 		prefix := pick("", "", "", "", "watch/", "proxy/")
 		in := pick("", "namespaces/a/", "namespaces/b/", "namespaces/a/namespaces/b/", "namespaces/a//", "/namespaces/b/")
 		what := pick("configmaps", "serviceaccounts", "namespaces", "priorityclasses", "pods")
-		name := pick("", "/a", "/b", "/a", "/b", "//a", "/a/", "/a/status", "/b/log", "/a/finalize", "/a/b", "/a%2Fb", "/b/scale", "/../b")
+		name := pick("", "/a", "/b", "/a", "/b", "//a", "/a/", "/a/status", "/b/log", "/a/finalize", "/a/b", "/a%2Fb",
+			"/b/scale", "/../b")
 		root := "/api/v1/"
 		if what == "priorityclasses" {
 			root = "/apis/scheduling.k8s.io/v1/"
@@ -219,7 +233,8 @@ func (w *clusterState) check(t *testing.T, what string, r answer, asked []author
 					!covers([]string{
 						"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
 					}, resource, ns, name) {
-					t.Errorf("%s: got %s %s/%s in the response, want only what the review covers, %+v", what, resource, ns, name, *asked[0].ResourceAttributes)
+					t.Errorf("%s: got %s %s/%s in the response, want only what the review covers, %+v",
+						what, resource, ns, name, *asked[0].ResourceAttributes)
 				}
 			}
 		}

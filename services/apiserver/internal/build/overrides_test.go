@@ -19,7 +19,11 @@ import (
 // startSecondEtcd starts an etcd that a test can stop and start again with the same data.
 func startSecondEtcd(t *testing.T, socket, data string) *embedded.Server {
 	t.Helper()
-	s, err := embedded.Start(t.Context(), embedded.Options{DataDir: data, ListenClient: "unix://" + socket, Logger: etcdtest.Logger(t)})
+	s, err := embedded.Start(t.Context(), embedded.Options{
+		DataDir:      data,
+		ListenClient: "unix://" + socket,
+		Logger:       etcdtest.Logger(t),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +99,8 @@ func TestEtcdOverrides(t *testing.T) {
 	list := b.want(200, "GET", eventsPath, "")
 	if revision, err := second1.Revision(t.Context()); err != nil || atoi(t, list.version()) > revision ||
 		atoi(t, list.version()) < atoi(t, event.version()) {
-		t.Errorf("got list at %s, want between its event at %s and the cluster at %d (error %v)", list.version(), event.version(), revision, err)
+		t.Errorf("got list at %s, want between its event at %s and the cluster at %d (error %v)",
+			list.version(), event.version(), revision, err)
 	}
 	b.eventually("fed by the stream", func() bool {
 		s := b.server.stores.overrideClusters[0].fanout.State().Source
@@ -109,7 +114,8 @@ func TestEtcdOverrides(t *testing.T) {
 	}
 	metrics := string(a.get("/metrics").body)
 	for _, want := range []string{
-		`apiserver_storage_size_bytes{etcd_cluster="etcd-override-0",storage_cluster_id="etcd-1"}`, `apiserver_storage_size_bytes{storage_cluster_id="etcd-0"}`,
+		`apiserver_storage_size_bytes{etcd_cluster="etcd-override-0",storage_cluster_id="etcd-1"}`,
+		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"}`,
 		`etcd_requests_total{etcd_cluster="etcd-override-0",operation="create",type="events"}`,
 	} {
 		if !strings.Contains(metrics, want) {
@@ -120,7 +126,9 @@ func TestEtcdOverrides(t *testing.T) {
 
 	other.Stop()
 	for _, r := range []*api{a, b} {
-		r.eventually("health check fails", func() bool { return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError })
+		r.eventually("health check fails", func() bool {
+			return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError
+		})
 		if got := r.get("/readyz?verbose"); got.code != 200 ||
 			!strings.Contains(string(got.body), "[-]etcd-override-0 failed: reason withheld, does not count") {
 			t.Errorf("/readyz: got status %d: %s, want 200 and a failing check that does not count", got.code, got.body)

@@ -15,7 +15,9 @@ import (
 func TestWebhookOfTheServerItself(t *testing.T) {
 	t.Parallel()
 	w := startAudited(t, func(o *config.Options) {
-		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+		err := os.WriteFile(o.Audit.PolicyFile,
+			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -23,7 +25,8 @@ func TestWebhookOfTheServerItself(t *testing.T) {
 		"service": `{"service":{"namespace":"default","name":"kubernetes","path":"/webhook-service"}}`,
 		"url":     `{"url":"https://kubernetes.default.svc/webhook-url"}`,
 	} {
-		remove := w.register("mutatingwebhookconfigurations", name, fmt.Sprintf(`"webhooks":[{"name":"h.ex.test","clientConfig":%s,"failurePolicy":"Fail","sideEffects":"None",
+		remove := w.register("mutatingwebhookconfigurations",
+			name, fmt.Sprintf(`"webhooks":[{"name":"h.ex.test","clientConfig":%s,"failurePolicy":"Fail","sideEffects":"None",
 			"admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]`, clientConfig))
 		a := w.prepare(500, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"c"}}`)
 		if message, _ := a.at("message").(string); !strings.Contains(message, "could not find the requested resource") {

@@ -172,7 +172,8 @@ func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 	for name, a := range map[string]*api{"allowed here alone": lax, "allowed nowhere": strict} {
 		if r := a.get(cronJobs+"/one", as("carol")...); r.code != http.StatusForbidden ||
 			!strings.Contains(string(r.body), `User \"carol\" cannot get resource \"cronjobs\"`) {
-			t.Errorf("%s: got status %d: %s, want status %d and a text with %q", name, r.code, r.body, http.StatusForbidden, `User \"carol\" cannot get resource \"cronjobs\"`)
+			t.Errorf("%s: got status %d: %s, want status %d and a text with %q",
+				name, r.code, r.body, http.StatusForbidden, `User \"carol\" cannot get resource \"cronjobs\"`)
 		}
 	}
 	if n := strict.rerouted(403); n != 0 {
@@ -193,7 +194,8 @@ func TestProxiedRequestIsNotProxiedAgain(t *testing.T) {
 	b := w.replica("autoscaling/v1=false")
 	a.serves()
 	b.serves()
-	const said, scalers = storageVersionsPath + "/autoscaling.horizontalpodautoscalers", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
+	const said, scalers = storageVersionsPath +
+		"/autoscaling.horizontalpodautoscalers", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
 	v := a.want(200, "GET", said, "")
 	lie := bytes.ReplaceAll(v.body, []byte(`"servedVersions":["autoscaling/v2"]`),
 		[]byte(`"servedVersions":["autoscaling/v1","autoscaling/v2"]`))
@@ -318,8 +320,15 @@ func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 		return string(value)
 	}
 	for key, value := range map[string]string{
-		"garbage": "k8s\x00what", "empty": "", "other": at("another", "10.0.0.1", 1), "any": at("any", "0.0.0.0", 1), "many": at("many", "224.0.0.1", 1),
-		"name": at("name", "example.com", 1), "port": at("port", "10.0.0.1", 0), "far": at("far", "10.0.0.1", 65536), "good": at("good", "fd00::1", 6443),
+		"garbage": "k8s\x00what",
+		"empty":   "",
+		"other":   at("another", "10.0.0.1", 1),
+		"any":     at("any", "0.0.0.0", 1),
+		"many":    at("many", "224.0.0.1", 1),
+		"name":    at("name", "example.com", 1),
+		"port":    at("port", "10.0.0.1", 0),
+		"far":     at("far", "10.0.0.1", 65536),
+		"good":    at("good", "fd00::1", 6443),
 	} {
 		a.overwrite(p.Root+"/peerserverleases/"+key, value)
 	}

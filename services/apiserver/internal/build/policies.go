@@ -44,7 +44,10 @@ func (a *admissionBuilder) compilerWithCosts(strict features.Gate) func() (*expr
 }
 
 // newPolicyConfig returns the configuration of the plugin for a type of admission policies.
-func (a *admissionBuilder) newPolicyConfig(sort policies.PolicyType, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
+func (a *admissionBuilder) newPolicyConfig(
+	sort policies.PolicyType,
+	compiler func() (*expressions.Compiler, error),
+) (policies.Config, error) {
 	parameters, err := policies.NewParameters(
 		func(gvk schema.GroupVersionKind) *apiset.Resource { return a.sets.kinds.Current().StoredKind(gvk) },
 		a.caches.waitForWrites,
@@ -212,7 +215,7 @@ func (a *admissionBuilder) newWebhookConfig() func(resource string, configuratio
 			Credentials:     credentials,
 			Services:        a.network.services,
 			Dialers:         a.network.dialers,
-			Calls:           a.calls,
+			Calls:           a.webhookMetrics,
 			Responses:       a.responses,
 			Notify: func(ctx context.Context, n webhooks.ReachabilityEvent) {
 				statuses.RecordWebhookEvent(ctx, a.sets.client, a.log, n)
@@ -253,7 +256,13 @@ func (a *admissionBuilder) newValidatingWebhooks(c webhooks.Config, err error) (
 // newTypeChecks adds a controller that writes type-checking results to the statuses of
 // ValidatingAdmissionPolicies. It checks policies again when definitions of custom resources
 // change, because the types of the objects may have changed.
-func newTypeChecks(b *base, catalogs *catalogs, sets *apiSets, informer *crdinformer.Syncer, compiler func() (*expressions.Compiler, error)) {
+func newTypeChecks(
+	b *base,
+	catalogs *catalogs,
+	sets *apiSets,
+	informer *crdinformer.Syncer,
+	compiler func() (*expressions.Compiler, error),
+) {
 	k := sets.allKinds.Current().Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	served := typecheck.NewServedSchemas(catalogs.codec.Scheme(), catalogs.served, sets.kinds)
 	controller := typecheck.New(typecheck.Config{

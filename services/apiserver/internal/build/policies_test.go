@@ -38,98 +38,102 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 	yes := `{"spec":{"validations":[{"expression":"true"}]}}`
 	max := `"validations":[{"expression":"object.data.size() <= int(params.data.max)","message":"too many"}]`
 	limited := `"validations":[{"expression":"object.data.size() <= int(params.metadata.labels.max)","message":"above the limit"}]`
+
+	// Each dry run follows the change that decides it without a pause. Repeat, because a delay may
+	// show only sometimes.
 	for range 5 {
 		a.steps(t, []step{
-			{what: "a policy", method: "POST", path: policiesPath, body: no, code: 201},
-			{what: "without a binding", method: "POST", path: dry, body: object, code: 201},
-			{what: "its binding", method: "POST", path: bindingsPath, body: policyBinding("p", denies), code: 201},
-			{what: "with a binding", method: "POST", path: dry, body: object, code: 422, has: []string{"no"}},
+			{what: "create the policy", method: "POST", path: policiesPath, body: no, code: 201},
+			{what: "allowed without a binding", method: "POST", path: dry, body: object, code: 201},
+			{what: "create its binding", method: "POST", path: bindingsPath, body: policyBinding("p", denies), code: 201},
+			{what: "denied with a binding", method: "POST", path: dry, body: object, code: 422, has: []string{"no"}},
 			{
-				what:   "a binding that warns",
+				what:   "make the binding warn",
 				method: "PATCH",
 				path:   bindingsPath + "/p",
 				body:   `{"spec":{"validationActions":["Warn"]}}`,
 				code:   200,
 			},
-			{what: "warned", method: "POST", path: dry, body: object, code: 201},
+			{what: "allowed with a warning", method: "POST", path: dry, body: object, code: 201},
 			{
-				what:   "a binding that denies",
+				what:   "make the binding deny",
 				method: "PATCH",
 				path:   bindingsPath + "/p",
 				body:   `{"spec":{"validationActions":["Deny"]}}`,
 				code:   200,
 			},
 			{what: "denied", method: "POST", path: dry, body: object, code: 422},
-			{what: "a policy mended", method: "PATCH", path: policiesPath + "/p", body: yes, code: 200},
+			{what: "make the policy allow all", method: "PATCH", path: policiesPath + "/p", body: yes, code: 200},
 			{what: "allowed", method: "POST", path: dry, body: object, code: 201},
-			{what: "a policy no more", method: "DELETE", path: policiesPath + "/p", code: 200},
-			{what: "the recreated policy", method: "POST", path: policiesPath, body: no, code: 201},
+			{what: "delete the policy", method: "DELETE", path: policiesPath + "/p", code: 200},
+			{what: "create the policy again", method: "POST", path: policiesPath, body: no, code: 201},
 			{what: "denied again", method: "POST", path: dry, body: object, code: 422},
-			{what: "a binding no more", method: "DELETE", path: bindingsPath + "/p", code: 200},
+			{what: "delete the binding", method: "DELETE", path: bindingsPath + "/p", code: 200},
 			{what: "allowed again", method: "POST", path: dry, body: object, code: 201},
-			{what: "a policy no more", method: "DELETE", path: policiesPath + "/p", code: 200},
+			{what: "delete the policy", method: "DELETE", path: policiesPath + "/p", code: 200},
 
 			{
-				what:   "a policy with parameters",
+				what:   "create a policy with a ConfigMap as parameter",
 				method: "POST",
 				path:   policiesPath,
 				body:   admissionPolicy("m", "", "configmaps", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`+max),
 				code:   201,
 			},
 			{
-				what:   "its binding",
+				what:   "create its binding",
 				method: "POST",
 				path:   bindingsPath,
 				body: policyBinding("m",
-					denies+`,"paramRef":{"name":"max","parameterNotFoundAction":"Deny"},"matchResources":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"],"resourceNames":["a"]}]}`),
+					denies+
+						`,"paramRef":{"name":"max","parameterNotFoundAction":"Deny"},"matchResources":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"],"resourceNames":["a"]}]}`),
 				code: 201,
 			},
-			{what: "no parameter", method: "POST", path: dry, body: object, code: 422, has: []string{"no params found"}},
-			{what: "the parameter", method: "POST", path: configMaps, body: configMap("max", "max", "1"), code: 201},
-			{what: "within it", method: "POST", path: dry, body: object, code: 201},
-			{what: "less", method: "PATCH", path: configMaps + "/max", body: `{"data":{"max":"0"}}`, code: 200},
-			{what: "beyond it", method: "POST", path: dry, body: object, code: 422, has: []string{"too many"}},
-			{what: "the parameter no more", method: "DELETE", path: configMaps + "/max", code: 200},
-			{what: "no parameter again", method: "POST", path: dry, body: object, code: 422, has: []string{"no params found"}},
-			{what: "the binding no more", method: "DELETE", path: bindingsPath + "/m", code: 200},
-			{what: "the policy no more", method: "DELETE", path: policiesPath + "/m", code: 200},
+			{what: "denied without the parameter", method: "POST", path: dry, body: object, code: 422, has: []string{"no params found"}},
+			{what: "create the parameter", method: "POST", path: configMaps, body: configMap("max", "max", "1"), code: 201},
+			{what: "allowed within the limit", method: "POST", path: dry, body: object, code: 201},
+			{what: "lower the limit", method: "PATCH", path: configMaps + "/max", body: `{"data":{"max":"0"}}`, code: 200},
+			{what: "denied beyond the limit", method: "POST", path: dry, body: object, code: 422, has: []string{"too many"}},
+			{what: "delete the parameter", method: "DELETE", path: configMaps + "/max", code: 200},
+			{what: "denied without the parameter again", method: "POST", path: dry, body: object, code: 422, has: []string{"no params found"}},
+			{what: "delete the binding", method: "DELETE", path: bindingsPath + "/m", code: 200},
+			{what: "delete the policy", method: "DELETE", path: policiesPath + "/m", code: 200},
 
 			{
-				what:   "a policy with custom resources",
+				what:   "create a policy with custom resources as parameters",
 				method: "POST",
 				path:   policiesPath,
 				body:   admissionPolicy("l", "", "configmaps", `"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},`+limited),
 				code:   201,
 			},
 			{
-				what:   "its binding",
+				what:   "create its binding",
 				method: "POST",
 				path:   bindingsPath,
 				body:   policyBinding("l", denies+`,"paramRef":{"selector":{},"parameterNotFoundAction":"Allow"}`),
 				code:   201,
 			},
-			{what: "none", method: "POST", path: dry, body: object, code: 201},
+			{what: "allowed without parameters", method: "POST", path: dry, body: object, code: 201},
 			{
-				what:   "one",
+				what:   "create a parameter",
 				method: "POST",
 				path:   limits,
 				body:   `{"apiVersion":"example.com/v1","kind":"Limit","metadata":{"name":"x","labels":{"max":"1"}}}`,
 				code:   201,
 			},
-			{what: "within it", method: "POST", path: dry, body: object, code: 201},
+			{what: "allowed within the limit", method: "POST", path: dry, body: object, code: 201},
 			{
-				what:   "another one",
+				what:   "create another parameter with a lower limit",
 				method: "POST",
 				path:   limits,
 				body:   `{"apiVersion":"example.com/v1","kind":"Limit","metadata":{"name":"y","labels":{"max":"0"}}}`,
 				code:   201,
 			},
-			{what: "beyond it", method: "POST", path: dry, body: object, code: 422, has: []string{"above the limit"}},
-			{what: "it no more", method: "DELETE", path: limits + "/y", code: 200},
-			{what: "within the other", method: "POST", path: dry, body: object, code: 201},
-			{what: "all no more", method: "DELETE", path: limits, code: 200},
-			{what: "the binding no more", method: "DELETE", path: bindingsPath + "/l", code: 200},
-			{what: "the policy no more", method: "DELETE", path: policiesPath + "/l", code: 200},
+			{what: "denied beyond the limit", method: "POST", path: dry, body: object, code: 422, has: []string{"above the limit"}},
+			{what: "delete the lower limit", method: "DELETE", path: limits + "/y", code: 200},
+			{what: "allowed within the other limit", method: "POST", path: dry, body: object, code: 201},
+			{what: "delete all parameters", method: "DELETE", path: limits, code: 200},
+			{what: "delete the binding", method: "DELETE", path: bindingsPath + "/l", code: 200},
+			{what: "delete the policy", method: "DELETE", path: policiesPath + "/l", code: 200},
 		})
 	}
 }
@@ -160,7 +164,13 @@ func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 			code:   201,
 		},
 		{what: "another binding", method: "POST", path: bindingsPath, body: policyBinding("other", denies), code: 201},
-		{what: "another policy", method: "POST", path: policiesPath, body: strings.Replace(everything, `"all"`, `"other"`, 1), code: 201},
+		{
+			what:   "another policy",
+			method: "POST",
+			path:   policiesPath,
+			body:   strings.Replace(everything, `"all"`, `"other"`, 1),
+			code:   201,
+		},
 		{what: "the policy", method: "PATCH", path: policiesPath + "/all", body: `{"metadata":{"labels":{"a":"b"}}}`, code: 200},
 		{what: "the bindings no more", method: "DELETE", path: bindingsPath, code: 200},
 		{what: "an object then", method: "POST", path: configMaps, body: configMap("a"), code: 201},
@@ -224,20 +234,21 @@ func TestMutatingPoliciesApplyAtOnce(t *testing.T) {
 	})
 	const dry = configMaps + "?dryRun=All"
 	sets := func(value string) string {
-		return `"reinvocationPolicy":"Never","mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{data: {'set': '` + value + `'}}"}}]`
+		return `"reinvocationPolicy":"Never","mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{data: {'set': '` +
+			value + `'}}"}}]`
 	}
 	object := configMap("a", "k", "v")
 	for range 5 {
 		a.steps(t, []step{
-			{what: "a policy", method: "POST", path: changersPath, body: admissionPolicy("p", "", "configmaps", sets("one")), code: 201},
-			{what: "without a binding", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":"one"`}},
+			{what: "create the policy", method: "POST", path: changersPath, body: admissionPolicy("p", "", "configmaps", sets("one")), code: 201},
+			{what: "allowed without a binding", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":"one"`}},
 			{what: "its binding", method: "POST", path: changersBound, body: policyBinding("p", ""), code: 201},
 			{what: "with it", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"one"`}},
 			{what: "another value", method: "PATCH", path: changersPath + "/p", body: `{"spec":{` + sets("two") + `}}`, code: 200},
 			{what: "with that", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"two"`}},
-			{what: "the binding no more", method: "DELETE", path: changersBound + "/p", code: 200},
+			{what: "delete the binding", method: "DELETE", path: changersBound + "/p", code: 200},
 			{what: "without it", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":`}},
-			{what: "the policy no more", method: "DELETE", path: changersPath + "/p", code: 200},
+			{what: "delete the policy", method: "DELETE", path: changersPath + "/p", code: 200},
 		})
 	}
 }

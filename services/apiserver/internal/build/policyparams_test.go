@@ -18,8 +18,9 @@ func TestPolicyParametersAreNotLeaked(t *testing.T) {
 		t.Helper()
 		a.want(201, "POST", roles, fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[%q],"resources":[%s],"verbs":[%s]}]}`,
 			name, group, resources, verbs))
-		a.want(201, "POST", grants, fmt.Sprintf(`{"metadata":{"name":%[1]q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%[1]q},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`,
-			name))
+		a.want(201, "POST", grants,
+			fmt.Sprintf(`{"metadata":{"name":%[1]q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%[1]q},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`,
+				name))
 	}
 	grant("policies", "admissionregistration.k8s.io", `"*"`, `"*"`)
 	bob := func(code int, method, path, body, says string) {

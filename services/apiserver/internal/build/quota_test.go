@@ -50,6 +50,9 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	for _, r := range replicas {
 		r.want(200, "GET", quotaPath, "") // waits until the replica has them
 	}
+
+	// 1. Create more objects than the quota allows, through all replicas at once. Failing creates
+	// and dry runs must not consume quota.
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	created, rejected := 0, 0
@@ -83,6 +86,8 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 		}
 	}
 	wg.Wait()
+
+	// 2. The quota was not exceeded.
 	listed, _ := a.want(200, "GET", configMaps, "").at("items").([]any)
 	stored := 0
 	for _, item := range listed {
@@ -99,7 +104,9 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	if created+rejected != asked {
 		t.Errorf("got %d creates and %d rejections, want %d in all", created, rejected, asked)
 	}
-	// Released charges become available again, possibly with a delay.
+
+	// 3. The usage is counted right in the end, and the rest of the quota can be used.
+	// Released charges may become available with a delay.
 	a.eventually("counted right", func() bool {
 		return a.used("q", "count/configmaps") == fmt.Sprint(stored) && a.used("other", "configmaps") == fmt.Sprint(stored)
 	})
@@ -113,7 +120,8 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 func TestQuotaCountsCustomResources(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		`{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 		"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	a.limit("q", `{"count/widgets.example.com":"1"}`, `{"count/widgets.example.com":"0"}`)
 	widgets := "/apis/example.com/v1/namespaces/default/widgets"
@@ -180,8 +188,9 @@ func TestLargeLimitRanges(t *testing.T) {
 		fmt.Fprintf(&other, `,{"type":"example.com/x%04d","max":{"cpu":"1"},"min":{"cpu":"1m"}}`, i)
 	}
 	for i, cpu := range []string{"2", "3"} {
-		a.want(201, "POST", limits, fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"limits":[{"type":"Container","default":{"cpu":%q}}%s]}}`,
-			9-i, cpu, other.String()))
+		a.want(201, "POST", limits,
+			fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"limits":[{"type":"Container","default":{"cpu":%q}}%s]}}`,
+				9-i, cpu, other.String()))
 	}
 	a.want(201, "POST", limits, `{"metadata":{"name":"0"},"spec":{"limits":[{"type":"Container","max":{"memory":"1Gi"}}]}}`)
 	pods := a.own("pods") + "?dryRun=All"

@@ -109,7 +109,8 @@ type randomWriter struct {
 
 // influential lists kinds whose objects affect other requests.
 var influential = []string{
-	"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+	"validatingwebhookconfigurations", "mutatingwebhookconfigurations",
+	"validatingadmissionpolicies", "validatingadmissionpolicybindings",
 	"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "apiservices", "customresourcedefinitions", "flowschemas",
 	"prioritylevelconfigurations", "namespaces", "resourcequotas", "limitranges", "priorityclasses", "servicecidrs",
 }
@@ -291,8 +292,10 @@ func (r *randomWriter) graft(to, from map[string]any) {
 // filled returns an object with random content.
 func (r *randomWriter) filled() map[string]any {
 	texts := []string{
-		"", "a", "a-b", "example.com/a", "10.0.0.1", "10.0.0.0/8", "fd00::1", "::/0", "*/5 * * * *", "1", "-1", "self.a == 1", "{", "{}", "[]",
-		"a b", "ä", "\u0000", "https://a.example.com/x?y#z", "..", "/", strings.Repeat("a", 300), "Always", "TCP", "ReadWriteOnce", "true", "50%",
+		"", "a", "a-b", "example.com/a", "10.0.0.1",
+		"10.0.0.0/8", "fd00::1", "::/0", "*/5 * * * *", "1", "-1", "self.a == 1", "{", "{}", "[]",
+		"a b", "ä", "\u0000", "https://a.example.com/x?y#z",
+		"..", "/", strings.Repeat("a", 300), "Always", "TCP", "ReadWriteOnce", "true", "50%",
 		"example.com", "$(A)", "2026-01-01T00:00:00Z", "object.spec", "a=b,c in (d)", "\xff",
 	}
 	fill := randfill.NewWithSeed(int64(r.seed)).NilChance(0.3).NumElements(0, 3).MaxDepth(12).Funcs(

@@ -24,7 +24,8 @@ func TestDefinitionsAfterRestore(t *testing.T) {
 	const document = "/openapi/v3/apis/example.com/v1"
 	a.want(201, "POST", definitionsPath, strings.Replace(definitionOf("gadgets", "Gadget", ""),
 		`{"type":"object"}`, `{"type":"object","properties":{"width":{"type":"integer"}}}`, 1))
-	a.want(201, "POST", policiesPath, admissionPolicy("p", "example.com", "gadgets", `"validations":[{"expression":"object.width > 0"}]`))
+	a.want(201, "POST", policiesPath,
+		admissionPolicy("p", "example.com", "gadgets", `"validations":[{"expression":"object.width > 0"}]`))
 	a.waitForStatus("p", "1")
 	at := a.want(200, "PATCH", definitionsPath+"/gadgets.example.com", `{"metadata":{"labels":{"a":"b"}}}`,
 		"Content-Type", mergePatch).version()
@@ -45,5 +46,6 @@ func TestDefinitionsAfterRestore(t *testing.T) {
 		text := string(a.get(document).body)
 		return strings.Contains(text, "depth") && !strings.Contains(text, "width")
 	})
-	a.waitForStatus("p", "1 spec.validations[0].expression: example.com/v1, Kind=Gadget: ERROR: <input>:1:7: undefined field 'width'")
+	a.waitForStatus("p",
+		"1 spec.validations[0].expression: example.com/v1, Kind=Gadget: ERROR: <input>:1:7: undefined field 'width'")
 }

@@ -20,18 +20,18 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 	within := func(namespace, spec string) string { return review("LocalSubjectAccessReview", namespace, spec) }
 	const neither = "spec.resourceAttributes: Invalid value: \"null\": exactly one of nonResourceAttributes or resourceAttributes must be specified"
 	a.steps(t, []step{
-		{what: "of a user", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + pods), code: 201},
+		{what: "a review of a user", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + pods), code: 201},
 		{
-			what:   "of a group",
+			what:   "a review of a group",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews",
 			body:   subject(`"groups":["system:masters"],` + pods),
 			code:   201,
 			has:    []string{`"allowed":true`},
 		},
-		{what: "of a path", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + path), code: 201},
+		{what: "a review of a path", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + path), code: 201},
 		{
-			what:   "without user",
+			what:   "a review without user",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews",
 			body:   subject(pods),
@@ -39,7 +39,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"spec.user: Invalid value: \"\": at least one of user or group must be specified"},
 		},
 		{
-			what:   "of nothing",
+			what:   "a review without attributes",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews",
 			body:   subject(`"user":"u"`),
@@ -47,7 +47,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{neither},
 		},
 		{
-			what:   "of both",
+			what:   "a review of a resource and a path",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews",
 			body:   subject(by + pods + "," + path),
@@ -55,16 +55,16 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"cannot be specified in combination with resourceAttributes"},
 		},
 		{
-			what:   "that never runs",
+			what:   "an unknown dry run option",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews?dryRun=Odd",
 			body:   subject(by + pods),
 			code:   422,
 			has:    []string{"dryRun"},
 		},
-		{what: "that cannot be read", method: "POST", path: reviews + "/subjectaccessreviews", body: `{"spec":`, code: 400},
+		{what: "invalid JSON", method: "POST", path: reviews + "/subjectaccessreviews", body: `{"spec":`, code: 400},
 		{
-			what:   "with a label",
+			what:   "a review with a label",
 			method: "POST",
 			path:   reviews + "/subjectaccessreviews",
 			body:   strings.Replace(subject(by+pods), `"namespace":""`, `"labels":{"a":"b"}`, 1),
@@ -72,7 +72,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"metadata: Invalid value", "must be empty"},
 		},
 		{
-			what:   "of oneself and nothing",
+			what:   "a self review without attributes",
 			method: "POST",
 			path:   reviews + "/selfsubjectaccessreviews",
 			body:   review("SelfSubjectAccessReview", "", ""),
@@ -80,7 +80,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{neither},
 		},
 		{
-			what:   "of a token without one",
+			what:   "a TokenReview without a token",
 			method: "POST",
 			path:   "/apis/authentication.k8s.io/v1/tokenreviews",
 			body:   `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`,
@@ -88,10 +88,10 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"token is required for TokenReview in authentication"},
 		},
 
-		{what: "in a namespace", method: "POST", path: reviews + local, body: within("default", by+pods), code: 201},
-		{what: "without namespace", method: "POST", path: reviews + local, body: within("", by+pods), code: 201},
+		{what: "a local review in its namespace", method: "POST", path: reviews + local, body: within("default", by+pods), code: 201},
+		{what: "a local review without namespace", method: "POST", path: reviews + local, body: within("", by+pods), code: 201},
 		{
-			what:   "in another",
+			what:   "a local review with another namespace in its metadata",
 			method: "POST",
 			path:   reviews + local,
 			body:   within("other", by+pods),
@@ -99,7 +99,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
 		},
 		{
-			what:   "of another",
+			what:   "a local review of another namespace",
 			method: "POST",
 			path:   reviews + local,
 			body:   within("default", by+strings.Replace(pods, `"default"`, `"other"`, 1)),
@@ -107,7 +107,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{`spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace`},
 		},
 		{
-			what:   "of a path in a namespace",
+			what:   "a local review of a path",
 			method: "POST",
 			path:   reviews + local,
 			body:   within("default", by+path),
@@ -116,7 +116,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			lacks:  []string{"resourceAttributes.namespace"},
 		},
 		{
-			what:   "without user in a namespace",
+			what:   "a local review without user",
 			method: "POST",
 			path:   reviews + local,
 			body:   within("default", pods),
@@ -124,7 +124,8 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 			has:    []string{"at least one of user or group"},
 		},
 	})
-	result := a.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
+	result := a.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
 		append(as("alice"), "Impersonate-Extra-Of", "a", "Impersonate-Extra-Other", "c")...)
 	if got := fmt.Sprint(result.at("status", "userInfo", "extra")); got != "map[of:[a] other:[c]]" {
 		t.Errorf("got status %d, extra %s, want map[of:[a] other:[c]]", result.code, got)
@@ -145,7 +146,7 @@ func TestTokenRequestIsRejected(t *testing.T) {
 	const at = accounts + "/sa/token"
 	a.steps(t, []step{
 		{
-			what:   "of its name",
+			what:   "the name of the account",
 			method: "POST",
 			path:   at,
 			body:   token("sa", "default", ""),
@@ -153,7 +154,7 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			has:    []string{`"expirationSeconds":3600`, `"token":"`},
 		},
 		{
-			what:   "of another name",
+			what:   "another name",
 			method: "POST",
 			path:   at,
 			body:   token("sb", "", ""),
@@ -161,7 +162,7 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			has:    []string{"metadata.name", "must match the service account name if specified"},
 		},
 		{
-			what:   "of another namespace",
+			what:   "another namespace",
 			method: "POST",
 			path:   at,
 			body:   token("sa", "other", ""),
@@ -169,25 +170,25 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
 		},
 		{
-			what:   "without user",
+			what:   "a missing account",
 			method: "POST",
 			path:   accounts + "/none/token",
 			body:   token("", "", ""),
 			code:   404,
 			has:    []string{`serviceaccounts \"none\" not found`},
 		},
-		{what: "odd options", method: "POST", path: at + "?dryRun=Odd", body: token("", "", ""), code: 422, has: []string{"dryRun"}},
-		{what: "no object", method: "POST", path: at, body: `{"spec":`, code: 400},
+		{what: "an unknown dry run option", method: "POST", path: at + "?dryRun=Odd", body: token("", "", ""), code: 422, has: []string{"dryRun"}},
+		{what: "invalid JSON", method: "POST", path: at, body: `{"spec":`, code: 400},
 		{
-			what:   "another object",
+			what:   "another kind",
 			method: "POST",
 			path:   at,
 			body:   `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`,
 			code:   400,
 		},
-		{what: "as short as may be", method: "POST", path: at, body: token("", "", `"expirationSeconds":600`), code: 201},
+		{what: "the minimum lifetime", method: "POST", path: at, body: token("", "", `"expirationSeconds":600`), code: 201},
 		{
-			what:   "shorter",
+			what:   "less than the minimum lifetime",
 			method: "POST",
 			path:   at,
 			body:   token("", "", `"expirationSeconds":599`),
@@ -195,9 +196,9 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			has:    []string{"may not specify a duration less than 10 minutes"},
 			lacks:  []string{`"token"`},
 		},
-		{what: "as long as may be", method: "POST", path: at, body: token("", "", `"expirationSeconds":4294967296`), code: 201},
+		{what: "the maximum lifetime", method: "POST", path: at, body: token("", "", `"expirationSeconds":4294967296`), code: 201},
 		{
-			what:   "longer",
+			what:   "more than the maximum lifetime",
 			method: "POST",
 			path:   at,
 			body:   token("", "", `"expirationSeconds":4294967297`),
@@ -208,7 +209,8 @@ func TestTokenRequestIsRejected(t *testing.T) {
 	})
 	for _, kind := range []string{"mutating", "validating"} {
 		hooks := "/apis/admissionregistration.k8s.io/v1/" + kind + "webhookconfigurations"
-		a.want(201, "POST", hooks, `{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":"https://127.0.0.1:1"},"failurePolicy":"Fail",
+		a.want(201, "POST", hooks,
+			`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":"https://127.0.0.1:1"},"failurePolicy":"Fail",
 			"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["serviceaccounts/token"],"operations":["CREATE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]}]}`)
 		a.eventually(kind+" webhooks are asked", func() bool {
 			r := a.send("POST", at, token("", "", ""))

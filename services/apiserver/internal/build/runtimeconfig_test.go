@@ -9,6 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
+// TestRuntimeConfig checks which versions --runtime-config enables and disables, and that stored
+// objects survive a change.
 func TestRuntimeConfig(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -17,6 +19,8 @@ func TestRuntimeConfig(t *testing.T) {
 		slices = "/apis/resource.k8s.io/v1beta1/resourceslices"
 		betaIP = "/apis/networking.k8s.io/v1beta1/ipaddresses"
 	)
+
+	// 1. The first server enables beta versions and disables some stable ones.
 	t.Run("on", func(t *testing.T) {
 		a := start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd
@@ -24,14 +28,24 @@ func TestRuntimeConfig(t *testing.T) {
 			_ = o.RuntimeConfig.Set("api/beta=true,autoscaling/v1=false,batch/v1/cronjobs=false,node.k8s.io/v1=false")
 		})
 		for path, code := range map[string]int{
-			slices: 200, betaIP: 200, "/apis/resource.k8s.io": 200, "/apis/autoscaling/v1": 404, "/apis/autoscaling/v2": 200,
-			"/apis/autoscaling/v1/horizontalpodautoscalers": 404, "/apis/batch/v1/cronjobs": 404, "/apis/batch/v1/jobs": 200,
-			"/apis/node.k8s.io": 404, "/apis/node.k8s.io/v1/runtimeclasses": 404, "/apis/batch/v1/namespaces/default/cronjobs/x/status": 404,
+			slices:                  200,
+			betaIP:                  200,
+			"/apis/resource.k8s.io": 200,
+			"/apis/autoscaling/v1":  404,
+			"/apis/autoscaling/v2":  200,
+			"/apis/autoscaling/v1/horizontalpodautoscalers":       404,
+			"/apis/batch/v1/cronjobs":                             404,
+			"/apis/batch/v1/jobs":                                 200,
+			"/apis/node.k8s.io":                                   404,
+			"/apis/node.k8s.io/v1/runtimeclasses":                 404,
+			"/apis/batch/v1/namespaces/default/cronjobs/x/status": 404,
 		} {
 			if r := a.get(path); r.code != code {
 				t.Errorf("%s: got %d, want %d", path, r.code, code)
 			}
 		}
+
+		// Objects of an enabled version are the same objects in other versions.
 		if ip := a.want(200, "GET", betaIP+"/10.0.0.1", ""); ip.at("apiVersion") != "networking.k8s.io/v1beta1" {
 			t.Errorf("got apiVersion %v, want networking.k8s.io/v1beta1", ip.at("apiVersion"))
 		}
@@ -48,12 +62,15 @@ func TestRuntimeConfig(t *testing.T) {
 		a.want(201, "POST", "/apis/resource.k8s.io/v1beta2/namespaces/default/resourceclaims",
 			`{"apiVersion":"resource.k8s.io/v1beta2","kind":"ResourceClaim","metadata":{"name":"c"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"x"}}]}}}`)
 		claim := a.want(200, "GET", "/apis/resource.k8s.io/v1beta1/namespaces/default/resourceclaims/c", "")
-		if got := fmt.Sprint(claim.at("spec", "devices", "requests")); got != "[map[allocationMode:ExactCount count:1 deviceClassName:x name:r]]" {
+		got := fmt.Sprint(claim.at("spec", "devices", "requests"))
+		if got != "[map[allocationMode:ExactCount count:1 deviceClassName:x name:r]]" {
 			t.Errorf("older version: got requests %s, want one with the device class x", got)
 		}
-		// ended with 1.33
+		// Kubernetes removed this version in 1.33, so it cannot be enabled.
 		a.want(404, "POST", "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews",
 			`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"SelfSubjectReview"}`)
+
+		// Discovery, OpenAPI and APIServices list the enabled versions only.
 		groups := string(a.get("/apis").body)
 		if !strings.Contains(groups, "resource.k8s.io") {
 			t.Errorf("got groups %s, want resource.k8s.io among them", groups)
@@ -69,6 +86,8 @@ func TestRuntimeConfig(t *testing.T) {
 		}
 		a.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
 	})
+
+	// 2. The second server has the same data and the default versions.
 	a := start(t, func(o *config.Options) { o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir })
 	for path, code := range map[string]int{
 		slices: 404, betaIP: 404, "/apis/resource.k8s.io": 404, "/apis/autoscaling/v1": 200,
@@ -107,7 +126,8 @@ func TestAlphaVersions(t *testing.T) {
 	}
 	a.want(201, "POST", "/apis/storage.k8s.io/v1alpha1/volumeattributesclasses",
 		`{"apiVersion":"storage.k8s.io/v1alpha1","kind":"VolumeAttributesClass","metadata":{"name":"fast"},"driverName":"d","parameters":{"a":"b"}}`)
-	if c := a.want(200, "GET", "/apis/storage.k8s.io/v1beta1/volumeattributesclasses/fast", ""); c.at("apiVersion") != "storage.k8s.io/v1beta1" {
+	c := a.want(200, "GET", "/apis/storage.k8s.io/v1beta1/volumeattributesclasses/fast", "")
+	if c.at("apiVersion") != "storage.k8s.io/v1beta1" {
 		t.Errorf("got apiVersion %v, want storage.k8s.io/v1beta1", c.at("apiVersion"))
 	}
 	rule := a.want(201, "POST", group+"v1alpha3/devicetaintrules",
@@ -118,8 +138,10 @@ func TestAlphaVersions(t *testing.T) {
 	const migrations = "/apis/storagemigration.k8s.io/v1alpha1/storageversionmigrations"
 	a.want(201, "POST", migrations,
 		`{"apiVersion":"storagemigration.k8s.io/v1alpha1","kind":"StorageVersionMigration","metadata":{"name":"m"},"spec":{"resource":{"version":"v1","resource":"secrets"}}}`)
-	a.want(200, "PATCH", migrations+"/m/status", `{"status":{"resourceVersion":"5"}}`, "Content-Type", "application/merge-patch+json")
-	a.want(422, "PATCH", migrations+"/m/status", `{"status":{"resourceVersion":"6"}}`, "Content-Type", "application/merge-patch+json")
+	a.want(200, "PATCH", migrations+"/m/status",
+		`{"status":{"resourceVersion":"5"}}`, "Content-Type", "application/merge-patch+json")
+	a.want(422, "PATCH", migrations+"/m/status",
+		`{"status":{"resourceVersion":"6"}}`, "Content-Type", "application/merge-patch+json")
 	a.want(201, "POST", "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions",
 		`{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"apps.deployments"},"spec":{}}`)
 	a.want(404, "GET", "/apis/networking.k8s.io/v1alpha1", "")

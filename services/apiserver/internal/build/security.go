@@ -89,8 +89,8 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		Logger:     b.log,
 		Dial:       b.egress.DialerFor(egress.ControlPlane),
 		Limiter:    limiter,
-		QueueBytes: b.bounds.MaxAuditQueueBytes,
-		MaxPosts:   b.bounds.MaxConcurrentAuditPosts,
+		QueueBytes: b.limits.MaxAuditQueueBytes,
+		MaxPosts:   b.limits.MaxConcurrentAuditPosts,
 	}
 	if o.Log.Enabled() && auditPolicy != nil {
 		backend, err := backends.NewLog(&o.Log, backendConfig, os.Stdout)
@@ -123,8 +123,8 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		Sinks:      sinks,
 		Metrics:    metrics,
 		Logger:     b.log,
-		MaxObject:  min(maxEvent, b.bounds.MaxAuditObjectBytes),
-		MaxObjects: b.bounds.MaxAuditObjectsBytes,
+		MaxObject:  min(maxEvent, b.limits.MaxAuditObjectBytes),
+		MaxObjects: b.limits.MaxAuditObjectsBytes,
 		Limiter:    limiter,
 		Slow:       o.LatencyThreshold,
 	})
@@ -187,7 +187,10 @@ type authorization struct {
 
 // loadAuthorization returns the configuration of the authorizers from the file, with the content of
 // the file, or from the flags.
-func loadAuthorization(o *config.AuthorizationOptions, conditions authzconfig.Conditions) (*authzconfig.Configuration, []byte, error) {
+func loadAuthorization(
+	o *config.AuthorizationOptions,
+	conditions authzconfig.Conditions,
+) (*authzconfig.Configuration, []byte, error) {
 	if o.ConfigFile == "" {
 		return authzconfig.FromFlags(o.Flags), nil, nil
 	}
@@ -254,8 +257,8 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (
 		Conditions:     conditions,
 		Metrics:        a.metrics,
 		WebhookMetrics: authzwebhook.NewMetrics(b.metrics),
-		MaxWaiting:     b.bounds.MaxQueuedAuthorizations,
-		Calls:          b.calls,
+		MaxWaiting:     b.limits.MaxQueuedAuthorizations,
+		Calls:          b.webhookMetrics,
 		Dial:           b.egress.DialerFor(egress.ControlPlane),
 		Logger:         b.log,
 	}, c)
@@ -311,8 +314,12 @@ func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, erro
 		c.Nodes = map[node.Kind]authz.Source{
 			node.Pod:              pods,
 			node.PersistentVolume: source(core("persistentvolumes")),
-			node.VolumeAttachment: source(schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments"}),
-			node.ResourceSlice:    source(resourcev1beta1.SchemeGroupVersion.WithResource("resourceslices")),
+			node.VolumeAttachment: source(schema.GroupVersionResource{
+				Group:    "storage.k8s.io",
+				Version:  "v1",
+				Resource: "volumeattachments",
+			}),
+			node.ResourceSlice: source(resourcev1beta1.SchemeGroupVersion.WithResource("resourceslices")),
 		}
 	}
 	return c, nil

@@ -199,7 +199,8 @@ func TestLargeObjectsAreCompressed(t *testing.T) {
 			}
 			got := a.send(r.method, path, r.body, header...)
 			if got.code >= 300 || got.header.Get("Content-Encoding") != "gzip" || len(got.body) > 100000 {
-				t.Errorf("%s, %s: got status %d, %d bytes in encoding %q, want success and at most 100000 in gzip", r.method, accept, got.code, len(got.body),
+				t.Errorf("%s, %s: got status %d, %d bytes in encoding %q, want success and at most 100000 in gzip",
+					r.method, accept, got.code, len(got.body),
 					got.header.Get("Content-Encoding"))
 			}
 		}
@@ -244,7 +245,9 @@ func TestWatchListStreamsInitialState(t *testing.T) {
 	for i := range 3 {
 		rv = a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i))).version()
 	}
-	got := a.events(configMaps+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion="+rv,
+	got := a.events(configMaps+
+		"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion="+
+		rv,
 		4)
 	if len(got) != 4 {
 		t.Fatalf("got %d events, want 4", len(got))
@@ -452,8 +455,9 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 	a := start(t, onEtcd(t))
 	rv := ""
 	for i := range n {
-		rv = a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`,
-			i)).version()
+		rv = a.want(201, "POST", path,
+			fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`,
+				i)).version()
 	}
 	store := a.server.stores.etcd.Client()
 	leases, err := store.Leases(t.Context())

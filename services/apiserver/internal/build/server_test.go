@@ -293,7 +293,12 @@ func configMap(name string, data ...string) string {
 	for i := 0; i+1 < len(data); i += 2 {
 		d[data[i]] = data[i+1]
 	}
-	b, _ := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": d})
+	b, _ := json.Marshal(map[string]any{
+		"apiVersion": "v1",
+		"kind":       "ConfigMap",
+		"metadata":   map[string]any{"name": name},
+		"data":       d,
+	})
 	return string(b)
 }
 

@@ -40,7 +40,8 @@ func TestStalledBodiesTimeOut(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != http.StatusRequestTimeout {
-			t.Errorf("%s %s: got status %d: %s, %v, want no error and %v", c.method, c.path, resp.StatusCode, body, err, http.StatusRequestTimeout)
+			t.Errorf("%s %s: got status %d: %s, %v, want no error and %v",
+				c.method, c.path, resp.StatusCode, body, err, http.StatusRequestTimeout)
 		}
 		conn.Close()
 	}

@@ -41,6 +41,8 @@ func (a *api) passing(endpoint string) []string {
 	return names
 }
 
+// TestHealthChecksHaveTheNamesOfKubernetes checks the names of the health checks for several
+// configurations.
 func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -49,13 +51,17 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 	}{
 		{name: "RBAC", change: withRBAC, edits: strings.NewReplacer()},
 		{name: "without RBAC", change: func(*config.Options) {}, edits: strings.NewReplacer("poststarthook/rbac/bootstrap-roles ", "")},
-		{name: "without flow control", change: func(o *config.Options) { withRBAC(o); o.Requests.PriorityAndFairness = false }, edits: strings.NewReplacer(
+		{name: "without flow control", change: func(o *config.Options) {
+			withRBAC(o)
+			o.Requests.PriorityAndFairness = false
+		}, edits: strings.NewReplacer(
 			"poststarthook/priority-and-fairness-config-consumer", "poststarthook/max-in-flight-filter",
 			"poststarthook/priority-and-fairness-filter", "",
 		)},
 		{name: "changed feature gates", change: func(o *config.Options) {
 			withRBAC(o)
-			if err := o.Features.Set("APIServerIdentity=false,MultiCIDRServiceAllocator=false,DisableAllocatorDualWrite=false,WatchCacheInitializationPostStartHook=true"); err != nil {
+			err := o.Features.Set("APIServerIdentity=false,MultiCIDRServiceAllocator=false,DisableAllocatorDualWrite=false,WatchCacheInitializationPostStartHook=true")
+			if err != nil {
 				t.Fatal(err)
 			}
 		}, edits: strings.NewReplacer(
@@ -100,6 +106,8 @@ func (u *unloaded) Load(ctx context.Context, page func([]storage.KeyValue) error
 	}
 }
 
+// TestHealthChecksFailUntilComponentsStart checks that the checks of components fail while the
+// watch cache is not loaded.
 func TestHealthChecksFailUntilComponentsStart(t *testing.T) {
 	u := &unloaded{open: make(chan struct{})}
 	a := startUnready(t, func(o *config.Options) {
@@ -122,7 +130,8 @@ func TestHealthChecksFailUntilComponentsStart(t *testing.T) {
 			want = "internal server error: missing APIService: [v1. v1.admissionregistration.k8s.io "
 		}
 		if got := a.get("/livez/" + name); got.code != http.StatusInternalServerError || !strings.HasPrefix(string(got.body), want) {
-			t.Errorf("%s: got status %d: %s, want status %d and a text that begins with %q", name, got.code, got.body, http.StatusInternalServerError, want)
+			t.Errorf("%s: got status %d: %s, want status %d and a text that begins with %q",
+				name, got.code, got.body, http.StatusInternalServerError, want)
 		}
 	}
 	all := "?verbose&exclude=" + strings.Join(waiting, "&exclude=")

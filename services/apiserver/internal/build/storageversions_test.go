@@ -149,7 +149,8 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 				name, served, name == stored)
 		}
 		return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
-			"names":{"plural":"things","kind":"Thing"},"versions":[` + version("v1", true) + "," + version("v2", true) + "," + version("v0", false) + `]}}`
+			"names":{"plural":"things","kind":"Thing"},"versions":[` +
+			version("v1", true) + "," + version("v2", true) + "," + version("v0", false) + `]}}`
 	}
 	made := a.want(201, "POST", definitionsPath, definition("v1"))
 	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
@@ -185,8 +186,9 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 	}
 	replica()
 	a.eventually("published by both", wanted("example.com/v1", 2))
-	a.want(200, "PATCH", definitionsPath+"/things.example.com", fmt.Sprintf(`{"spec":%s}`, strings.TrimSuffix(definition("v2")[strings.Index(definition("v2"), `"spec":`)+len(`"spec":`):],
-		"}")), "Content-Type", mergePatch)
+	a.want(200, "PATCH", definitionsPath+"/things.example.com",
+		fmt.Sprintf(`{"spec":%s}`, strings.TrimSuffix(definition("v2")[strings.Index(definition("v2"), `"spec":`)+len(`"spec":`):],
+			"}")), "Content-Type", mergePatch)
 	a.eventually("published with the new version", wanted("example.com/v2", 2))
 }
 
@@ -205,11 +207,13 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 		})
 	}
 	a := replica()
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"no"},
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"no"},
 		"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]},"validations":[{"expression":"false"}]}}`)
 	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"no"},
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"no"},
 		"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]}]}`)
 	const other = `{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"other.things"},"spec":{}}`

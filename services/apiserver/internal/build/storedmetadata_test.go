@@ -17,7 +17,8 @@ func TestStoredMetadataIsRepaired(t *testing.T) {
 	a.want(http.StatusCreated, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	const things = "/apis/example.com/v1/namespaces/default/things"
 	a.eventually("served", func() bool { return a.get(things).code == http.StatusOK })
-	_, err := a.server.stores.store.Create(context.Background(), a.server.base.root+"/example.com/things/default/a", []byte(`{"apiVersion":"example.com/v1","kind":"Thing",
+	_, err := a.server.stores.store.Create(context.Background(),
+		a.server.base.root+"/example.com/things/default/a", []byte(`{"apiVersion":"example.com/v1","kind":"Thing",
 		"metadata":{"name":"a","namespace":"default","uid":"1","unknown":42,"annotations":{"bar":"abc","foo":42},"labels":{"l":"m"},"generation":null,"creationTimestamp":"2020-01-01T00:00:00Z"}}`), storage.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -103,7 +103,10 @@ func withAuditTimes(s storage.Interface, auditor *audit.Auditor) storage.Interfa
 	if auditor == nil {
 		return s
 	}
-	return &traced.Timed{Interface: s, Took: func(ctx context.Context, d time.Duration) { audit.FromContext(ctx).AddDuration(audit.Store, d) }}
+	return &traced.Timed{
+		Interface: s,
+		Took:      func(ctx context.Context, d time.Duration) { audit.FromContext(ctx).AddDuration(audit.Store, d) },
+	}
 }
 
 // withTraces returns a store that creates a span for each operation of values, and announces writes
@@ -323,7 +326,11 @@ func (c *cluster) open(b *base, o *config.EtcdOptions) error {
 	}); err != nil {
 		return err
 	}
-	b.lifetime.inBackground(c.name()+": compactor", (&etcd.Compactor{Store: c.store, Interval: o.CompactionInterval, Logger: b.log}).Run)
+	b.lifetime.inBackground(c.name()+": compactor", (&etcd.Compactor{
+		Store:    c.store,
+		Interval: o.CompactionInterval,
+		Logger:   b.log,
+	}).Run)
 	c.alive = health.Shared(o.ReadyTimeout, etcdCheckTTL, c.store.Ping)
 	return nil
 }

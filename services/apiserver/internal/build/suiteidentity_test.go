@@ -32,8 +32,9 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 	dir := t.TempDir()
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
 	a := start(t, func(o *config.Options) {
-		o.Authentication.Webhook.Kubeconfig = writeFile(t, filepath.Join(dir, "webhook"), fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`,
-			service.URL, ca))
+		o.Authentication.Webhook.Kubeconfig = writeFile(t, filepath.Join(dir, "webhook"),
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`,
+				service.URL, ca))
 		o.Authentication.TokenFile = writeFile(t, filepath.Join(dir, "tokens"),
 			"file-name,system:binnacle:tokencleaner,1\nfile-group,alice,2,\"dev,system:binnacle\"\nfile-free,alice,3,system:binnacles\n")
 		oidc := o.Authentication.JWT.OIDC

@@ -157,7 +157,8 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 			root:      "PATCH /api/v1/nodes/{:name}",
 			operation: "Patch",
 			events: []string{
-				"limitedReadBody succeeded", "Recorded the audit event", "About to apply patch", "About to check admission control", "Object stored in database",
+				"limitedReadBody succeeded", "Recorded the audit event",
+				"About to apply patch", "About to check admission control", "Object stored in database",
 				"About to write a response", "Writing http response done",
 			},
 			store: wantedSpan{name: "GuaranteedUpdate etcd3", events: update},
@@ -170,7 +171,8 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 			root:      "DELETE /api/v1/nodes/{:name}",
 			operation: "Delete",
 			events: []string{
-				"limitedReadBody succeeded", "Decoded delete options", "Recorded the audit event", "About to delete object from database", "Object deleted from database",
+				"limitedReadBody succeeded", "Decoded delete options",
+				"Recorded the audit event", "About to delete object from database", "Object deleted from database",
 				"About to write a response", "Writing http response done",
 			},
 			store: wantedSpan{name: "Delete etcd3"},
@@ -210,7 +212,12 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 					parent: c.root,
 					events: c.events,
 					attributes: map[string]string{
-						"url": c.path, "user-agent": "tracing.test", "audit-id": "the-one", "client": "127.0.0.1", "accept": accept, "protocol": "HTTP/2.0",
+						"url":        c.path,
+						"user-agent": "tracing.test",
+						"audit-id":   "the-one",
+						"client":     "127.0.0.1",
+						"accept":     accept,
+						"protocol":   "HTTP/2.0",
 					},
 				},
 				c.store, call,
@@ -219,8 +226,12 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 					parent: c.operation,
 					events: []string{"About to start writing response", "Write call succeeded"},
 					attributes: map[string]string{
-						"url": c.path, "audit-id": "the-one", "protocol": "HTTP/2.0", "method": c.method, "mediaType": "application/vnd.kubernetes.protobuf",
-						"encoder": `{"encodeGV":"v1","encoder":"protobuf","name":"versioning"}`,
+						"url":       c.path,
+						"audit-id":  "the-one",
+						"protocol":  "HTTP/2.0",
+						"method":    c.method,
+						"mediaType": "application/vnd.kubernetes.protobuf",
+						"encoder":   `{"encodeGV":"v1","encoder":"protobuf","name":"versioning"}`,
 					},
 				},
 			})

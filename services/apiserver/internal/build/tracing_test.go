@@ -66,8 +66,9 @@ func TestWriteIsOneTrace(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"h.ex.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`,
-		hook.URL, bundle))
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+		fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"h.ex.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`,
+			hook.URL, bundle))
 	// 1. Create an object as part of a caller's trace, and wait for its delivery.
 	const caller, callerSpan = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	a.want(201, "POST", configMaps, configMap("traced"), "Traceparent", "00-"+caller+"-"+callerSpan+"-01", "Audit-Id", "the-one")

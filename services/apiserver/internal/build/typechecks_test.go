@@ -37,7 +37,8 @@ func TestPolicyTypeChecks(t *testing.T) {
 	replicas := replicasOn(t, 2)
 	a, b := replicas[0], replicas[1]
 	const wrong = " spec.validations[0].expression: "
-	a.want(201, "POST", policiesPath, admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat.size() > 0"}]`))
+	a.want(201, "POST", policiesPath,
+		admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat.size() > 0"}]`))
 	a.waitForStatus("p", "1"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:7: undefined field 'dat'")
 	a.want(200, "PATCH", policiesPath+"/p",
 		`{"spec":{"validations":[{"expression":"object.data.size() > 0"}]}}`, "Content-Type",
@@ -47,7 +48,8 @@ func TestPolicyTypeChecks(t *testing.T) {
 		"Content-Type", "application/merge-patch+json")
 	a.waitForStatus("p",
 		"3"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(map(string, string), int)'")
-	b.want(200, "PATCH", policiesPath+"/p/status", `{"status":{"observedGeneration":0}}`, "Content-Type", "application/merge-patch+json")
+	b.want(200, "PATCH", policiesPath+"/p/status",
+		`{"status":{"observedGeneration":0}}`, "Content-Type", "application/merge-patch+json")
 	b.waitForStatus("p",
 		"3"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(map(string, string), int)'")
 
@@ -92,7 +94,8 @@ func TestPolicyTypeChecks(t *testing.T) {
 func TestPolicyTypeChecksCanBeDisabled(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *config.Options) { o.Admission.TypeChecks = false })
-	p := a.want(201, "POST", policiesPath, admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat == 1"}]`))
+	p := a.want(201, "POST", policiesPath,
+		admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat == 1"}]`))
 	a.want(201, "POST", definitionsPath, definitionOf("gadgets", "Gadget", ""))
 	if now := a.want(200, "GET", policiesPath+"/p", ""); now.version() != p.version() {
 		t.Errorf("got policy %s, want version %s", now.body, p.version())

@@ -37,7 +37,8 @@ func TestMissingBodiesHoldNoSeats(t *testing.T) {
 			configMaps, length))
 		a.eventually("a free seat", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
 	}
-	a.say("PUT " + configMaps + "/a HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+	a.say("PUT " + configMaps +
+		"/a HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
 	a.eventually("a free seat", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
 	for range 20 {
 		a.eventually("a free seat", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
@@ -51,7 +52,8 @@ func TestUnreadResponsesHoldNoSeats(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *config.Options) { o.Serving.StallTimeout = time.Hour })
 	for i := range 12 {
-		a.want(201, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"large-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 1_000_000)))
+		a.want(201, "POST", configMaps,
+			fmt.Sprintf(`{"metadata":{"name":"large-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 1_000_000)))
 	}
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	for _, query := range []string{"", "?watch=true", "?limit=100"} {

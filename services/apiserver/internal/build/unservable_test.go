@@ -55,7 +55,8 @@ func unservable(a *api) map[string]unservableValue {
 			Spec: corev1.ServiceSpec{
 				Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.IntOrString{Type: 7}}},
 			},
-		}, "v1", "Service"), text: "spec.ports.targetPort: type 7 is neither an integer nor a string", good: `"spec":{"ports":[{"port":80}]}`},
+		}, "v1", "Service"), text: "spec.ports.targetPort: type 7 is neither an integer nor a string",
+			good: `"spec":{"ports":[{"port":80}]}`},
 		"/apis/apps/v1/namespaces/default/deployments": {key: "deployments/default/unservable", value: a.storedAs(&appsv1.Deployment{
 			ObjectMeta: metaOf("unservable"),
 			Spec: appsv1.DeploymentSpec{
@@ -69,13 +70,15 @@ func unservable(a *api) map[string]unservableValue {
 					},
 				},
 			},
-		}, "apps/v1", "Deployment"), text: "spec.template.spec.containers.livenessProbe.tcpSocket.port: type 2 is neither an integer nor a string", good: `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":` + podSpec + `}}`},
+		}, "apps/v1", "Deployment"), text: "spec.template.spec.containers.livenessProbe.tcpSocket.port: type 2 is neither an integer nor a string",
+			good: `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":` + podSpec + `}}`},
 		"/apis/apps/v1/namespaces/default/controllerrevisions": {key: "controllerrevisions/default/unservable", value: a.storedAs(&appsv1.ControllerRevision{
 			ObjectMeta: metaOf("unservable"), Data: runtime.RawExtension{Raw: []byte(`{"a":`)},
 		}, "apps/v1", "ControllerRevision"), text: `data: invalid JSON in "{\"a\":"`, good: `"revision":1,"data":{}`},
 		"/api/v1/namespaces/default/pods": {key: "pods/default/unservable", value: a.storedAs(&corev1.Pod{
 			ObjectMeta: metaOf("unservable"), Status: corev1.PodStatus{StartTime: &late},
-		}, "v1", "Pod"), text: "status.startTime: time of 316516204800 seconds is not between the years 0 and 9999", good: `"spec":` + podSpec},
+		}, "v1", "Pod"), text: "status.startTime: time of 316516204800 seconds is not between the years 0 and 9999",
+			good: `"spec":` + podSpec},
 		"/api/v1/namespaces/default/configmaps": {key: "configmaps/default/unservable",
 			value: `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"unservable"},"data":{`,
 			text:  "unexpected end of JSON input", good: `"data":{}`},
@@ -90,6 +93,8 @@ var readForms = []string{
 	"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 }
 
+// TestUnservableObjectDoesNotFailOtherReads checks that an object that cannot be decoded fails its
+// own reads only. Lists and watches from the cache omit it.
 func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 	a := start(t, func(o *config.Options) {
 		if err := o.Features.Set("CBORServingAndStorage=true,WatchList=true"); err != nil {
@@ -122,7 +127,8 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 				watches.Go(func() {
 					r := a.get(path+"?watch=1&timeoutSeconds=1&"+query, "Accept", one)
 					if r.code != 200 || bytes.Contains(r.body, []byte("ERROR")) || bytes.Contains(r.body, []byte("unservable")) {
-						t.Errorf("watch %s?%s as %s: got status %d: %s, want 200 and no event of the unservable object", path, query, accept, r.code, r.body)
+						t.Errorf("watch %s?%s as %s: got status %d: %s, want 200 and no event of the unservable object",
+							path, query, accept, r.code, r.body)
 					}
 				})
 			}
@@ -135,6 +141,8 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 	}
 }
 
+// TestUnservableObjectIsDeletedByUnsafeDelete checks that an object that cannot be decoded can be
+// deleted only by an unsafe delete.
 func TestUnservableObjectIsDeletedByUnsafeDelete(t *testing.T) {
 	a := start(t, withUnsafeDelete)
 	for path, bad := range unservable(a) {

@@ -142,11 +142,14 @@ func TestSecretsAreNotInDictionary(t *testing.T) {
 	a := start(t, nil)
 	text := strings.Repeat("says much the same as others do. ", 200)
 	for i := range 40 {
-		a.want(201, "POST", "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"k":%q}}`, i, text))
-		a.want(201, "POST", "/api/v1/namespaces/default/secrets", fmt.Sprintf(`{"metadata":{"name":"s%d"},"stringData":{"k":%q}}`, i, text))
+		a.want(201, "POST", "/api/v1/namespaces/default/configmaps",
+			fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"k":%q}}`, i, text))
+		a.want(201, "POST", "/api/v1/namespaces/default/secrets",
+			fmt.Sprintf(`{"metadata":{"name":"s%d"},"stringData":{"k":%q}}`, i, text))
 	}
 	of := func(resource string) (stored, kept float64) {
-		return a.sample(`binnacle_watch_cache_value_bytes{resource="` + resource + `"}`), a.sample(`binnacle_watch_cache_value_kept_bytes{resource="` + resource + `"}`)
+		return a.sample(`binnacle_watch_cache_value_bytes{resource="` +
+			resource + `"}`), a.sample(`binnacle_watch_cache_value_kept_bytes{resource="` + resource + `"}`)
 	}
 	if stored, kept := of("configmaps"); kept > stored*3/4 {
 		t.Errorf("ConfigMaps of %v bytes: got %v bytes in the cache, want at most three quarters", stored, kept)

@@ -61,7 +61,8 @@ func (c *mutatingServer) calledPaths() []string {
 func (c *mutatingServer) webhook(path, version, resource, more string) string {
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}))
 	return fmt.Sprintf(`{"name":"%s.ex.test","clientConfig":{"url":%q,"caBundle":%q},"rules":[{"apiGroups":["*"],"apiVersions":[%q],"resources":[%q],
-		"operations":["CREATE","UPDATE","CONNECT"]}],"sideEffects":"None","admissionReviewVersions":["v1"]%s}`, path[1:], c.URL+path, ca, version, resource, more)
+		"operations":["CREATE","UPDATE","CONNECT"]}],"sideEffects":"None","admissionReviewVersions":["v1"]%s}`, path[1:], c.URL+
+		path, ca, version, resource, more)
 }
 
 const mutatingHooksPath = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -92,7 +93,8 @@ func TestDefaultsApplyAfterWebhooks(t *testing.T) {
 	a.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
 	a.want(201, "POST", configMaps, object("ConfigMap", "c", ""))
 	a.want(201, "POST", mutatingHooksPath,
-		`{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/token", "*", "serviceaccounts/token", "")+`,`+c.webhook("/map", "*", "configmaps", "")+`]}`)
+		`{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/token", "*", "serviceaccounts/token", "")+
+			`,`+c.webhook("/map", "*", "configmaps", "")+`]}`)
 	c.answers("/token", `[{"op":"remove","path":"/spec/expirationSeconds"}]`)
 	r := a.want(201, "POST", accounts+"/sa/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
@@ -126,7 +128,9 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/proxy", "*", "nodes/proxy", "")+`,`+
 		c.webhook("/exec", "*", "pods/exec", "")+`,`+c.webhook("/attach", "*", "pods/attach", "")+`]}`)
 	for patch, want := range map[string]string{
-		"": "GET /asked ", `[{"op":"replace","path":"/path","value":"/other/"}]`: "GET /other/ ", `[{"op":"replace","path":"/path","value":"other"}]`: "GET /other ",
+		"": "GET /asked ",
+		`[{"op":"replace","path":"/path","value":"/other/"}]`: "GET /other/ ",
+		`[{"op":"replace","path":"/path","value":"other"}]`:   "GET /other ",
 	} {
 		c.answers("/proxy", patch)
 		if r := a.get("/api/v1/nodes/n/proxy/asked"); r.code != 200 || !strings.HasPrefix(string(r.body), want) {
@@ -151,7 +155,8 @@ func TestWebhooksChangeScale(t *testing.T) {
 	const deployments = "/apis/apps/v1/namespaces/default/deployments"
 	a.want(201, "POST", deployments,
 		`{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
-	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/scale", "*", "deployments/scale", "")+`]}`)
+	a.want(201, "POST", mutatingHooksPath,
+		`{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/scale", "*", "deployments/scale", "")+`]}`)
 	a.want(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale",
 		`"validations":[{"expression":"object.metadata.name == 'd' && object.metadata.uid == oldObject.metadata.uid && !has(object.metadata.labels) && object.spec.replicas == 9"}]`))
 	a.want(201, "POST", bindingsPath, policyBinding("p", denies))
@@ -162,7 +167,8 @@ func TestWebhooksChangeScale(t *testing.T) {
 		t.Errorf("got scale %s, want the name d and 9 replicas", r.body)
 	}
 	for of, code := range map[string]int{"uid": 409, "resourceVersion": 409} {
-		c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+of+`","value":"1"}]`)
+		c.answers("/scale",
+			`[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+of+`","value":"1"}]`)
 		if r := a.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type",
 			"application/merge-patch+json"); r.code != code {
 			t.Errorf("webhook changes the %s: got status %d: %s, want %d", of, r.code, r.body, code)

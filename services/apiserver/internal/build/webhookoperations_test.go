@@ -16,6 +16,9 @@ import (
 func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
+
+	// 1. A mutating webhook makes each invalid object valid if mutates is set. A validating webhook
+	// counts its calls.
 	patches := map[string]string{
 		"binding":              `[{"op":"add","path":"/target","value":{"kind":"Node","name":"n1"}}]`,
 		"bindings":             `[{"op":"add","path":"/metadata/name","value":"q"},{"op":"add","path":"/target","value":{"name":"n2"}}]`,
@@ -24,7 +27,7 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 		"tokenreviews":         `[{"op":"add","path":"/spec/token","value":"x"}]`,
 	}
 	var mutates atomic.Bool
-	var judged atomic.Int64
+	var validated atomic.Int64
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct {
 			Request struct {
@@ -37,8 +40,8 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 			return
 		}
 		patch := ""
-		if r.URL.Path == "/judge" {
-			judged.Add(1)
+		if r.URL.Path == "/validate" {
+			validated.Add(1)
 		} else if q := review.Request; mutates.Load() {
 			of := q.SubResource
 			if of == "" {
@@ -55,11 +58,15 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 		a.want(201, "POST", podsPath, `{"metadata":{"name":"`+name+`"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 	}
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
-	for path, kind := range map[string]string{"/change": "mutating", "/judge": "validating"} {
-		a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/"+kind+"webhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},
+	for path, kind := range map[string]string{"/change": "mutating", "/validate": "validating"} {
+		a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/"+kind+"webhookconfigurations",
+			fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},
 			"rules":[{"apiGroups":["*"],"apiVersions":["*"],"resources":["pods/binding","bindings","pods/eviction","subjectaccessreviews","tokenreviews"],"operations":["CREATE"]}],
 			"sideEffects":"None","admissionReviewVersions":["v1"]}]}`, hook.URL+path, ca))
 	}
+
+	// 2. Without the mutation the object is rejected before the validating webhook. With it, both
+	// accept it.
 	for _, x := range []struct {
 		path, body string
 		code       int
@@ -97,16 +104,16 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 		},
 	} {
 		mutates.Store(false)
-		before := judged.Load()
+		before := validated.Load()
 		if r := a.send("POST", x.path, x.body); r.code != x.code || r.at("message") != x.message {
 			t.Errorf("%s: got status %d: %s, want status %d and %v", x.path, r.code, r.body, x.code, x.message)
 		}
-		if n := judged.Load() - before; n != 0 {
+		if n := validated.Load() - before; n != 0 {
 			t.Errorf("%s: got %d calls of validating webhooks for an invalid object, want none", x.path, n)
 		}
 		mutates.Store(true)
 		a.want(201, "POST", x.path, x.body)
-		if n := judged.Load() - before; n != 1 {
+		if n := validated.Load() - before; n != 1 {
 			t.Errorf("%s: got %d calls of validating webhooks, want 1", x.path, n)
 		}
 	}

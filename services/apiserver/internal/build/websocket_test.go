@@ -47,6 +47,8 @@ func (a *api) dialSocket(path, accept string, protocols ...string) (*websocket.C
 	return websocket.DialConfig(c)
 }
 
+// TestLogsOverWebSocket checks that logs are sent over WebSockets in each subprotocol, and end when
+// the client leaves.
 func TestLogsOverWebSocket(t *testing.T) {
 	t.Parallel()
 	var left atomic.Bool
@@ -66,7 +68,11 @@ func TestLogsOverWebSocket(t *testing.T) {
 	a.node("n", kubelet.URL)
 	a.want(201, "POST", podsPath,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"},{"name":"endless","image":"x"}]}}`)
-	const log, wanted = podsPath + "/p/log?container=c&tailLines=3&timestamps=true", `GET /containerLogs/default/p/c?tailLines=3&timestamps=true  auth=""`
+	const log, wanted = podsPath +
+		"/p/log?container=c&tailLines=3&timestamps=true", `GET /containerLogs/default/p/c?tailLines=3&timestamps=true  auth=""`
+
+	// 1. The server chooses the first subprotocol that it supports, and sends the log after an
+	// empty message.
 	for _, c := range []struct {
 		path      string
 		protocols []string
@@ -123,9 +129,13 @@ func TestLogsOverWebSocket(t *testing.T) {
 		}
 		conn.Close()
 	}
+
+	// 2. It rejects clients that offer only unsupported subprotocols.
 	if _, err := a.dialSocket(log, "", "channel.k8s.io"); err == nil {
 		t.Error("unsupported subprotocol: got no error, want one")
 	}
+
+	// 3. When the client leaves, the server closes its connection to the kubelet.
 	conn, err := a.dialSocket(podsPath+"/p/log?container=endless&follow=true", "")
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +143,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 	for _, want := range []string{"", "first line"} {
 		var m message
 		if err := readMessages.Receive(conn, &m); err != nil || string(m.data) != want {
-			t.Errorf("%v, %q instead of %q", err, m.data, want)
+			t.Errorf("got message %q, error %v, want %q", m.data, err, want)
 		}
 	}
 	conn.Close()

@@ -51,7 +51,11 @@ func TestRequestWidths(t *testing.T) {
 		{method: "GET", path: "/version", want: flowcontrol.Width{Seats: 1}},
 		{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", want: flowcontrol.Width{Seats: 1}},
 		{method: "PUT", path: configMaps + "/c1", want: flowcontrol.Width{Seats: 1}},
-		{method: "PUT", path: "/api/v1/namespaces/default/secrets/s", want: flowcontrol.Width{Seats: 1, Final: 2, AdditionalLatency: 5 * time.Millisecond}},
+		{
+			method: "PUT",
+			path:   "/api/v1/namespaces/default/secrets/s",
+			want:   flowcontrol.Width{Seats: 1, Final: 2, AdditionalLatency: 5 * time.Millisecond},
+		},
 		{method: "PUT", path: "/api/v1/namespaces/kube-system/secrets/s",
 			want: flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 5 * time.Millisecond}},
 		{method: "PUT", path: "/api/v1/namespaces/default/pods/p/status",

@@ -88,6 +88,8 @@ func TestNoOpWritesAreNotStored(t *testing.T) {
 	}
 }
 
+// TestInvalidPatches checks the status code and message of patches that cannot be decoded or
+// applied, and that they change nothing.
 func TestInvalidPatches(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
@@ -250,7 +252,8 @@ func TestLargeObjectsDropManagedFields(t *testing.T) {
 	}
 	a.want(200, "PATCH", configMaps+"/large", `{"data":{"more":"1"}}`, "Content-Type", mergePatch)
 	a.want(201, "POST", configMaps, configMap("larger", data[:54000]...))
-	r = a.want(413, "PATCH", configMaps+"/larger", configMap("larger", "x", strings.Repeat("x", 900<<10)), "Content-Type", mergePatch)
+	r = a.want(413, "PATCH", configMaps+"/larger",
+		configMap("larger", "x", strings.Repeat("x", 900<<10)), "Content-Type", mergePatch)
 	if !strings.Contains(fmt.Sprint(r.at("message")), "too large") {
 		t.Errorf("got message %v, want it to contain %q", r.at("message"), "too large")
 	}
