@@ -33,7 +33,9 @@ type AdmissionOptions struct {
 func (o *AdmissionOptions) addFlags(s *options.Sections) {
 	f := s.Set("admission")
 	f.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
-		"Admission plugins to enable in addition to the default ones. Disabled by default: "+strings.Join(plugins.DisabledByDefault(), ", ")+". NodeRestriction is enabled by default with Node or Webhook in --authorization-mode, and with --authorization-config.")
+		"Admission plugins to enable in addition to the default ones. Disabled by default: "+
+			strings.Join(plugins.DisabledByDefault(), ", ")+
+			". NodeRestriction is enabled by default with Node or Webhook in --authorization-mode, and with --authorization-config.")
 	f.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds",
 		defaulttolerationseconds.DefaultSeconds,
 		"The tolerationSeconds of the toleration for notReady:NoExecute that is added to pods without such a toleration.")
@@ -46,12 +48,14 @@ func (o *AdmissionOptions) addFlags(s *options.Sections) {
 		"File with the configuration of admission plugins (AdmissionConfiguration).")
 	f.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks,
 		"Report type errors of expressions in the status of ValidatingAdmissionPolicies, as the controller validatingadmissionpolicy-status-controller of kube-controller-manager does. Both may run.")
-	f.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "Admission plugins to disable, although they are enabled by default.")
+	f.StringSliceVar(&o.Disable, "disable-admission-plugins",
+		nil, "Admission plugins to disable, although they are enabled by default.")
 }
 
 func (o *AdmissionOptions) validate() (errs []error) {
 	if len(o.AdmissionControl) > 0 && (len(o.Enable) > 0 || len(o.Disable) > 0) {
-		errs = append(errs, errors.New("admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"))
+		errs = append(errs,
+			errors.New("admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"))
 	}
 	lists := []struct {
 		flag  string

@@ -7,6 +7,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins"
 )
 
+// TestEnabledAdmissionPlugins checks which plugins are enabled by default and by flags.
 func TestEnabledAdmissionPlugins(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -45,7 +45,8 @@ type PeerOptions struct {
 func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
 	const gate = " Needs the feature gate UnknownVersionInteroperabilityProxy."
 	f.StringVar(&o.CAFile, "peer-ca-file", "",
-		"CA bundle that verifies the other API servers to which requests for resources that this server does not serve are proxied. If empty, requests are not proxied. The file is reloaded when it changes."+gate)
+		"CA bundle that verifies the other API servers to which requests for resources that this server does not serve are proxied. If empty, requests are not proxied. The file is reloaded when it changes."+
+			gate)
 	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "",
 		"Address at which other API servers reach this one. Defaults to --advertise-address."+gate)
 	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "",
@@ -69,7 +70,8 @@ func (o *Options) validatePeers() (errs []error) {
 		return errs
 	}
 	if p.CAFile != "" && (o.Aggregation.ProxyClient.CertFile == "" || o.Aggregation.ProxyClient.KeyFile == "") {
-		errs = append(errs, errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, with which this server authenticates to other API servers"))
+		errs = append(errs,
+			errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, with which this server authenticates to other API servers"))
 	}
 	if p.AdvertiseIP != "" {
 		if ip := net.ParseIP(p.AdvertiseIP); ip == nil || ip.IsUnspecified() || ip.IsMulticast() {
@@ -114,7 +116,8 @@ func (o *ServiceOptions) addFlags(m *pflag.FlagSet) {
 		"CIDR ranges of service cluster IPs, at most one per IP family.")
 	m.Var(&o.NodePorts, "service-node-port-range",
 		"Range of ports, both ends included, for services of type NodePort. It must not overlap with the ephemeral ports of nodes.")
-	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service has type NodePort and this port.")
+	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port",
+		0, "If not 0, the kubernetes service has type NodePort and this port.")
 	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", ReconcileLease,
 		"Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
 }

@@ -80,13 +80,15 @@ func (o *AuditOptions) addFlags(s *options.Sections) {
 func addBackendFlags(f *pflag.FlagSet, name string, o *backends.Options) {
 	flag := func(s string) string { return "audit-" + name + "-" + s }
 	f.StringVar(&o.Mode, flag("mode"), o.Mode,
-		"Delivery of audit events: "+strings.Join(backends.Modes(), ", ")+". batch delivers them asynchronously. blocking delays the response until they are delivered. blocking-strict also rejects a request if its first event cannot be delivered.")
+		"Delivery of audit events: "+strings.Join(backends.Modes(), ", ")+
+			". batch delivers them asynchronously. blocking delays the response until they are delivered. blocking-strict also rejects a request if its first event cannot be delivered.")
 	f.StringVar(&o.Version, flag("version"), o.Version, "API group and version of the events.")
 	b := &o.Batch
 	f.IntVar(&b.BufferSize, flag("batch-buffer-size"), b.BufferSize,
 		"Maximum number of buffered events in batch mode. Further events are dropped and counted.")
 	f.IntVar(&b.MaxSize, flag("batch-max-size"), b.MaxSize, "Maximum number of events in a batch in batch mode.")
-	f.DurationVar(&b.MaxWait, flag("batch-max-wait"), b.MaxWait, "Maximum time before a batch is sent that is not full, in batch mode.")
+	f.DurationVar(&b.MaxWait, flag("batch-max-wait"),
+		b.MaxWait, "Maximum time before a batch is sent that is not full, in batch mode.")
 	f.BoolVar(&b.Throttle, flag("batch-throttle-enable"), b.Throttle, "Throttle batches in batch mode.")
 	f.Float32Var(&b.QPS, flag("batch-throttle-qps"), b.QPS, "Maximum average number of batches per second.")
 	f.IntVar(&b.Burst, flag("batch-throttle-burst"), b.Burst, "Maximum number of batches sent at the same time after a pause.")

@@ -220,7 +220,8 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 func (o *AuthenticationOptions) validateGates(g *features.Gates) (errs []error) {
 	errs = o.JWT.ValidateGates(g)
 	if o.ServiceAccountSigningEndpoint != "" && !g.Enabled(features.ExternalServiceAccountTokenSigner) {
-		errs = append(errs, errors.New("setting `--service-account-signing-endpoint` requires enabling ExternalServiceAccountTokenSigner feature gate"))
+		errs = append(errs,
+			errors.New("setting `--service-account-signing-endpoint` requires enabling ExternalServiceAccountTokenSigner feature gate"))
 	}
 	if len(o.Proxy.Headers.UID) > 0 && !g.Enabled(features.RemoteRequestHeaderUID) {
 		errs = append(errs, fmt.Errorf("--requestheader-uid-headers needs the feature gate %s", features.RemoteRequestHeaderUID))

@@ -10,6 +10,8 @@ import (
 	"binnacle/libs/options"
 )
 
+// TestAuthenticationFlags checks which authentication flags are valid. err is a part of the error,
+// or "".
 func TestAuthenticationFlags(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "sa.key")
@@ -41,10 +43,19 @@ func TestAuthenticationFlags(t *testing.T) {
 			change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = key },
 			err:    "needs --service-account-issuer",
 		},
-		"duplicate issuer":         {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{"i", "i"} }, err: "given twice"},
-		"empty issuer":             {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{""} }, err: "must not be empty"},
-		"issuer that is not a URL": {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{":x"} }, err: "not a URL"},
-		"empty audience":           {change: func(o *AuthenticationOptions) { o.Audiences = []string{""} }, err: "--api-audiences"},
+		"duplicate issuer": {
+			change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{"i", "i"} },
+			err:    "given twice",
+		},
+		"empty issuer": {
+			change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{""} },
+			err:    "must not be empty",
+		},
+		"issuer that is not a URL": {
+			change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{":x"} },
+			err:    "not a URL",
+		},
+		"empty audience": {change: func(o *AuthenticationOptions) { o.Audiences = []string{""} }, err: "--api-audiences"},
 		"maximum expiration below an hour": {
 			change: func(o *AuthenticationOptions) { o.ServiceAccountMaxExpiration = time.Minute },
 			err:    "between 1 hour and 2^32 seconds",

@@ -29,10 +29,12 @@ func newAuthorizationOptions() AuthorizationOptions {
 
 func (o *AuthorizationOptions) addFlags(s *options.Sections) {
 	f := s.Set("authorization")
-	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "Ordered list of authorizers: "+strings.Join(authzconfig.Modes(), ", ")+".")
+	f.StringSliceVar(&o.Modes, "authorization-mode",
+		o.Modes, "Ordered list of authorizers: "+strings.Join(authzconfig.Modes(), ", ")+".")
 	f.StringVar(&o.PolicyFile, "authorization-policy-file", "",
 		"File with the policies of --authorization-mode=ABAC, one JSON object per line.")
-	f.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "", "Kubeconfig of the service of --authorization-mode=Webhook.")
+	f.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file",
+		"", "Kubeconfig of the service of --authorization-mode=Webhook.")
 	f.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion,
 		"API version of the SubjectAccessReview sent to the service: v1 or v1beta1.")
 	f.DurationVar(&o.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", o.AuthorizedTTL,

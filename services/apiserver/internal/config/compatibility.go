@@ -65,7 +65,13 @@ func noEffectFlags() []noEffectFlag {
 			reason:     "the kubernetes service lists the servers that renew their lease",
 			deprecated: true,
 		},
-		{section: "misc", name: "kubelet-read-only-port", sample: uint(10255), reason: "no request is sent to that port", deprecated: true},
+		{
+			section:    "misc",
+			name:       "kubelet-read-only-port",
+			sample:     uint(10255),
+			reason:     "no request is sent to that port",
+			deprecated: true,
+		},
 		{
 			section: "generic",
 			name:    "storage-initialization-timeout",
@@ -84,7 +90,8 @@ func noEffectFlags() []noEffectFlag {
 func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
 	f.StringVar(&o.StorageMediaType, "storage-media-type", names.MediaProtobuf,
-		"How built-in kinds are stored: "+names.MediaProtobuf+" or "+names.MediaJSON+". Values of both forms are read. CustomResourceDefinitions and APIServices are always stored as JSON.")
+		"How built-in kinds are stored: "+names.MediaProtobuf+" or "+
+			names.MediaJSON+". Values of both forms are read. CustomResourceDefinitions and APIServices are always stored as JSON.")
 	f.BoolVar(&o.WatchCache, "watch-cache", true,
 		"Serve lists with resourceVersion=0 from the watch cache without a limit. If false, such lists obey the limit of the client; all resources stay in the watch cache.")
 	g := s.Set("generic")
@@ -165,8 +172,9 @@ type EmulationOptions struct {
 }
 
 func (o *EmulationOptions) addFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.Versions, "emulated-version", nil, fmt.Sprintf("The version of Kubernetes whose APIs, feature gates and defaults the server emulates, as kube=1.%[1]d or 1.%[1]d. Options are: kube=1.%[1]d..1.%[2]d(default:1.%[2]d).",
-		version.OldestEmulated, version.MinorNumber))
+	f.StringSliceVar(&o.Versions, "emulated-version", nil,
+		fmt.Sprintf("The version of Kubernetes whose APIs, feature gates and defaults the server emulates, as kube=1.%[1]d or 1.%[1]d. Options are: kube=1.%[1]d..1.%[2]d(default:1.%[2]d).",
+			version.OldestEmulated, version.MinorNumber))
 	f.BoolVar(&o.Forward, "emulation-forward-compatible", false,
 		"With an older --emulated-version, also serve newer stable and beta versions of the served resources.")
 	f.BoolVar(&o.Named, "runtime-config-emulation-forward-compatible", false,
@@ -209,10 +217,12 @@ func (o *EmulationOptions) validate() (errs []error) {
 	}
 	if o.version == nil || o.version.EqualTo(own) {
 		if o.Forward {
-			errs = append(errs, errors.New("ServerRunOptions.EmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version"))
+			errs = append(errs,
+				errors.New("ServerRunOptions.EmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version"))
 		}
 		if o.Named {
-			errs = append(errs, errors.New("ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version"))
+			errs = append(errs,
+				errors.New("ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version"))
 		}
 	}
 	return errs

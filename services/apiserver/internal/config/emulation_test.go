@@ -5,6 +5,8 @@ import (
 	"testing"
 )
 
+// TestInvalidEmulatedVersions checks which emulated versions and which feature gates for them are
+// accepted. The value is a part of the error, or "".
 func TestInvalidEmulatedVersions(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

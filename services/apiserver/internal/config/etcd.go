@@ -208,7 +208,10 @@ var mainEtcdResources = map[string][]string{
 // stored maps key prefixes to resources. An override of a resource takes precedence over an
 // override of its group. ineffective is called for each override of a resource that is not in
 // stored.
-func (o *EtcdOptions) OverridePrefixes(stored map[string]schema.GroupResource, ineffective func(schema.GroupResource)) map[string][]string {
+func (o *EtcdOptions) OverridePrefixes(
+	stored map[string]schema.GroupResource,
+	ineffective func(schema.GroupResource),
+) map[string][]string {
 	overrides, _ := o.ParsedOverrides() // Validate has reported the errors
 	byResource := map[schema.GroupResource]string{}
 	byGroup := map[string]string{}
@@ -341,7 +344,8 @@ type saveOptions struct{ snapshot.SaveCommand }
 // AddFlags implements options.Options.
 func (o *saveOptions) AddFlags(s *options.Sections) {
 	f := s.Set("snapshot")
-	f.StringVar(&o.Endpoint, "endpoint", "", "URL of one etcd member, or the value of an API server's --embedded-etcd-listen-client-url.")
+	f.StringVar(&o.Endpoint, "endpoint", "",
+		"URL of one etcd member, or the value of an API server's --embedded-etcd-listen-client-url.")
 	f.StringVar(&o.CAFile, "cacert", "", "CA bundle that verifies the server.")
 	f.StringVar(&o.CertFile, "cert", "", "Client certificate.")
 	f.StringVar(&o.KeyFile, "key", "", "Key of the client certificate.")

@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// TestEmbeddedEtcdOptions checks which options of the embedded etcd are valid.
 func TestEmbeddedEtcdOptions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -79,6 +80,8 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 	}
 }
 
+// TestParseEtcdOverrides checks the form of --etcd-servers-overrides, and that resources that the
+// server itself depends on cannot be moved.
 func TestParseEtcdOverrides(t *testing.T) {
 	t.Parallel()
 	const form = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
@@ -92,7 +95,11 @@ func TestParseEtcdOverrides(t *testing.T) {
 		{name: "servers twice", value: "/events#http://a:2379#http://b:2379", want: form},
 		{name: "no URL", value: "/events#a:2379", want: `"a:2379" is not a URL`},
 		{name: "an empty server", value: "/events#http://a:2379;", want: `"" is not a URL`},
-		{name: "what the server goes by", value: "rbac.authorization.k8s.io/roles#http://a:2379", want: "must be stored in --etcd-servers"},
+		{
+			name:  "what the server goes by",
+			value: "rbac.authorization.k8s.io/roles#http://a:2379",
+			want:  "must be stored in --etcd-servers",
+		},
 		{name: "users", value: "/serviceaccounts#http://a:2379", want: "must be stored in --etcd-servers"},
 		{name: "a group with such", value: "storage.k8s.io/*#http://a:2379", want: "must be stored in --etcd-servers"},
 	} {
@@ -105,6 +112,7 @@ func TestParseEtcdOverrides(t *testing.T) {
 	}
 }
 
+// TestEtcdPrefixWithoutNameIsInvalid checks that keys cannot be stored directly below the root.
 func TestEtcdPrefixWithoutNameIsInvalid(t *testing.T) {
 	for _, prefix := range []string{"", "/", "//"} {
 		o := NewOptions()

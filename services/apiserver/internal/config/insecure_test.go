@@ -8,6 +8,8 @@ import (
 	"testing"
 )
 
+// TestUnusableConfigurationIsLogged checks that one warning names all flags that leave the server
+// open or nobody able to authenticate.
 func TestUnusableConfigurationIsLogged(t *testing.T) {
 	t.Parallel()
 	const everything, interfaces, noLogin = "--authorization-mode=Node,RBAC", "--bind-address", "--client-ca-file"

@@ -195,7 +195,8 @@ func (o *Options) Validate() []error {
 	}
 	if o.Requests.MinRequestTimeout < 0 || o.Requests.MaxInFlight < 0 ||
 		o.Requests.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.Requests.EventTTL <= 0 {
-		errs = append(errs, errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
+		errs = append(errs,
+			errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
 	}
 	if o.Etcd.HealthTimeout < 0 || o.Etcd.ReadyTimeout < 0 {
 		bad("--etcd-healthcheck-timeout and --etcd-readycheck-timeout must not be negative")

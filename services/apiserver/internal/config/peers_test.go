@@ -21,10 +21,19 @@ func TestInvalidPeerFlags(t *testing.T) {
 			want: "--peer-advertise-port requires UnknownVersionInteroperabilityProxy feature to be turned on"},
 		"no proof": {args: []string{gates, "--peer-ca-file=x"},
 			want: "--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file"},
-		"no address":          {args: []string{gates, "--peer-advertise-ip=here"}, want: `--peer-advertise-ip "here" is not an address`},
-		"any address":         {args: []string{gates, "--peer-advertise-ip=0.0.0.0"}, want: `--peer-advertise-ip "0.0.0.0" is not an address`},
-		"no port":             {args: []string{gates, "--peer-advertise-port=0"}, want: `--peer-advertise-port "0" is not a port`},
-		"more than all ports": {args: []string{gates, "--peer-advertise-port=70000"}, want: `--peer-advertise-port "70000" is not a port`},
+		"no address": {
+			args: []string{gates, "--peer-advertise-ip=here"},
+			want: `--peer-advertise-ip "here" is not an address`,
+		},
+		"any address": {
+			args: []string{gates, "--peer-advertise-ip=0.0.0.0"},
+			want: `--peer-advertise-ip "0.0.0.0" is not an address`,
+		},
+		"no port": {args: []string{gates, "--peer-advertise-port=0"}, want: `--peer-advertise-port "0" is not a port`},
+		"more than all ports": {
+			args: []string{gates, "--peer-advertise-port=70000"},
+			want: `--peer-advertise-port "70000" is not a port`,
+		},
 	} {
 		if code, _, errs := asProgram(t, c.args...); code == 0 || !strings.Contains(errs, c.want) {
 			t.Errorf("%s: %q exits with %d, %s, want an error with %q", name, c.args, code, errs, c.want)

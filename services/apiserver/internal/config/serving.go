@@ -37,7 +37,8 @@ func (o *Options) WarnInsecure(log *slog.Logger) {
 // authenticatesClients reports whether any authentication method for clients is configured.
 func (o *Options) authenticatesClients() bool {
 	a := &o.Authentication
-	return o.Serving.ClientCAFile != "" || a.TokenFile != "" || a.BootstrapTokens || a.Webhook.Kubeconfig != "" || a.Proxy.CAFile != "" ||
+	return o.Serving.ClientCAFile != "" || a.TokenFile != "" ||
+		a.BootstrapTokens || a.Webhook.Kubeconfig != "" || a.Proxy.CAFile != "" ||
 		a.ServiceAccountSigner != "" || a.ServiceAccountSigningEndpoint != "" || a.JWT.File != "" || a.JWT.OIDC.IsSet()
 }
 
@@ -96,7 +97,8 @@ func addFanoutFlags(fs *pflag.FlagSet, o *fanout.Options) {
 	fs.StringVar(&o.CAFile, "nats-ca-file", o.CAFile, "CA bundle that verifies the NATS servers.")
 	fs.StringVar(&o.CertFile, "nats-cert-file", o.CertFile, "Client certificate for the NATS servers.")
 	fs.StringVar(&o.KeyFile, "nats-key-file", o.KeyFile, "Private key of --nats-cert-file.")
-	fs.StringVar(&o.CredentialsFile, "nats-credentials-file", o.CredentialsFile, "Credentials file of the NATS user of the replicas.")
+	fs.StringVar(&o.CredentialsFile, "nats-credentials-file",
+		o.CredentialsFile, "Credentials file of the NATS user of the replicas.")
 	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID,
 		"Name of the cluster: the same for all its replicas, and unique among the clusters that use the same NATS servers.")
 }

@@ -69,7 +69,8 @@ type ReplacedError struct {
 }
 
 func (e *ReplacedError) Error() string {
-	return fmt.Sprintf("the store has another history than the one that was followed up to revision %d: %s", e.KnownRevision, e.Reason)
+	return fmt.Sprintf("the store has another history than the one that was followed up to revision %d: %s",
+		e.KnownRevision, e.Reason)
 }
 
 // ReopenedError reports that existing values may have become readable or unreadable.

@@ -34,7 +34,14 @@ func ChangeIDOf(e *Event) ChangeID {
 
 // ChangeIDOfValue returns the id of the last change of a stored value.
 func ChangeIDOfValue(kv *KeyValue) ChangeID {
-	e := Event{Type: Updated, Key: kv.Key, Revision: kv.ModRevision, CreateRevision: kv.CreateRevision, Value: kv.Value, Seal: kv.Seal}
+	e := Event{
+		Type:           Updated,
+		Key:            kv.Key,
+		Revision:       kv.ModRevision,
+		CreateRevision: kv.CreateRevision,
+		Value:          kv.Value,
+		Seal:           kv.Seal,
+	}
 	if kv.ModRevision == kv.CreateRevision {
 		e.Type = Created
 	}

@@ -66,7 +66,8 @@ func (t *internTable) internKey(k string) unique.Handle[string] {
 
 // addPair inserts a pair in key order, or replaces the value of an existing key.
 func (t *internTable) addPair(p Pair) {
-	i, found := slices.BinarySearchFunc(t.pairs, p.Key, func(p internedPair, key string) int { return strings.Compare(p.key.Value(), key) })
+	i, found := slices.BinarySearchFunc(t.pairs,
+		p.Key, func(p internedPair, key string) int { return strings.Compare(p.key.Value(), key) })
 	if found {
 		t.pairs[i].value = p.Value
 		return

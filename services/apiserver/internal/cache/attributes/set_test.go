@@ -21,7 +21,11 @@ func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
 		wg.Go(func() {
 			for i := range 1000 {
 				pairs := []attributes.Pair{
-					{"", fmt.Sprint(i)}, {"app", "app"}, {"a-key-of-" + fmt.Sprint(i%100) + "-objects", ""}, {"by", fmt.Sprint(by)}, {"app", fmt.Sprintf("app-%d-x", i%70)},
+					{"", fmt.Sprint(i)},
+					{"app", "app"},
+					{"a-key-of-" + fmt.Sprint(i%100) + "-objects", ""},
+					{"by", fmt.Sprint(by)},
+					{"app", fmt.Sprintf("app-%d-x", i%70)},
 				}
 				want := map[string]string{}
 				for _, p := range pairs {

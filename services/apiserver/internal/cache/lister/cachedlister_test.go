@@ -111,7 +111,11 @@ func newFixture(t *testing.T) *fixture {
 		"metadata.name", "spec"); err != nil {
 		t.Fatal(err)
 	}
-	r.defaultObject = &Memoized[*corev1.LimitRange, int]{Objects: o, Kind: r.kind, Derive: func(all []*corev1.LimitRange) int { return len(all) }}
+	r.defaultObject = &Memoized[*corev1.LimitRange, int]{
+		Objects: o,
+		Kind:    r.kind,
+		Derive:  func(all []*corev1.LimitRange) int { return len(all) },
+	}
 	return r
 }
 
@@ -119,7 +123,11 @@ func newFixture(t *testing.T) *fixture {
 func (r *fixture) put(namespace, name string, size int) {
 	r.t.Helper()
 	r.revision++
-	lr := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{"not": "read"}}}
+	lr := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{
+		Namespace:   namespace,
+		Name:        name,
+		Annotations: map[string]string{"not": "read"},
+	}}
 	lr.Spec.Limits = []corev1.LimitRangeItem{{Type: corev1.LimitType(strings.Repeat("x", size))}}
 	value, err := r.kind.Coder.EncodeStored(lr)
 	if err != nil {
@@ -144,7 +152,10 @@ func (r *fixture) read(ctx context.Context, namespace string, visit func()) (nam
 	r.decoded = 0
 	r.weighed = nil
 	ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create"})
-	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy }}
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool {
+		r.weighed = append(r.weighed, n)
+		return !r.busy
+	}}
 	err = r.cached.Each(ctx, namespace, func(lr *corev1.LimitRange) error {
 		if len(lr.Spec.Limits) != 1 || lr.Annotations != nil {
 			r.t.Errorf("%s: got %d limits, annotations %v, want 1 limit and no annotations", lr.Name, len(lr.Spec.Limits), lr.Annotations)

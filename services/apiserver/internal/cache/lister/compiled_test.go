@@ -46,7 +46,10 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 		t.Fatalf("first Update = %v, %v, compiled %v, want 3 items, compiled a, b, c", first, err, compiled)
 	}
 	r.put("ns", "b", 20)
-	if second, err := update(nil); err != nil || second[0] != first[0] || second[1] == first[1] || !slices.Equal(compiled, []string{"b"}) {
+	if second, err := update(nil); err != nil ||
+		second[0] != first[0] ||
+		second[1] == first[1] ||
+		!slices.Equal(compiled, []string{"b"}) {
 		t.Errorf("after a change: got %v (%v), compiled %v, want only b compiled again", second, err, compiled)
 	}
 	broken["a"], broken["d"] = true, true
@@ -54,13 +57,15 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 	r.put("ns", "d", 10)
 	if third, err := update(nil); err == nil || err.Error() != "unreadable d" || len(third) != 3 ||
 		third[0] != first[0] || !slices.Equal(failed, []string{"atrue", "dfalse"}) {
-		t.Errorf("with unreadable objects: got %v (%v), failures %v, want 3 values, the first kept, failures of a and d", third, err, failed)
+		t.Errorf("with unreadable objects: got %v (%v), failures %v, want 3 values, the first kept, failures of a and d",
+			third, err, failed)
 	}
 	only := func(e *objects.Entry) bool { return e.Name() == "c" }
 	if last, err := update(only); err != nil || !slices.Equal(last, first[2:]) {
 		t.Errorf("with a selection: got %v (%v), want %v", last, err, first[2:])
 	}
 	if all, err := update(nil); err == nil || len(all) != 2 || !slices.Equal(failed, []string{"afalse", "dfalse"}) {
-		t.Errorf("values of objects that were not selected: got %v (%v), failures %v, want 2 values, failures of a and d", all, err, failed)
+		t.Errorf("values of objects that were not selected: got %v (%v), failures %v, want 2 values, failures of a and d",
+			all, err, failed)
 	}
 }

@@ -33,7 +33,11 @@ func entriesByCreation(k *CachedResource, s watchcache.Snapshot, namespace strin
 
 // Stored returns the entries of a kind in a namespace, in order of creation, and their total size
 // in bytes. It reads from the cache, which has all writes that this server has acknowledged.
-func (o *Objects) Stored(ctx context.Context, k *CachedResource, namespace string) (entries []*objects.Entry, size int, err error) {
+func (o *Objects) Stored(
+	ctx context.Context,
+	k *CachedResource,
+	namespace string,
+) (entries []*objects.Entry, size int, err error) {
 	if !o.Cache.Ready() {
 		return nil, 0, watchcache.ErrNotReady
 	}

@@ -182,7 +182,8 @@ func (b *Budget) bytesPerShare() float64 {
 }
 
 var (
-	usedDesc  = prometheus.NewDesc("binnacle_cache_memory_bytes", "Memory in bytes of the server's caches, by part.", []string{"part"}, nil)
+	usedDesc = prometheus.NewDesc("binnacle_cache_memory_bytes",
+		"Memory in bytes of the server's caches, by part.", []string{"part"}, nil)
 	limitDesc = prometheus.NewDesc("binnacle_cache_memory_limit_bytes",
 		"Limit in bytes of the sum of binnacle_cache_memory_bytes.", nil, nil)
 )

@@ -87,7 +87,8 @@ func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	for range 20 {
 		w := r.watch(watchcache.WatchOptions{AfterRevision: 1})
 		wg.Go(func() {
-			if evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 || len(evs[0].Entry.Stored()) < 50_000 {
+			evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1))
+			if err != nil || len(evs) != 1 || len(evs[0].Entry.Stored()) < 50_000 {
 				t.Errorf("got %d events, %v, want 1", len(evs), err)
 			}
 		})

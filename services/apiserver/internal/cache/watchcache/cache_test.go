@@ -95,7 +95,10 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 	}{
 		{name: "no source", cfg: watchcache.Config{CurrentRevision: store}},
 		{name: "no newest revision", cfg: watchcache.Config{Source: src}},
-		{name: "a resource twice", cfg: watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, pod}}},
+		{
+			name: "a resource twice",
+			cfg:  watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, pod}},
+		},
 		{name: "a resource within another",
 			cfg: watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, inner}}},
 		{name: "a resource outside of the root",
@@ -143,7 +146,13 @@ func (s *failingLoads) Load(ctx context.Context, page func([]storage.KeyValue) e
 
 // createdPod returns an event that creates a pod.
 func createdPod(key string, rev int64) storage.Event {
-	return storage.Event{Type: storage.Created, Key: "/registry/pods/a/" + key, Revision: rev, CreateRevision: rev, Value: []byte("{}")}
+	return storage.Event{
+		Type:           storage.Created,
+		Key:            "/registry/pods/a/" + key,
+		Revision:       rev,
+		CreateRevision: rev,
+		Value:          []byte("{}"),
+	}
 }
 
 // TestApplyRejectsBatchOutOfOrder checks that the cache applies no event twice and none out of
@@ -163,7 +172,11 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 		want  int64
 	}{
 		{name: "in order", batch: storage.Batch{Events: []storage.Event{createdPod("a", 2), createdPod("b", 3)}, Revision: 3}, want: 3},
-		{name: "overlapping", batch: storage.Batch{Events: []storage.Event{createdPod("b", 3), createdPod("c", 4)}, Revision: 4}, want: 4},
+		{
+			name:  "overlapping",
+			batch: storage.Batch{Events: []storage.Event{createdPod("b", 3), createdPod("c", 4)}, Revision: 4},
+			want:  4,
+		},
 		{
 			name:  "out of order",
 			batch: storage.Batch{Events: []storage.Event{createdPod("e", 6), createdPod("d", 5)}, Revision: 6},
@@ -178,9 +191,12 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 		{name: "progress", batch: storage.Batch{Revision: 9}, want: 9},
 		{name: "old progress", batch: storage.Batch{Revision: 7}, want: 9},
 		{
-			name:  "deletion of an unknown key",
-			batch: storage.Batch{Events: []storage.Event{{Type: storage.Deleted, Key: "/registry/pods/a/none", Revision: 10}}, Revision: 10},
-			want:  10,
+			name: "deletion of an unknown key",
+			batch: storage.Batch{
+				Events:   []storage.Event{{Type: storage.Deleted, Key: "/registry/pods/a/none", Revision: 10}},
+				Revision: 10,
+			},
+			want: 10,
 		},
 	}
 	for _, s := range steps {

@@ -88,7 +88,8 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 			})
 			e := r.pods.Entry(storage.KeyValue{Key: c.key, Value: []byte("{}"), ModRevision: 7, CreateRevision: 5})
 			if e.Key() != c.key || e.Namespace() != c.namespace || e.Name() != c.name {
-				t.Errorf("got key %.50q, namespace %.50q, name %.50q, want %.50q, %.50q, %.50q", e.Key(), e.Namespace(), e.Name(), c.key, c.namespace, c.name)
+				t.Errorf("got key %.50q, namespace %.50q, name %.50q, want %.50q, %.50q, %.50q",
+					e.Key(), e.Namespace(), e.Name(), c.key, c.namespace, c.name)
 			}
 			if got := maps.Collect(e.Labels().All()); !maps.Equal(got, c.labels) {
 				t.Errorf("got labels %.200v, want %.200v", got, c.labels)

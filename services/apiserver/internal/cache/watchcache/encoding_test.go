@@ -278,7 +278,8 @@ func TestHistoryEvictsEncodings(t *testing.T) {
 		t.Errorf("history takes %v bytes, want a quarter to two thirds of the limit", history)
 	}
 	if n := fill(history); n+history > limit || n < limit/6 {
-		t.Errorf("with %v bytes of history encodings take %v bytes, want at most %v and at least %d", history, n, limit-history, limit/6)
+		t.Errorf("with %v bytes of history encodings take %v bytes, want at most %v and at least %d",
+			history, n, limit-history, limit/6)
 	}
 }
 

@@ -52,7 +52,12 @@ func attributesBelow(prefix string) func(string, []byte) (attributes.Attributes,
 		if err := json.Unmarshal(value, &o); err != nil {
 			return attributes.Attributes{}, err
 		}
-		return attributes.Attributes{Namespace: ns, Name: name, Labels: attributes.SetOf(o.Labels), Fields: attributes.SetOf(o.Fields)}, nil
+		return attributes.Attributes{
+			Namespace: ns,
+			Name:      name,
+			Labels:    attributes.SetOf(o.Labels),
+			Fields:    attributes.SetOf(o.Fields),
+		}, nil
 	}
 }
 

@@ -15,7 +15,10 @@ import (
 // labelledPod returns an object with two labels. A tenth of the objects share the first one, a
 // third share the second one.
 func labelledPod(i, version int) string {
-	return object{Labels: map[string]string{"app": fmt.Sprint(i % 10), "third": fmt.Sprint(i % 3)}, Data: fmt.Sprint(version)}.String()
+	return object{
+		Labels: map[string]string{"app": fmt.Sprint(i % 10), "third": fmt.Sprint(i % 3)},
+		Data:   fmt.Sprint(version),
+	}.String()
 }
 
 // podKey returns the key of a pod.
@@ -55,7 +58,8 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 	for examined, listed := r.list(app); examined != listed; examined, listed = r.list(app) {
 		times++
 		if examined != total || listed != total/10 || times > 20 {
-			t.Fatalf("list %d: examined %d of %d objects and returned %d, want all examined, a tenth returned, and an index by list 20", times, examined, total, listed)
+			t.Fatalf("list %d: examined %d of %d objects and returned %d, want all examined, a tenth returned, and an index by list 20",
+				times, examined, total, listed)
 		}
 	}
 	if times < 5 {

@@ -190,7 +190,13 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 // updateDefinition adds, replaces or removes the resource that an entry defines, as of a revision.
 // Keys that follow belong to the resource, and its history starts at the revision. The entry is nil
 // if it was deleted. The caller holds mu and passes the returned wakes to WakeAll.
-func (c *Cache) updateDefinition(definer *ResourceConfig, key string, e *objects.Entry, revision int64, wakes []*watchgroup.Wake) []*watchgroup.Wake {
+func (c *Cache) updateDefinition(
+	definer *ResourceConfig,
+	key string,
+	e *objects.Entry,
+	revision int64,
+	wakes []*watchgroup.Wake,
+) []*watchgroup.Wake {
 	var r ResourceConfig
 	defines := false
 	if e != nil && e.IsCorrupt() {

@@ -136,7 +136,8 @@ func genSelection(t *rapid.T) objects.Selection {
 			"num<2,app!=b",
 		}).Draw(t, "labels"),
 		rapid.SampledFrom([]string{
-			"", "", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n1", "metadata.name=3", "metadata.name!=3", "metadata.namespace!=a", "none=", "none=x", "none!=", "metadata.name=", "metadata.namespace=b",
+			"", "", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n1", "metadata.name=3",
+			"metadata.name!=3", "metadata.namespace!=a", "none=", "none=x", "none!=", "metadata.name=", "metadata.namespace=b",
 			"status.phase=Running", "spec.nodeName=n2,status.phase!=Running", "metadata.name=1,spec.nodeName=n1",
 		}).Draw(t, "fields"))
 	if rapid.IntRange(0, 20).Draw(t, "nothing") == 0 {

@@ -74,7 +74,8 @@ func TestLongReadsPause(t *testing.T) {
 				continue // paused
 			}
 			if err != nil || len(got) != 1 || got[0].Type != watchcache.Bookmark || ended == 0 || calls != 4 {
-				t.Errorf("watch %s: got %v, %v after %d interruptions and %d pauses, want one bookmark after some and 4", name, formatEvents(got), err, ended, calls)
+				t.Errorf("watch %s: got %v, %v after %d interruptions and %d pauses, want one bookmark after some and 4",
+					name, formatEvents(got), err, ended, calls)
 			}
 			break
 		}

@@ -249,7 +249,11 @@ func TestStalledWatcherExpiresUnderMemoryPressure(t *testing.T) {
 func TestUnrelatedWatchersDoNotExpire(t *testing.T) {
 	r := newLargeRig(t, 20)
 	var lost atomic.Int32
-	opts := watchcache.WatchOptions{Selection: objects.Selection{Namespace: "b"}, AfterRevision: 21, OnExpired: func() { lost.Add(1) }}
+	opts := watchcache.WatchOptions{
+		Selection:     objects.Selection{Namespace: "b"},
+		AfterRevision: 21,
+		OnExpired:     func() { lost.Add(1) },
+	}
 	other := r.watch(opts)
 	opts.Selection.Namespace = ""
 	closed := r.watch(opts)

@@ -53,9 +53,13 @@ var writesAfterRestore = map[string][]op{
 		{"/registry/pods/a/new", []byte(`{"d":"2"}`)}, {"/registry/pods/a/ghost", []byte(`{"d":"3"}`)},
 	},
 	"more writes than undone": {
-		{"/registry/pods/a/new", []byte("{}")}, {"/registry/pods/a/new", []byte(`{"d":"1"}`)}, {"/registry/pods/a/new",
+		{"/registry/pods/a/new", []byte("{}")},
+		{"/registry/pods/a/new", []byte(`{"d":"1"}`)},
+		{"/registry/pods/a/new",
 			[]byte(`{"d":"2"}`)},
-		{"/registry/pods/a/new", []byte(`{"d":"3"}`)}, {"/registry/pods/a/new", []byte(`{"d":"4"}`)}, {"/registry/pods/a/other", []byte("{}")},
+		{"/registry/pods/a/new", []byte(`{"d":"3"}`)},
+		{"/registry/pods/a/new", []byte(`{"d":"4"}`)},
+		{"/registry/pods/a/other", []byte("{}")},
 	},
 }
 
@@ -220,7 +224,8 @@ func TestReadDetectsStoreRewind(t *testing.T) {
 				if r.cache.Ready() {
 					t.Error("Ready = true during the reload, want false")
 				}
-				if _, err := r.pods.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState}); !errors.Is(err, watchcache.ErrNotReady) {
+				_, err := r.pods.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
+				if !errors.Is(err, watchcache.ErrNotReady) {
 					t.Errorf("watch during the reload: got %v, want ErrNotReady", err)
 				}
 				if _, ok := r.pods.SnapshotAt(newest, nil); ok {
@@ -336,7 +341,10 @@ func TestWatchResumesWithinRevision(t *testing.T) {
 			for _, ev := range whole[:cut] {
 				seen[ev.Entry.Key()] = true
 			}
-			more, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, AfterRevision: whole[cut-1].Entry.Revision}), end, 50)
+			more, err := drain(r.ctx, r.watch(watchcache.WatchOptions{
+				Selection:     sel,
+				AfterRevision: whole[cut-1].Entry.Revision,
+			}), end, 50)
 			if err != nil {
 				t.Fatal(err)
 			}

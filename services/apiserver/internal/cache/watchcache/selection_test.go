@@ -25,13 +25,26 @@ func FuzzSelect(f *testing.F) {
 	}
 	r := newRig(f, store, nil)
 	for _, s := range [][2]string{
-		{"", ""}, {"a", "spec.nodeName=n1"}, {"!a", "spec.nodeName!=n1"}, {"a in (0,1),b notin (2)", "metadata.name=3"},
-		{"num>1", "metadata.namespace!=a"}, {"num<2,a==1", "empty="}, {"a=", "none!="}, {"a!=0,a!=1", "none=,spec.nodeName="},
-		{"a", "metadata.name=1,metadata.name=2"}, {"b in (,1)", "metadata.namespace=a,spec.nodeName=n0"}, {"", "metadata.name="},
-		{"a in (0,1),a notin (1),a!=2,a", "metadata.name!=1,metadata.name!=2"}, {"num>0,num>1,num<9,num<4",
+		{"", ""},
+		{"a", "spec.nodeName=n1"},
+		{"!a", "spec.nodeName!=n1"},
+		{"a in (0,1),b notin (2)", "metadata.name=3"},
+		{"num>1", "metadata.namespace!=a"},
+		{"num<2,a==1", "empty="},
+		{"a=", "none!="},
+		{"a!=0,a!=1", "none=,spec.nodeName="},
+		{"a", "metadata.name=1,metadata.name=2"},
+		{"b in (,1)", "metadata.namespace=a,spec.nodeName=n0"},
+		{"", "metadata.name="},
+		{"a in (0,1),a notin (1),a!=2,a", "metadata.name!=1,metadata.name!=2"},
+		{"num>0,num>1,num<9,num<4",
 			"spec.nodeName!=n0,spec.nodeName!=n1"},
-		{"a in (0,1,2,3,4,5,6,7,8),b notin (0,3,4,5,6,7,8,9)", "spec.nodeName=n1,spec.nodeName=n2"}, {"a,!a", ""}, {"num>9223372036854775807", ""},
-		{"a,b,!c,!d,!e,!f,!g,!h,i!=1", ""}, {"a,b,num,!d,!e,!f,!g,!h,i!=1", ""}, {"a in (1,2),a in (0,2),!b,!c,!d,!e,!f,!g,!h,num>0", ""},
+		{"a in (0,1,2,3,4,5,6,7,8),b notin (0,3,4,5,6,7,8,9)", "spec.nodeName=n1,spec.nodeName=n2"},
+		{"a,!a", ""},
+		{"num>9223372036854775807", ""},
+		{"a,b,!c,!d,!e,!f,!g,!h,i!=1", ""},
+		{"a,b,num,!d,!e,!f,!g,!h,i!=1", ""},
+		{"a in (1,2),a in (0,2),!b,!c,!d,!e,!f,!g,!h,num>0", ""},
 	} {
 		f.Add(s[0], s[1])
 	}

@@ -88,7 +88,13 @@ type change struct {
 
 // newStore returns an empty store of a resource.
 func newStore(c *Cache, r ResourceConfig) *Store {
-	return &Store{resource: r, cache: c, metrics: c.metrics.newStoreMetrics(&r), live: c.newImage(&r, c.Incarnation()), packer: objects.NewPacker(c.ring)}
+	return &Store{
+		resource: r,
+		cache:    c,
+		metrics:  c.metrics.newStoreMetrics(&r),
+		live:     c.newImage(&r, c.Incarnation()),
+		packer:   objects.NewPacker(c.ring),
+	}
 }
 
 // newImage returns an empty image of a resource in an incarnation.

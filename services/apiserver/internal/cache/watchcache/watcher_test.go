@@ -41,8 +41,16 @@ func TestWatcherTransitions(t *testing.T) {
 		{name: "becomes selected", values: []string{out, in}, want: []string{"ADDED pods/a/x@3 " + in}},
 		{name: "ceases with its last selected state", values: []string{in, out},
 			want: []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
-		{name: "deleted while selected", values: []string{in, ""}, want: []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
-		{name: "deleted after it ceased", values: []string{in, out, ""}, want: []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
+		{
+			name:   "deleted while selected",
+			values: []string{in, ""},
+			want:   []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in},
+		},
+		{
+			name:   "deleted after it ceased",
+			values: []string{in, out, ""},
+			want:   []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in},
+		},
 		{name: "comes back", values: []string{in, "", in2},
 			want: []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in, "ADDED pods/a/x@4 " + in2}},
 	}
@@ -163,7 +171,8 @@ func TestSlowWatcherExpires(t *testing.T) {
 	if !errors.As(err, &gone) || gone.Revision != 1 || gone.OldestRevision != 201-64 {
 		t.Fatalf("slow watcher: got %v, want ExpiredError of 1, oldest 137", err)
 	}
-	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 5}); err == nil || err.Error() != "too old resource version: 5 (137)" {
+	if _, err := r.pods.Watch(watchcache.WatchOptions{AfterRevision: 5}); err == nil ||
+		err.Error() != "too old resource version: 5 (137)" {
 		t.Errorf("watch from 5: got %v", err)
 	}
 	if _, ok := r.pods.SnapshotAt(5, nil); ok {
@@ -239,7 +248,8 @@ func TestHistoryBytesAreBounded(t *testing.T) {
 	r.sync()
 	// The cache enforces the limit after it has published a batch to readers.
 	deadline := time.Now().Add(10 * time.Second)
-	for n := r.metric("binnacle_watch_cache_history_bytes"); n > limit || n < limit/4; n = r.metric("binnacle_watch_cache_history_bytes") {
+	for n := r.metric("binnacle_watch_cache_history_bytes"); n > limit ||
+		n < limit/4; n = r.metric("binnacle_watch_cache_history_bytes") {
 		if time.Now().After(deadline) {
 			t.Fatalf("history takes %v bytes, want %d to %d", n, limit/4, limit)
 		}

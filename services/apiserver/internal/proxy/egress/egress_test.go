@@ -24,7 +24,9 @@ import (
 // selector returns a Selector with one proxied network.
 func selector(t *testing.T, r prometheus.Registerer, connection string) *egress.Selector {
 	t.Helper()
-	c, err := egress.Read(file(t, fmt.Sprintf(`{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[{"name":"Cluster","connection":%s},{"name":"etcd","connection":{"proxyProtocol":"Direct"}}]}`, connection)))
+	c, err := egress.Read(file(t,
+		fmt.Sprintf(`{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[{"name":"Cluster","connection":%s},{"name":"etcd","connection":{"proxyProtocol":"Direct"}}]}`,
+			connection)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,8 @@ func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection str
 			cert, key := egresstest.WriteCertificate(t)
 			l := egresstest.ListenTLS(t, cert, key)
 			p.Connect(t, l)
-			return fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`, l.Addr(), cert, cert, key), []string{"http_connect", "tcp"}
+			return fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`,
+				l.Addr(), cert, cert, key), []string{"http_connect", "tcp"}
 		},
 		"CONNECT without TLS": func(t *testing.T, p *egresstest.Proxy) (string, []string) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -92,7 +95,8 @@ func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection str
 				t.Fatal(err)
 			}
 			p.Connect(t, l)
-			return fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://%s"}}}`, l.Addr()), []string{"http_connect", "tcp"}
+			return fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://%s"}}}`,
+				l.Addr()), []string{"http_connect", "tcp"}
 		},
 		"gRPC": func(t *testing.T, p *egresstest.Proxy) (string, []string) {
 			l, path := egresstest.Socket(t)
@@ -164,7 +168,9 @@ apiserver_egress_dialer_dial_failure_count{%[1]s,stage="proxy",transport=%[2]q} 
 # TYPE apiserver_egress_dialer_dial_start_total counter
 apiserver_egress_dialer_dial_start_total{%[1]s,transport=%[2]q} 2
 `, label, labels[1])
-			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "apiserver_egress_dialer_dial_failure_count", "apiserver_egress_dialer_dial_start_total"); err != nil {
+			err = testutil.GatherAndCompare(reg, strings.NewReader(want),
+				"apiserver_egress_dialer_dial_failure_count", "apiserver_egress_dialer_dial_start_total")
+			if err != nil {
 				t.Error(err)
 			}
 			if n, err := testutil.GatherAndCount(reg, "apiserver_egress_dialer_dial_duration_seconds"); n != 1 || err != nil {
@@ -293,7 +299,9 @@ func TestProxyCertificateIsVerified(t *testing.T) {
 	p := &egresstest.Proxy{}
 	l := egresstest.ListenTLS(t, cert, key)
 	p.Connect(t, l)
-	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`, l.Addr(), other, cert, key))
+	s := selector(t, prometheus.NewRegistry(),
+		fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`,
+			l.Addr(), other, cert, key))
 	wantError(t, s, "far.invalid:7", "x509")
 	if asked := p.RequestedAddresses(); len(asked) != 0 {
 		t.Errorf("got connections to %v, want none", asked)
@@ -339,12 +347,14 @@ func TestReadRejectsInvalidFiles(t *testing.T) {
 			text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":"/no/such"}}}}`),
 			want: `[service.connection.tlsConfig.caBundle: Invalid value: "/no/such": TLS config ca bundle does not exist, service.connection.tlsConfig.clientCert: Invalid value: "nil": Using TLS requires clientCert, service.connection.tlsConfig.clientKey: Invalid value: "nil": Using TLS requires clientKey]`},
 		{name: "missing certificate files",
-			text: one(fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":%q,"clientCert":"/no/a","clientKey":"/no/b"}}}}`, here)),
+			text: one(fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":%q,"clientCert":"/no/a","clientKey":"/no/b"}}}}`,
+				here)),
 			want: `[service.connection.tlsConfig.clientCert: Invalid value: "/no/a": TLS client cert does not exist, service.connection.tlsConfig.clientKey: Invalid value: "/no/b": TLS client key does not exist]`},
 		{name: "unsupported network", text: head + `{"name":"Master","connection":{"proxyProtocol":"Direct"}}]}`,
 			want: `service.connection: Unsupported value: "master": supported values: "cluster", "controlplane", "etcd"`},
 		{name: "duplicate network",
-			text: head + `{"name":"etcd","connection":{"proxyProtocol":"Direct"}},{"name":"ETCD","connection":{"proxyProtocol":"Direct"}}]}`,
+			text: head +
+				`{"name":"etcd","connection":{"proxyProtocol":"Direct"}},{"name":"ETCD","connection":{"proxyProtocol":"Direct"}}]}`,
 			want: `service.connection[1]: Duplicate value: "etcd"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -27,7 +27,10 @@ func TestNewRejectsUnusableProxies(t *testing.T) {
 	}
 	folder := t.TempDir()
 	over := func(ca, cert, key string) *egress.TCPTransport {
-		return &egress.TCPTransport{URL: "https://127.0.0.1:1", TLSConfig: &egress.TLSConfig{CABundle: ca, ClientCert: cert, ClientKey: key}}
+		return &egress.TCPTransport{
+			URL:       "https://127.0.0.1:1",
+			TLSConfig: &egress.TLSConfig{CABundle: ca, ClientCert: cert, ClientKey: key},
+		}
 	}
 	for want, to := range map[string]*egress.TCPTransport{
 		"":                          over(cert, cert, key),
@@ -37,7 +40,10 @@ func TestNewRejectsUnusableProxies(t *testing.T) {
 		"failed to append CA cert":  over(odd, cert, key),
 		"no such file or directory": over(cert, cert, "/no/such"),
 	} {
-		c := &egress.Configuration{EgressSelections: []egress.Selection{{Name: "etcd", Connection: egress.Connection{ProxyProtocol: egress.HTTPConnect, Transport: &egress.Transport{TCP: to}}}}}
+		c := &egress.Configuration{EgressSelections: []egress.Selection{{
+			Name:       "etcd",
+			Connection: egress.Connection{ProxyProtocol: egress.HTTPConnect, Transport: &egress.Transport{TCP: to}},
+		}}}
 		s, err := egress.New(c, prometheus.NewRegistry())
 		if want == "" {
 			if err != nil || s.DialerFor(egress.Etcd) == nil {
@@ -63,9 +69,13 @@ func TestNilSelectorHasNoProxies(t *testing.T) {
 func TestProxyDialsOnlyTCP(t *testing.T) {
 	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://127.66.77.88"}}}`)
 	for network, want := range map[string]string{
-		"udp": "proxies support only TCP, not udp", "unix": "proxies support only TCP", "tcp": `dialing proxy "127.66.77.88:http" failed`, "tcp4": `dialing proxy "127.66.77.88:http" failed`,
+		"udp":  "proxies support only TCP, not udp",
+		"unix": "proxies support only TCP",
+		"tcp":  `dialing proxy "127.66.77.88:http" failed`,
+		"tcp4": `dialing proxy "127.66.77.88:http" failed`,
 	} {
-		if _, err := s.DialerFor(egress.Cluster)(t.Context(), network, "10.0.0.1:80"); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := s.DialerFor(egress.Cluster)(t.Context(), network, "10.0.0.1:80")
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("dial of %s = %v, want an error that contains %q", network, err, want)
 		}
 	}
@@ -86,9 +96,27 @@ func TestReadRejectsLongFile(t *testing.T) {
 func TestDeepCopyIsIndependent(t *testing.T) {
 	newConfiguration := func() *egress.Configuration {
 		return &egress.Configuration{EgressSelections: []egress.Selection{
-			{Name: "cluster", Connection: egress.Connection{ProxyProtocol: egress.HTTPConnect, Transport: &egress.Transport{TCP: &egress.TCPTransport{URL: "u", TLSConfig: &egress.TLSConfig{CABundle: "ca"}}}}},
-			{Name: "etcd", Connection: egress.Connection{ProxyProtocol: egress.GRPC, Transport: &egress.Transport{UDS: &egress.UDSTransport{UDSName: "s"}}}},
-			{Name: "controlplane", Connection: egress.Connection{ProxyProtocol: egress.HTTPConnect, Transport: &egress.Transport{TCP: &egress.TCPTransport{URL: "v"}}}},
+			{
+				Name: "cluster",
+				Connection: egress.Connection{
+					ProxyProtocol: egress.HTTPConnect,
+					Transport:     &egress.Transport{TCP: &egress.TCPTransport{URL: "u", TLSConfig: &egress.TLSConfig{CABundle: "ca"}}},
+				},
+			},
+			{
+				Name: "etcd",
+				Connection: egress.Connection{
+					ProxyProtocol: egress.GRPC,
+					Transport:     &egress.Transport{UDS: &egress.UDSTransport{UDSName: "s"}},
+				},
+			},
+			{
+				Name: "controlplane",
+				Connection: egress.Connection{
+					ProxyProtocol: egress.HTTPConnect,
+					Transport:     &egress.Transport{TCP: &egress.TCPTransport{URL: "v"}},
+				},
+			},
 			{Name: "direct", Connection: egress.Connection{ProxyProtocol: egress.Direct}},
 		}}
 	}
@@ -124,7 +152,9 @@ func TestSecondSelectorOfRegistryFails(t *testing.T) {
 // operating system, is valid.
 func TestCABundleIsOptional(t *testing.T) {
 	cert, key := egresstest.WriteCertificate(t)
-	selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://127.0.0.1:1","tlsConfig":{"clientCert":%q,"clientKey":%q}}}}`, cert, key))
+	selector(t, prometheus.NewRegistry(),
+		fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://127.0.0.1:1","tlsConfig":{"clientCert":%q,"clientKey":%q}}}}`,
+			cert, key))
 }
 
 // TestWriteDeadlineClosesTunnel checks that the tunnel is closed when its write deadline passes,

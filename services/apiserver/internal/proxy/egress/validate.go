@@ -23,7 +23,8 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 		case GRPC:
 			errs = append(errs, t.validateGRPC(at)...)
 		default:
-			errs = append(errs, field.NotSupported(at.Child("protocol"), s.Connection.ProxyProtocol, []Protocol{Direct, HTTPConnect, GRPC}))
+			errs = append(errs,
+				field.NotSupported(at.Child("protocol"), s.Connection.ProxyProtocol, []Protocol{Direct, HTTPConnect, GRPC}))
 		}
 	}
 	seen := map[Network]bool{}

@@ -26,7 +26,8 @@ const upgradeHeaders = "Connection: Upgrade\r\nUpgrade: odd/1\r\n"
 
 // webSocket returns the headers of a WebSocket handshake.
 func webSocket(protocol string) string {
-	return "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: " + protocol + "\r\n"
+	return "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: " +
+		protocol + "\r\n"
 }
 
 // paths maps the paths of the front end to the request headers that they need; see serveFront.
@@ -44,7 +45,11 @@ type rawBackend struct {
 
 // newRawBackend starts a front end and a backend. The backend calls respond for each connection,
 // after it has read the head of a request.
-func newRawBackend(t *testing.T, change func(*kubeletproxy.Options), respond func(conn net.Conn, read *bufio.Reader)) *rawBackend {
+func newRawBackend(
+	t *testing.T,
+	change func(*kubeletproxy.Options),
+	respond func(conn net.Conn, read *bufio.Reader),
+) *rawBackend {
 	t.Helper()
 	pod, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -162,7 +167,8 @@ func TestEndlessResponseHeadFails(t *testing.T) {
 				if n := <-sent; n >= endless {
 					t.Errorf("got %d bytes of a response head read, want fewer than %d", n, endless)
 				}
-				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode < 500 && !strings.HasSuffix(path, "translated") {
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil || resp.StatusCode < 500 && !strings.HasSuffix(path, "translated") {
 					t.Errorf("got response %v, %v, want an error status", resp, err)
 				}
 			})
@@ -265,7 +271,12 @@ func TestOwnHeadersAreRemoved(t *testing.T) {
 		ours          string
 	}{
 		{path: "/plain/target", respond: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
-		{path: "/plain/target", respond: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Audit-Id\r\n" + theirs + "\r\n1\r\na\r\n0\r\n" + theirs + "\r\n", ours: "ours"},
+		{
+			path: "/plain/target",
+			respond: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Audit-Id\r\n" +
+				theirs + "\r\n1\r\na\r\n0\r\n" + theirs + "\r\n",
+			ours: "ours",
+		},
 		{path: "/plain/kubelet", respond: "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
 		{path: "/target", respond: "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
 		{path: "/exec", respond: "HTTP/1.1 403 Forbidden\r\nConnection: X-Hop\r\nX-Hop: theirs\r\n" + theirs + "\r\n", ours: "ours"},
@@ -307,7 +318,9 @@ func TestRequestTrailersAreDropped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\n%sTransfer-Encoding: chunked\r\nTrailer: X-Remote-User\r\n\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\n\r\n", path, paths[path])
+		_, _ = fmt.Fprintf(conn,
+			"POST %s HTTP/1.1\r\nHost: h\r\n%sTransfer-Encoding: chunked\r\nTrailer: X-Remote-User\r\n\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\n\r\n",
+			path, paths[path])
 		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s: got response %v, %v, want status 403", path, resp, err)
 		}
@@ -397,7 +410,9 @@ func TestUpgradedConnectionCopiesBothDirections(t *testing.T) {
 func TestUnrequestedStreamProtocolFails(t *testing.T) {
 	for _, protocol := range []string{"v9.channel.k8s.io", "v5.channel.k8s.io, v4.channel.k8s.io"} {
 		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) {
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: "+protocol+"\r\n\r\n")
+			_, _ = io.WriteString(conn,
+				"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: "+
+					protocol+"\r\n\r\n")
 			_, _ = io.Copy(io.Discard, conn)
 		})
 		x, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: s.URL}, http.MethodGet, s.URL+"/exec/translated")

@@ -40,10 +40,12 @@ func TestDialEndsWithRequest(t *testing.T) {
 			}
 		},
 		"proxy": func(ctx context.Context, up *kubeletproxy.Upstream) {
-			up.Proxy(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", http.NoBody), kubeletproxy.Target, at("http"), plainErrors{})
+			up.Proxy(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", http.NoBody),
+				kubeletproxy.Target, at("http"), plainErrors{})
 		},
 		"proxy with TLS": func(ctx context.Context, up *kubeletproxy.Upstream) {
-			up.Proxy(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", http.NoBody), kubeletproxy.Target, at("https"), plainErrors{})
+			up.Proxy(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", http.NoBody),
+				kubeletproxy.Target, at("https"), plainErrors{})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -95,8 +95,11 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		plainErrors{}.Error(w, nil, err)
-		if w.Code != c.code && c.code != http.StatusSwitchingProtocols || !strings.Contains(w.Body.String(), c.text) || w.Body.Len() > 51<<10 {
-			t.Errorf("log %s: got status %d, %d bytes: %.200s, want %d and %q in at most 51 KiB", how, w.Code, w.Body.Len(), w.Body, c.code, c.text)
+		if w.Code != c.code && c.code != http.StatusSwitchingProtocols ||
+			!strings.Contains(w.Body.String(), c.text) ||
+			w.Body.Len() > 51<<10 {
+			t.Errorf("log %s: got status %d, %d bytes: %.200s, want %d and %q in at most 51 KiB",
+				how, w.Code, w.Body.Len(), w.Body, c.code, c.text)
 		}
 		if c.code == http.StatusSwitchingProtocols {
 			continue // starts a port-forward
@@ -131,7 +134,8 @@ func TestCommandResultsAreCounted(t *testing.T) {
 	if err := run("/exec/ns/pod/c?stdout=true&command=exit&command=7"); err == nil {
 		t.Error("command with exit code 7: got no error, want one")
 	}
-	if err := run("/exec/ns/pod/api-404?stdout=true"); err == nil || !strings.Contains(err.Error(), "rejected by the API") || strings.Contains(err.Error(), "Internal error") {
+	err := run("/exec/ns/pod/api-404?stdout=true")
+	if err == nil || !strings.Contains(err.Error(), "rejected by the API") || strings.Contains(err.Error(), "Internal error") {
 		t.Errorf("got %v, want the error of the kubelet", err)
 	}
 	if err := run("/exec/ns/pod/hangup?stdout=true"); err == nil {
@@ -154,7 +158,12 @@ func TestInvalidHandshakeIsBadRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Protocol": {protocol}}
+		req.Header = http.Header{
+			"Connection":             {"Upgrade"},
+			"Upgrade":                {"websocket"},
+			"Sec-Websocket-Version":  {"13"},
+			"Sec-Websocket-Protocol": {protocol},
+		}
 		resp, err := http.DefaultTransport.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
@@ -223,7 +232,10 @@ func writePair(t *testing.T, dir, name string) (certFile, keyFile string) {
 		t.Fatal(err)
 	}
 	certFile, keyFile = filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
-	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "EC PRIVATE KEY", Bytes: raw}} {
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: der},
+		keyFile:  {Type: "EC PRIVATE KEY", Bytes: raw},
+	} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +303,10 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	expect("second")
 	w := httptest.NewRecorder()
 	_, port, _ := net.SplitHostPort(at.Host)
-	up.Proxy(w, httptest.NewRequest(http.MethodGet, "/", nil), kubeletproxy.Target, &url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", port)}, plainErrors{})
+	up.Proxy(w, httptest.NewRequest(http.MethodGet, "/", nil), kubeletproxy.Target, &url.URL{
+		Scheme: "https",
+		Host:   net.JoinHostPort("127.0.0.1", port),
+	}, plainErrors{})
 	if strings.Contains(w.Body.String(), "second") {
 		t.Error("the certificate for kubelets was presented to a target")
 	}
@@ -311,17 +326,24 @@ func TestValidateOptions(t *testing.T) {
 		invalid string
 		fails   string // error of New
 	}{
-		"the defaults":           {change: func(*kubeletproxy.Options) {}},
-		"a pair":                 {change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = cert, key }},
-		"no key":                 {change: func(o *kubeletproxy.Options) { o.CertFile = cert }, invalid: "go together", fails: "--kubelet-client-certificate"},
-		"no certificate":         {change: func(o *kubeletproxy.Options) { o.KeyFile = key }, invalid: "go together"},
-		"an invalid certificate": {change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = empty, key }, fails: "--kubelet-client-certificate"},
-		"port 0":                 {change: func(o *kubeletproxy.Options) { o.Port = 0 }, invalid: "0 is not a port"},
-		"a large port":           {change: func(o *kubeletproxy.Options) { o.Port = 65536 }, invalid: "65536 is not a port"},
-		"the largest port":       {change: func(o *kubeletproxy.Options) { o.Port = 65535 }},
-		"negative timeout":       {change: func(o *kubeletproxy.Options) { o.Timeout = -1 }, invalid: "--kubelet-timeout"},
-		"no authority":           {change: func(o *kubeletproxy.Options) { o.CAFile = filepath.Join(dir, "none") }, fails: "no such file"},
-		"an empty authority":     {change: func(o *kubeletproxy.Options) { o.CAFile = empty }, fails: "has no certificate"},
+		"the defaults": {change: func(*kubeletproxy.Options) {}},
+		"a pair":       {change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = cert, key }},
+		"no key": {
+			change:  func(o *kubeletproxy.Options) { o.CertFile = cert },
+			invalid: "go together",
+			fails:   "--kubelet-client-certificate",
+		},
+		"no certificate": {change: func(o *kubeletproxy.Options) { o.KeyFile = key }, invalid: "go together"},
+		"an invalid certificate": {
+			change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = empty, key },
+			fails:  "--kubelet-client-certificate",
+		},
+		"port 0":             {change: func(o *kubeletproxy.Options) { o.Port = 0 }, invalid: "0 is not a port"},
+		"a large port":       {change: func(o *kubeletproxy.Options) { o.Port = 65536 }, invalid: "65536 is not a port"},
+		"the largest port":   {change: func(o *kubeletproxy.Options) { o.Port = 65535 }},
+		"negative timeout":   {change: func(o *kubeletproxy.Options) { o.Timeout = -1 }, invalid: "--kubelet-timeout"},
+		"no authority":       {change: func(o *kubeletproxy.Options) { o.CAFile = filepath.Join(dir, "none") }, fails: "no such file"},
+		"an empty authority": {change: func(o *kubeletproxy.Options) { o.CAFile = empty }, fails: "has no certificate"},
 	} {
 		o := kubeletproxy.NewOptions()
 		c.change(&o)

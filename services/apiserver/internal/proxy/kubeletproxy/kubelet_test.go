@@ -25,7 +25,12 @@ type kubelet struct{ *httptest.Server }
 // newKubelet starts a kubelet.
 func newKubelet(t *testing.T) *kubelet {
 	t.Helper()
-	k := &kubelet{httptest.NewTLSServer(kubelettest.Kubelet{Run: runCommand, Forward: echo, Logs: writePath, Reject: reject}.Handler())}
+	k := &kubelet{httptest.NewTLSServer(kubelettest.Kubelet{
+		Run:     runCommand,
+		Forward: echo,
+		Logs:    writePath,
+		Reject:  reject,
+	}.Handler())}
 	t.Cleanup(k.Close)
 	return k
 }
@@ -53,7 +58,11 @@ func reject(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
 		_ = json.NewEncoder(w).Encode(metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "rejected by the API", Reason: metav1.StatusReasonNotFound, Code: int32(code),
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status:   metav1.StatusFailure,
+			Message:  "rejected by the API",
+			Reason:   metav1.StatusReasonNotFound,
+			Code:     int32(code),
 		})
 	case err == nil && code != http.StatusSwitchingProtocols:
 		http.Error(w, "rejected with "+how, code)

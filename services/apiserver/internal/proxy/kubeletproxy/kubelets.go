@@ -145,7 +145,10 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		pages:      responselimit.NewPageLimiter(o.MaxPages),
 		kubelet:    newPool(verified, toKubelet),
 		unverified: newPool(unverified, toKubelet),
-		target:     clientcerts.Fixed(o.newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second)),
+		target: clientcerts.Fixed(o.newTransport(&tls.Config{
+			InsecureSkipVerify: true,
+			MinVersion:         tls.VersionTLS12,
+		}, toTarget, 10*time.Second)),
 	}, nil
 }
 
@@ -156,9 +159,16 @@ const maxIdle = 500
 // newTransport returns a transport that connects with dial. handshake bounds the TLS handshake.
 func (o *Options) newTransport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
 	return &http.Transport{
-		TLSClientConfig: c, DialContext: dialWithRequest(dial), DialTLSContext: dialTLSWithRequest(dial, c, handshake), TLSHandshakeTimeout: handshake,
-		MaxResponseHeaderBytes: responselimit.MaxHead, ResponseHeaderTimeout: o.AnswerTimeout,
-		MaxIdleConns: maxIdle, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
+		TLSClientConfig:        c,
+		DialContext:            dialWithRequest(dial),
+		DialTLSContext:         dialTLSWithRequest(dial, c, handshake),
+		TLSHandshakeTimeout:    handshake,
+		MaxResponseHeaderBytes: responselimit.MaxHead,
+		ResponseHeaderTimeout:  o.AnswerTimeout,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    25,
+		IdleConnTimeout:        90 * time.Second,
+		DisableCompression:     true,
 	}
 }
 

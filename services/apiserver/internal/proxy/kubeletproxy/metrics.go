@@ -19,8 +19,10 @@ func newMetrics(r prometheus.Registerer) metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "[ALPHA] " + help}, []string{"code"})
 	}
 	m := metrics{
-		translated: counter("apiserver_stream_translator_requests_total", "Total number of requests that were handled by the StreamTranslatorProxy, which processes streaming RemoteCommand/V5"),
-		tunnelled:  counter("apiserver_stream_tunnel_requests_total", "Total number of requests that were handled by the StreamTunnelProxy, which processes streaming PortForward/V2"),
+		translated: counter("apiserver_stream_translator_requests_total",
+			"Total number of requests that were handled by the StreamTranslatorProxy, which processes streaming RemoteCommand/V5"),
+		tunnelled: counter("apiserver_stream_tunnel_requests_total",
+			"Total number of requests that were handled by the StreamTunnelProxy, which processes streaming PortForward/V2"),
 	}
 	r.MustRegister(m.translated, m.tunnelled)
 	return m

@@ -21,11 +21,18 @@ import (
 func TestTraceHeadersReachKubelet(t *testing.T) {
 	collector := tracingtest.Start(t)
 	config, err := (&tracing.Options{ConfigFile: tracingtest.File(t,
-		"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nsamplingRatePerMillion: 1000000\nendpoint: "+collector.Endpoint+"\n")}).Read()
+		"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nsamplingRatePerMillion: 1000000\nendpoint: "+
+			collector.Endpoint+"\n")}).Read()
 	if err != nil {
 		t.Fatal(err)
 	}
-	traces, err := tracing.New(t.Context(), tracing.Config{Configuration: config, Service: "testd", Instance: "one", Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	traces, err := tracing.New(t.Context(), tracing.Config{
+		Configuration: config,
+		Service:       "testd",
+		Instance:      "one",
+		Logger:        slog.New(slog.DiscardHandler),
+		Metrics:       prometheus.NewRegistry(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,8 @@ func (c *commandConn) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // commandProtocols are the protocols of commands. An empty name means the first version.
 var commandProtocols = []string{
-	"", constants.StreamProtocolV1Name, constants.StreamProtocolV2Name, constants.StreamProtocolV3Name, constants.StreamProtocolV4Name, constants.StreamProtocolV5Name,
+	"", constants.StreamProtocolV1Name, constants.StreamProtocolV2Name,
+	constants.StreamProtocolV3Name, constants.StreamProtocolV4Name, constants.StreamProtocolV5Name,
 }
 
 // NewConnection implements spdy.Upgrader of client-go.
@@ -205,7 +206,10 @@ func commandStatus(err error) *metav1.Status {
 	case errors.As(err, &exit):
 		return &metav1.Status{
 			Status: metav1.StatusFailure, Reason: constants.NonZeroExitCodeReason,
-			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: constants.ExitCodeCauseType, Message: strconv.Itoa(exit.ExitStatus())}}},
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{
+				Type:    constants.ExitCodeCauseType,
+				Message: strconv.Itoa(exit.ExitStatus()),
+			}}},
 			Message: fmt.Sprintf("command terminated with non-zero exit code: %v", err),
 		}
 	case errors.As(err, &api):

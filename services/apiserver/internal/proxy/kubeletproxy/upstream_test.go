@@ -82,7 +82,10 @@ func verified(t *testing.T, s *httptest.Server) kubeletproxy.Options {
 	t.Helper()
 	o := kubeletproxy.NewOptions()
 	o.CAFile = filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(o.CAFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(o.CAFile, pem.EncodeToMemory(&pem.Block{
+		Type:  "CERTIFICATE",
+		Bytes: s.Certificate().Raw,
+	}), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -133,7 +136,12 @@ func newLimitedFront(t *testing.T, translated bool, rate int64) *front {
 			return
 		}
 		to.RawQuery = kq.Encode()
-		s := kubeletproxy.Streams{Stdin: kq.Get("input") == "1", Stdout: kq.Get("output") == "1", Stderr: kq.Get("error") == "1", TTY: kq.Get("tty") == "1"}
+		s := kubeletproxy.Streams{
+			Stdin:  kq.Get("input") == "1",
+			Stdout: kq.Get("output") == "1",
+			Stderr: kq.Get("error") == "1",
+			TTY:    kq.Get("tty") == "1",
+		}
 		up.Command(w, r, &to, s, translated, plainErrors{})
 	}))
 	f.Config.ErrorLog = log.New(noPanics{t}, "", 0)
@@ -191,7 +199,8 @@ func TestCommands(t *testing.T) {
 		var out, warned bytes.Buffer
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: &warned})
 		if err != nil || out.Len() > 0 || warned.String() != "careful" {
-			t.Errorf("%s: got output %q, error output %q, %v, want only %q on the latter", name, out.String(), warned.String(), err, "careful")
+			t.Errorf("%s: got output %q, error output %q, %v, want only %q on the latter",
+				name, out.String(), warned.String(), err, "careful")
 		}
 	}
 	for name, x := range f.executors(t, "stdout=true&command=exit&command=7") {
@@ -316,7 +325,8 @@ func (d dialer) Dial(protocols ...string) (httpstream.Connection, string, error)
 func forward(t *testing.T, name string, dial dialFunc) {
 	t.Helper()
 	stop, ready := make(chan struct{}), make(chan struct{})
-	pf, err := portforward.NewOnAddresses(dialer{dial}, []string{"127.0.0.1"}, []string{"0:80", "0:81"}, stop, ready, io.Discard, io.Discard)
+	pf, err := portforward.NewOnAddresses(dialer{dial},
+		[]string{"127.0.0.1"}, []string{"0:80", "0:81"}, stop, ready, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +378,8 @@ func TestLogs(t *testing.T) {
 		t.Errorf("got log %q, %v, want the requested path", text, err)
 	}
 	absent, _ := url.Parse(k.URL + "/containerLogs/ns/p/absent")
-	if _, err := strict.Log(t.Context(), kubeletproxy.Kubelet, absent, "p"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `the server could not find the requested resource ( pods/log p)`) {
+	if _, err := strict.Log(t.Context(), kubeletproxy.Kubelet, absent, "p"); !apierrors.IsNotFound(err) ||
+		!strings.Contains(err.Error(), `the server could not find the requested resource ( pods/log p)`) {
 		t.Errorf("log of a missing container: got %v, want NotFound for pods/log p", err)
 	}
 	follow, _ := url.Parse(k.URL + "/containerLogs/ns/p/c?follow=true")
@@ -404,7 +415,12 @@ func otherCA(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	ca := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -441,7 +457,14 @@ func TestKubeletLocation(t *testing.T) {
 	if _, _, err := up.Location(node); err == nil || err.Error() != "no preferred addresses found; known addresses: []" {
 		t.Errorf("node without addresses: got %v, want no preferred addresses found", err)
 	}
-	for host, want := range map[string]bool{"127.0.0.1": false, "169.254.1.1": false, "::1": false, "0.0.0.0": false, "10.0.0.1": true, "localhost": false} {
+	for host, want := range map[string]bool{
+		"127.0.0.1":   false,
+		"169.254.1.1": false,
+		"::1":         false,
+		"0.0.0.0":     false,
+		"10.0.0.1":    true,
+		"localhost":   false,
+	} {
 		if err := kubeletproxy.CheckHost(t.Context(), host); (err == nil) != want {
 			t.Errorf("CheckHost(%s) = %v, want allowed: %t", host, err, want)
 		}
@@ -478,7 +501,10 @@ func TestTargetAddressIsRestricted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer up.Close()
-	for _, host := range []string{"127.0.0.1", "127.9.9.9", "localhost", "::ffff:127.0.0.1", "0.0.0.0", "::", "::1", "169.254.169.254", "fe80::1%lo", "224.0.0.1", "255.255.255.255"} {
+	for _, host := range []string{
+		"127.0.0.1", "127.9.9.9", "localhost", "::ffff:127.0.0.1",
+		"0.0.0.0", "::", "::1", "169.254.169.254", "fe80::1%lo", "224.0.0.1", "255.255.255.255",
+	} {
 		for _, scheme := range []string{"http", "https"} {
 			for _, upgrade := range []string{"", "SPDY/3.1"} {
 				r := httptest.NewRequest(http.MethodGet, "/", nil)

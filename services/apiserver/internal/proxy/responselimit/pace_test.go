@@ -17,8 +17,13 @@ import (
 // TestLongResponseHeadFails checks that a transport rejects a response head of more than MaxHead
 // bytes.
 func TestLongResponseHeadFails(t *testing.T) {
-	for size, want := range map[int]string{responselimit.MaxHead / 2: "", responselimit.MaxHead: "server response headers exceeded"} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", size)) }))
+	for size, want := range map[int]string{
+		responselimit.MaxHead / 2: "",
+		responselimit.MaxHead:     "server response headers exceeded",
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X", strings.Repeat("x", size))
+		}))
 		defer s.Close()
 		transport := new(http.Transport)
 		responselimit.LimitTransport(transport)

@@ -91,8 +91,19 @@ func TestSmallPagesAreRewritten(t *testing.T) {
 		{name: "a page", kind: "text/html; charset=utf-8", text: link, want: "/here/x", wantKind: "text/html; charset=utf-8"},
 		{name: "a page, compressed", kind: "text/html", text: zipped(link), compressed: true, want: "/here/x", wantKind: "text/html"},
 		{name: "another type", kind: "text/plain", text: link, wantKind: "text/plain"},
-		{name: "a long page", kind: "text/html; charset=utf-8", text: strings.Repeat(link, 1<<17), wantKind: "text/HTML; charset=utf-8"},
-		{name: "a page that is long when it is read", kind: "text/html", text: zipped(strings.Repeat("a", 8<<20)), compressed: true, wantKind: "text/HTML"},
+		{
+			name:     "a long page",
+			kind:     "text/html; charset=utf-8",
+			text:     strings.Repeat(link, 1<<17),
+			wantKind: "text/HTML; charset=utf-8",
+		},
+		{
+			name:       "a page that is long when it is read",
+			kind:       "text/html",
+			text:       zipped(strings.Repeat("a", 8<<20)),
+			compressed: true,
+			wantKind:   "text/HTML",
+		},
 		{name: "a page of links", kind: "text/html", text: strings.Repeat("<a href=/>", 100_000), wantKind: "text/HTML"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

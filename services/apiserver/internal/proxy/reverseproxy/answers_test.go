@@ -38,7 +38,10 @@ func TestOnlyServerSetsUserHeaders(t *testing.T) {
 				t.Errorf("got header %s: %q forwarded, want none of the client", name, values)
 			}
 		}
-		if h.Get("X-Remote-User") != "eve" || h.Get("X-Remote-Group") != "g" || h.Get("X-Ours") != "ours" || h.Get("X-Theirs") != "kept" {
+		if h.Get("X-Remote-User") != "eve" ||
+			h.Get("X-Remote-Group") != "g" ||
+			h.Get("X-Ours") != "ours" ||
+			h.Get("X-Theirs") != "kept" {
 			t.Errorf("headers of the request = %v, want user eve, group g, X-Ours: ours, X-Theirs: kept", h)
 		}
 	})
@@ -52,7 +55,8 @@ func TestWaitingRequestEnds(t *testing.T) {
 		brief, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		w := b.request(brief, "a", nil, nil)
-		b.checkResponse(w, http.StatusGatewayTimeout, `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`)
+		b.checkResponse(w, http.StatusGatewayTimeout,
+			`{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`)
 		b.alive.Store(false)
 		w = b.request(t.Context(), "a", nil, nil)
 		b.checkResponse(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
@@ -136,7 +140,8 @@ func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 		})
 		for range 3 {
 			started := make(chan struct{})
-			ctx := requesttest.WithUser((&requesttest.Work{OnStarted: func() { close(started) }}).With(t.Context()), &request.User{Name: "a"})
+			ctx := requesttest.WithUser((&requesttest.Work{OnStarted: func() { close(started) }}).With(t.Context()),
+				&request.User{Name: "a"})
 			r := httptest.NewRequest("GET", "/apis/g/v/things", nil)
 			r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd/1"}}
 			client, here := net.Pipe()
@@ -144,7 +149,8 @@ func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 			w := &hijackable{httptest.NewRecorder(), here}
 			go b.Serve(w, r.WithContext(ctx), nil)
 			asked := time.Now()
-			if resp, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+			resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 				t.Fatalf("got %v, %v, recorded %d %s, want 101 on the connection", resp, err, w.Code, w.Body)
 			}
 			<-started

@@ -89,7 +89,9 @@ func (b *Breaker) startCall(ctx context.Context, principal string, longRunning b
 	c := &call{breaker: b, longRunning: longRunning, release: sync.OnceFunc(func() { b.requests.Release(slot) })}
 	ctx, c.detachBreaker, c.cancel = b.Context(ctx)
 	callCtx := ctx
-	c.timers = [2]*time.Timer{time.AfterFunc(suspectAfter, b.Probe), time.AfterFunc(seatTimeout, func() { request.Started(callCtx) })}
+	c.timers = [2]*time.Timer{
+		time.AfterFunc(suspectAfter, b.Probe), time.AfterFunc(seatTimeout, func() { request.Started(callCtx) }),
+	}
 	return ctx, c, nil
 }
 

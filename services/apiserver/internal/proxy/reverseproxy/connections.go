@@ -25,7 +25,11 @@ const (
 )
 
 // Connections returns a connection pool for proxied requests. Its client certificate may change.
-func Connections(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config, certificate func() *tls.Certificate) *clientcerts.Pool {
+func Connections(
+	dial func(ctx context.Context, network, addr string) (net.Conn, error),
+	security *tls.Config,
+	certificate func() *tls.Certificate,
+) *clientcerts.Pool {
 	return clientcerts.NewPool(certificate, func(getCertificate clientcerts.CertificateFunc) *http.Transport {
 		security := security.Clone()
 		security.GetClientCertificate = getCertificate

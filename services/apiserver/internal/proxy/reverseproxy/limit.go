@@ -40,10 +40,12 @@ func NewLimit(maximum, lower, upper int, r prometheus.Registerer) *Limit {
 	c := &Limit{
 		requests: limit.New[string](limit.Options{Size: maximum, FairShare: true}), reserved: reserved,
 		current: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
+			Name: "binnacle_carried_requests",
+			Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
 		}),
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "binnacle_carried_requests_refused_total", Help: "Number of proxied requests rejected by the limit of requests in progress.",
+			Name: "binnacle_carried_requests_refused_total",
+			Help: "Number of proxied requests rejected by the limit of requests in progress.",
 		}),
 	}
 	r.MustRegister(c.current, c.rejected)
@@ -62,7 +64,8 @@ func (c *Limit) Acquire(r *http.Request) (release func(), err error) {
 	}
 	if !c.requests.TryAcquire(slot) {
 		c.rejected.Inc()
-		return nil, apierrors.NewTooManyRequests("Too many requests to kubelets, pods, services and nodes are in progress, please try again later", 1)
+		return nil, apierrors.NewTooManyRequests("Too many requests to kubelets, pods, services and nodes are in progress, please try again later",
+			1)
 	}
 	c.current.Inc()
 	return func() {

@@ -67,7 +67,8 @@ func (p *Proxy) Serve(w http.ResponseWriter, incoming *http.Request, serverHeade
 		}
 		defer release()
 	}
-	ctx, pending, err := p.Breaker.startCall(incoming.Context(), request.Principal(incoming.Context()), p.LongRunning(incoming.Context()))
+	ctx, pending, err := p.Breaker.startCall(incoming.Context(),
+		request.Principal(incoming.Context()), p.LongRunning(incoming.Context()))
 	if err != nil {
 		reject(w, err)
 		return
@@ -96,7 +97,13 @@ func (p *Proxy) Serve(w http.ResponseWriter, incoming *http.Request, serverHeade
 
 // serveUpgrade proxies a request that upgrades its connection. The upgraded connection ends with
 // lifetime.
-func (p *Proxy) serveUpgrade(w http.ResponseWriter, out *http.Request, user *request.User, lifetime context.Context, responder *errorResponder) {
+func (p *Proxy) serveUpgrade(
+	w http.ResponseWriter,
+	out *http.Request,
+	user *request.User,
+	lifetime context.Context,
+	responder *errorResponder,
+) {
 	ctx, pending := out.Context(), responder.call
 	transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
 	out.Header.Set("Connection", "Upgrade") // proxies on the way remove other options
@@ -148,7 +155,8 @@ func setHeaders(h, serverHeaders http.Header) {
 		serverOnly[normalize(name)] = true
 	}
 	for name := range h {
-		if normalized := normalize(name); serverOnly[normalized] || strings.HasPrefix(normalized, "impersonate-") || strings.HasPrefix(normalized, "x-remote-") {
+		normalized := normalize(name)
+		if serverOnly[normalized] || strings.HasPrefix(normalized, "impersonate-") || strings.HasPrefix(normalized, "x-remote-") {
 			delete(h, name)
 		}
 	}

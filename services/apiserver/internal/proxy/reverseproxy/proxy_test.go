@@ -94,12 +94,16 @@ func startProxy(t *testing.T, maxRequests int, serve http.HandlerFunc) *fixture 
 		Locate: func(_ context.Context, path string) (*url.URL, error) {
 			return &url.URL{Scheme: "http", Host: "there", Path: path}, nil
 		},
-		Connections: pool, LongRunning: requestinfo.LongRunning, Pages: responselimit.NewPageLimiter(16), Logger: slog.New(slog.DiscardHandler),
-		Breaker: reverseproxy.NewBreaker(ctx, &b.probes, reverseproxy.BreakerConfig{Probe: b.probe, MaxRequests: maxRequests, OnChange: func(reason error) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.changes = append(b.changes, reason != nil)
-		}}),
+		Connections: pool,
+		LongRunning: requestinfo.LongRunning,
+		Pages:       responselimit.NewPageLimiter(16),
+		Logger:      slog.New(slog.DiscardHandler),
+		Breaker: reverseproxy.NewBreaker(ctx, &b.probes,
+			reverseproxy.BreakerConfig{Probe: b.probe, MaxRequests: maxRequests, OnChange: func(reason error) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.changes = append(b.changes, reason != nil)
+			}}),
 	}
 	t.Cleanup(func() {
 		cancel()
@@ -321,7 +325,8 @@ func TestWatchCountsUntilAnswered(t *testing.T) {
 		waiting := http.Header{"X-Hangs": {"1"}}
 		go b.request(ctx, "a", nil, waiting.Clone())
 		synctest.Wait()
-		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusTooManyRequests, "Too many requests, please try again later.\n")
+		b.checkResponse(b.request(t.Context(), "a", nil, nil),
+			http.StatusTooManyRequests, "Too many requests, please try again later.\n")
 		b.checkResponse(b.request(t.Context(), "b", nil, nil), http.StatusOK, "fine")
 		cancel()
 		synctest.Wait()

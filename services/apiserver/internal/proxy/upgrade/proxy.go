@@ -117,7 +117,8 @@ func withoutOwnHeaders(head []byte) []byte {
 
 // hopByHopHeaders lists the header fields that apply to a single connection.
 var hopByHopHeaders = []string{
-	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"Connection", "Proxy-Connection", "Keep-Alive",
+	"Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
 // forwardRejection forwards a rejection. The client may already have sent data in the new protocol,

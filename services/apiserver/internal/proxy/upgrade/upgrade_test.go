@@ -137,7 +137,8 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 			if got := c.result(); got != want {
 				t.Errorf("%.60q: got %q, want %q", response, got, want)
 			}
-			if h := c.Result().Header; len(c.all) == 0 && (h.Get("Connection") != "close" || h.Get("Audit-Id") != "local" || h.Get("X-Local") != "") {
+			h := c.Result().Header
+			if len(c.all) == 0 && (h.Get("Connection") != "close" || h.Get("Audit-Id") != "local" || h.Get("X-Local") != "") {
 				t.Errorf("%.60q: got headers %v, want Connection close, Audit-Id local, no X-Local", response, h)
 			}
 		})
@@ -183,7 +184,8 @@ func TestSilentBackendTimesOut(t *testing.T) {
 	const late = "[the server that was asked to upgrade the connection did not answer in time]"
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		if got := strings.Replace(new(client).serve(t.Context(), newProxy(silent)).result(), "Timeout: ", "", 1); got != late || time.Since(start) != time.Minute {
+		got := strings.Replace(new(client).serve(t.Context(), newProxy(silent)).result(), "Timeout: ", "", 1)
+		if got != late || time.Since(start) != time.Minute {
 			t.Errorf("got %s after %v, want %s after 1m0s", got, time.Since(start), late)
 		}
 	})
@@ -191,7 +193,8 @@ func TestSilentBackendTimesOut(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		if got := new(client).serve(ctx, newProxy(silent)).result(); got != "[io: read/write on closed pipe]" || time.Since(start) != time.Second {
+		got := new(client).serve(ctx, newProxy(silent)).result()
+		if got != "[io: read/write on closed pipe]" || time.Since(start) != time.Second {
 			t.Errorf("got %s after %v, want a closed pipe after 1s", got, time.Since(start))
 		}
 	})
@@ -239,7 +242,8 @@ func echo(conn net.Conn, read *bufio.Reader) {
 func TestSwitchingProtocolsIsForwardedUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		local, remote := net.Pipe()
-		go (&client{conn: remote}).serve(t.Context(), proxyTo(switching+"x-odd-CASE:  kept \r\n folded\r\nAudit-Id:\r\n remote\r\n\tremote\r\n\r\nfirst"))
+		go (&client{conn: remote}).serve(t.Context(),
+			proxyTo(switching+"x-odd-CASE:  kept \r\n folded\r\nAudit-Id:\r\n remote\r\n\tremote\r\n\r\nfirst"))
 		text, _ := io.ReadAll(local)
 		if want := switching + "x-odd-CASE:  kept \r\n folded\r\n\r\nfirst"; string(text) != want {
 			t.Errorf("got %q, want %q", text, want)

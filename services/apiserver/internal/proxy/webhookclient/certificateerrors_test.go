@@ -58,7 +58,8 @@ func TestCountCertificateErrors(t *testing.T) {
 		unnamed, sha1 := prometheus.NewCounter(prometheus.CounterOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})
 		webhookclient.CountCertificateErrors(&tls.CertificateVerificationError{Err: flaw}, unnamed, sha1)
 		if n, m := counterValue(t, unnamed), counterValue(t, sha1); n != c.unnamed || m != c.sha1 {
-			t.Errorf("%s: got counts %v without a name, %v signed with SHA-1, want %v, %v (error %v)", c.name, n, m, c.unnamed, c.sha1, flaw)
+			t.Errorf("%s: got counts %v without a name, %v signed with SHA-1, want %v, %v (error %v)",
+				c.name, n, m, c.unnamed, c.sha1, flaw)
 		}
 	}
 	unnamed, sha1 := prometheus.NewCounter(prometheus.CounterOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})

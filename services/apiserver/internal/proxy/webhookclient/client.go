@@ -29,7 +29,11 @@ func NewClient(config *rest.Config, at *url.URL, limit int64, m *Metrics) (clien
 	anonymousBase, anonymous, err := newTransport(&transport.Config{
 		UserAgent: c.UserAgent, Proxy: c.Proxy, DialHolder: c.DialHolder,
 		TLS: transport.TLSConfig{
-			Insecure: c.TLS.Insecure, ServerName: c.TLS.ServerName, CAFile: c.TLS.CAFile, CAData: c.TLS.CAData, NextProtos: c.TLS.NextProtos,
+			Insecure:   c.TLS.Insecure,
+			ServerName: c.TLS.ServerName,
+			CAFile:     c.TLS.CAFile,
+			CAData:     c.TLS.CAData,
+			NextProtos: c.TLS.NextProtos,
 		},
 	})
 	if err != nil {

@@ -42,7 +42,10 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 		}
 	}
 	renew("first")
-	for name, load := range map[string]func(string, webhookclient.Dial) (*webhookclient.Service, error){"one connection": webhookclient.Load, "several": webhookclient.LoadHTTP1} {
+	for name, load := range map[string]func(string, webhookclient.Dial) (*webhookclient.Service, error){
+		"one connection": webhookclient.Load,
+		"several":        webhookclient.LoadHTTP1,
+	} {
 		service, err := load(kubeconfig(t, s, s.URL, user), nil)
 		if err != nil {
 			t.Fatal(err)

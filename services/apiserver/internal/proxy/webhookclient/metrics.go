@@ -34,7 +34,11 @@ type Metrics struct {
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	histogram := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "rest_client_" + name, Help: "[ALPHA] " + help, Buckets: buckets}, []string{"verb", "host"})
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "rest_client_" + name,
+			Help:    "[ALPHA] " + help,
+			Buckets: buckets,
+		}, []string{"verb", "host"})
 	}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "apiserver_webhooks_x509_" + name, Help: "[ALPHA] " + help})
@@ -43,14 +47,20 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		clients: map[string]int{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rest_client_requests_total", Help: "[ALPHA] Requests to webhooks and other services, by HTTP status or <error>, method and host.",
+			Name: "rest_client_requests_total",
+			Help: "[ALPHA] Requests to webhooks and other services, by HTTP status or <error>, method and host.",
 		}, []string{"code", "method", "host"}),
-		duration: histogram("request_duration_seconds", "Latency of requests to webhooks and other services in seconds, by method and host.",
+		duration: histogram("request_duration_seconds",
+			"Latency of requests to webhooks and other services in seconds, by method and host.",
 			0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
-		sent:       histogram("request_size_bytes", "Sizes of requests to webhooks and other services in bytes, by method and host.", sizes...),
-		received:   histogram("response_size_bytes", "Sizes of responses of webhooks and other services in bytes, by method and host.", sizes...),
-		missingSAN: counter("missing_san_total", "Connections to webhooks and other services that failed because the certificate has no alternative names."),
-		sha1:       counter("insecure_sha1_total", "Connections to webhooks and other services that failed because the certificate is signed with SHA-1."),
+		sent: histogram("request_size_bytes",
+			"Sizes of requests to webhooks and other services in bytes, by method and host.", sizes...),
+		received: histogram("response_size_bytes",
+			"Sizes of responses of webhooks and other services in bytes, by method and host.", sizes...),
+		missingSAN: counter("missing_san_total",
+			"Connections to webhooks and other services that failed because the certificate has no alternative names."),
+		sha1: counter("insecure_sha1_total",
+			"Connections to webhooks and other services that failed because the certificate is signed with SHA-1."),
 	}
 	vectors := []vector{m.requests, m.duration, m.sent, m.received}
 	m.hosts = metrics.NewSeries(metrics.SeriesConfig[string, string]{

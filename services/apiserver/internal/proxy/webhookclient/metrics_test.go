@@ -28,7 +28,8 @@ func TestSeriesOfHostEndWithItsClients(t *testing.T) {
 	m := webhookclient.NewMetrics(registry)
 	series := func() int {
 		t.Helper()
-		n, err := testutil.GatherAndCount(registry, "rest_client_requests_total", "rest_client_request_duration_seconds", "rest_client_request_size_bytes", "rest_client_response_size_bytes")
+		n, err := testutil.GatherAndCount(registry, "rest_client_requests_total",
+			"rest_client_request_duration_seconds", "rest_client_request_size_bytes", "rest_client_response_size_bytes")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -71,7 +71,11 @@ var errSlow = errors.New("the response of the webhook is too slow")
 // Start returns a context for one call with a client of NewClient or Webhooks. maxBytes bounds the
 // response; 0 uses the limit of the client. The caller must call End after decoding.
 func (l *ResponseLimiter) Start(ctx context.Context, webhook string, maxBytes int64) (context.Context, *LimitedResponse) {
-	response := &LimitedResponse{limiter: l, claim: limit.Claim[string]{Key: request.Principal(ctx), SecondKey: "webhook " + webhook}, maxBytes: maxBytes}
+	response := &LimitedResponse{
+		limiter:  l,
+		claim:    limit.Claim[string]{Key: request.Principal(ctx), SecondKey: "webhook " + webhook},
+		maxBytes: maxBytes,
+	}
 	ctx, response.cancel = context.WithCancelCause(ctx)
 	response.ctx = ctx
 	return context.WithValue(ctx, responseKey{}, response), response

@@ -35,15 +35,21 @@ func TestResponseLimits(t *testing.T) {
 		want     string // part of the error; "" for none
 	}{
 		"values within the limit": {response: many, want: "", options: webhookclient.CallOptions{MaxValues: 6000}},
-		"too many values":         {response: many, want: "the response has too many values", options: webhookclient.CallOptions{MaxValues: 5000}},
-		"commas in a string are not values": {response: strings.Replace(head, `""`, `"`+strings.Repeat(",", 6000)+`"`, 1) + "}", want: "",
+		"too many values": {
+			response: many,
+			want:     "the response has too many values",
+			options:  webhookclient.CallOptions{MaxValues: 5000},
+		},
+		"commas in a string are not values": {response: strings.Replace(head, `""`, `"`+strings.Repeat(",", 6000)+`"`, 1) +
+			"}", want: "",
 			options: webhookclient.CallOptions{MaxValues: 5000}},
 		"too many bytes": {response: many, want: "the response of the webhook is too long",
 			options: webhookclient.CallOptions{MaxValues: 6000, MaxBytes: 10_000}},
 		"long YAML": {response: "kind: ConfigMap\napiVersion: v1\nx:\n" + strings.Repeat("- {}\n", 2000),
 			want: "json parse error", options: webhookclient.CallOptions{MaxValues: 5000}},
 		"short YAML": {response: "kind: ConfigMap\napiVersion: v1\n", want: "", options: webhookclient.CallOptions{}},
-		"error with too many values": {response: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"decoded","x":[{}` + strings.Repeat(",{}", 5000) + `]}`,
+		"error with too many values": {response: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"decoded","x":[{}` +
+			strings.Repeat(",{}", 5000) + `]}`,
 			want: "unable to parse", options: webhookclient.CallOptions{MaxValues: 5000}},
 	} {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -53,7 +59,8 @@ func TestResponseLimits(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, c.response)
 		}))
-		err := newWebhooks(t, "").Call(t.Context(), &webhookclient.Webhook{URL: s.URL, CABundle: caBundle(s)}, c.options, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+		err := newWebhooks(t, "").Call(t.Context(),
+			&webhookclient.Webhook{URL: s.URL, CABundle: caBundle(s)}, c.options, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 		failed := err != nil
 		if failed != (c.want != "") {
 			t.Errorf("%s: got error %v, want %q", name, err, c.want)
@@ -124,7 +131,10 @@ func TestHugeResponsesWaitForSlots(t *testing.T) {
 	s := newSlowServer(t)
 	w := newLargeWebhooks(t)
 	callWebhook := func(ctx context.Context, path string) error {
-		return w.Call(ctx, &webhookclient.Webhook{URL: s.URL + path, CABundle: caBundle(s.Server)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+		return w.Call(ctx, &webhookclient.Webhook{
+			URL:      s.URL + path,
+			CABundle: caBundle(s.Server),
+		}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 	}
 	for name, caller := range map[string]func(i int) (principal, path string){
 		"one webhook":   func(i int) (string, string) { return fmt.Sprint(i), "/held" },
@@ -201,7 +211,11 @@ func TestSlowHugeResponseFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
-		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: time.Minute, MaxResponse: 8 << 20, Responses: limiter,
+		Scheme:      scheme,
+		Versions:    []schema.GroupVersion{corev1.SchemeGroupVersion},
+		Timeout:     time.Minute,
+		MaxResponse: 8 << 20,
+		Responses:   limiter,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -210,14 +224,20 @@ func TestSlowHugeResponseFails(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 { // more than there are slots
 		all.Go(func() {
-			err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/slow", CABundle: caBundle(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+			err := w.Call(t.Context(), &webhookclient.Webhook{
+				URL:      s.URL + "/slow",
+				CABundle: caBundle(s),
+			}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 			if err == nil || !strings.Contains(err.Error(), "is too slow") {
 				t.Errorf("slow response: got error %v, want one that contains \"is too slow\"", err)
 			}
 		})
 	}
 	all.Go(func() {
-		if err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/short", CABundle: caBundle(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{}); err != nil {
+		if err := w.Call(t.Context(), &webhookclient.Webhook{
+			URL:      s.URL + "/short",
+			CABundle: caBundle(s),
+		}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{}); err != nil {
 			t.Errorf("shorter response: got error %v, want none", err)
 		}
 	})
@@ -241,7 +261,8 @@ func TestBodyPartsAreSent(t *testing.T) {
 	defer s.Close()
 	client, release := newClient(t, s, &rest.Config{})
 	defer release()
-	r, err := http.NewRequestWithContext(webhookclient.WithBodyParts(t.Context(), shared...), http.MethodPost, s.URL, strings.NewReader("head"))
+	r, err := http.NewRequestWithContext(webhookclient.WithBodyParts(t.Context(), shared...),
+		http.MethodPost, s.URL, strings.NewReader("head"))
 	if err != nil {
 		t.Fatal(err)
 	}

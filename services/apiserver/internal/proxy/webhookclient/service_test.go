@@ -26,7 +26,13 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // kubeconfig writes a kubeconfig with the address of a server and credentials.
-func kubeconfig(t *testing.T, s *httptest.Server, url string, user *clientcmdapi.AuthInfo, change ...func(*clientcmdapi.Cluster)) string {
+func kubeconfig(
+	t *testing.T,
+	s *httptest.Server,
+	url string,
+	user *clientcmdapi.AuthInfo,
+	change ...func(*clientcmdapi.Cluster),
+) string {
 	t.Helper()
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: caBundle(s)}
@@ -58,7 +64,9 @@ func TestCredentialsAreSent(t *testing.T) {
 	}
 	plugin := &clientcmdapi.ExecConfig{
 		APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-		Args: []string{"-c", `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"of-a-plugin"}}'`},
+		Args: []string{
+			"-c", `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"of-a-plugin"}}'`,
+		},
 	}
 	for want, user := range map[string]*clientcmdapi.AuthInfo{
 		"Bearer given":       {Token: "given"},
@@ -143,7 +151,9 @@ func TestProxy(t *testing.T) {
 		<-done
 	}))
 	defer proxy.Close()
-	service, err := webhookclient.Load(kubeconfig(t, s, "https://example.com", &clientcmdapi.AuthInfo{}, func(c *clientcmdapi.Cluster) { c.ProxyURL = proxy.URL }), nil)
+	service, err := webhookclient.Load(kubeconfig(t,
+		s, "https://example.com", &clientcmdapi.AuthInfo{}, func(c *clientcmdapi.Cluster) { c.ProxyURL = proxy.URL }),
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +189,11 @@ func TestNewClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	client, release, err := webhookclient.NewClient(&rest.Config{BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{
-		CAData: caBundle(s), CertFile: "/absent", CertData: caBundle(s), KeyFile: "/absent", KeyData: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+		CAData:   caBundle(s),
+		CertFile: "/absent",
+		CertData: caBundle(s),
+		KeyFile:  "/absent",
+		KeyData:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
 	}}, at, 100, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +206,8 @@ func TestNewClient(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if (err != nil || want != "") && (err == nil || err.Error() != want) || err == nil && string(body) != "Bearer t"+strings.Repeat("x", 90) {
+		if (err != nil || want != "") && (err == nil || err.Error() != want) ||
+			err == nil && string(body) != "Bearer t"+strings.Repeat("x", 90) {
 			t.Errorf("%s: got %q, %v, want error %q, or the token", path, body, err, want)
 		}
 	}
@@ -231,7 +246,11 @@ func TestBrokenKubeconfigs(t *testing.T) {
 		"no host":     kubeconfig(t, s, "https:///x", noUser),
 		"certificate": kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{ClientCertificate: broken, ClientKey: broken}),
 		"authority":   distrusting,
-		"plugin":      kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "v0", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}),
+		"plugin": kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+			APIVersion:      "v0",
+			Command:         "/bin/sh",
+			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		}}),
 	} {
 		if _, err := webhookclient.Load(file, nil); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("Load of %s: got error %v, want one that names the file %s", name, err, file)
@@ -259,7 +278,8 @@ func TestCostOfServerIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, release, err := webhookclient.NewClient(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: caBundle(s)}}, at, 100, nil)
+		client, release, err := webhookclient.NewClient(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: caBundle(s)}},
+			at, 100, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

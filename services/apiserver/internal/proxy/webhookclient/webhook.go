@@ -103,7 +103,11 @@ func NewWebhooks(c WebhooksConfig) (*Webhooks, error) {
 		c.Responses = NewResponseLimiter(0)
 	}
 	codec := serializer.NewCodecFactory(c.Scheme).LegacyCodec(c.Versions...)
-	w := &Webhooks{config: c, codec: serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec}), decoder: codec}
+	w := &Webhooks{
+		config:  c,
+		codec:   serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec}),
+		decoder: codec,
+	}
 	var err error
 	w.clients, err = lru.NewWithEvict(maxClients, func(_ [sha256.Size]byte, c *client) { c.close() })
 	return w, err

@@ -31,13 +31,14 @@ func newWebhooks(t *testing.T, address string) *webhookclient.Webhooks {
 
 // newLargeWebhooks returns a Webhooks with large response limits and small socket buffers.
 func newLargeWebhooks(t *testing.T) *webhookclient.Webhooks {
-	return newWebhooksWith(t, "", 32<<20, webhookclient.Dialers{URLs: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		if c, ok := c.(*net.TCPConn); ok {
-			_ = c.SetReadBuffer(32 << 10)
-		}
-		return c, err
-	}})
+	return newWebhooksWith(t, "", 32<<20,
+		webhookclient.Dialers{URLs: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if c, ok := c.(*net.TCPConn); ok {
+				_ = c.SetReadBuffer(32 << 10)
+			}
+			return c, err
+		}})
 }
 
 // newWebhooksWith returns a Webhooks whose responses have at most maxResponse bytes.
@@ -50,7 +51,12 @@ func newWebhooksWith(t *testing.T, address string, maxResponse int64, dialers we
 		t.Fatal(err)
 	}
 	w, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
-		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxResponse: maxResponse, Dialers: dialers, Responses: responses,
+		Scheme:      scheme,
+		Versions:    []schema.GroupVersion{corev1.SchemeGroupVersion},
+		Timeout:     10 * time.Second,
+		MaxResponse: maxResponse,
+		Dialers:     dialers,
+		Responses:   responses,
 		Resolve: func(_ context.Context, namespace, name string, port int32) (string, error) {
 			if name == "absent" {
 				return "", fmt.Errorf("service %q not found", name)
@@ -74,7 +80,8 @@ func caBundle(s *httptest.Server) []byte {
 func call(t *testing.T, w *webhookclient.Webhooks, hook *webhookclient.Webhook) (*corev1.ConfigMap, error) {
 	t.Helper()
 	response := &corev1.ConfigMap{}
-	return response, w.Call(t.Context(), hook, webhookclient.CallOptions{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, response)
+	return response, w.Call(t.Context(), hook, webhookclient.CallOptions{},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, response)
 }
 
 // TestWebhookByURLAndByService checks the requests that webhooks receive, and the errors of calls
@@ -106,26 +113,42 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := got.Data; d["uri"] != "/convert?timeout=10s" || d["agent"] != "kube-apiserver-admission" || d["proto"] != "HTTP/2.0" || !strings.Contains(d["asked"], `"name":"question"`) {
+	d := got.Data
+	if d["uri"] != "/convert?timeout=10s" ||
+		d["agent"] != "kube-apiserver-admission" ||
+		d["proto"] != "HTTP/2.0" ||
+		!strings.Contains(d["asked"], `"name":"question"`) {
 		t.Errorf("request = %v, want POST /convert?timeout=10s over HTTP/2.0 from kube-apiserver-admission", d)
 	}
 	hook := &webhookclient.Webhook{URL: s.URL + "/short", CABundle: caBundle(s)}
-	if err := w.Call(t.Context(), hook, webhookclient.CallOptions{Timeout: 3 * time.Second}, &corev1.ConfigMap{}, got); err != nil || got.Data["uri"] != "/short?timeout=3s" {
+	err = w.Call(t.Context(), hook, webhookclient.CallOptions{Timeout: 3 * time.Second}, &corev1.ConfigMap{}, got)
+	if err != nil || got.Data["uri"] != "/short?timeout=3s" {
 		t.Errorf("with a timeout: got %v, %v, want the URI /short?timeout=3s", got.Data, err)
 	}
 	// The certificate of the test server is valid only for example.com.
-	_, err = call(t, w, &webhookclient.Webhook{Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: caBundle(s)})
-	if err == nil || !strings.Contains(err.Error(), "not hook.ns.svc") || !strings.Contains(err.Error(), `Post "https://hook.ns.svc:8443/p?timeout=10s"`) {
+	_, err = call(t, w, &webhookclient.Webhook{
+		Service:  &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443},
+		CABundle: caBundle(s),
+	})
+	if err == nil ||
+		!strings.Contains(err.Error(), "not hook.ns.svc") ||
+		!strings.Contains(err.Error(), `Post "https://hook.ns.svc:8443/p?timeout=10s"`) {
 		t.Errorf("certificate of another service: got %v", err)
 	}
 	for want, hook := range map[string]*webhookclient.Webhook{
-		`Post "https://absent.ns.svc:443/?timeout=10s": service "absent" not found`: {Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "absent"}, CABundle: caBundle(s)},
+		`Post "https://absent.ns.svc:443/?timeout=10s": service "absent" not found`: {
+			Service:  &webhookclient.ServiceReference{Namespace: "ns", Name: "absent"},
+			CABundle: caBundle(s),
+		},
 		"unable to parse URL":                                                         {URL: "https://%zz"},
 		"unable to load root certificates":                                            {URL: s.URL, CABundle: []byte("x")},
 		"certificate signed by unknown authority":                                     {URL: s.URL},
 		"the response of the webhook is too long":                                     {URL: s.URL + "/long", CABundle: caBundle(s)},
 		`an error on the server ("broken") has prevented the request from succeeding`: {URL: s.URL + "/broken", CABundle: caBundle(s)},
-		"the server responded with the status code 302":                               {URL: s.URL + "/elsewhere", CABundle: caBundle(s)},
+		"the server responded with the status code 302": {
+			URL:      s.URL + "/elsewhere",
+			CABundle: caBundle(s),
+		},
 	} {
 		if _, err := call(t, w, hook); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("call of %+v: got error %v, want %q", hook, err, want)
@@ -178,15 +201,23 @@ func TestResolveServices(t *testing.T) {
 // TestResolveEndpoints checks that a ready endpoint is returned if cluster IPs are not reachable.
 func TestResolveEndpoints(t *testing.T) {
 	known := map[string]corev1.ServiceSpec{
-		"a":      {ClusterIP: "10.0.0.7", Ports: []corev1.ServicePort{{Name: "x", Port: 443}, {Name: "y", Port: 8443}}},
-		"none":   {ClusterIP: "None", Ports: []corev1.ServicePort{{Name: "x", Port: 443}}},
-		"far":    {Type: corev1.ServiceTypeExternalName, ExternalName: "hooks.example.com", Ports: []corev1.ServicePort{{Name: "x", Port: 443}}},
+		"a":    {ClusterIP: "10.0.0.7", Ports: []corev1.ServicePort{{Name: "x", Port: 443}, {Name: "y", Port: 8443}}},
+		"none": {ClusterIP: "None", Ports: []corev1.ServicePort{{Name: "x", Port: 443}}},
+		"far": {
+			Type:         corev1.ServiceTypeExternalName,
+			ExternalName: "hooks.example.com",
+			Ports:        []corev1.ServicePort{{Name: "x", Port: 443}},
+		},
 		"empty":  {Ports: []corev1.ServicePort{{Port: 443}}},
 		"absent": {Ports: []corev1.ServicePort{{Port: 443}}},
 		"broken": {Ports: []corev1.ServicePort{{Port: 443}}},
 	}
 	ready := []corev1.EndpointSubset{
-		{Addresses: []corev1.EndpointAddress{{IP: "1.1.1.1"}}, NotReadyAddresses: []corev1.EndpointAddress{{IP: "1.1.1.9"}}, Ports: []corev1.EndpointPort{{Name: "x", Port: 1}, {Name: "y", Port: 2}}},
+		{
+			Addresses:         []corev1.EndpointAddress{{IP: "1.1.1.1"}},
+			NotReadyAddresses: []corev1.EndpointAddress{{IP: "1.1.1.9"}},
+			Ports:             []corev1.EndpointPort{{Name: "x", Port: 1}, {Name: "y", Port: 2}},
+		},
 		{Addresses: []corev1.EndpointAddress{{IP: "fd00::1"}}, Ports: []corev1.EndpointPort{{Name: "x", Port: 3}}},
 		{NotReadyAddresses: []corev1.EndpointAddress{{IP: "1.1.1.2"}}, Ports: []corev1.EndpointPort{{Name: "x", Port: 1}}},
 	}
@@ -199,7 +230,10 @@ func TestResolveEndpoints(t *testing.T) {
 			case namespace != "n":
 				return nil, errors.New("another namespace")
 			case name == "broken":
-				return &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: ready[0].Addresses, Ports: []corev1.EndpointPort{{Port: 4}}}}}, errors.New("not ready")
+				return &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{
+					Addresses: ready[0].Addresses,
+					Ports:     []corev1.EndpointPort{{Port: 4}},
+				}}}, errors.New("not ready")
 			case name == "absent":
 				return nil, apierrors.NewNotFound(corev1.Resource("endpoints"), name)
 			case name == "empty":

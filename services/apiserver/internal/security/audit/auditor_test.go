@@ -161,10 +161,14 @@ func TestStatusEncoding(t *testing.T) {
 // TestTruncatedAnnotationIsUnique checks that shortening sets Truncated once and keeps other
 // annotations.
 func TestTruncatedAnnotationIsUnique(t *testing.T) {
-	event := &Event{Annotations: Annotations{{"a", "1"}, {Truncated, "maybe"}, {"b", "2"}, {strings.Repeat("k", 257), "3"}}, ResponseObject: []byte("{}")}
+	event := &Event{
+		Annotations:    Annotations{{"a", "1"}, {Truncated, "maybe"}, {"b", "2"}, {strings.Repeat("k", 257), "3"}},
+		ResponseObject: []byte("{}"),
+	}
 	for short, most := range map[*Event]int{event.WithoutObjects(): 4, event.Minimal(): 3} {
 		a := short.Annotations
-		if a.Get("a") != "1" || a.Get("b") != "2" || a.Get(Truncated) != "true" || a.Get("c") != "" || len(a) != most || short.ResponseObject != nil {
+		if a.Get("a") != "1" || a.Get("b") != "2" ||
+			a.Get(Truncated) != "true" || a.Get("c") != "" || len(a) != most || short.ResponseObject != nil {
 			t.Errorf("got event %+v, want %d annotations with Truncated and no object", short, most)
 		}
 	}

@@ -103,15 +103,25 @@ func (event *Event) Minimal() *Event {
 	short.SourceIPs = event.SourceIPs[max(0, len(event.SourceIPs)-minimalList):] // the last is the connection's
 	if event.Object != nil {
 		object := *event.Object
-		for _, s := range []*string{&object.Resource, &object.Namespace, &object.Name, &object.UID, &object.APIGroup, &object.APIVersion, &object.ResourceVersion, &object.Subresource} {
+		for _, s := range []*string{
+			&object.Resource, &object.Namespace, &object.Name,
+			&object.UID, &object.APIGroup, &object.APIVersion, &object.ResourceVersion, &object.Subresource,
+		} {
 			*s = truncateText(*s)
 		}
 		short.Object = &object
 	}
 	if event.Status != nil {
-		short.Status = &metav1.Status{Status: event.Status.Status, Reason: event.Status.Reason, Message: truncateText(event.Status.Message), Code: event.Status.Code}
+		short.Status = &metav1.Status{
+			Status:  event.Status.Status,
+			Reason:  event.Status.Reason,
+			Message: truncateText(event.Status.Message),
+			Code:    event.Status.Code,
+		}
 	}
-	short.Annotations = slices.DeleteFunc(short.Annotations, func(w Annotation) bool { return len(w.Key) > minimalText || len(w.Value) > minimalText })
+	short.Annotations = slices.DeleteFunc(short.Annotations, func(w Annotation) bool {
+		return len(w.Key) > minimalText || len(w.Value) > minimalText
+	})
 	return short
 }
 

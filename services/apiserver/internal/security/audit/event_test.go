@@ -73,7 +73,8 @@ func TestTimestampFormat(t *testing.T) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 	for range 2000 {
 		event := &Event{Stage: ResponseComplete, Received: at, Staged: at.Add(time.Microsecond)}
-		want := fmt.Sprintf(`"requestReceivedTimestamp":%q,"stageTimestamp":%q}`, event.Received.Format(layout), event.Staged.Format(layout))
+		want := fmt.Sprintf(`"requestReceivedTimestamp":%q,"stageTimestamp":%q}`,
+			event.Received.Format(layout), event.Staged.Format(layout))
 		if line := event.AppendLine(nil); !bytes.HasSuffix(line, []byte(want)) {
 			t.Fatalf("got line %s, want it to end with %s", line, want)
 		}

@@ -79,8 +79,12 @@ func (sink *recordingSink) stages() (out []string) {
 func newAuditor(d Decision) (*Auditor, *recordingSink) {
 	sink := &recordingSink{}
 	return New(Config{
-		Policy: fixedPolicy(d), Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
-		MaxObject: 1 << 10, MaxObjects: 4 << 10,
+		Policy:     fixedPolicy(d),
+		Sinks:      []Sink{sink},
+		Metrics:    NewMetrics(prometheus.NewRegistry()),
+		Logger:     slog.New(slog.DiscardHandler),
+		MaxObject:  1 << 10,
+		MaxObjects: 4 << 10,
 	}), sink
 }
 
@@ -105,8 +109,12 @@ func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 			show(r)
 			r.End(t.Context(), nil)
 			e := sink.lastEvent(t)
-			if string(e.RequestObject) != want[0] || string(e.ResponseObject) != want[1+i] || made != (want[0] != "") || e.ObjectRef.Name != "n" {
-				t.Errorf("%s: got objects %s and %s, encoded %v, reference %+v; want %s and %s, encoded %v, name n", level, e.RequestObject, e.ResponseObject, made, e.ObjectRef, want[0], want[1+i], want[0] != "")
+			if string(e.RequestObject) != want[0] ||
+				string(e.ResponseObject) != want[1+i] ||
+				made != (want[0] != "") ||
+				e.ObjectRef.Name != "n" {
+				t.Errorf("%s: got objects %s and %s, encoded %v, reference %+v; want %s and %s, encoded %v, name n",
+					level, e.RequestObject, e.ResponseObject, made, e.ObjectRef, want[0], want[1+i], want[0] != "")
 			}
 			if e.Annotations[Truncated] != "" {
 				t.Errorf("%s: got annotations %v, want no Truncated", level, e.Annotations)
@@ -295,7 +303,8 @@ func TestAnnotationsAreRecordedOnce(t *testing.T) {
 		t.Errorf("got %d truncated annotations, want 1", n)
 	}
 	if len(a) != 5 || a["a"] != "1" || a["b"] != "3" || a["c"] != "4" || len(a["half"]) != 1<<19 || a[Truncated] != "true" {
-		t.Errorf("got %d annotations: a %q, b %q, c %q, truncated %q; want 5: 1, 3, 4, true", len(a), a["a"], a["b"], a["c"], a[Truncated])
+		t.Errorf("got %d annotations: a %q, b %q, c %q, truncated %q; want 5: 1, 3, 4, true",
+			len(a), a["a"], a["b"], a["c"], a[Truncated])
 	}
 }
 
@@ -319,7 +328,8 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 	}
 	r.End(t.Context(), nil)
 	e := sink.lastEvent(t)
-	if len(e.Annotations) > 0 || e.ImpersonatedUser != nil || e.ObjectRef.Name != "" || e.RequestObject != nil || e.ResponseObject != nil || e.ResponseStatus.Code != 201 || e.ResponseStatus.Message != "" {
+	if len(e.Annotations) > 0 || e.ImpersonatedUser != nil || e.ObjectRef.Name != "" ||
+		e.RequestObject != nil || e.ResponseObject != nil || e.ResponseStatus.Code != 201 || e.ResponseStatus.Message != "" {
 		t.Errorf("got event %+v, want the event as it was emitted", e)
 	}
 	sink.during = nil
@@ -348,14 +358,19 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 		r.Annotate("b", "late")
 		r.Impersonate(nil)
 		r.End(t.Context(), nil)
-		next := auditor.Open(&requestinfo.Info{IsResource: true, Resource: "nodes", Name: "next"}, nil, func() ReceivedRequest { return ReceivedRequest{Source: "10.0.0.2"} })
+		next := auditor.Open(&requestinfo.Info{
+			IsResource: true,
+			Resource:   "nodes",
+			Name:       "next",
+		}, nil, func() ReceivedRequest { return ReceivedRequest{Source: "10.0.0.2"} })
 		next.BeginResponse(t.Context(), 404)
 		next.Annotate("c", "next")
 		next.End(t.Context(), nil)
 	}
 	r.BeginResponse(t.Context(), 201)
 	e := sink.lastEvent(t)
-	if e.Stage != "ResponseStarted" || len(e.Annotations) != 1 || e.Annotations["a"] != "1" || e.ImpersonatedUser.Username != "eve" || e.ObjectRef.Name != "first" || e.ResponseStatus.Code != 201 {
+	if e.Stage != "ResponseStarted" || len(e.Annotations) != 1 || e.Annotations["a"] != "1" ||
+		e.ImpersonatedUser.Username != "eve" || e.ObjectRef.Name != "first" || e.ResponseStatus.Code != 201 {
 		t.Errorf("got event %s, want ResponseStarted with 201, the annotation a=1, user eve, object first", e.line)
 	}
 	if len(sink.events) != 3 || sink.events[0].Annotations["b"] != "late" || sink.events[0].ImpersonatedUser != nil {
@@ -427,7 +442,15 @@ func TestStagesByOutcome(t *testing.T) {
 			want: "RequestReceived ResponseStarted ResponseComplete", code: 200},
 		{name: "omitted stages", op: watch, omit: SetOf(RequestReceived, ResponseStarted),
 			do: func(r *Record) { r.BeginResponse(t.Context(), 200) }, want: "ResponseComplete", code: 200},
-		{name: "an omitted panic", op: podsInfo, omit: SetOf(Panic), do: func(*Record) {}, fail: "oh", want: "RequestReceived", code: 0},
+		{
+			name: "an omitted panic",
+			op:   podsInfo,
+			omit: SetOf(Panic),
+			do:   func(*Record) {},
+			fail: "oh",
+			want: "RequestReceived",
+			code: 0,
+		},
 	} {
 		auditor, sink := newAuditor(Decision{Level: Metadata, Omit: c.omit})
 		r := auditor.Open(c.op, nil, newArrival)
@@ -486,14 +509,21 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 	} {
 		slow, want := c.slow, c.want
 		sink := &recordingSink{}
-		auditor := New(Config{Policy: fixedPolicy{Level: Metadata}, Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Slow: slow})
+		auditor := New(Config{
+			Policy:  fixedPolicy{Level: Metadata},
+			Sinks:   []Sink{sink},
+			Metrics: NewMetrics(prometheus.NewRegistry()),
+			Slow:    slow,
+		})
 		r := auditor.Open(c.op, nil, newArrival)
 		r.AddDuration(Store, time.Second)
 		r.AddDuration(Store, -time.Second)
 		r.StartTimer(Queueing).Stop()
 		r.End(t.Context(), nil)
 		a := sink.lastEvent(t).Annotations
-		if (a[latencyPrefix+"etcd"] == "1s") != want || (a[latencyPrefix+"apf-queue-wait"] != "") != want || (a[latencyPrefix+"total"] != "") != want {
+		if (a[latencyPrefix+"etcd"] == "1s") != want ||
+			(a[latencyPrefix+"apf-queue-wait"] != "") != want ||
+			(a[latencyPrefix+"total"] != "") != want {
 			t.Errorf("got annotations %v, want latencies: %t", a, want)
 		}
 		for _, none := range []string{"decode-response-object", "authentication"} {

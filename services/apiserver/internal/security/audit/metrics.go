@@ -24,7 +24,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "apiserver_audit_error_total", Help: "[ALPHA] Number of audit events lost, by the plugin that failed.",
 		}, []string{"plugin"}),
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_audit_requests_rejected_total", Help: "[ALPHA] Number of requests rejected because their audit event could not be recorded.",
+			Name: "apiserver_audit_requests_rejected_total",
+			Help: "[ALPHA] Number of requests rejected because their audit event could not be recorded.",
 		}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "binnacle_audit_policy_reloads_total", Help: "Number of reloads of the audit policy file by status.",

@@ -320,7 +320,10 @@ func (r *Record) End(ctx context.Context, failure any) {
 	switch {
 	case failure != nil:
 		state.event.Status = &metav1.Status{
-			Code: 500, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: fmt.Sprintf("APIServer panic'd: %v", failure),
+			Code:    500,
+			Status:  metav1.StatusFailure,
+			Reason:  metav1.StatusReasonInternalError,
+			Message: fmt.Sprintf("APIServer panic'd: %v", failure),
 		}
 	case state.event.Status == nil:
 		state.event.Status = &metav1.Status{Code: 200, Status: metav1.StatusSuccess, Message: "Connection closed early"}

@@ -70,7 +70,9 @@ func TestEndedRecordChangesNothing(t *testing.T) {
 			for i := range 500 {
 				id := fmt.Sprintf("id-%d-%d", n, i)
 				info := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"}
-				r := auditor.Open(info, &request.User{Name: "user-" + id}, func() ReceivedRequest { return ReceivedRequest{ID: id, URI: "/" + id, Source: "10.0.0.1"} })
+				r := auditor.Open(info, &request.User{Name: "user-" + id}, func() ReceivedRequest {
+					return ReceivedRequest{ID: id, URI: "/" + id, Source: "10.0.0.1"}
+				})
 				if err := r.Receive(t.Context()); err != nil {
 					t.Error(err)
 				}

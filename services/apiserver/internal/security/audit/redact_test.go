@@ -48,7 +48,8 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 		if strings.Contains(string(text), secret) != c.shown || c.st.String() != before.String() {
 			t.Errorf("%s: got %s, want object shown = %t", c.name, text, c.shown)
 		}
-		if !c.shown && !strings.Contains(string(text), "redacted") || strings.HasPrefix(c.name, "m") && !strings.Contains(sink.lastEvent(t).ResponseStatus.Message, "no such field") {
+		if !c.shown && !strings.Contains(string(text), "redacted") ||
+			strings.HasPrefix(c.name, "m") && !strings.Contains(sink.lastEvent(t).ResponseStatus.Message, "no such field") {
 			t.Errorf("%s: got %s, want a redacted message", c.name, text)
 		}
 	}

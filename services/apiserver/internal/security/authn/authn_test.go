@@ -91,7 +91,8 @@ func TestBearerAcceptsAllHeaderSpellings(t *testing.T) {
 				t.Errorf("got warnings %q, want %v", warned, c.warning)
 			}
 			if userName(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected || (len(reviewer.reviewed) > 0) != c.reviewed {
-				t.Errorf("got user %v, error %v, reviews of %v; want %v, %v, %v", user, err, reviewer.reviewed, c.user, c.rejected, c.reviewed)
+				t.Errorf("got user %v, error %v, reviews of %v; want %v, %v, %v",
+					user, err, reviewer.reviewed, c.user, c.rejected, c.reviewed)
 			}
 		})
 	}
@@ -277,7 +278,10 @@ func (a *authority) pool() *x509.CertPool {
 func (a *authority) issue(subject pkix.Name, change func(*x509.Certificate)) *x509.Certificate {
 	a.t.Helper()
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: subject, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2),
+		Subject:      subject,
+		NotAfter:     time.Now().Add(time.Hour),
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if change != nil {
 		change(tmpl)
@@ -393,7 +397,8 @@ func TestFrontProxy(t *testing.T) {
 			want: &request.User{Name: "alice", Groups: []string{"system:authenticated"}}},
 		"all": {cert: good, headers: []string{
 			"X-Remote-User", "alice", "X-Remote-Uid", "u1", "X-Remote-Group", "dev", "X-Remote-Group", "ops",
-			"X-Remote-Extra-Scopes", "a", "X-Remote-Extra-Scopes", "b", "X-Remote-Extra-Acme.com%2FProject", "p", "X-Remote-Extra-Bad%2", "c",
+			"X-Remote-Extra-Scopes", "a", "X-Remote-Extra-Scopes",
+			"b", "X-Remote-Extra-Acme.com%2FProject", "p", "X-Remote-Extra-Bad%2", "c",
 		}, want: &request.User{Name: "alice", UID: "u1", Groups: []string{"dev", "ops", "system:authenticated"},
 			Extra: map[string][]string{"scopes": {"a", "b"}, "acme.com/project": {"p"}, "bad%2": {"c"}}}},
 		"no user":        {cert: good, headers: []string{"X-Remote-Group", "dev"}},
@@ -412,7 +417,11 @@ func TestFrontProxy(t *testing.T) {
 			headers:  []string{"X-Remote-User", "alice", "X-Remote-Group", "dev", "X-Remote-Group", "system:binnacle"},
 			rejected: true,
 		},
-		"another name": {cert: ca.issue(pkix.Name{CommonName: "else"}, nil), headers: []string{"X-Remote-User", "alice"}, rejected: true},
+		"another name": {
+			cert:     ca.issue(pkix.Name{CommonName: "else"}, nil),
+			headers:  []string{"X-Remote-User", "alice"},
+			rejected: true,
+		},
 	} {
 		t.Run(name_, func(t *testing.T) {
 			for range 2 {

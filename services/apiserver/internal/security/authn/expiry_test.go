@@ -70,14 +70,17 @@ func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
 			}, sleep: 59 * time.Minute, before: true, after: true},
 			"certificate expires after it was cached": {present: func(root *authority) []*x509.Certificate {
-				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(10 * time.Minute) })}
+				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
+					c.NotAfter = time.Now().Add(10 * time.Minute)
+				})}
 			}, sleep: 11 * time.Minute, before: true},
 			"issuer expires after it was cached": {present: func(root *authority) []*x509.Certificate {
 				issuer := root.issueIntermediate("issuer", time.Now().Add(10*time.Minute))
 				return []*x509.Certificate{issuer.issue(pkix.Name{CommonName: "alice"}, nil), issuer.cert}
 			}, sleep: 11 * time.Minute, before: true},
 			"root expires after it was cached": {present: func(root *authority) []*x509.Certificate {
-				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(3 * time.Hour) })}
+				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"},
+					func(c *x509.Certificate) { c.NotAfter = time.Now().Add(3 * time.Hour) })}
 			}, sleep: 2 * time.Hour, before: true},
 			"authority is removed after it was cached": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
@@ -86,7 +89,9 @@ func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
 			}, change: func(leaf *x509.Certificate) { leaf.NotBefore = time.Now().Add(time.Minute) }, before: true},
 			"rejected certificate becomes valid": {present: func(root *authority) []*x509.Certificate {
-				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(5 * time.Minute) })}
+				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
+					c.NotBefore = time.Now().Add(5 * time.Minute)
+				})}
 			}, sleep: 6 * time.Minute, after: true},
 		} {
 			t.Run(method+": "+what, func(t *testing.T) {
@@ -171,7 +176,9 @@ func TestCertificatesWithoutAnAuthority(t *testing.T) {
 	if user, err := certs.Authenticate(newRequest()); user != nil || err != nil {
 		t.Errorf("no TLS: got %v, %v; want nil, no error", user, err)
 	}
-	if user, err := certs.Authenticate(withCertificate(newRequest(), ca.issue(uid, nil))); err != nil || userName(user) != "alice" || user.UID != "" {
+	if user, err := certs.Authenticate(withCertificate(newRequest(), ca.issue(uid, nil))); err != nil ||
+		userName(user) != "alice" ||
+		user.UID != "" {
 		t.Errorf("certificates without uids: got %v, %v; want no error, \"alice\", \"\"", user, err)
 	}
 }
@@ -182,7 +189,8 @@ func TestFirstMethodThatAcceptsDecides(t *testing.T) {
 	proxies, clients := newAuthority(t), newAuthority(t)
 	proxy := certificateMethods["proxy"](t, proxies.pool)
 	certs := certificateMethods["client"](t, clients.pool)
-	user, err := authn.Chain{proxy, certs, authn.Anonymous{}}.Authenticate(withCertificate(newRequest(), clients.issue(pkix.Name{CommonName: "alice"}, nil)))
+	user, err := authn.Chain{proxy, certs, authn.Anonymous{}}.Authenticate(withCertificate(newRequest(),
+		clients.issue(pkix.Name{CommonName: "alice"}, nil)))
 	if err != nil || userName(user) != "alice" {
 		t.Errorf("got %v, %v; want no error, \"alice\"", user, err)
 	}
@@ -195,8 +203,13 @@ func TestFirstHeaderCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user, err := p.Authenticate(withCertificate(newRequest("A", "alice", "B", "1", "C", "2"), ca.issue(pkix.Name{CommonName: "any"}, nil)))
-	if want := (&request.User{Name: "alice", UID: "1", Groups: []string{"system:authenticated"}}); err != nil || !reflect.DeepEqual(user, want) {
+	user, err := p.Authenticate(withCertificate(newRequest("A", "alice", "B", "1", "C", "2"),
+		ca.issue(pkix.Name{CommonName: "any"}, nil)))
+	if want := (&request.User{
+		Name:   "alice",
+		UID:    "1",
+		Groups: []string{"system:authenticated"},
+	}); err != nil || !reflect.DeepEqual(user, want) {
 		t.Errorf("got %+v, %v; want no error, %v", user, err, want)
 	}
 }
@@ -206,13 +219,16 @@ func TestFirstHeaderCounts(t *testing.T) {
 func TestProtocolsWithoutTokenStay(t *testing.T) {
 	const header = "Sec-Websocket-Protocol"
 	r := newRequest("Upgrade", "websocket", header, "a,  b", header, "c")
-	if _, err := (authn.Chain{authn.Anonymous{}}).Authenticate(r); err != nil || !reflect.DeepEqual(r.Header.Values(header), []string{"a,  b", "c"}) {
+	_, err := (authn.Chain{authn.Anonymous{}}).Authenticate(r)
+	if err != nil || !reflect.DeepEqual(r.Header.Values(header), []string{"a,  b", "c"}) {
 		t.Errorf("got %q, %v; want no error, [\"a,  b\", \"c\"]", r.Header.Values(header), err)
 	}
 	for _, text := range []string{"_w", "YQ%", "YQ=="} {
 		known := &tokens{}
 		r := newRequest("Upgrade", "websocket", header, "base64url.bearer.authorization.k8s.io."+text+", v4")
-		if user, err := (authn.WebSocket{Tokens: known}).Authenticate(r); user != nil || !errors.Is(err, authn.ErrInvalid) || len(known.reviewed) > 0 {
+		if user, err := (authn.WebSocket{Tokens: known}).Authenticate(r); user != nil ||
+			!errors.Is(err, authn.ErrInvalid) ||
+			len(known.reviewed) > 0 {
 			t.Errorf("%s: got %v, %v, reviews of %q; want nil, %v, at most 0", text, user, err, known.reviewed, authn.ErrInvalid)
 		}
 	}

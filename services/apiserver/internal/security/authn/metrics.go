@@ -82,9 +82,11 @@ func kindOfName(name string) string {
 func (c *Certificates) Measure(r prometheus.Registerer) {
 	const hour, day = 3600, 24 * 3600
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "apiserver_client_certificate_expiration_seconds",
-		Help:    "[ALPHA] Distribution of the remaining lifetime of the client certificate used to authenticate a request, in seconds.",
-		Buckets: []float64{0, hour / 2, hour, 2 * hour, 6 * hour, 12 * hour, day, 2 * day, 4 * day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day},
+		Name: "apiserver_client_certificate_expiration_seconds",
+		Help: "[ALPHA] Distribution of the remaining lifetime of the client certificate used to authenticate a request, in seconds.",
+		Buckets: []float64{
+			0, hour / 2, hour, 2 * hour, 6 * hour, 12 * hour, day, 2 * day, 4 * day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day,
+		},
 	})
 	r.MustRegister(h)
 	c.remainingLifetime = h

@@ -57,7 +57,8 @@ func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
 		return nil, nil
 	}
 	if api.IsSuite(user.Name, user.Groups) {
-		return nil, fmt.Errorf("%w: a proxy names the user %q, but the suite's services must authenticate by their certificate", ErrInvalid, user.Name)
+		return nil, fmt.Errorf("%w: a proxy names the user %q, but the suite's services must authenticate by their certificate",
+			ErrInvalid, user.Name)
 	}
 	return Authenticated(user), nil
 }

@@ -69,7 +69,8 @@ func Message(attrs *Attributes) string {
 		resource += "/" + attrs.Subresource
 	}
 	if attrs.Namespace != "" {
-		return fmt.Sprintf("%s cannot %s resource %q in API group %q in the namespace %q", user, attrs.Verb, resource, attrs.Group, attrs.Namespace)
+		return fmt.Sprintf("%s cannot %s resource %q in API group %q in the namespace %q",
+			user, attrs.Verb, resource, attrs.Group, attrs.Namespace)
 	}
 	return fmt.Sprintf("%s cannot %s resource %q in API group %q at the cluster scope", user, attrs.Verb, resource, attrs.Group)
 }

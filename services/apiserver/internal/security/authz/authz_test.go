@@ -23,7 +23,9 @@ func attributesOf(method, path string) *authz.Attributes {
 // TestAttributesOfMethodsAndPaths checks the attributes for all methods and kinds of paths. It compares
 // the message of a 403 response, which names all of them.
 func TestAttributesOfMethodsAndPaths(t *testing.T) {
-	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+	methods := []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+	}
 	// resource returns a function that formats the message for a verb. what is "resource" or
 	// "resource group".
 	resource := func(what, scope string) func(verb string) string {
@@ -63,7 +65,9 @@ func TestAttributesOfMethodsAndPaths(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/metrics", "/healthz/ping", "/openapi/v2"} {
+	for _, path := range []string{
+		"/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/metrics", "/healthz/ping", "/openapi/v2",
+	} {
 		for _, m := range methods {
 			want := fmt.Sprintf("User \"alice\" cannot %s path %q", strings.ToLower(m), path)
 			if got := authz.Message(attributesOf(m, path)); got != want {
@@ -120,22 +124,29 @@ func TestSuiteServicePermissions(t *testing.T) {
 		"tokencleaner": {
 			"GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1",
 			"DELETE /api/v1/namespaces/kube-system/secrets/x", "GET /readyz",
-			"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tokencleaner", "POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+			"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tokencleaner",
+			"POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
 		},
 		"bootstrapsigner": {
 			"GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1",
 			"PUT /api/v1/namespaces/kube-public/configmaps/cluster-info", "POST /api/v1/namespaces/kube-public/configmaps", "GET /readyz",
-			"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bootstrapsigner", "POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+			"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bootstrapsigner",
+			"POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
 		},
 		"console": {
-			"GET /metrics", "POST /apis/authentication.k8s.io/v1/tokenreviews", "POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "GET /readyz",
+			"GET /metrics", "POST /apis/authentication.k8s.io/v1/tokenreviews",
+			"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "GET /readyz",
 		},
 	}
 	every := []string{ // requests, at first those that no service may send
-		"GET /metrics", "POST /api/v1/namespaces/a/pods", "DELETE /api/v1/namespaces/a/secrets/x", "GET /api/v1/namespaces/a/configmaps/x", "DELETE /api/v1/namespaces/kube-system/secrets",
-		"PUT /api/v1/namespaces/kube-system/secrets/x", "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/other",
-		"PUT /api/v1/namespaces/kube-public/configmaps/other", "POST /api/v1/namespaces/kube-system/serviceaccounts/x/token", "GET /api/v1/namespaces/a/pods/p/log",
-		"GET /debug/pprof/", "GET /metrics/slis", "POST /apis/authentication.k8s.io/v1/selfsubjectreviews", "POST /apis/authorization.k8s.io/v1/namespaces/a/localsubjectaccessreviews",
+		"GET /metrics", "POST /api/v1/namespaces/a/pods", "DELETE /api/v1/namespaces/a/secrets/x",
+		"GET /api/v1/namespaces/a/configmaps/x", "DELETE /api/v1/namespaces/kube-system/secrets",
+		"PUT /api/v1/namespaces/kube-system/secrets/x", "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/other",
+		"PUT /api/v1/namespaces/kube-public/configmaps/other",
+		"POST /api/v1/namespaces/kube-system/serviceaccounts/x/token", "GET /api/v1/namespaces/a/pods/p/log",
+		"GET /debug/pprof/", "GET /metrics/slis", "POST /apis/authentication.k8s.io/v1/selfsubjectreviews",
+		"POST /apis/authorization.k8s.io/v1/namespaces/a/localsubjectaccessreviews",
 	}
 	for _, list := range permitted {
 		every = append(every, list...)
@@ -189,11 +200,13 @@ func TestControllersServiceHasTheRightsOfItsControllers(t *testing.T) {
 		return err == nil && decision == authz.Allow
 	}
 	for _, line := range []string{
-		"GET /readyz", "GET /api", "GET /apis/apps/v1", "GET /api/v1/namespaces/a/configmaps/x", "GET /apis/example.com/v1/widgets?watch=1",
+		"GET /readyz", "GET /api", "GET /apis/apps/v1",
+		"GET /api/v1/namespaces/a/configmaps/x", "GET /apis/example.com/v1/widgets?watch=1",
 		"PATCH /apis/example.com/v1/namespaces/a/widgets/x", "DELETE /apis/example.com/v1/namespaces/a/widgets",
 		"PUT /api/v1/namespaces/a/finalize", "PUT /api/v1/namespaces/a/resourcequotas/q/status",
 		"POST /api/v1/namespaces/a/serviceaccounts", "POST /api/v1/namespaces/a/configmaps", "POST /api/v1/namespaces/a/events",
-		"POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases", "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/controllers",
+		"POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+		"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/controllers",
 		"GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager",
 	} {
 		if !isAllowed(line) {

@@ -33,7 +33,10 @@ func TestForbiddenNamesUserAndResource(t *testing.T) {
 	} {
 		err := authz.Forbidden(attributesOf(http.MethodGet, c.path), c.reason)
 		var statusErr apierrors.APIStatus
-		if !errors.As(err, &statusErr) || statusErr.Status().Code != http.StatusForbidden || statusErr.Status().Message != c.message || !reflect.DeepEqual(statusErr.Status().Details, &c.details) {
+		if !errors.As(err, &statusErr) ||
+			statusErr.Status().Code != http.StatusForbidden ||
+			statusErr.Status().Message != c.message ||
+			!reflect.DeepEqual(statusErr.Status().Details, &c.details) {
 			t.Errorf("%s: got %v, %+v; want 403 %q, %+v", c.path, err, statusErr.Status().Details, c.message, c.details)
 		}
 	}
@@ -52,7 +55,8 @@ type fixedAuthorizer struct {
 
 func (s fixedAuthorizer) Authorize(_ context.Context, attrs *authz.Attributes) (authz.Decision, string, error) {
 	if s.asked != nil {
-		*s.asked = append(*s.asked, strings.Join([]string{attrs.User.Name, attrs.Verb, attrs.Group, attrs.ResourceName, attrs.Name}, " "))
+		*s.asked = append(*s.asked,
+			strings.Join([]string{attrs.User.Name, attrs.Verb, attrs.Group, attrs.ResourceName, attrs.Name}, " "))
 	}
 	if s.only != "" && attrs.Name != s.only {
 		return authz.NoOpinion, "", nil

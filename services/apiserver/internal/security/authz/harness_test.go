@@ -179,13 +179,14 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 	var resources []watchcache.ResourceConfig
 	for _, n := range names {
 		prefix := "/registry/" + n + "/"
-		resources = append(resources, watchcache.ResourceConfig{Name: n, Prefix: prefix, Attributes: func(key string, _ []byte) (cacheattributes.Attributes, error) {
-			ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
-			if !ok {
-				ns, name = "", ns
-			}
-			return cacheattributes.Attributes{Namespace: ns, Name: name}, nil
-		}})
+		resources = append(resources,
+			watchcache.ResourceConfig{Name: n, Prefix: prefix, Attributes: func(key string, _ []byte) (cacheattributes.Attributes, error) {
+				ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+				if !ok {
+					ns, name = "", ns
+				}
+				return cacheattributes.Attributes{Namespace: ns, Name: name}, nil
+			}})
 	}
 	cache, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
 	if err != nil {

@@ -19,10 +19,12 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_authorization_decisions_total", Help: "[ALPHA] Number of final decisions of an authorizer, by authorizer and decision.",
+			Name: "apiserver_authorization_decisions_total",
+			Help: "[ALPHA] Number of final decisions of an authorizer, by authorizer and decision.",
 		}, []string{"type", "name", "decision"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "authorization_attempts_total", Help: "[ALPHA] Authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.",
+			Name: "authorization_attempts_total",
+			Help: "[ALPHA] Authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.",
 		}, []string{"result"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "authorization_duration_seconds", Help: "[ALPHA] Authorization duration in seconds broken out by result.",
@@ -35,7 +37,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 
 // Decisions returns an authorizer that counts the decisions of authz under a type and a name.
 func (m *Metrics) Decisions(kind, name string, authz Authorizer) Authorizer {
-	measured := countingAuthorizer{Authorizer: authz, allowed: m.decisions.WithLabelValues(kind, name, "allowed"), denied: m.decisions.WithLabelValues(kind, name, "denied")}
+	measured := countingAuthorizer{
+		Authorizer: authz,
+		allowed:    m.decisions.WithLabelValues(kind, name, "allowed"),
+		denied:     m.decisions.WithLabelValues(kind, name, "denied"),
+	}
 	if r, ok := authz.(authorizer.RuleResolver); ok {
 		return &countedResolver{measured, r}
 	}

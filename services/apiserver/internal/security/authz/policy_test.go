@@ -59,7 +59,10 @@ func TestPolicyFollowsTheCache(t *testing.T) {
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		s.putObject("rolebindings/a/b", roleBinding("a", "b", "reader", "alice"))
-		s.putObject("pods/a/p", &corev1.Pod{ObjectMeta: objectMeta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"}})
+		s.putObject("pods/a/p", &corev1.Pod{
+			ObjectMeta: objectMeta("a", "p"),
+			Spec:       corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"},
+		})
 	})
 	f.catchUp(t)
 	if err := f.Check(nil); !f.Synced() || err != nil {
@@ -166,7 +169,8 @@ func TestInitialObjectsAreEffectiveOnceSynced(t *testing.T) {
 	f := newFixture(t, func(s *source) {
 		s.putObject("clusterroles/reader", podReader("reader", "get"))
 		for i := range users {
-			s.putObject(fmt.Sprintf("rolebindings/a/b%04d", i), roleBinding("a", fmt.Sprintf("b%04d", i), "reader", fmt.Sprintf("u%04d", i)))
+			s.putObject(fmt.Sprintf("rolebindings/a/b%04d", i),
+				roleBinding("a", fmt.Sprintf("b%04d", i), "reader", fmt.Sprintf("u%04d", i)))
 		}
 	})
 	f.catchUp(t)

@@ -64,7 +64,8 @@ func (s *Signer) Run(ctx context.Context) error {
 		}
 		if err := s.fetchKeys(ctx); err != nil {
 			if ctx.Err() == nil {
-				s.Logger.Warn("failed to fetch the keys of the external token signer; keeping the previous ones", "socket", s.Socket, "error", err)
+				s.Logger.Warn("failed to fetch the keys of the external token signer; keeping the previous ones",
+					"socket", s.Socket, "error", err)
 			}
 			timer.Reset(fetchRetryDelay)
 			continue

@@ -27,7 +27,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: prefix + "fetch_keys_success_timestamp", Help: "[ALPHA] Unix timestamp in seconds of the last fetch of the keys.",
 		}),
 		dataTimestamp: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: prefix + "fetch_keys_data_timestamp", Help: "[ALPHA] Unix timestamp in seconds of the data_timestamp of the last fetched keys.",
+			Name: prefix + "fetch_keys_data_timestamp",
+			Help: "[ALPHA] Unix timestamp in seconds of the data_timestamp of the last fetched keys.",
 		}),
 		fetches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "fetch_keys_request_total", Help: "[ALPHA] Number of fetches of the keys, by gRPC code.",
@@ -36,7 +37,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: prefix + "sign_request_total", Help: "[ALPHA] Number of attempts to sign a token, by gRPC code.",
 		}, []string{"code"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "request_duration_seconds", Help: "[ALPHA] Duration of calls of the external signer in seconds, by method and gRPC code.",
+			Name:    prefix + "request_duration_seconds",
+			Help:    "[ALPHA] Duration of calls of the external signer in seconds, by method and gRPC code.",
 			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"method", "code"}),
 	}
@@ -63,7 +65,14 @@ func (m *Metrics) recordDataTime(dataTime time.Time) {
 func (m *Metrics) recordSign(err error) { m.signs.WithLabelValues(codeOf(err)).Inc() }
 
 // recordCall is a client interceptor that records the duration of a call.
-func (m *Metrics) recordCall(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (m *Metrics) recordCall(
+	ctx context.Context,
+	method string,
+	req, reply any,
+	conn *grpc.ClientConn,
+	invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
 	start := time.Now()
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	m.durations.WithLabelValues(method, codeOf(err)).Observe(time.Since(start).Seconds())

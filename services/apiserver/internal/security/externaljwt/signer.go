@@ -101,7 +101,8 @@ func (s *Signer) MaxLifetime(ctx context.Context) (time.Duration, error) {
 	}
 	seconds := m.GetMaxTokenExpirationSeconds()
 	if seconds < satoken.MinLifetimeSeconds {
-		return 0, fmt.Errorf("max token life supported by external-jwt-signer (%ds) is less than acceptable (min %ds)", seconds, satoken.MinLifetimeSeconds)
+		return 0, fmt.Errorf("max token life supported by external-jwt-signer (%ds) is less than acceptable (min %ds)",
+			seconds, satoken.MinLifetimeSeconds)
 	}
 	return time.Duration(min(seconds, satoken.MaxLifetimeSeconds)) * time.Second, nil
 }

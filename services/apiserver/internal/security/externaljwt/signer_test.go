@@ -44,7 +44,11 @@ func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 			name: "algorithm", change: func(s *externaljwttest.State) { s.Header["alg"] = "ABC" },
 			want: `while validating header: bad signing algorithm "ABC"`,
 		},
-		{name: "no key id", change: func(s *externaljwttest.State) { delete(s.Header, "kid") }, want: "while validating header: key id missing"},
+		{
+			name:   "no key id",
+			change: func(s *externaljwttest.State) { delete(s.Header, "kid") },
+			want:   "while validating header: key id missing",
+		},
 		{
 			name:   "long key id",
 			change: func(s *externaljwttest.State) { s.Header["kid"] = strings.Repeat("x", 1025) },
@@ -87,17 +91,24 @@ func TestInvalidKeysFailStartup(t *testing.T) {
 	}{
 		{change: func(s *externaljwttest.State) { s.Refresh = 0 }, want: "found invalid refresh hint (0s)"},
 		{change: func(s *externaljwttest.State) { s.Keys = nil }, want: "found no keys"},
-		{change: func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "", Key: []byte("x")}} }, want: `found invalid public key id ""`},
+		{
+			change: func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "", Key: []byte("x")}} },
+			want:   `found invalid public key id ""`,
+		},
 		{change: func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x"}} }, want: "found empty public key"},
 		{change: func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x", Key: []byte("x")}} },
 			want: "while parsing external public keys: "},
-		{change: func(s *externaljwttest.State) { s.DataTime = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) }, want: "invalid data timestamp: "},
+		{
+			change: func(s *externaljwttest.State) { s.DataTime = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) },
+			want:   "invalid data timestamp: ",
+		},
 	} {
 		server := externaljwttest.New(t)
 		server.Change(c.change)
 		server.Start()
 		_, _, err := connectTo(t, server)
-		if want := "while initially filling key cache: while fetching token verification keys: " + c.want; err == nil || !strings.HasPrefix(err.Error(), want) {
+		if want := "while initially filling key cache: while fetching token verification keys: " + c.want; err == nil ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got error %v, want %s", err, want)
 		}
 	}
@@ -116,7 +127,8 @@ func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
 		t.Errorf("got %v, %v; want no error, %v", d, err, 24*time.Hour)
 	}
 	server.Change(func(s *externaljwttest.State) { s.MaxLifetime = 599 })
-	if _, err := s.MaxLifetime(t.Context()); err == nil || err.Error() != "max token life supported by external-jwt-signer (599s) is less than acceptable (min 600s)" {
+	if _, err := s.MaxLifetime(t.Context()); err == nil ||
+		err.Error() != "max token life supported by external-jwt-signer (599s) is less than acceptable (min 600s)" {
 		t.Error(err)
 	}
 }
@@ -143,7 +155,8 @@ func TestKeysAreRefreshed(t *testing.T) {
 		s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-2", externaljwttest.NewKey(t), true))
 		s.DataTime, s.Refresh = time.Now(), 1
 	})
-	if keys := s.Candidates(t.Context(), "kid-2"); len(keys) != 1 || keys[0].ID != "kid-2" || !keys[0].Undiscoverable || len(s.Candidates(t.Context(), "")) != 2 {
+	keys := s.Candidates(t.Context(), "kid-2")
+	if len(keys) != 1 || keys[0].ID != "kid-2" || !keys[0].Undiscoverable || len(s.Candidates(t.Context(), "")) != 2 {
 		t.Errorf("got keys %v; want length 1, \"kid-2\", true, length 2", keys)
 	}
 	<-changes
@@ -180,7 +193,10 @@ func TestKeysAreRefreshed(t *testing.T) {
 	for _, f := range families {
 		seen[f.GetName()] = true
 	}
-	for _, name := range []string{"fetch_keys_success_timestamp", "fetch_keys_data_timestamp", "fetch_keys_request_total", "sign_request_total", "request_duration_seconds"} {
+	for _, name := range []string{
+		"fetch_keys_success_timestamp", "fetch_keys_data_timestamp",
+		"fetch_keys_request_total", "sign_request_total", "request_duration_seconds",
+	} {
 		if !seen["apiserver_externaljwt_"+name] {
 			t.Errorf("got no metric %s, want one", name)
 		}

@@ -58,7 +58,12 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 			name: "KMS v1 without its feature gate", content: rulesYAML(ruleYAML("secrets", old)), done: true,
 			counted: true, log: "KMSv1 is deprecated",
 		},
-		{name: "unhealthy", content: rulesYAML(ruleYAML("secrets", absentPlugin("a"))), counted: true, log: "the new configuration is not applied"},
+		{
+			name:    "unhealthy",
+			content: rulesYAML(ruleYAML("secrets", absentPlugin("a"))),
+			counted: true,
+			log:     "the new configuration is not applied",
+		},
 		{name: "still unhealthy", content: rulesYAML(ruleYAML("secrets", absentPlugin("a")))},
 		{
 			name:    "another unhealthy plugin",
@@ -91,7 +96,8 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 		}
 	}
 	// A stop of the server is not a failure.
-	if !live.Changed(ended, []byte(rulesYAML(ruleYAML("secrets", absentPlugin("c")))), nil) || reloadCounts(t, reg)["failure"] != failures {
+	if !live.Changed(ended, []byte(rulesYAML(ruleYAML("secrets", absentPlugin("c")))), nil) ||
+		reloadCounts(t, reg)["failure"] != failures {
 		t.Errorf("at the stop: got %v failures, want %v", reloadCounts(t, reg), failures)
 	}
 	if live.Current() != first {
@@ -103,7 +109,8 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 	if got := log.count("encryption configuration applied"); got > 0 {
 		t.Errorf("unusable configuration: got %d log lines of its application, want none", got)
 	}
-	if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))), nil) || live.Current() == first {
+	if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))), nil) ||
+		live.Current() == first {
 		t.Error("usable configuration was not applied")
 	}
 	if got := reloadCounts(t, reg); got["success"] != 1 || got["failure"] != failures {
@@ -121,7 +128,12 @@ func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 		log := &logBuffer{}
 		b := newBuilder(t)
 		b.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		b.Intervals = kms.Intervals{HealthyInterval: time.Second, UnhealthyInterval: time.Second, HealthyTTL: time.Millisecond, UnhealthyTTL: time.Millisecond}
+		b.Intervals = kms.Intervals{
+			HealthyInterval:   time.Second,
+			UnhealthyInterval: time.Second,
+			HealthyTTL:        time.Millisecond,
+			UnhealthyTTL:      time.Millisecond,
+		}
 		live := openWith(t, b, rulesYAML(ruleYAML("secrets", absentPlugin("a"))), true)
 		probes := func() int { return log.count("KMS plugin is unreachable") }
 		if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", identityTransformer))), nil) {

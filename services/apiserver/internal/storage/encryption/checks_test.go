@@ -52,7 +52,8 @@ func TestErrorOfKeysWithSameNameIsReportedOnce(t *testing.T) {
 	s := newRawStore()
 	mustCreate(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))))), secretKey, plainValue())
 	third := strings.Repeat("A", 43) + "="
-	others := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+third+"}]}"))))
+	others := s.storeWith(openConfig(t,
+		rulesYAML(ruleYAML("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+third+"}]}"))))
 	if _, _, err := getValue(t, others, secretKey); err == nil || err.Error() != "cipher: message authentication failed" {
 		t.Errorf("got %v", err)
 	}
@@ -66,7 +67,8 @@ func TestMaskedRuleErrorQuotesFile(t *testing.T) {
 		{wide: "'*.*'", narrow: "secrets", want: `resource "secrets" is masked by earlier rule "*.*"`},
 		{wide: "'*.*'", narrow: "'*.'", want: `resource "*." is masked by earlier rule "*.*"`},
 	} {
-		parsed, err := encryption.Parse("f", []byte(rulesYAML(ruleYAML(c.wide, identityTransformer), ruleYAML(c.narrow, identityTransformer))), false)
+		parsed, err := encryption.Parse("f",
+			[]byte(rulesYAML(ruleYAML(c.wide, identityTransformer), ruleYAML(c.narrow, identityTransformer))), false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -151,7 +151,8 @@ func checkKind(text []byte) error {
 		return errors.New("Object 'apiVersion' is missing") //nolint:staticcheck // the wording is the API's
 	case head.Kind == oldKind && gv == schema.GroupVersion{Version: "v1"}:
 	case head.Kind != configKind || gv.Group != configGroup || gv.Version != "v1":
-		return fmt.Errorf("no kind %q is registered for version %q in scheme %q", head.Kind, head.APIVersion, "pkg/runtime/scheme.go:110")
+		return fmt.Errorf("no kind %q is registered for version %q in scheme %q",
+			head.Kind, head.APIVersion, "pkg/runtime/scheme.go:110")
 	}
 	return nil
 }

@@ -38,7 +38,8 @@ func TestOperationsAreCounted(t *testing.T) {
 	p.UseKey("key-2")
 	p.RemoveKey("key-1")
 	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
-	store := s.storeWith(openWith(t, b, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32), plugin), ruleYAML("configmaps", identityTransformer)), false))
+	store := s.storeWith(openWith(t, b,
+		rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32), plugin), ruleYAML("configmaps", identityTransformer)), false))
 	mustCreate(t, store, seal, plainValue())
 	mustCreate(t, store, other, plainValue())
 	if _, err := store.Create(t.Context(), other, []byte("k8s:enc:x"), storage.WriteOptions{}); err == nil {

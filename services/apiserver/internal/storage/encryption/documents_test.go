@@ -58,8 +58,10 @@ func TestInvalidDocumentsAreRejected(t *testing.T) {
 
 // TestDefaultsApplyToMissingFieldsOnly checks that defaults of plugins apply only to missing fields.
 func TestDefaultsApplyToMissingFieldsOnly(t *testing.T) {
-	c, err := encryption.Parse("f", []byte(rulesYAML(ruleYAML("secrets", "kms: {name: a, endpoint: 'unix:///x'}", "kms: {name: b, endpoint: 'unix:///x', cachesize: 7, timeout: 9s}",
-		"kms: {apiVersion: v2, name: c, endpoint: 'unix:///x'}"))), false)
+	c, err := encryption.Parse("f",
+		[]byte(rulesYAML(ruleYAML("secrets", "kms: {name: a, endpoint: 'unix:///x'}",
+			"kms: {name: b, endpoint: 'unix:///x', cachesize: 7, timeout: 9s}",
+			"kms: {apiVersion: v2, name: c, endpoint: 'unix:///x'}"))), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +80,8 @@ func TestDefaultsApplyToMissingFieldsOnly(t *testing.T) {
 			size = *k.CacheSize
 		}
 		if k.APIVersion != want.version || size != want.size || k.Timeout.Duration != want.timeout {
-			t.Errorf("%s: got version %s, cache size %d, timeout %s, want %s, %d, %s", k.Name, k.APIVersion, size, k.Timeout.Duration, want.version, want.size, want.timeout)
+			t.Errorf("%s: got version %s, cache size %d, timeout %s, want %s, %d, %s",
+				k.Name, k.APIVersion, size, k.Timeout.Duration, want.version, want.size, want.timeout)
 		}
 	}
 }

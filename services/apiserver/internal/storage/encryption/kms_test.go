@@ -80,7 +80,9 @@ func TestStoredByKMS(t *testing.T) {
 	readRecording(t, "kms-v2.json", &cases)
 	p := kmstest.New(t)
 	s := newRawStore()
-	store := s.storeWith(openKMS(t, p, 5*time.Second, func(pace *kms.Intervals) { pace.HealthyInterval, pace.HealthyTTL = time.Hour, time.Hour }))
+	store := s.storeWith(openKMS(t, p, 5*time.Second, func(pace *kms.Intervals) {
+		pace.HealthyInterval, pace.HealthyTTL = time.Hour, time.Hour
+	}))
 	seen := 0
 	for _, c := range cases {
 		if len(c.Stored.ProtobufFields) == 0 {

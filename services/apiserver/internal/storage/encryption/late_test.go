@@ -66,7 +66,8 @@ func TestConfigurationIsAppliedOncePluginIsAvailable(t *testing.T) {
 		awaitTrue(t, "a retry", func() bool { triggerCheck(); return log.count(retried) > n })
 	}
 	if live.Current() != first || log.count(failed) != 1 {
-		t.Errorf("got an applied configuration: %t, and %d messages about it, want false and 1", live.Current() != first, log.count(failed))
+		t.Errorf("got an applied configuration: %t, and %d messages about it, want false and 1",
+			live.Current() != first, log.count(failed))
 	}
 	p.Start()
 	awaitTrue(t, "configuration applied", func() bool { triggerCheck(); return live.Current() != first })

@@ -53,12 +53,19 @@ const identityTransformer = "identity: {}"
 // builtIn returns some built-in resources.
 func builtIn() *encryption.Resources {
 	return encryption.NewResources("/registry/", map[string]schema.GroupResource{
-		"/registry/secrets/": {Resource: "secrets"}, "/registry/configmaps/": {Resource: "configmaps"}, "/registry/events/": {Resource: "events"},
-		"/registry/deployments/": {Group: "apps", Resource: "deployments"}, "/registry/namespaces/": {Resource: "namespaces"},
-		"/registry/services/specs/": {Resource: "services"}, "/registry/services/endpoints/": {Resource: "endpoints"},
-		"/registry/apiextensions.k8s.io/customresourcedefinitions/": {Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
-		"/registry/apiregistration.k8s.io/apiservices/":             {Group: "apiregistration.k8s.io", Resource: "apiservices"},
-		"/registry/leases/": {Group: "coordination.k8s.io", Resource: "leases"},
+		"/registry/secrets/":            {Resource: "secrets"},
+		"/registry/configmaps/":         {Resource: "configmaps"},
+		"/registry/events/":             {Resource: "events"},
+		"/registry/deployments/":        {Group: "apps", Resource: "deployments"},
+		"/registry/namespaces/":         {Resource: "namespaces"},
+		"/registry/services/specs/":     {Resource: "services"},
+		"/registry/services/endpoints/": {Resource: "endpoints"},
+		"/registry/apiextensions.k8s.io/customresourcedefinitions/": {
+			Group:    "apiextensions.k8s.io",
+			Resource: "customresourcedefinitions",
+		},
+		"/registry/apiregistration.k8s.io/apiservices/": {Group: "apiregistration.k8s.io", Resource: "apiservices"},
+		"/registry/leases/":                             {Group: "coordination.k8s.io", Resource: "leases"},
 	})
 }
 
@@ -168,7 +175,8 @@ func TestStoredValues(t *testing.T) {
 			}
 			value, stale, err := getValue(t, s.storeWith(live), key)
 			if value != string(plainValue()) || err != nil || stale != (before != i) {
-				t.Errorf("%s: value of configuration %d: got %.20q, stale %t, %v, want the plain value, stale %t", c.Name, before, value, stale, err, before != i)
+				t.Errorf("%s: value of configuration %d: got %.20q, stale %t, %v, want the plain value, stale %t",
+					c.Name, before, value, stale, err, before != i)
 			}
 		}
 	}
@@ -328,14 +336,17 @@ func TestProvidersShareBehavior(t *testing.T) {
 				return
 			}
 			t.Run("another key", func(t *testing.T) {
-				if got, _, err := getValue(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", p.others, identityTransformer)))), secretKey); err == nil && got == string(plainValue()) {
+				got, _, err := getValue(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", p.others, identityTransformer)))),
+					secretKey)
+				if err == nil && got == string(plainValue()) {
 					t.Error("value was decrypted with another key")
 				}
 			})
 			t.Run("stale", func(t *testing.T) {
 				first := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", p.with, identityTransformer))))
 				s.values["/registry/secrets/default/plain"] = plainValue()
-				if got, stale, err := getValue(t, first, "/registry/secrets/default/plain"); got != string(plainValue()) || !stale || err != nil {
+				got, stale, err := getValue(t, first, "/registry/secrets/default/plain")
+				if got != string(plainValue()) || !stale || err != nil {
 					t.Errorf("plain value: got %.9q, stale %t, %v, want it stale", got, stale, err)
 				}
 				second := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", identityTransformer, p.with))))
@@ -377,7 +388,8 @@ func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 	for name, store := range map[string]*encryption.Store{
 		"without a configuration": s.storeWith(encryption.NewIdentity()),
 		"not covered":             s.storeWith(openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aescbc", key32))))),
-		"identity":                s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", identityTransformer, keysYAML("aescbc", key32))))),
+		"identity": s.storeWith(openConfig(t,
+			rulesYAML(ruleYAML("secrets", identityTransformer, keysYAML("aescbc", key32))))),
 	} {
 		if _, err := store.Create(t.Context(), secretKey, look, storage.WriteOptions{}); err == nil {
 			t.Errorf("%s: got a value with an encryption prefix stored unencrypted, want an error", name)
@@ -398,11 +410,13 @@ func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 func TestKeysWithSameName(t *testing.T) {
 	s := newRawStore()
 	mustCreate(t, s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))))), secretKey, plainValue())
-	both := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+key32+"}]}"))))
+	both := s.storeWith(openConfig(t,
+		rulesYAML(ruleYAML("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+key32+"}]}"))))
 	if got, stale, err := getValue(t, both, secretKey); got != string(plainValue()) || !stale || err != nil {
 		t.Errorf("in one rule: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 	}
-	apart := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", other32)), ruleYAML("secrets", keysYAML("aesgcm", key32)))))
+	apart := s.storeWith(openConfig(t,
+		rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", other32)), ruleYAML("secrets", keysYAML("aesgcm", key32)))))
 	if got, stale, err := getValue(t, apart, secretKey); got != string(plainValue()) || !stale || err != nil {
 		t.Errorf("in two rules: got %.9q, stale %t, %v, want the plain value, stale", got, stale, err)
 	}
@@ -412,7 +426,8 @@ func TestKeysWithSameName(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	plugin := kmstest.New(f)
 	all := []string{keysYAML("aescbc", key32), keysYAML("aesgcm", key32), keysYAML("secretbox", key32),
-		"kms: {apiVersion: v2, name: p, endpoint: '" + plugin.Endpoint() + "'}", "kms: {name: old, endpoint: '" + plugin.Endpoint() + "'}", identityTransformer}
+		"kms: {apiVersion: v2, name: p, endpoint: '" + plugin.Endpoint() + "'}",
+		"kms: {name: old, endpoint: '" + plugin.Endpoint() + "'}", identityTransformer}
 	s := newRawStore()
 	store := s.storeWith(openConfig(f, rulesYAML(ruleYAML("secrets", all...))))
 	for _, p := range all {

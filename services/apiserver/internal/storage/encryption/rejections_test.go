@@ -46,7 +46,10 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 			p.plugin.FailDecrypt("key-1", codes.OK)
 			p.plugin.ReturnWrongKeys(false)
 			restartPlugin(t, p.plugin, live)
-			awaitTrue(t, "readable", func() bool { got, err := w.wantCached(t, secretKey); return err == nil && got == string(plainValue()) })
+			awaitTrue(t, "readable", func() bool {
+				got, err := w.wantCached(t, secretKey)
+				return err == nil && got == string(plainValue())
+			})
 		})
 	}
 }

@@ -106,16 +106,23 @@ func resourceName(gr schema.GroupResource) string {
 }
 
 // newLink creates a provider. It also returns the identities of its keys.
-func (b *Builder) newLink(ctx context.Context, s *Set, p *ProviderConfiguration, recovered func()) (prefixedTransformer, []string, error) {
+func (b *Builder) newLink(
+	ctx context.Context,
+	s *Set,
+	p *ProviderConfiguration,
+	recovered func(),
+) (prefixedTransformer, []string, error) {
 	const (
 		aes = "no matching key was found for the provided AES transformer"
 		box = "no matching key was found for the provided Secretbox transformer"
 	)
 	switch {
 	case p.AESCBC != nil:
-		return b.newKeysLink("k8s:enc:aescbc:v1:", aes, p.AESCBC.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewCBC(k) })
+		return b.newKeysLink("k8s:enc:aescbc:v1:", aes,
+			p.AESCBC.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewCBC(k) })
 	case p.AESGCM != nil:
-		return b.newKeysLink("k8s:enc:aesgcm:v1:", aes, p.AESGCM.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewGCM(k) })
+		return b.newKeysLink("k8s:enc:aesgcm:v1:", aes,
+			p.AESGCM.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewGCM(k) })
 	case p.Secretbox != nil:
 		return b.newKeysLink("k8s:enc:secretbox:v1:", box, p.Secretbox.Keys, func(k []byte) (ciphers.Cipher, error) {
 			return ciphers.NewSecretbox(k)
@@ -128,7 +135,11 @@ func (b *Builder) newLink(ctx context.Context, s *Set, p *ProviderConfiguration,
 
 // newKeysLink creates a provider with several keys, each with its own prefix. It also returns the
 // identities of the keys.
-func (b *Builder) newKeysLink(prefix, none string, keys []Key, make func([]byte) (ciphers.Cipher, error)) (prefixedTransformer, []string, error) {
+func (b *Builder) newKeysLink(
+	prefix, none string,
+	keys []Key,
+	make func([]byte) (ciphers.Cipher, error),
+) (prefixedTransformer, []string, error) {
 	c := &transformerChain{errNoMatch: errors.New(none), metrics: b.Metrics}
 	var opens []string
 	for i := range keys {
@@ -147,7 +158,12 @@ func (b *Builder) newKeysLink(prefix, none string, keys []Key, make func([]byte)
 }
 
 // newKMSLink returns the link of a KMS provider, and the prefixes of the values that it decrypts.
-func (b *Builder) newKMSLink(ctx context.Context, s *Set, k *KMSConfiguration, recovered func()) (prefixedTransformer, []string, error) {
+func (b *Builder) newKMSLink(
+	ctx context.Context,
+	s *Set,
+	k *KMSConfiguration,
+	recovered func(),
+) (prefixedTransformer, []string, error) {
 	c := kms.Config{
 		Name:      k.Name,
 		Endpoint:  k.Endpoint,
@@ -166,7 +182,8 @@ func (b *Builder) newKMSLink(ctx context.Context, s *Set, k *KMSConfiguration, r
 		if !b.KMSv1 {
 			return prefixedTransformer{}, nil, errV1Gate
 		}
-		b.Logger.Warn("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.", "provider", k.Name)
+		b.Logger.Warn("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.",
+			"provider", k.Name)
 		s.usesV1 = true
 		version = kmsV1
 		c.CacheSize = int(*k.CacheSize)

@@ -110,7 +110,8 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 		}
 		return apply(b)
 	})
-	if cause := context.Cause(inner); ctx.Err() == nil && (errors.Is(cause, errReadable) || errors.As(cause, new(*storage.ReopenedError))) {
+	cause := context.Cause(inner)
+	if ctx.Err() == nil && (errors.Is(cause, errReadable) || errors.As(cause, new(*storage.ReopenedError))) {
 		return cause
 	}
 	return err

@@ -203,7 +203,10 @@ func (v *valueCodec) openValue(ctx context.Context, key string, revision int64, 
 	value, converted, err := v.converter.Convert(gr, value)
 	switch {
 	case err != nil:
-		return nil, &storage.Seal{Stored: stored, Err: &storage.CorruptObjectError{Key: key, Revision: revision, Undecodable: true, Err: err}}
+		return nil, &storage.Seal{
+			Stored: stored,
+			Err:    &storage.CorruptObjectError{Key: key, Revision: revision, Undecodable: true, Err: err},
+		}
 	case converted:
 		return value, &storage.Seal{Stored: stored, Stale: true}
 	}
@@ -211,7 +214,13 @@ func (v *valueCodec) openValue(ctx context.Context, key string, revision int64, 
 }
 
 // decryptValue returns the plain value of a stored one, or the reason why it is unreadable.
-func (v *valueCodec) decryptValue(ctx context.Context, gr schema.GroupResource, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
+func (v *valueCodec) decryptValue(
+	ctx context.Context,
+	gr schema.GroupResource,
+	key string,
+	revision int64,
+	stored []byte,
+) ([]byte, *storage.Seal) {
 	c := v.live.Current().forResource(gr)
 	if c == nil {
 		if !isSealed(stored) {

@@ -33,7 +33,8 @@ func TestConformance(t *testing.T) {
 		"/registry/pods/": {Resource: "pods"}, "/registry/nodes/": {Resource: "nodes"},
 	})
 	storagetest.Run(t, func(t *testing.T) storage.Interface {
-		return encryption.NewStore(etcdtest.Embedded(t), openConfig(t, rulesYAML(ruleYAML("'*.*'", keysYAML("aesgcm", key32)))), all, nil)
+		return encryption.NewStore(etcdtest.Embedded(t),
+			openConfig(t, rulesYAML(ruleYAML("'*.*'", keysYAML("aesgcm", key32)))), all, nil)
 	})
 }
 
@@ -115,7 +116,10 @@ func TestCacheOfEncryptedValues(t *testing.T) {
 		t.Fatalf("got stored value %.40q, %v, want it encrypted", stored.Value, err)
 	}
 	const moved = "/registry/secrets/default/moved"
-	watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: objects.Selection{ExcludeCorrupt: true}, AfterRevision: w.cache.Revision()})
+	watch, err := w.secrets.Watch(watchcache.WatchOptions{
+		Selection:     objects.Selection{ExcludeCorrupt: true},
+		AfterRevision: w.cache.Revision(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +192,10 @@ func TestObjectDamagedWhileWatched(t *testing.T) {
 	}
 	var watchers []*watchcache.Watcher
 	for _, name := range []string{"", "s"} {
-		watch, err := w.secrets.Watch(watchcache.WatchOptions{Selection: objects.Selection{ExcludeCorrupt: true, Name: name}, AfterRevision: revision})
+		watch, err := w.secrets.Watch(watchcache.WatchOptions{
+			Selection:     objects.Selection{ExcludeCorrupt: true, Name: name},
+			AfterRevision: revision,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +338,8 @@ func TestRotationLosesNoWriteUnderLoad(t *testing.T) {
 	}
 	for _, c := range []string{
 		rulesYAML(ruleYAML("secrets", one, two)), rulesYAML(ruleYAML("secrets", two, one)), rulesYAML(ruleYAML("secrets", one, two)),
-		rulesYAML(ruleYAML("secrets", one, two, identityTransformer)), rulesYAML(ruleYAML("secrets", identityTransformer, one, two)), rulesYAML(ruleYAML("secrets", two, one, identityTransformer)),
+		rulesYAML(ruleYAML("secrets", one, two, identityTransformer)),
+		rulesYAML(ruleYAML("secrets", identityTransformer, one, two)), rulesYAML(ruleYAML("secrets", two, one, identityTransformer)),
 	} {
 		was := live.Current()
 		writeConfig(t, file, c)
@@ -412,7 +420,8 @@ func TestNarrowerRuleIsDetected(t *testing.T) {
 		{
 			name:   "narrower, both keys",
 			before: rulesYAML(ruleYAML("'*.*'", keysYAML("aescbc", key32))),
-			after:  rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32), keysYAML("aescbc", key32)), ruleYAML("'*.*'", keysYAML("aescbc", key32))),
+			after: rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32), keysYAML("aescbc", key32)),
+				ruleYAML("'*.*'", keysYAML("aescbc", key32))),
 		},
 		{
 			name:   "for the group",
@@ -421,15 +430,17 @@ func TestNarrowerRuleIsDetected(t *testing.T) {
 			lost:   true,
 		},
 		{
-			name:   "removed, and the wider one has fewer keys",
-			before: rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32), keysYAML("aescbc", key32)), ruleYAML("'*.*'", keysYAML("secretbox", key32))),
-			after:  rulesYAML(ruleYAML("'*.*'", keysYAML("secretbox", key32))),
-			lost:   true,
+			name: "removed, and the wider one has fewer keys",
+			before: rulesYAML(ruleYAML("secrets", keysYAML("secretbox", key32), keysYAML("aescbc", key32)),
+				ruleYAML("'*.*'", keysYAML("secretbox", key32))),
+			after: rulesYAML(ruleYAML("'*.*'", keysYAML("secretbox", key32))),
+			lost:  true,
 		},
 		{
 			name:   "for another resource",
 			before: rulesYAML(ruleYAML("'*.*'", keysYAML("aescbc", key32))),
-			after:  rulesYAML(ruleYAML("configmaps", keysYAML("aescbc", key32), identityTransformer), ruleYAML("'*.*'", keysYAML("aescbc", key32))),
+			after: rulesYAML(ruleYAML("configmaps", keysYAML("aescbc", key32), identityTransformer),
+				ruleYAML("'*.*'", keysYAML("aescbc", key32))),
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -180,8 +180,9 @@ func (c *KeysConfiguration) validate(path *field.Path, lengths ...int) (errs fie
 		case err != nil:
 			errs = append(errs, field.Invalid(secret, redactedSecret, "secrets must be base64 encoded"))
 		case !slices.Contains(lengths, len(bytes)):
-			errs = append(errs, field.Invalid(secret, redactedSecret, fmt.Sprintf("secret is not of the expected length, got %d, expected one of %v",
-				len(bytes), lengths)))
+			errs = append(errs,
+				field.Invalid(secret, redactedSecret, fmt.Sprintf("secret is not of the expected length, got %d, expected one of %v",
+					len(bytes), lengths)))
 		}
 	}
 	return errs

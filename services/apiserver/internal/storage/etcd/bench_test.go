@@ -31,6 +31,8 @@ func reportCPU(b *testing.B, work func()) {
 	b.ReportMetric(float64((used()-before).Microseconds())/float64(n), "cpu-µs/op")
 }
 
+// BenchmarkStore measures the operations of the store, with and without reads of the local
+// revision.
 func BenchmarkStore(b *testing.B) {
 	server := etcdtest.Server(b)
 	quorum := server.Config()

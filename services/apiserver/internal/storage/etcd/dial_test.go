@@ -117,7 +117,8 @@ func TestDialTLS(t *testing.T) {
 		t.Fatalf("after renewal the server got client certificate %q, want renewed", got)
 	}
 
-	if err := dial(otherFile).Ping(t.Context()); !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
+	err = dial(otherFile).Ping(t.Context())
+	if !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
 		t.Fatalf("server of another CA: got %v, want ErrUnavailable with the certificate error", err)
 	}
 }

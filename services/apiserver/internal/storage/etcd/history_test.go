@@ -79,7 +79,9 @@ func TestChangesMatchWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	var gone *storage.CompactedError
-	if _, ok, err := store.Changes(t.Context(), prefix, from+298, newest, 1<<20); !ok || !errors.As(err, &gone) || gone.OldestRevision != from+300 {
+	if _, ok, err := store.Changes(t.Context(), prefix, from+298, newest, 1<<20); !ok ||
+		!errors.As(err, &gone) ||
+		gone.OldestRevision != from+300 {
 		t.Errorf("before the compaction: got %t, %v, want CompactedError", ok, err)
 	}
 	if _, ok, err := store.Changes(t.Context(), prefix, from+300, newest, 1<<20); !ok || err != nil {

@@ -24,7 +24,10 @@ func shortContext(t *testing.T) context.Context {
 func TestUnixSocketIsPrivate(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "etcd.sock")
-	server, err := embedded.Start(t.Context(), embedded.Options{DataDir: filepath.Join(dir, "data"), ListenClient: "unix://" + socket})
+	server, err := embedded.Start(t.Context(), embedded.Options{
+		DataDir:      filepath.Join(dir, "data"),
+		ListenClient: "unix://" + socket,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

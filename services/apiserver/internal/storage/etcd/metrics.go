@@ -177,7 +177,8 @@ type memberCollector struct {
 // newMemberCollector describes the metrics of the members of a cluster.
 func newMemberCollector(client *clientv3.Client, cluster string, log *slog.Logger) *memberCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("binnacle_etcd_member_"+name, help, append([]string{"storage_cluster_id", "endpoint"}, labels...), nil)
+		return prometheus.NewDesc("binnacle_etcd_member_"+name,
+			help, append([]string{"storage_cluster_id", "endpoint"}, labels...), nil)
 	}
 	return &memberCollector{
 		client:  client,

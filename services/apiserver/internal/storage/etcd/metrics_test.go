@@ -102,14 +102,18 @@ func TestMembersAreReported(t *testing.T) {
 	got := gatherValues(t, r)
 	prefix := "binnacle_etcd_member_"
 	for series, want := range map[string]float64{
-		"up " + server.Endpoint(): 1, "leader " + server.Endpoint(): 1, "alarm NOSPACE " + server.Endpoint(): 1, "up " + down.Endpoint(): 0,
+		"up " + server.Endpoint():            1,
+		"leader " + server.Endpoint():        1,
+		"alarm NOSPACE " + server.Endpoint(): 1,
+		"up " + down.Endpoint():              0,
 	} {
 		name, labels, _ := strings.Cut(series, " ")
 		if value, exists := got[prefix+name+" "+labels+" etcd-0"]; !exists || value != want {
 			t.Errorf("%s: got %v (%v), want %v in %v", series, value, exists, want, got)
 		}
 	}
-	if size, quota := got[prefix+"size_bytes "+server.Endpoint()+" etcd-0"], got[prefix+"quota_bytes "+server.Endpoint()+" etcd-0"]; size <= 0 || quota <= size {
+	size, quota := got[prefix+"size_bytes "+server.Endpoint()+" etcd-0"], got[prefix+"quota_bytes "+server.Endpoint()+" etcd-0"]
+	if size <= 0 || quota <= size {
 		t.Errorf("database size %v, quota %v, want a size between 0 and the quota", size, quota)
 	}
 }

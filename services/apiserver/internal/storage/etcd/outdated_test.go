@@ -65,7 +65,8 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 			// The store gets no event and writes a marker.
 			marked := make(chan struct{})
 			go func() {
-				for _, _, err := store.Get(t.Context(), marker, 0); err != nil && t.Context().Err() == nil; _, _, err = store.Get(t.Context(), marker, 0) {
+				for _, _, err := store.Get(t.Context(), marker, 0); err != nil &&
+					t.Context().Err() == nil; _, _, err = store.Get(t.Context(), marker, 0) {
 				}
 				close(marked)
 			}()

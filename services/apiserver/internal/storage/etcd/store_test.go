@@ -132,7 +132,8 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 			proxy.Cut()
 		}
 		for j := range 5 {
-			if wrote, err = direct.Create(t.Context(), fmt.Sprintf("/registry/pods/%d-%d", i, j), nil, storage.WriteOptions{}); err != nil {
+			if wrote, err = direct.Create(t.Context(),
+				fmt.Sprintf("/registry/pods/%d-%d", i, j), nil, storage.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -206,7 +207,8 @@ func TestMetricsAreLabelledByResource(t *testing.T) {
 	if _, _, err := store.Get(ctx, "/registry/pods/ns/b", 0); !errors.Is(err, storage.ErrNotFound) {
 		t.Fatal(err)
 	}
-	if _, err := store.Create(ctx, "/registry/pods/ns/b", make([]byte, 4<<20), storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
+	if _, err := store.Create(ctx, "/registry/pods/ns/b",
+		make([]byte, 4<<20), storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
 		t.Fatal(err)
 	}
 	got, err := reg.Gather()
@@ -229,7 +231,11 @@ func TestMetricsAreLabelledByResource(t *testing.T) {
 			series["apiserver_storage_size_bytes"] = 0
 		}
 	}
-	want := map[string]float64{"apiserver_storage_size_bytes": 0, "etcd_lease_object_counts": 0, "etcd_request_errors_total create pods": 1}
+	want := map[string]float64{
+		"apiserver_storage_size_bytes":          0,
+		"etcd_lease_object_counts":              0,
+		"etcd_request_errors_total create pods": 1,
+	}
 	for labels, n := range map[string]float64{
 		"create apiextensions.k8s.io/customresourcedefinitions": 1,
 		"create other":              1,

@@ -41,7 +41,13 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 }
 
 // Update implements storage.Interface.
-func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (_ int64, err error) {
+func (s *Store) Update(
+	ctx context.Context,
+	key string,
+	value []byte,
+	expected int64,
+	opts storage.WriteOptions,
+) (_ int64, err error) {
 	defer s.metrics.observe("update", key, time.Now(), &err)
 	if expected <= 0 {
 		return 0, s.conflictWithLive(ctx, key)
@@ -244,7 +250,8 @@ func (l *leasePool) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseI
 	now := time.Now()
 	slack := min(ttl/20, l.reuse)
 	// etcd counts in seconds, so up to one more second is due to rounding here.
-	if remaining := l.expires.Sub(now); l.id != 0 && l.count < maxLeaseObjects && remaining >= ttl && remaining <= ttl+slack+time.Second {
+	remaining := l.expires.Sub(now)
+	if l.id != 0 && l.count < maxLeaseObjects && remaining >= ttl && remaining <= ttl+slack+time.Second {
 		l.count++
 		return l.id, nil
 	}

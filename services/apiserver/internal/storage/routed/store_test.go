@@ -18,8 +18,14 @@ func TestEachKeyHasItsStore(t *testing.T) {
 		ByPrefix:  map[string]storage.Interface{"/registry/events/": other, "/registry/example.com/wids/": other},
 	}
 	for key, elsewhere := range map[string]bool{
-		"/registry/events/default/e": true, "/registry/events/x": true, "/registry/example.com/wids/a/b": true,
-		"/registry/eventsx/default/e": false, "/registry/pods/events/e": false, "/registry/example.com/gadgets/a": false, "/registry/events": false, "events/": false,
+		"/registry/events/default/e":      true,
+		"/registry/events/x":              true,
+		"/registry/example.com/wids/a/b":  true,
+		"/registry/eventsx/default/e":     false,
+		"/registry/pods/events/e":         false,
+		"/registry/example.com/gadgets/a": false,
+		"/registry/events":                false,
+		"events/":                         false,
 	} {
 		t.Run(key, func(t *testing.T) {
 			has := storage.Interface(main)

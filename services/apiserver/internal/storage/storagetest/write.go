@@ -89,7 +89,8 @@ var writeTests = []test{
 			s.Fatalf("create: got %v, want too large", err)
 		}
 		rev := s.create("/registry/pods/a", "small")
-		if _, err := s.store.Update(s.ctx, "/registry/pods/a", value, rev, storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
+		if _, err := s.store.Update(s.ctx, "/registry/pods/a",
+			value, rev, storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
 			s.Fatalf("update: got %v, want too large", err)
 		}
 		s.wantNewest("/registry/pods/a", "small", rev)

@@ -94,7 +94,10 @@ func isConflict(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
 	var precondition *storage.PreconditionError
-	return errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict) || errors.As(err, &exists) || errors.As(err, &precondition)
+	return errors.Is(err, storage.ErrNotFound) ||
+		errors.As(err, &conflict) ||
+		errors.As(err, &exists) ||
+		errors.As(err, &precondition)
 }
 
 // Get implements storage.Interface.

@@ -44,7 +44,10 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 		return stream.Send(p)
 	}
 	sendClosed := func() error {
-		return send(&client.Packet{Type: client.PacketType_CLOSE_RSP, Payload: &client.Packet_CloseResponse{CloseResponse: &client.CloseResponse{ConnectID: id}}})
+		return send(&client.Packet{
+			Type:    client.PacketType_CLOSE_RSP,
+			Payload: &client.Packet_CloseResponse{CloseResponse: &client.CloseResponse{ConnectID: id}},
+		})
 	}
 	var copying sync.WaitGroup
 	defer copying.Wait()
@@ -63,7 +66,10 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 			requested := p.GetDialRequest()
 			response := &client.DialResponse{Random: requested.Random, ConnectID: id}
 			if s.proxy.StopReading {
-				if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: response}}); err != nil {
+				if err := send(&client.Packet{
+					Type:    client.PacketType_DIAL_RSP,
+					Payload: &client.Packet_DialResponse{DialResponse: response},
+				}); err != nil {
 					return err
 				}
 				<-stream.Context().Done()
@@ -72,7 +78,10 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 			if server, err = s.proxy.dial(requested.Address); err != nil {
 				response.Error = err.Error()
 			}
-			if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: response}}); err != nil || server == nil {
+			if err := send(&client.Packet{
+				Type:    client.PacketType_DIAL_RSP,
+				Payload: &client.Packet_DialResponse{DialResponse: response},
+			}); err != nil || server == nil {
 				return err
 			}
 			from := server
@@ -80,7 +89,10 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 				for b := make([]byte, 4096); ; {
 					n, err := from.Read(b)
 					if n > 0 {
-						_ = send(&client.Packet{Type: client.PacketType_DATA, Payload: &client.Packet_Data{Data: &client.Data{ConnectID: id, Data: b[:n]}}})
+						_ = send(&client.Packet{
+							Type:    client.PacketType_DATA,
+							Payload: &client.Packet_Data{Data: &client.Data{ConnectID: id, Data: b[:n]}},
+						})
 					}
 					if err != nil {
 						_ = sendClosed()

@@ -52,7 +52,11 @@ func (k Kubelet) Handler() http.Handler {
 
 // acceptStreams upgrades a request and returns the connection and the streams that the client
 // opens. It returns nil after an error response.
-func acceptStreams(w http.ResponseWriter, r *http.Request, protocols ...string) (httpstream.Connection, <-chan httpstream.Stream) {
+func acceptStreams(
+	w http.ResponseWriter,
+	r *http.Request,
+	protocols ...string,
+) (httpstream.Connection, <-chan httpstream.Stream) {
 	if _, err := httpstream.Handshake(r, w, protocols); err != nil {
 		return nil, nil
 	}

@@ -67,11 +67,27 @@ const maxPooledBuffer = 64 << 10
 
 // newBackend returns a backend that encodes events and passes them to a deliverer. name is its name
 // in metrics.
-func newBackend(c Config, name string, out deliverer, encode func([]byte, *audit.Event) []byte, maxEvent int64, maxConcurrent int) *Backend {
+func newBackend(
+	c Config,
+	name string,
+	out deliverer,
+	encode func([]byte, *audit.Event) []byte,
+	maxEvent int64,
+	maxConcurrent int,
+) *Backend {
 	if truncate := c.Truncate; truncate.Enabled {
 		maxEvent = min(maxEvent, truncate.MaxEventSize)
 	}
-	b := &Backend{Config: c, name: name, deliverer: out, encode: encode, maxEvent: maxEvent, maxConcurrent: maxConcurrent, flushTimeout: defaultFlushTimeout, losses: lossCounter{log: c.Logger, metrics: c.Metrics}}
+	b := &Backend{
+		Config:        c,
+		name:          name,
+		deliverer:     out,
+		encode:        encode,
+		maxEvent:      maxEvent,
+		maxConcurrent: maxConcurrent,
+		flushTimeout:  defaultFlushTimeout,
+		losses:        lossCounter{log: c.Logger, metrics: c.Metrics},
+	}
 	if Mode(c.Mode) == Batch {
 		b.queue = newQueue(c.Batch.BufferSize, c.QueueBytes, c.Batch.MaxSize, c.Truncate.MaxBatchSize)
 	}

@@ -97,7 +97,14 @@ func (f *fixture) wantLost(plugin string, n int) {
 
 // newEvent returns the event with a number and with a request object of a size.
 func newEvent(n, size int) *audit.Event {
-	e := &audit.Event{Level: audit.Request, ID: fmt.Sprint("e", n), Stage: audit.ResponseComplete, Verb: "get", Received: time.Now(), Staged: time.Now()}
+	e := &audit.Event{
+		Level:    audit.Request,
+		ID:       fmt.Sprint("e", n),
+		Stage:    audit.ResponseComplete,
+		Verb:     "get",
+		Received: time.Now(),
+		Staged:   time.Now(),
+	}
 	if size > 0 {
 		e.RequestObject = []byte(`"` + strings.Repeat("x", size) + `"`)
 	}

@@ -108,7 +108,13 @@ func (l *lineWriter) openOutput(o *LogOptions, out io.Writer, maxSize int64) err
 		return nil
 	}
 	l.out = &rotatedFile{
-		Logger:  lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: int(maxSize / megabyte), Compress: o.Compress},
+		Logger: lumberjack.Logger{
+			Filename:   o.Path,
+			MaxAge:     o.MaxAge,
+			MaxBackups: o.MaxBackup,
+			MaxSize:    int(maxSize / megabyte),
+			Compress:   o.Compress,
+		},
 		maxSize: maxSize, size: size,
 	}
 	return nil
@@ -173,7 +179,8 @@ func appendLegacy(dst []byte, e *audit.Event) []byte {
 	if len(e.SourceIPs) > 0 {
 		ip = e.SourceIPs[0]
 	}
-	return fmt.Appendf(dst, "%s AUDIT: id=%q stage=%q ip=%q method=%q user=%q groups=%q as=%q asgroups=%q user-agent=%q namespace=%q uri=%q response=\"%s\"",
+	return fmt.Appendf(dst,
+		"%s AUDIT: id=%q stage=%q ip=%q method=%q user=%q groups=%q as=%q asgroups=%q user-agent=%q namespace=%q uri=%q response=\"%s\"",
 		e.Received.Format(time.RFC3339Nano), e.ID, e.Stage, ip, e.Verb, user, groups, as, asGroups, e.UserAgent, namespace, e.URI, response)
 }
 

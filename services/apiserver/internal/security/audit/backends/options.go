@@ -86,7 +86,8 @@ func (t *TruncateOptions) validate(name string) error {
 	case t.MaxEventSize <= 0:
 		return fmt.Errorf("invalid audit truncate %s max event size %v, must be a positive number", name, t.MaxEventSize)
 	case t.MaxBatchSize < t.MaxEventSize:
-		return fmt.Errorf("invalid audit truncate %s max batch size %v, must be greater than max event size (%v)", name, t.MaxBatchSize, t.MaxEventSize)
+		return fmt.Errorf("invalid audit truncate %s max batch size %v, must be greater than max event size (%v)",
+			name, t.MaxBatchSize, t.MaxEventSize)
 	}
 	return nil
 }

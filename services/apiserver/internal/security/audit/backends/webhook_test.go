@@ -41,7 +41,12 @@ func newWebhookServer(t *testing.T, plain bool, answer http.HandlerFunc) *webhoo
 		}
 		server.mu.Lock()
 		server.posts = append(server.posts, ids)
-		server.heads = append(server.heads, strings.Join([]string{r.Proto, r.Method, r.RequestURI, r.Header.Get("Accept"), r.Header.Get("Content-Type"), r.UserAgent(), r.Header.Get("Authorization")}, "|"))
+		server.heads = append(server.heads,
+			strings.Join([]string{
+				r.Proto, r.Method, r.RequestURI, r.Header.Get("Accept"),
+				r.Header.Get("Content-Type"), r.UserAgent(), r.Header.Get("Authorization"),
+			},
+				"|"))
 		server.mu.Unlock()
 		if answer != nil {
 			answer(w, r)
@@ -88,7 +93,9 @@ func TestWebhookRequest(t *testing.T) {
 func TestFailedPostIsRetried(t *testing.T) {
 	for _, mode := range Modes() {
 		f := newFixture(t)
-		server := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
+		server := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no", http.StatusInternalServerError)
+		})
 		o := webhookOptions(t, server.Server)
 		o.Mode = mode
 		b := f.newWebhook(o)
@@ -188,7 +195,11 @@ func TestUnreachableWebhookDoesNotPreventStart(t *testing.T) {
 // kubeconfig.
 func TestInvalidKubeconfigIsRejected(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"none": "", "nonsense": "{", "address": `{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"ftp://x"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`} {
+	for name, text := range map[string]string{
+		"none":     "",
+		"nonsense": "{",
+		"address":  `{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"ftp://x"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`,
+	} {
 		file := dir + "/" + name
 		if text != "" {
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -28,7 +28,10 @@ func compilePolicy(f *policyFile) *Policy {
 	p := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: f.OmitManagedFields}}
 	for _, r := range f.Rules {
 		level, _ := audit.ParseLevel(r.Level)
-		c := compiledRule{r, audit.Decision{Level: level, Omit: always | parseStages(r.OmitStages), OmitManagedFields: f.OmitManagedFields}}
+		c := compiledRule{
+			r,
+			audit.Decision{Level: level, Omit: always | parseStages(r.OmitStages), OmitManagedFields: f.OmitManagedFields},
+		}
 		if r.OmitManagedFields != nil {
 			c.decision.OmitManagedFields = *r.OmitManagedFields
 		}

@@ -25,7 +25,9 @@ func validateRule(r *rule, path *field.Path) field.ErrorList {
 	errs = append(errs, validateResources(r.Resources, path.Child("resources"))...)
 	errs = append(errs, validateStages(r.OmitStages, path.Child("omitStages"))...)
 	if len(r.NonResourceURLs) > 0 && len(r.Resources)+len(r.Namespaces) > 0 {
-		errs = append(errs, field.Invalid(path.Child("nonResourceURLs"), r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
+		errs = append(errs,
+			field.Invalid(path.Child("nonResourceURLs"),
+				r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
 	}
 	return errs
 }
@@ -72,7 +74,8 @@ func validateResources(groups []groupResources, path *field.Path) (errs field.Er
 			}
 		}
 		if len(g.ResourceNames) > 0 && len(g.Resources) == 0 {
-			errs = append(errs, field.Invalid(path.Child("resourceNames"), g.ResourceNames, "using resourceNames requires at least one resource"))
+			errs = append(errs,
+				field.Invalid(path.Child("resourceNames"), g.ResourceNames, "using resourceNames requires at least one resource"))
 		}
 	}
 	return errs

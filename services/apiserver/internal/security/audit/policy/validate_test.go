@@ -15,7 +15,10 @@ func TestInvalidPoliciesAreRejected(t *testing.T) {
 		want string // of the error; "" for none
 	}{
 		{text: head + "rules: [{level: None, resources: [{}]}]", want: ""},
-		{text: head + "rules: [{level: None, resources: [{group: apps, resources: [x], resourceNames: [z]}], namespaces: [a]}]", want: ""},
+		{
+			text: head + "rules: [{level: None, resources: [{group: apps, resources: [x], resourceNames: [z]}], namespaces: [a]}]",
+			want: "",
+		},
 		{text: head + "rules: [{level: None, nonResourceURLs: ['*', /a, '/a*']}]", want: ""},
 		{text: head + "omitStages: [Panic]\nrules: [{level: None, omitStages: [ResponseStarted]}]", want: ""},
 		{text: "kind: Policy\nrules: [{level: None}]", want: "unknown group version field"},
@@ -35,7 +38,10 @@ func TestInvalidPoliciesAreRejected(t *testing.T) {
 		{text: head + "rules: [{level: None, nonResourceURLs: [/a], namespaces: [a]}]",
 			want: "rules cannot apply to both regular resources and non-resource URLs"},
 		{text: head + "rules: [{level: None, resources: [{group: A_b}]}]", want: `rules[0].resources.group: Invalid value: "A_b"`},
-		{text: head + "rules: [{level: None, resources: [{resourceNames: [a]}]}]", want: "using resourceNames requires at least one resource"},
+		{
+			text: head + "rules: [{level: None, resources: [{resourceNames: [a]}]}]",
+			want: "using resourceNames requires at least one resource",
+		},
 	} {
 		p, err := policy.Parse([]byte(c.text), func(why string) { t.Errorf("Parse(%q): got warning %q, want none", c.text, why) })
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || (p == nil) != (err != nil) {

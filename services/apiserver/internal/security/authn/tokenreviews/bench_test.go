@@ -4,6 +4,7 @@ import (
 	"testing"
 )
 
+// BenchmarkCachedReview measures a review of a cached token with a bound object.
 func BenchmarkCachedReview(b *testing.B) {
 	f := newFixture(b, true, nil)
 	f.putBoundObjects()

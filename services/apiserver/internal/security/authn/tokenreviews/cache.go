@@ -208,7 +208,14 @@ func completedFlight(entry *cachedReview) *inFlightReview {
 }
 
 // runReview reviews a token and caches the result.
-func (c *Cache) runReview(ctx context.Context, f *inFlightReview, k cacheKey, token string, audiences []string, claims satoken.UnverifiedClaims) {
+func (c *Cache) runReview(
+	ctx context.Context,
+	f *inFlightReview,
+	k cacheKey,
+	token string,
+	audiences []string,
+	claims satoken.UnverifiedClaims,
+) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
@@ -244,16 +251,31 @@ func (c *Cache) runReview(ctx context.Context, f *inFlightReview, k cacheKey, to
 
 // legacyToken returns the reviewed token if it names a secret, and nil otherwise. The hint comes
 // from an unverified token, so the user of an accepted token must match it.
-func (c *Cache) legacyToken(response *authenticator.Response, ok, undecided bool, claims satoken.UnverifiedClaims, token string) *LegacyToken {
+func (c *Cache) legacyToken(
+	response *authenticator.Response,
+	ok, undecided bool,
+	claims satoken.UnverifiedClaims,
+	token string,
+) *LegacyToken {
 	if c.cfg.Legacy == nil || claims.Legacy == nil || undecided || ok && claims.User != response.User.Name {
 		return nil
 	}
-	return &LegacyToken{Token: token, Accepted: ok, User: claims.User, Namespace: claims.Legacy.Namespace, Secret: claims.Legacy.Name}
+	return &LegacyToken{
+		Token:     token,
+		Accepted:  ok,
+		User:      claims.User,
+		Namespace: claims.Legacy.Namespace,
+		Secret:    claims.Legacy.Name,
+	}
 }
 
 // authenticate calls the reviewer. Several libraries process tokens: a panic in one of them means
 // that the review failed, and does not crash the server.
-func (c *Cache) authenticate(ctx context.Context, token string, audiences []string) (response *authenticator.Response, ok bool, err error) {
+func (c *Cache) authenticate(
+	ctx context.Context,
+	token string,
+	audiences []string,
+) (response *authenticator.Response, ok bool, err error) {
 	panicked := task.Protect(func() (err error) {
 		response, ok, err = c.cfg.Token.AuthenticateToken(ctx, token, audiences)
 		return err
@@ -268,7 +290,11 @@ func (c *Cache) authenticate(ctx context.Context, token string, audiences []stri
 // resultOf returns the result of a review as it is cached, with the objects that it depends on.
 func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, claims satoken.UnverifiedClaims) *cachedReview {
 	now := c.cfg.Now()
-	entry := &cachedReview{objects: claims.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
+	entry := &cachedReview{
+		objects: claims.Objects,
+		until:   now.Add(c.cfg.FailureTTL),
+		review:  &authn.Review{Error: authn.UnknownToken},
+	}
 	if !ok {
 		if err != nil {
 			entry.review.Error = err.Error()
@@ -277,7 +303,12 @@ func (c *Cache) resultOf(response *authenticator.Response, ok bool, err error, c
 		return entry
 	}
 	user := request.User(response.User)
-	entry.review = &authn.Review{Authenticated: true, User: *authn.Authenticated(&user), Audiences: response.Audiences, AuditAnnotations: response.AuditAnnotations}
+	entry.review = &authn.Review{
+		Authenticated:    true,
+		User:             *authn.Authenticated(&user),
+		Audiences:        response.Audiences,
+		AuditAnnotations: response.AuditAnnotations,
+	}
 	entry.until = now.Add(c.cfg.SuccessTTL)
 	for _, end := range []time.Time{claims.Expires, response.Expires} {
 		if !end.IsZero() && end.Before(entry.until) {

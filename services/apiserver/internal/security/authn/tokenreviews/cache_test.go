@@ -196,8 +196,16 @@ func TestEventsInvalidate(t *testing.T) {
 		"pod terminating": {token: bound(), event: func(f *fixture) { f.put(satoken.KindPod, "ns", "p", "up", true) }},
 		"pod changed":     {token: bound(), event: func(f *fixture) { f.put(satoken.KindPod, "ns", "p", "up", false) }, cached: true},
 		"account changed": {token: bound(), event: func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "a", "ua", false) }},
-		"another account": {token: bound(), event: func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "b", "ub", false) }, cached: true},
-		"of another name": {token: bound(), event: func(f *fixture) { f.delete(satoken.KindServiceAccount, "other", "a") }, cached: true},
+		"another account": {
+			token:  bound(),
+			event:  func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "b", "ub", false) },
+			cached: true,
+		},
+		"of another name": {
+			token:  bound(),
+			event:  func(f *fixture) { f.delete(satoken.KindServiceAccount, "other", "a") },
+			cached: true,
+		},
 		"bootstrap deleted": {
 			token: "abcdef.0123456789abcdef",
 			event: func(f *fixture) { f.delete(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef") },
@@ -216,7 +224,12 @@ func TestEventsInvalidate(t *testing.T) {
 			event: func(f *fixture) { f.delete(satoken.KindPod, "ns", "p") },
 		},
 		"opaque token, node deleted": {
-			token: "opaque", user: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua", Extra: map[string][]string{satoken.ExtraNodeName: {"n"}}},
+			token: "opaque",
+			user: authenticator.User{
+				Name:  "system:serviceaccount:ns:a",
+				UID:   "ua",
+				Extra: map[string][]string{satoken.ExtraNodeName: {"n"}},
+			},
 			event: func(f *fixture) { f.delete(satoken.KindNode, "", "n") },
 		},
 		"opaque token, bootstrap deleted": {

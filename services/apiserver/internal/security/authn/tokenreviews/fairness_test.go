@@ -79,7 +79,11 @@ func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	c := newManyClients(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
 	c.startMaximum(t.Context(), &wg)
-	for token, address := range map[string]string{"local-user": "[2001:db8::1]:2", "user": "[2001:db8:0:1::1]:1", "other": "192.0.2.1:1"} {
+	for token, address := range map[string]string{
+		"local-user": "[2001:db8::1]:2",
+		"user":       "[2001:db8:0:1::1]:1",
+		"other":      "192.0.2.1:1",
+	} {
 		if rev, err := c.cache.Review(withClientAddress(t.Context(), address), token, nil); err != nil || !rev.Authenticated {
 			t.Errorf("Review(%q) from %s: got %+v, %v; want authenticated", token, address, rev, err)
 		}

@@ -82,7 +82,8 @@ func TestMetricsAndOutageLogs(t *testing.T) {
 	if got["ok"] != 4 || got["error"] != 3 {
 		t.Errorf("got %v; want 4, 3", got)
 	}
-	if text := log.String(); strings.Count(text, "token webhook unreachable") != 2 || strings.Count(text, "token webhook reachable again") != 1 {
+	text := log.String()
+	if strings.Count(text, "token webhook unreachable") != 2 || strings.Count(text, "token webhook reachable again") != 1 {
 		t.Errorf("got log %s; want 2, 1", text)
 	}
 }

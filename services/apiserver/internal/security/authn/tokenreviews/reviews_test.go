@@ -146,7 +146,13 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 	t.Helper()
 	f := &fixture{
 		t: t, objects: &objects{objects: map[string]metav1.ObjectMeta{}}, created: map[string]int64{}, now: time.Now(),
-		source:   &source{batches: make(chan storage.Batch), applied: make(chan struct{}, 1), broken: make(chan error), gate: make(chan struct{}), revision: 1},
+		source: &source{
+			batches:  make(chan storage.Batch),
+			applied:  make(chan struct{}, 1),
+			broken:   make(chan error),
+			gate:     make(chan struct{}),
+			revision: 1,
+		},
 		reviewer: &reviewer{asked: map[string]int{}, resultOf: byName},
 	}
 	cfg := tokenreviews.Config{
@@ -166,13 +172,14 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 	}
 	var resources []watchcache.ResourceConfig
 	for _, prefix := range stores {
-		resources = append(resources, watchcache.ResourceConfig{Name: prefix, Prefix: prefix, Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
-			ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
-			if !ok {
-				ns, name = "", ns
-			}
-			return attributes.Attributes{Namespace: ns, Name: name}, nil
-		}})
+		resources = append(resources,
+			watchcache.ResourceConfig{Name: prefix, Prefix: prefix, Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+				ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+				if !ok {
+					ns, name = "", ns
+				}
+				return attributes.Attributes{Namespace: ns, Name: name}, nil
+			}})
 	}
 	wc, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
 	if err != nil {

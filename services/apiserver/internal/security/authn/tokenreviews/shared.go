@@ -22,7 +22,11 @@ func Shared(t authenticator.Token, maxConcurrent int) authenticator.Token {
 }
 
 // AuthenticateToken implements authenticator.Token.
-func (s *limitedAuthenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+func (s *limitedAuthenticator) AuthenticateToken(
+	ctx context.Context,
+	token string,
+	audiences []string,
+) (*authenticator.Response, bool, error) {
 	slot := limit.Claim[string]{Key: request.Principal(ctx)}
 	if err := s.acquireSlot(ctx, slot); err != nil {
 		return nil, false, authenticator.Unavailable(err)

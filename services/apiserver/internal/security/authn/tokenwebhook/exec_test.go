@@ -49,7 +49,11 @@ func TestCredentialPluginIsCalledAgainAfter401(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c, err := tokenwebhook.New(tokenwebhook.Config{Kubeconfig: filepath.Join(dir, "config"), Version: "v1", Registerer: prometheus.NewRegistry()})
+	c, err := tokenwebhook.New(tokenwebhook.Config{
+		Kubeconfig: filepath.Join(dir, "config"),
+		Version:    "v1",
+		Registerer: prometheus.NewRegistry(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,10 @@ func (c *Client) encodeReview(token string, audiences []string) ([]byte, error) 
 func (c *Client) apiVersion() string { return authenticationv1.GroupName + "/" + c.cfg.Version }
 
 // sendReview sends one request. retry reports whether another try may succeed.
-func (c *Client) sendReview(ctx context.Context, body []byte) (status *authenticationv1.TokenReviewStatus, retry bool, err error) {
+func (c *Client) sendReview(
+	ctx context.Context,
+	body []byte,
+) (status *authenticationv1.TokenReviewStatus, retry bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.TryTimeout)
 	defer cancel()
 	start, code := time.Now(), "<error>"
@@ -202,14 +205,18 @@ func (c *Client) sendReview(ctx context.Context, body []byte) (status *authentic
 		return nil, false, errors.New("its response is not a TokenReview")
 	}
 	if review.Kind != "TokenReview" || review.APIVersion != c.apiVersion() {
-		return nil, false, fmt.Errorf("its response is %s of %s, expected TokenReview of %s", review.Kind, review.APIVersion, c.apiVersion())
+		return nil, false, fmt.Errorf("its response is %s of %s, expected TokenReview of %s",
+			review.Kind, review.APIVersion, c.apiVersion())
 	}
 	return &review.Status, false, nil
 }
 
 // interpretStatus returns the result that the service reports. The token must be valid for one of
 // the requested audiences.
-func (c *Client) interpretStatus(status *authenticationv1.TokenReviewStatus, requested []string) (*authenticator.Response, bool, error) {
+func (c *Client) interpretStatus(
+	status *authenticationv1.TokenReviewStatus,
+	requested []string,
+) (*authenticator.Response, bool, error) {
 	if !status.Authenticated {
 		if status.Error != "" {
 			return nil, false, errors.New(status.Error)
@@ -219,7 +226,11 @@ func (c *Client) interpretStatus(status *authenticationv1.TokenReviewStatus, req
 	if status.User.Username == "" {
 		return nil, false, errors.New("the token review service authenticated a user without a name")
 	}
-	response := &authenticator.Response{User: authenticator.User{Name: status.User.Username, UID: status.User.UID, Groups: status.User.Groups}}
+	response := &authenticator.Response{User: authenticator.User{
+		Name:   status.User.Username,
+		UID:    status.User.UID,
+		Groups: status.User.Groups,
+	}}
 	for k, v := range status.User.Extra {
 		if response.User.Extra == nil {
 			response.User.Extra = map[string][]string{}

@@ -61,7 +61,11 @@ func newClient(t *testing.T, version, url string, ca []byte) (*tokenwebhook.Clie
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	c, err := tokenwebhook.New(tokenwebhook.Config{
-		Kubeconfig: writeKubeconfig(t, url, ca), Version: version, Audiences: []string{"api"}, Registerer: reg, TryTimeout: 500 * time.Millisecond,
+		Kubeconfig: writeKubeconfig(t, url, ca),
+		Version:    version,
+		Audiences:  []string{"api"},
+		Registerer: reg,
+		TryTimeout: 500 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +111,12 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 			version: "v1", audiences: []string{"x", "api"}, answer: reviewJSON("v1", alice), user: "alice",
 			got: []string{"api"},
 		},
-		"no audience in the response": {version: "v1", audiences: []string{"x"}, answer: reviewJSON("v1", alice), err: "other audiences"},
+		"no audience in the response": {
+			version:   "v1",
+			audiences: []string{"x"},
+			answer:    reviewJSON("v1", alice),
+			err:       "other audiences",
+		},
 		"audiences in the response": {
 			version: "v1", audiences: []string{"x", "y"},
 			answer: reviewJSON("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`),
@@ -126,7 +135,8 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 			version: "v1", answer: reviewJSON("v1", alice) + strings.Repeat(" ", 2<<20), err: "too large",
 			undecided: true,
 		},
-		"many groups": {version: "v1", answer: reviewJSON("v1", `{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
+		"many groups": {version: "v1", answer: reviewJSON("v1",
+			`{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
 			err: "too many values", undecided: true},
 		"redirect": {version: "v1", code: 307, err: "307", undecided: true},
 	} {
@@ -147,7 +157,9 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 			if ok != (c.user != "") || ok && (r.User.Name != c.user || !slices.Equal(r.Audiences, c.got)) {
 				t.Errorf("got %+v, %v, %v; want user %q, audiences %q", r, ok, err, c.user, c.got)
 			}
-			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) || errors.Is(err, authenticator.ErrUnavailable) != c.undecided {
+			if (err != nil) != (c.err != "") ||
+				err != nil && !strings.Contains(err.Error(), c.err) ||
+				errors.Is(err, authenticator.ErrUnavailable) != c.undecided {
 				t.Errorf("got error %v, want %q, unavailable %t", err, c.err, c.undecided)
 			}
 			if err != nil && strings.Contains(err.Error(), secret) {
@@ -160,7 +172,8 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 					Audiences []string
 				}
 			}
-			if err := json.Unmarshal(asked, &review); err != nil || review.APIVersion != "authentication.k8s.io/"+c.version || review.Kind != "TokenReview" ||
+			err = json.Unmarshal(asked, &review)
+			if err != nil || review.APIVersion != "authentication.k8s.io/"+c.version || review.Kind != "TokenReview" ||
 				review.Spec.Token != secret || !slices.Equal(review.Spec.Audiences, c.audiences) {
 				t.Errorf("got request %s, error %v; want token %q, audiences %q", asked, err, secret, c.audiences)
 			}
@@ -299,7 +312,8 @@ func TestInvalidKubeconfigsAreRejected(t *testing.T) {
 	// A server without TLS is allowed, with a warning in the log.
 	for server, warns := range map[string]bool{"http://127.0.0.1:1": true, "https://127.0.0.1:1": false} {
 		file := filepath.Join(t.TempDir(), "config")
-		text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`, server)
+		text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`,
+			server)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -57,7 +57,8 @@ func webhookYAML(file string, changes ...string) string {
 // TestValidFilesGetDefaults checks the values and the defaults of valid files in every version.
 func TestValidFilesGetDefaults(t *testing.T) {
 	file := kubeconfigFile(t)
-	full := webhookYAML(file, "authorizedTTL: 1m0s", "unauthorizedTTL: 7s", "failurePolicy: Deny", "subjectAccessReviewVersion: v1beta1", "matchConditions: [{expression: a}, {expression: b}]") +
+	full := webhookYAML(file, "authorizedTTL: 1m0s", "unauthorizedTTL: 7s",
+		"failurePolicy: Deny", "subjectAccessReviewVersion: v1beta1", "matchConditions: [{expression: a}, {expression: b}]") +
 		"- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n"
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
 		c, err := authzconfig.Parse([]byte(strings.Replace(full, "k8s.io/v1", "k8s.io/"+version, 1)), conditions{})
@@ -65,8 +66,10 @@ func TestValidFilesGetDefaults(t *testing.T) {
 			t.Fatalf("Parse of version %s: got error %v, want none", version, err)
 		}
 		w := c.Authorizers[0].Webhook
-		if len(c.Authorizers) != 3 || !c.Has(authzconfig.Node) || c.Has(authzconfig.ABAC) || w.AuthorizedTTL.Duration != time.Minute || w.UnauthorizedTTL.Duration != 7*time.Second ||
-			w.Timeout.Duration != 3*time.Second || w.FailurePolicy != authzconfig.PolicyDeny || w.SubjectAccessReviewVersion != "v1beta1" || len(w.MatchConditions) != 2 || *w.ConnectionInfo.KubeConfigFile != file {
+		if len(c.Authorizers) != 3 || !c.Has(authzconfig.Node) ||
+			c.Has(authzconfig.ABAC) || w.AuthorizedTTL.Duration != time.Minute || w.UnauthorizedTTL.Duration != 7*time.Second ||
+			w.Timeout.Duration != 3*time.Second || w.FailurePolicy != authzconfig.PolicyDeny ||
+			w.SubjectAccessReviewVersion != "v1beta1" || len(w.MatchConditions) != 2 || *w.ConnectionInfo.KubeConfigFile != file {
 			t.Errorf("%s: got %+v with webhook %+v, want Webhook, Node, RBAC, and the values of the file", version, c, w)
 		}
 	}
@@ -112,16 +115,25 @@ func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 		{content: head + "authorizers: [{name: a}]", want: "authorizers[0].type: Required value"},
 		{content: head + "authorizers: [{type: ABAC, name: a}]",
 			want: `authorizers[0].type: Unsupported value: "ABAC": supported values: "Node", "RBAC", "Webhook"`},
-		{content: head + "authorizers: [{type: RBAC, name: a}, {type: RBAC, name: b}]", want: `authorizers[1].type: Duplicate value: "RBAC"`},
+		{
+			content: head + "authorizers: [{type: RBAC, name: a}, {type: RBAC, name: b}]",
+			want:    `authorizers[1].type: Duplicate value: "RBAC"`,
+		},
 		{content: head + "authorizers: [{type: RBAC}]", want: "authorizers[0].name: Required value"},
-		{content: head + "authorizers: [{type: RBAC, name: a}, {type: Node, name: a}]", want: `authorizers[1].name: Duplicate value: "a"`},
+		{
+			content: head + "authorizers: [{type: RBAC, name: a}, {type: Node, name: a}]",
+			want:    `authorizers[1].name: Duplicate value: "a"`,
+		},
 		{content: head + "authorizers: [{type: RBAC, name: A_b}]",
 			want: "authorizers[0].name: Invalid value: \"A_b\": authorizer name is invalid"},
 		{content: head + "authorizers: [{type: RBAC, name: roles}]",
 			want: "authorizers[0].name: expected name rbac for authorizer RBAC instead of roles"},
 		{content: head + "authorizers: [{type: RBAC, name: rbac}, {type: Node, name: nodes}]",
 			want: "authorizers[1].name: expected name node for authorizer Node instead of nodes"},
-		{content: head + "authorizers: [{type: Webhook, name: a}]", want: "authorizers[0].webhook: Required value: required when type=Webhook"},
+		{
+			content: head + "authorizers: [{type: Webhook, name: a}]",
+			want:    "authorizers[0].webhook: Required value: required when type=Webhook",
+		},
 		{content: head + "authorizers: [{type: RBAC, name: a, webhook: {}}]",
 			want: "authorizers[0].webhook: Invalid value: \"non-null\": may only be specified when type=Webhook"},
 		{content: webhookYAML(file, "-timeout"), want: at + "timeout: Required value"},
@@ -141,16 +153,31 @@ func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 		{content: webhookYAML(file, "failurePolicy: Allow"),
 			want: at + `failurePolicy: Unsupported value: "Allow": supported values: "NoOpinion", "Deny"`},
 		{content: webhookYAML(file, "-connectionInfo"), want: at + "connectionInfo.type: Required value"},
-		{content: webhookYAML(file, "connectionInfo: {type: InClusterConfig}"), want: at + `connectionInfo.type: Invalid value: "InClusterConfig"`},
+		{
+			content: webhookYAML(file, "connectionInfo: {type: InClusterConfig}"),
+			want:    at + `connectionInfo.type: Invalid value: "InClusterConfig"`,
+		},
 		{content: webhookYAML(file, "connectionInfo: {type: URL}"), want: at + `connectionInfo.type: Unsupported value: "URL"`},
-		{content: webhookYAML(file, "connectionInfo: {type: KubeConfigFile}"), want: at + "connectionInfo.kubeConfigFile: Required value"},
+		{
+			content: webhookYAML(file, "connectionInfo: {type: KubeConfigFile}"),
+			want:    at + "connectionInfo.kubeConfigFile: Required value",
+		},
 		{content: webhookYAML(file, `connectionInfo: {type: KubeConfigFile, kubeConfigFile: ""}`),
 			want: at + "connectionInfo.kubeConfigFile: Required value"},
-		{content: webhookYAML("relative"), want: at + `connectionInfo.kubeConfigFile: Invalid value: "relative": must be an absolute path`},
-		{content: webhookYAML("/no/such/file"), want: at + `connectionInfo.kubeConfigFile: Invalid value: "/no/such/file": error loading file`},
+		{
+			content: webhookYAML("relative"),
+			want:    at + `connectionInfo.kubeConfigFile: Invalid value: "relative": must be an absolute path`,
+		},
+		{
+			content: webhookYAML("/no/such/file"),
+			want:    at + `connectionInfo.kubeConfigFile: Invalid value: "/no/such/file": error loading file`,
+		},
 		{content: webhookYAML(filepath.Dir(file)), want: "must be a regular file"},
 		{content: webhookYAML(file, many), want: at + "matchConditions: Too many: 65: must have at most 64 items"},
-		{content: webhookYAML(file, `matchConditions: [{expression: " "}]`), want: at + "matchConditions[0].expression: Required value"},
+		{
+			content: webhookYAML(file, `matchConditions: [{expression: " "}]`),
+			want:    at + "matchConditions[0].expression: Required value",
+		},
 		{content: webhookYAML(file, "matchConditions: [{expression: a}, {expression: a}]"),
 			want: at + `matchConditions[1].expression: Duplicate value: "a"`},
 		{content: webhookYAML(file, "matchConditions: [{expression: bad}]"),
@@ -181,7 +208,10 @@ func TestFlagsBecomeConfiguration(t *testing.T) {
 		{change: func(f *authzconfig.Flags) { f.PolicyFile = "p" }, want: "ABAC and --authorization-policy-file go together"},
 		{change: func(f *authzconfig.Flags) { f.Modes = []string{"Webhook"} },
 			want: "Webhook and --authorization-webhook-config-file go together"},
-		{change: func(f *authzconfig.Flags) { f.WebhookConfigFile = "w" }, want: "Webhook and --authorization-webhook-config-file go together"},
+		{
+			change: func(f *authzconfig.Flags) { f.WebhookConfigFile = "w" },
+			want:   "Webhook and --authorization-webhook-config-file go together",
+		},
 		{change: func(f *authzconfig.Flags) { f.WebhookVersion = "v3" }, want: `"v3" is neither v1 nor v1beta1`},
 		{change: func(f *authzconfig.Flags) { f.WebhookVersion = "v1" }, want: ""},
 		{change: func(f *authzconfig.Flags) { f.AuthorizedTTL = -1 }, want: "must not be negative"},
@@ -201,7 +231,10 @@ func TestFlagsBecomeConfiguration(t *testing.T) {
 	c := authzconfig.FromFlags(f)
 	w := c.Authorizers[1].Webhook
 	if len(c.Authorizers) != 3 || c.Authorizers[0].PolicyFile != "p" || c.Authorizers[2].Type != authzconfig.RBAC || w == nil ||
-		*w.ConnectionInfo.KubeConfigFile != "w" || w.FailurePolicy != authzconfig.PolicyNoOpinion || w.AuthorizedTTL.Duration != time.Hour || w.Timeout.Duration != authzconfig.MaxTimeout {
+		*w.ConnectionInfo.KubeConfigFile != "w" ||
+		w.FailurePolicy != authzconfig.PolicyNoOpinion ||
+		w.AuthorizedTTL.Duration != time.Hour ||
+		w.Timeout.Duration != authzconfig.MaxTimeout {
 		t.Errorf("from flags: got %+v with webhook %+v, want ABAC, Webhook, RBAC, and the values of the flags", c, w)
 	}
 }
@@ -217,7 +250,9 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, a := range c.Authorizers {
-			if a.Name == "" || (a.Type == authzconfig.Webhook) != (a.Webhook != nil) || a.Webhook != nil && a.Webhook.Timeout.Duration <= 0 {
+			if a.Name == "" ||
+				(a.Type == authzconfig.Webhook) != (a.Webhook != nil) ||
+				a.Webhook != nil && a.Webhook.Timeout.Duration <= 0 {
 				t.Errorf("Parse(%q): got no error, want one", data)
 			}
 		}

@@ -75,7 +75,8 @@ func (c *Configuration) checkNames() error {
 	var errs []error
 	for i := range c.Authorizers {
 		if a := &c.Authorizers[i]; a.Type != Webhook && a.Name != requiredName(a.Type) {
-			errs = append(errs, fmt.Errorf("authorizers[%d].name: expected name %s for authorizer %s instead of %s", i, requiredName(a.Type), a.Type, a.Name))
+			errs = append(errs,
+				fmt.Errorf("authorizers[%d].name: expected name %s for authorizer %s instead of %s", i, requiredName(a.Type), a.Type, a.Name))
 		}
 	}
 	return errors.Join(errs...)

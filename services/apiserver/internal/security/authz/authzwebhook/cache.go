@@ -49,7 +49,8 @@ func appendCacheKey(buf []byte, attrs *authorizer.Attributes) []byte {
 	if !attrs.Resource {
 		return appendTexts(buf, "path", attrs.Verb, attrs.Path)
 	}
-	buf = appendTexts(buf, "resource", attrs.Verb, attrs.Group, attrs.Version, attrs.ResourceName, attrs.Subresource, attrs.Namespace, attrs.Name)
+	buf = appendTexts(buf, "resource", attrs.Verb,
+		attrs.Group, attrs.Version, attrs.ResourceName, attrs.Subresource, attrs.Namespace, attrs.Name)
 	buf = binary.AppendUvarint(buf, uint64(len(attrs.FieldSelector)))
 	for _, r := range attrs.FieldSelector {
 		buf = appendTexts(buf, r.Field, string(r.Operator), r.Value)
@@ -95,7 +96,8 @@ func appendTexts(buf []byte, texts ...string) []byte {
 
 // tooLongToCache reports whether a request is too long for its decision to be cached.
 func tooLongToCache(attrs *authorizer.Attributes) bool {
-	size := len(attrs.Namespace) + len(attrs.Verb) + len(attrs.Group) + len(attrs.Version) + len(attrs.ResourceName) + len(attrs.Subresource) + len(attrs.Name) + len(attrs.Path)
+	size := len(attrs.Namespace) + len(attrs.Verb) +
+		len(attrs.Group) + len(attrs.Version) + len(attrs.ResourceName) + len(attrs.Subresource) + len(attrs.Name) + len(attrs.Path)
 	for _, r := range attrs.FieldSelector {
 		size += len(r.Field) + len(r.Value)
 	}
@@ -181,7 +183,11 @@ func (c *decisionCache) lastChange(namespace string) policyChange {
 
 // get returns a decision that still holds, and the number of the last change that
 // affects it.
-func (c *decisionCache) get(key cacheKey, namespace string, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
+func (c *decisionCache) get(
+	key cacheKey,
+	namespace string,
+	now time.Time,
+) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.lastChange(namespace).number
@@ -196,7 +202,14 @@ func (c *decisionCache) get(key cacheKey, namespace string, now time.Time) (auth
 // put caches a decision and reports whether it did. requestedAfter is the number of the last change
 // before the decision was requested. position is the policy position that the service reported; nil
 // if it reported none. A decision that does not include the last change that affects it is dropped.
-func (c *decisionCache) put(key cacheKey, namespace string, d cachedDecision, requestedAfter uint64, position *rbac.Position, now time.Time) bool {
+func (c *decisionCache) put(
+	key cacheKey,
+	namespace string,
+	d cachedDecision,
+	requestedAfter uint64,
+	position *rbac.Position,
+	now time.Time,
+) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Before(c.noCachingUntil) {

@@ -100,7 +100,8 @@ func (c *client) newReview(spec authorizationv1.SubjectAccessReviewSpec) any {
 		spec1beta1.NonResourceAttributes = &authorizationv1beta1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
 	}
 	return &authorizationv1beta1.SubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1beta1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec1beta1,
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1beta1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+		Spec:     spec1beta1,
 	}
 }
 
@@ -134,7 +135,8 @@ func (c *client) sendReview(ctx context.Context, body []byte) (response serviceR
 		return serviceResponse{}, false, fmt.Errorf("response of %s: %w", c.URL, err)
 	}
 	if expected := c.apiVersion(); review.Kind != "SubjectAccessReview" || review.APIVersion != expected {
-		return serviceResponse{}, false, fmt.Errorf("response of %s is %s %s, want SubjectAccessReview %s", c.URL, review.Kind, review.APIVersion, expected)
+		return serviceResponse{}, false, fmt.Errorf("response of %s is %s %s, want SubjectAccessReview %s",
+			c.URL, review.Kind, review.APIVersion, expected)
 	}
 	response = serviceResponse{status: review.Status, noStore: strings.Contains(resp.Header.Get("Cache-Control"), "no-store")}
 	if text := resp.Header.Get(rbac.PositionHeader); text != "" {

@@ -23,15 +23,28 @@ type Compiler struct{ env *celenv.Env }
 func NewCompiler() (*Compiler, error) {
 	stringType := cel.StringType
 	stringList := cel.ListType(cel.StringType)
-	requirement := celenv.Struct{Name: "kubernetes.SelectorRequirement", Fields: map[string]*cel.Type{"key": stringType, "operator": stringType, "values": stringList}}
+	requirement := celenv.Struct{
+		Name:   "kubernetes.SelectorRequirement",
+		Fields: map[string]*cel.Type{"key": stringType, "operator": stringType, "values": stringList},
+	}
 	selector := celenv.Struct{Name: "kubernetes.SelectorAttributes", Fields: map[string]*cel.Type{
 		"rawSelector": stringType, "requirements": cel.ListType(requirement.Type()),
 	}}
 	resource := celenv.Struct{Name: "kubernetes.ResourceAttributes", Fields: map[string]*cel.Type{
-		"namespace": stringType, "verb": stringType, "group": stringType, "version": stringType, "resource": stringType, "subresource": stringType, "name": stringType,
-		"fieldSelector": selector.Type(), "labelSelector": selector.Type(),
+		"namespace":     stringType,
+		"verb":          stringType,
+		"group":         stringType,
+		"version":       stringType,
+		"resource":      stringType,
+		"subresource":   stringType,
+		"name":          stringType,
+		"fieldSelector": selector.Type(),
+		"labelSelector": selector.Type(),
 	}}
-	path := celenv.Struct{Name: "kubernetes.NonResourceAttributes", Fields: map[string]*cel.Type{"path": stringType, "verb": stringType}}
+	path := celenv.Struct{
+		Name:   "kubernetes.NonResourceAttributes",
+		Fields: map[string]*cel.Type{"path": stringType, "verb": stringType},
+	}
 	spec := celenv.Struct{Name: "kubernetes.SubjectAccessReviewSpec", Fields: map[string]*cel.Type{
 		"resourceAttributes": resource.Type(), "nonResourceAttributes": path.Type(),
 		"user": stringType, "groups": stringList, "uid": stringType, "extra": cel.MapType(stringType, stringList),
@@ -67,7 +80,12 @@ type Conditions struct{ programs []*celenv.Program }
 
 // matchAll reports whether all conditions are true. One false condition decides, even if other ones
 // fail.
-func (c *Conditions) matchAll(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec, m *Metrics, name string) (bool, error) {
+func (c *Conditions) matchAll(
+	ctx context.Context,
+	spec *authorizationv1.SubjectAccessReviewSpec,
+	m *Metrics,
+	name string,
+) (bool, error) {
 	start := time.Now()
 	defer func() { m.conditionSeconds.WithLabelValues(typeName, name).Observe(time.Since(start).Seconds()) }()
 	variables := map[string]any{"request": specValue(spec)}

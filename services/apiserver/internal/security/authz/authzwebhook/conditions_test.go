@@ -44,7 +44,11 @@ func TestOnlyMatchingRequestsCallWebhook(t *testing.T) {
 		{conditions: `request.user == "alice"`, a: path, want: skips},
 		{conditions: `has(request.resourceAttributes)`, a: pods, want: expectCalls},
 		{conditions: `has(request.resourceAttributes)`, a: path, want: skips},
-		{conditions: `has(request.nonResourceAttributes) && request.nonResourceAttributes.path.startsWith("/m")`, a: path, want: expectCalls},
+		{
+			conditions: `has(request.nonResourceAttributes) && request.nonResourceAttributes.path.startsWith("/m")`,
+			a:          path,
+			want:       expectCalls,
+		},
 		{conditions: `"dev" in request.groups`, a: pods, want: expectCalls},
 		{conditions: `request.groups.exists(g, g == "x")`, a: path, want: skips},
 		{conditions: `request.extra["scope"][1] == "b" && request.uid == "u"`, a: pods, want: expectCalls},
@@ -89,7 +93,9 @@ func TestOnlyMatchingRequestsCallWebhook(t *testing.T) {
 
 // TestInvalidConditionsAreRejected checks that invalid expressions are rejected by errors that quote them.
 func TestInvalidConditionsAreRejected(t *testing.T) {
-	for _, e := range []string{"", "1", "request.absent", "object.x", `request.user +`, `request.groups`, "request.resourceAttributes.field"} {
+	for _, e := range []string{
+		"", "1", "request.absent", "object.x", `request.user +`, `request.groups`, "request.resourceAttributes.field",
+	} {
 		if err := newCompiler(t).Check(e); err == nil {
 			t.Errorf("%q: got no error, want one", e)
 		}
@@ -103,7 +109,8 @@ func TestInvalidConditionsAreRejected(t *testing.T) {
 func TestExpensiveConditionsEnd(t *testing.T) {
 	// The cost of a match depends on the lengths of the expression and the text.
 	expression := "(" + strings.Repeat("xyz|", 30) + "y)$"
-	conditions, err := newCompiler(t).Compile([]string{`[1, 2, 3, 4, 5, 6, 7, 8].exists(i, request.user.matches("` + expression + `"))`})
+	conditions, err := newCompiler(t).Compile([]string{`[1, 2, 3, 4, 5, 6, 7, 8].exists(i, request.user.matches("` +
+		expression + `"))`})
 	if err != nil {
 		t.Fatal(err)
 	}

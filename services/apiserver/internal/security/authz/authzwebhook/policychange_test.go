@@ -222,7 +222,8 @@ func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
 			t.Errorf("got %q, want \"allowed\"", got)
 		}
 		if n := f.service.calls.Swap(0); n < 2 || n > 8 {
-			t.Errorf("got %d calls: the API server waited not at all or too long, or cached an older decision; want at least 2, at most 8", n)
+			t.Errorf("got %d calls: the API server waited not at all or too long, or cached an older decision; want at least 2, at most 8",
+				n)
 		}
 	}
 }

@@ -164,7 +164,12 @@ func scopeOf(attrs *authorizer.Attributes) string {
 
 // callShared calls the service once for all concurrent equal requests under the same policy.
 // lastChange is the number of the last policy change that affects the request.
-func (a *Authorizer) callShared(ctx context.Context, key cacheKey, lastChange uint64, attrs *authorizer.Attributes) (serviceResponse, error) {
+func (a *Authorizer) callShared(
+	ctx context.Context,
+	key cacheKey,
+	lastChange uint64,
+	attrs *authorizer.Attributes,
+) (serviceResponse, error) {
 	cacheable := !tooLongToCache(attrs)
 	if cacheable {
 		a.cfg.Metrics.cacheRequests.WithLabelValues(a.cfg.Name, "miss").Inc()
@@ -231,7 +236,11 @@ const (
 // reviewNewest requests a decision based on the newest policy of a namespace, or of the cluster
 // scope, that the server has seen. If a service stays behind, its last decision applies to this
 // request only.
-func (a *Authorizer) reviewNewest(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, scope string) (serviceResponse, error) {
+func (a *Authorizer) reviewNewest(
+	ctx context.Context,
+	spec authorizationv1.SubjectAccessReviewSpec,
+	scope string,
+) (serviceResponse, error) {
 	for pause := firstBehindDelay; ; pause *= 2 {
 		start := a.cfg.Now()
 		response, err := a.client.reviewWithRetry(ctx, spec)

@@ -364,7 +364,8 @@ func TestWebhookFailuresAreRetriedThenDecided(t *testing.T) {
 			want: "FAIL error", calls: 1},
 		"field names in another case": {answer: respondWith(`{"apiVersion":"authorization.k8s.io/v1","Kind":"SubjectAccessReview","status":{"allowed":true}}`),
 			want: "FAIL error", calls: 1},
-		"too long": {answer: respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)),
+		"too long": {answer: respondWith(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` +
+			strings.Repeat(" ", 2<<20)),
 			want: "FAIL error", calls: 1},
 	} {
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
@@ -415,7 +416,9 @@ func TestResponseSizeIsLimited(t *testing.T) {
 func TestResponseWithManyValuesIsRejected(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.respond = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
-		fmt.Fprint(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true},"spec":{"groups":[""`, strings.Repeat(`,""`, 300_000), `]}}`)
+		fmt.Fprint(w,
+			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true},"spec":{"groups":[""`,
+			strings.Repeat(`,""`, 300_000), `]}}`)
 		return true
 	}
 	if got := f.authorize(t, attributesFor("x")); got != "no-opinion error" {

@@ -109,9 +109,18 @@ func (b *Builder) authorizerOf(entry *authzconfig.Authorizer) (authorizer.Author
 func (b *Builder) newWebhook(entry *authzconfig.Authorizer) (*authzwebhook.Authorizer, error) {
 	webhook := entry.Webhook
 	c := authzwebhook.Config{
-		Name: entry.Name, KubeconfigFile: *webhook.ConnectionInfo.KubeConfigFile, Version: webhook.SubjectAccessReviewVersion,
-		Timeout: webhook.Timeout.Duration, AuthorizedTTL: webhook.AuthorizedTTL.Duration, UnauthorizedTTL: webhook.UnauthorizedTTL.Duration,
-		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger, MaxWaiting: b.MaxWaiting, Suspend: request.Suspend,
+		Name:            entry.Name,
+		KubeconfigFile:  *webhook.ConnectionInfo.KubeConfigFile,
+		Version:         webhook.SubjectAccessReviewVersion,
+		Timeout:         webhook.Timeout.Duration,
+		AuthorizedTTL:   webhook.AuthorizedTTL.Duration,
+		UnauthorizedTTL: webhook.UnauthorizedTTL.Duration,
+		Metrics:         b.WebhookMetrics,
+		Calls:           b.Calls,
+		Dial:            b.Dial,
+		Logger:          b.Logger,
+		MaxWaiting:      b.MaxWaiting,
+		Suspend:         request.Suspend,
 	}
 	if webhook.FailurePolicy == authzconfig.PolicyDeny {
 		c.FailureDecision = authorizer.Deny

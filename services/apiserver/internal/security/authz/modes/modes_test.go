@@ -39,8 +39,13 @@ func newBuilder(t *testing.T, nodes bool) *modes.Builder {
 		t.Fatal(err)
 	}
 	return &modes.Builder{
-		Policy: authz.NewPolicy(authz.PolicyConfig{}), Nodes: nodes, FeatureEnabled: features.New().Enabled, Conditions: conditions, Metrics: authz.NewMetrics(prometheus.NewRegistry()),
-		WebhookMetrics: authzwebhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		Policy:         authz.NewPolicy(authz.PolicyConfig{}),
+		Nodes:          nodes,
+		FeatureEnabled: features.New().Enabled,
+		Conditions:     conditions,
+		Metrics:        authz.NewMetrics(prometheus.NewRegistry()),
+		WebhookMetrics: authzwebhook.NewMetrics(prometheus.NewRegistry()),
+		Logger:         slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -69,10 +74,19 @@ func TestOrderDecides(t *testing.T) {
 		{modes: "ABAC", user: "alice", groups: "", want: authorizer.Allow, reason: ""},
 		{modes: "ABAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: "No policy matched."},
 		{modes: "Node,RBAC,ABAC", user: "alice", groups: "", want: authorizer.Allow, reason: ""},
-		{modes: "AlwaysDeny,ABAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: "Everything is forbidden.\nNo policy matched."},
+		{
+			modes:  "AlwaysDeny,ABAC",
+			user:   "bob",
+			groups: "",
+			want:   authorizer.NoOpinion,
+			reason: "Everything is forbidden.\nNo policy matched.",
+		},
 		{modes: "Node,RBAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: ""},
 	} {
-		r, err := modes.New(newBuilder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: strings.Split(c.modes, ","), PolicyFile: policies}))
+		r, err := modes.New(newBuilder(t, true), authzconfig.FromFlags(authzconfig.Flags{
+			Modes:      strings.Split(c.modes, ","),
+			PolicyFile: policies,
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +126,8 @@ func TestFeatureGatesDisableSelectors(t *testing.T) {
 		}
 		for i, a := range []*authorizer.Attributes{mine, all, nodes} {
 			if d, _, err := r.Authorize(t.Context(), a); err != nil || (d == authorizer.Allow) != c.allowed[i] {
-				t.Errorf("reads all %v, no selectors %v, %s: got %v %v; want no error, %v", c.readAll, c.noSelectors, a.ResourceName, d, err, c.allowed[i])
+				t.Errorf("reads all %v, no selectors %v, %s: got %v %v; want no error, %v",
+					c.readAll, c.noSelectors, a.ResourceName, d, err, c.allowed[i])
 			}
 		}
 		if len(mine.FieldSelector) != 1 {
@@ -215,7 +230,8 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- r.Follow(ctx, file, []byte(webhookFile(first)), modes.NewReloadMetrics(registry, "me"), slog.New(recordingHandler{slog.DiscardHandler, texts}))
+		done <- r.Follow(ctx, file, []byte(webhookFile(first)),
+			modes.NewReloadMetrics(registry, "me"), slog.New(recordingHandler{slog.DiscardHandler, texts}))
 	}()
 	defer func() {
 		cancel()
@@ -235,7 +251,8 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 		t.Fatalf("first configuration: got alice, bob allowed: %s, want true false", got)
 	}
 	for i, bad := range []string{
-		"nonsense", webhookFile("/no/such/file"), strings.ReplaceAll(webhookFile(first), "type: Webhook\n  name: w", "type: Node\n  name: node"),
+		"nonsense", webhookFile("/no/such/file"),
+		strings.ReplaceAll(webhookFile(first), "type: Webhook\n  name: w", "type: Node\n  name: node"),
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: node}]\n",
 		webhookFile(second) + "- {type: Node, name: node}\n", // has no node authorizer at startup
 	} {

@@ -97,9 +97,13 @@ func NewReloadMetrics(reg prometheus.Registerer, identity string) *ReloadMetrics
 	labels := []string{"apiserver_id_hash", "status"}
 	m := &ReloadMetrics{
 		server: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(identity))),
-		total:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "reloads_total", Help: "Number of reloads of the authorization configuration, by status and server."}, labels),
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "reloads_total",
+			Help: "Number of reloads of the authorization configuration, by status and server.",
+		}, labels),
 		seconds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "reload_last_timestamp_seconds", Help: "Unix timestamp in seconds of the last reload of the authorization configuration, by status and server.",
+			Name: prefix + "reload_last_timestamp_seconds",
+			Help: "Unix timestamp in seconds of the last reload of the authorization configuration, by status and server.",
 		}, labels),
 	}
 	reg.MustRegister(m.total, m.seconds)

@@ -92,7 +92,10 @@ func TestUnusableAuthorizersAreRejected(t *testing.T) {
 			t.Errorf("%s: got no error, want one", what)
 		}
 	}
-	if r, err := modes.New(newBuilder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"ABAC"}, PolicyFile: "/no/such/file"})); err == nil {
+	if r, err := modes.New(newBuilder(t, true), authzconfig.FromFlags(authzconfig.Flags{
+		Modes:      []string{"ABAC"},
+		PolicyFile: "/no/such/file",
+	})); err == nil {
 		r.Close()
 		t.Error("got a policy, want none")
 	}

@@ -129,7 +129,11 @@ func (s *Signer) FetchKeys(context.Context, *pb.FetchKeysRequest) (*pb.FetchKeys
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fetches++
-	return &pb.FetchKeysResponse{Keys: s.state.Keys, DataTimestamp: timestamppb.New(s.state.DataTime), RefreshHintSeconds: s.state.Refresh}, nil
+	return &pb.FetchKeysResponse{
+		Keys:               s.state.Keys,
+		DataTimestamp:      timestamppb.New(s.state.DataTime),
+		RefreshHintSeconds: s.state.Refresh,
+	}, nil
 }
 
 // Metadata implements the service.

@@ -41,7 +41,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const envelope, store = "apiserver_envelope_encryption_", "apiserver_storage_"
 	m := &Metrics{
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: envelope + "kms_operations_latency_seconds", Help: "Latency in seconds of calls to KMS plugins, by method and gRPC code.",
+			Name:    envelope + "kms_operations_latency_seconds",
+			Help:    "Latency in seconds of calls to KMS plugins, by method and gRPC code.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 19),
 		}, []string{"provider_name", "method_name", "grpc_status_code"}),
 		keyIDs: prometheus.NewCounterVec(prometheus.CounterOpts{

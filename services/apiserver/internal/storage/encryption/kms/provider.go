@@ -119,7 +119,8 @@ type sectionError struct {
 }
 
 func (e *sectionError) Error() string {
-	return fmt.Sprintf("failed to perform %s section of the healthz check for KMS Provider %s, error: %s", e.section, e.plugin, e.err)
+	return fmt.Sprintf("failed to perform %s section of the healthz check for KMS Provider %s, error: %s",
+		e.section, e.plugin, e.err)
 }
 
 func (e *sectionError) Unwrap() error { return e.err }

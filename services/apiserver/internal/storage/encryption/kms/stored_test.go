@@ -35,7 +35,12 @@ func newConfig(t testing.TB, p *kmstest.Plugin) kms.Config {
 		Logger:    slog.New(slog.DiscardHandler),
 		Metrics:   m,
 		Recovered: func() {},
-		Intervals: kms.Intervals{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond, UnhealthyTTL: time.Nanosecond},
+		Intervals: kms.Intervals{
+			HealthyInterval:   time.Hour,
+			UnhealthyInterval: time.Hour,
+			HealthyTTL:        time.Nanosecond,
+			UnhealthyTTL:      time.Nanosecond,
+		},
 	}
 }
 
@@ -122,8 +127,11 @@ func TestV2StoredFormsAreDecrypted(t *testing.T) {
 			sealed: without(4, annotationField("local.example", "other"), annotationField("local.example", "note")),
 		},
 		{
-			name:   "an annotation with unknown fields",
-			sealed: without(4, stringField(4, string(joinFields(varintField(1, 3), varintField(2, 3), stringField(1, "local.example"), stringField(2, "note"), stringField(3, "x"))))),
+			name: "an annotation with unknown fields",
+			sealed: without(4,
+				stringField(4,
+					string(joinFields(varintField(1, 3), varintField(2, 3),
+						stringField(1, "local.example"), stringField(2, "note"), stringField(3, "x"))))),
 		},
 		{name: "an additional annotation, which means another key", sealed: with(annotationField("another.example", "x"))},
 		{

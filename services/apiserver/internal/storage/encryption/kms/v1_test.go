@@ -302,7 +302,8 @@ func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 func TestInvalidEndpointsAreRejected(t *testing.T) {
 	c := newConfig(t, kmstest.New(t))
 	for endpoint, want := range map[string]string{
-		"http://x": `unsupported scheme "http" for remote KMS provider`, "unix:///%zz": "invalid endpoint \"unix:///%zz\" for remote KMS provider, error: parse",
+		"http://x":    `unsupported scheme "http" for remote KMS provider`,
+		"unix:///%zz": "invalid endpoint \"unix:///%zz\" for remote KMS provider, error: parse",
 	} {
 		c.Endpoint = endpoint
 		_, err1 := kms.NewV1(c)

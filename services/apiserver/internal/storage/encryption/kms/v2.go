@@ -88,7 +88,12 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &v2{Config: c, conn: conn, responsiveness: c.newResponsiveness(), plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
+	p := &v2{
+		Config:         c,
+		conn:           conn,
+		responsiveness: c.newResponsiveness(),
+		plugin:         kmsv2.NewKeyManagementServiceClient(conn.ClientConn),
+	}
 	if p.openKeys, err = lru.New[envelopeHash, *decryptedKey](maxKeys); err != nil {
 		return nil, err
 	}

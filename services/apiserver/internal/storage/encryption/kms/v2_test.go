@@ -28,7 +28,11 @@ func TestPluginStatusIsValidated(t *testing.T) {
 	}{
 		{name: "valid", with: func(*kmstest.Plugin) {}},
 		{name: "an earlier version", with: func(p *kmstest.Plugin) { p.SetVersion("v2beta1") }},
-		{name: "another version", with: func(p *kmstest.Plugin) { p.SetVersion("v3") }, want: ill + "expected KMSv2 API version v2, got v3"},
+		{
+			name: "another version",
+			with: func(p *kmstest.Plugin) { p.SetVersion("v3") },
+			want: ill + "expected KMSv2 API version v2, got v3",
+		},
 		{name: "another version and unhealthy", with: func(p *kmstest.Plugin) { p.SetVersion("v3"); p.SetHealth("no") },
 			want: ill + "[got unexpected healthz status: no, expected KMSv2 API version v2, got v3]"},
 		{
@@ -173,8 +177,10 @@ func TestValuesOfOtherKeysAreStale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keyed := joinFields(stringField(1, string(data)), stringField(2, "key-2"), stringField(3, string(maskedBy(key, '2'))), annotationField("local.example", "note"))
-	short := joinFields(stringField(1, string(data)), stringField(2, "key-2"), stringField(3, "xy"), annotationField("local.example", "note"), varintField(5, 1))
+	keyed := joinFields(stringField(1, string(data)),
+		stringField(2, "key-2"), stringField(3, string(maskedBy(key, '2'))), annotationField("local.example", "note"))
+	short := joinFields(stringField(1, string(data)),
+		stringField(2, "key-2"), stringField(3, "xy"), annotationField("local.example", "note"), varintField(5, 1))
 	p.UseKey("key-2")
 	same := sealedBySeed(t, p)
 	cfg := newConfig(t, p)
@@ -190,7 +196,9 @@ func TestValuesOfOtherKeysAreStale(t *testing.T) {
 		"another seed":            {sealed: same, stale: false},
 		"a key instead of a seed": {sealed: keyed, stale: true},
 	} {
-		if got, stale, err := provider.Open(t.Context(), c.sealed, storedKey); string(got) != "value" || stale != c.stale || err != nil {
+		if got, stale, err := provider.Open(t.Context(), c.sealed, storedKey); string(got) != "value" ||
+			stale != c.stale ||
+			err != nil {
 			t.Errorf("%s: got %q, stale %t, %v, want %q, stale %t", name, got, stale, err, "value", c.stale)
 		}
 	}

@@ -191,7 +191,13 @@ func (s *Server) WatchClient() pb.WatchClient { return s.watches }
 
 // Config returns the configuration of a store on this server. The caller adds the rest.
 func (s *Server) Config() etcd.Config {
-	return etcd.Config{Client: s.client, Watch: s.watches, LocalRevision: s.newestRevision, Changes: s.readChanges, Size: s.databaseBytes}
+	return etcd.Config{
+		Client:        s.client,
+		Watch:         s.watches,
+		LocalRevision: s.newestRevision,
+		Changes:       s.readChanges,
+		Size:          s.databaseBytes,
+	}
 }
 
 // databaseBytes returns the size of the database in bytes.

@@ -20,7 +20,11 @@ const windowRevisions = 512
 //
 // It reads directly from the database, which stores each change under its revision. etcd itself
 // reads all remaining changes for every 1,000 revisions that it sends to a watch.
-func (s *Server) readChanges(from, end string, after, until int64, maxBytes int) (events []storage.Event, reached, compacted int64, err error) {
+func (s *Server) readChanges(
+	from, end string,
+	after, until int64,
+	maxBytes int,
+) (events []storage.Event, reached, compacted int64, err error) {
 	if err := s.gate.enter(); err != nil {
 		return nil, 0, 0, err
 	}

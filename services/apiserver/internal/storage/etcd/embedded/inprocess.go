@@ -79,7 +79,11 @@ func (c *kvClient) Put(ctx context.Context, r *pb.PutRequest, _ ...grpc.CallOpti
 	return callThroughGate(c.gate, c.direct.Put, ctx, r)
 }
 
-func (c *kvClient) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, _ ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
+func (c *kvClient) DeleteRange(
+	ctx context.Context,
+	r *pb.DeleteRangeRequest,
+	_ ...grpc.CallOption,
+) (*pb.DeleteRangeResponse, error) {
 	return callThroughGate(c.gate, c.direct.DeleteRange, ctx, r)
 }
 

@@ -57,7 +57,8 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 		}
 	}
 	s.Stop()
-	if files, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal")); err != nil || len(files) <= int(embed.DefaultMaxWALs) {
+	if files, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal")); err != nil ||
+		len(files) <= int(embed.DefaultMaxWALs) {
 		t.Fatalf("log has %d files, %v, want more than %d", len(files), err, embed.DefaultMaxWALs)
 	}
 
@@ -68,7 +69,8 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	watch := seen{zapcore.WarnLevel, "failed to lock file", &sync.Once{}, make(chan struct{})}
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewTee(etcd.ZapLogger(slogger, suppressedWarnings...).Core(), watch)))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewTee(etcd.ZapLogger(slogger, suppressedWarnings...).Core(),
+		watch)))
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		t.Fatal(err)

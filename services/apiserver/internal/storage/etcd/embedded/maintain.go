@@ -155,7 +155,8 @@ func (m *maintenance) defragment(reason string) error {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	after, _ := m.server.databaseSizes()
-	m.log.Info("defragmented the database of the embedded etcd", "reason", reason, "before", before, "bytes", after, "took", time.Since(start))
+	m.log.Info("defragmented the database of the embedded etcd",
+		"reason", reason, "before", before, "bytes", after, "took", time.Since(start))
 	return nil
 }
 
@@ -200,9 +201,10 @@ func (s *Server) registerMetrics(reg prometheus.Registerer) error {
 		gauge("used_bytes", "Used bytes of the embedded etcd's database.", func() float64 {
 			return float64(s.etcd.Server.Backend().SizeInUse())
 		}),
-		gauge("resident_bytes", "Resident bytes of the embedded etcd's database file, which the kernel can reclaim. 0 if unknown.", func() float64 {
-			return float64(residentFile(s.etcd.Server.Cfg.DataDir))
-		}),
+		gauge("resident_bytes", "Resident bytes of the embedded etcd's database file, which the kernel can reclaim. 0 if unknown.",
+			func() float64 {
+				return float64(residentFile(s.etcd.Server.Cfg.DataDir))
+			}),
 		gauge("quota_bytes", "Database size in bytes at which the embedded etcd rejects writes.",
 			func() float64 { return float64(s.quota) }),
 		gauge("disk_size_bytes", "Size in bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 {

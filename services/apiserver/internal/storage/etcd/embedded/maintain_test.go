@@ -170,7 +170,8 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 	if !strings.Contains(log.String(), "compacting the history") {
 		t.Errorf("got a log without a compaction of history:\n%s", log)
 	}
-	if _, err := s.client.Get(t.Context(), "/registry/configmaps/b/large", clientv3.WithRev(revisions[len(revisions)-5])); err != nil {
+	_, err := s.client.Get(t.Context(), "/registry/configmaps/b/large", clientv3.WithRev(revisions[len(revisions)-5]))
+	if err != nil {
 		t.Errorf("the newest history is lost: %v", err)
 	}
 	if resp, err := s.client.Get(t.Context(), objectKey(0)); err != nil || len(resp.Kvs) != 1 {

@@ -15,7 +15,8 @@ import (
 // reached its quota.
 func Full(t testing.TB, s *embedded.Server) {
 	t.Helper()
-	conn, err := grpc.NewClient(strings.TrimPrefix(s.Endpoint(), "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(strings.TrimPrefix(s.Endpoint(), "http://"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

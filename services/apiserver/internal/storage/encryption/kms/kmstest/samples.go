@@ -25,7 +25,8 @@ func Samples(t testing.TB, reg *prometheus.Registry, name string) map[string]flo
 			for _, l := range m.GetLabel() {
 				labels = append(labels, l.GetValue())
 			}
-			out[strings.Join(labels, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			out[strings.Join(labels, " ")] = m.GetCounter().GetValue() +
+				m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return out

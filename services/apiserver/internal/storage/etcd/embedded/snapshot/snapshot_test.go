@@ -90,7 +90,8 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 			defer again.Stop()
 			object, err := etcdtest.Store(t, again.Config()).Create(t.Context(), "/registry/pods/new", []byte("v"), storage.WriteOptions{})
 			if err != nil || object <= saved.Revision+snapshot.DefaultRevisionBump {
-				t.Errorf("write after a restoration: got revision %d, %v, want one after %d", object, err, saved.Revision+snapshot.DefaultRevisionBump)
+				t.Errorf("write after a restoration: got revision %d, %v, want one after %d",
+					object, err, saved.Revision+snapshot.DefaultRevisionBump)
 			}
 			if _, err := etcdtest.Store(t, again.Config()).Create(t.Context(), key+"7", []byte("v"), storage.WriteOptions{}); err == nil {
 				t.Error("create of a saved key: got no error, want one: the key exists")
@@ -144,7 +145,8 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 			t.Errorf("%s: Status = %v, want an error with %q", name, err, want)
 		}
 		restored := filepath.Join(dir, "restored")
-		if err := snapshot.Restore(snapshot.RestoreOptions{From: path, DataDir: restored}); err == nil || !strings.Contains(err.Error(), want) {
+		err = snapshot.Restore(snapshot.RestoreOptions{From: path, DataDir: restored})
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: Restore = %v, want an error with %q", name, err, want)
 		}
 		if _, err := os.Stat(restored); !errors.Is(err, os.ErrNotExist) {
