@@ -24,8 +24,12 @@ func (a *authority) issueIntermediate(name string, until time.Time) *authority {
 	a.t.Helper()
 	out := newAuthority(a.t)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: name}, NotAfter: until,
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber:          big.NewInt(3),
+		Subject:               pkix.Name{CommonName: name},
+		NotAfter:              until,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}, a.cert, out.key.Public(), a.key)
 	if err != nil {
 		a.t.Fatal(err)
@@ -66,33 +70,62 @@ func TestCachedCertificateExpiresWithItsChain(t *testing.T) {
 			before        bool // valid before the change
 			after         bool // valid after the change
 		}{
-			"valid certificate": {present: func(root *authority) []*x509.Certificate {
-				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
-			}, sleep: 59 * time.Minute, before: true, after: true},
-			"certificate expires after it was cached": {present: func(root *authority) []*x509.Certificate {
-				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
-					c.NotAfter = time.Now().Add(10 * time.Minute)
-				})}
-			}, sleep: 11 * time.Minute, before: true},
-			"issuer expires after it was cached": {present: func(root *authority) []*x509.Certificate {
-				issuer := root.issueIntermediate("issuer", time.Now().Add(10*time.Minute))
-				return []*x509.Certificate{issuer.issue(pkix.Name{CommonName: "alice"}, nil), issuer.cert}
-			}, sleep: 11 * time.Minute, before: true},
-			"root expires after it was cached": {present: func(root *authority) []*x509.Certificate {
-				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"},
-					func(c *x509.Certificate) { c.NotAfter = time.Now().Add(3 * time.Hour) })}
-			}, sleep: 2 * time.Hour, before: true},
-			"authority is removed after it was cached": {present: func(root *authority) []*x509.Certificate {
-				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
-			}, bundleChanges: true, before: true},
-			"clock is set back before the start of validity": {present: func(root *authority) []*x509.Certificate {
-				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
-			}, change: func(leaf *x509.Certificate) { leaf.NotBefore = time.Now().Add(time.Minute) }, before: true},
-			"rejected certificate becomes valid": {present: func(root *authority) []*x509.Certificate {
-				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
-					c.NotBefore = time.Now().Add(5 * time.Minute)
-				})}
-			}, sleep: 6 * time.Minute, after: true},
+			"valid certificate": {
+				present: func(root *authority) []*x509.Certificate {
+					return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
+				},
+				sleep:  59 * time.Minute,
+				before: true,
+				after:  true,
+			},
+			"certificate expires after it was cached": {
+				present: func(root *authority) []*x509.Certificate {
+					return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
+						c.NotAfter = time.Now().Add(10 * time.Minute)
+					})}
+				},
+				sleep:  11 * time.Minute,
+				before: true,
+			},
+			"issuer expires after it was cached": {
+				present: func(root *authority) []*x509.Certificate {
+					issuer := root.issueIntermediate("issuer", time.Now().Add(10*time.Minute))
+					return []*x509.Certificate{issuer.issue(pkix.Name{CommonName: "alice"}, nil), issuer.cert}
+				},
+				sleep:  11 * time.Minute,
+				before: true,
+			},
+			"root expires after it was cached": {
+				present: func(root *authority) []*x509.Certificate {
+					return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"},
+						func(c *x509.Certificate) { c.NotAfter = time.Now().Add(3 * time.Hour) })}
+				},
+				sleep:  2 * time.Hour,
+				before: true,
+			},
+			"authority is removed after it was cached": {
+				present: func(root *authority) []*x509.Certificate {
+					return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
+				},
+				bundleChanges: true,
+				before:        true,
+			},
+			"clock is set back before the start of validity": {
+				present: func(root *authority) []*x509.Certificate {
+					return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
+				},
+				change: func(leaf *x509.Certificate) { leaf.NotBefore = time.Now().Add(time.Minute) },
+				before: true,
+			},
+			"rejected certificate becomes valid": {
+				present: func(root *authority) []*x509.Certificate {
+					return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) {
+						c.NotBefore = time.Now().Add(5 * time.Minute)
+					})}
+				},
+				sleep: 6 * time.Minute,
+				after: true,
+			},
 		} {
 			t.Run(method+": "+what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -88,7 +88,8 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	}
 	id := sha256.Sum256(leaf.Raw)
 	user := Authenticated(&request.User{
-		Name: leaf.Subject.CommonName, UID: uid,
+		Name:   leaf.Subject.CommonName,
+		UID:    uid,
 		Groups: leaf.Subject.Organization,
 		Extra:  map[string][]string{authenticator.ExtraCredentialID: {"X509SHA256=" + hex.EncodeToString(id[:])}},
 	})

@@ -6,7 +6,7 @@ import (
 
 // BenchmarkCachedReview measures a review of a cached token with a bound object.
 func BenchmarkCachedReview(b *testing.B) {
-	f := newFixture(b, true, nil)
+	f := newFixture(b, nil)
 	f.putBoundObjects()
 	token := bound()
 	f.awaitTrue("kept", func() bool { return f.isCached(token) })

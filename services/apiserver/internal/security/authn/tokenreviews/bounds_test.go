@@ -16,7 +16,7 @@ import (
 // TestForgetDuringReviewPreventsCaching checks that a response from before a change of the reviewer's
 // configuration is not cached.
 func TestForgetDuringReviewPreventsCaching(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	started, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	f.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -44,7 +44,7 @@ func TestForgetDuringReviewPreventsCaching(t *testing.T) {
 // TestResponsesExpireBeforeTokens checks that a token is reviewed again after the TTL, even if it
 // is valid for longer.
 func TestResponsesExpireBeforeTokens(t *testing.T) {
-	f := newFixture(t, true, func(c *tokenreviews.Config) { c.SuccessTTL = time.Hour })
+	f := newFixture(t, func(c *tokenreviews.Config) { c.SuccessTTL = time.Hour })
 	f.putBoundObjects()
 	token := signToken(f.now, 3*time.Hour)
 	f.awaitTrue("kept", func() bool { return f.isCached(token) })
@@ -61,7 +61,7 @@ func TestResponsesExpireBeforeTokens(t *testing.T) {
 // TestSimilarNamesHaveNoDependencies checks that the dependencies of an opaque token follow only
 // from user names of the exact forms.
 func TestSimilarNamesHaveNoDependencies(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	for _, user := range []string{"abc123", "system:bootstrap:abc", "system:bootstrap:", "system:serviceaccount:ns"} {
 		if !f.isCached(user) {
 			t.Errorf("%s: got no cached result, want one", user)
@@ -84,7 +84,10 @@ func TestSimilarNamesHaveNoDependencies(t *testing.T) {
 func TestUsesOfLegacyTokens(t *testing.T) {
 	legacy, err := jwt.NewWithClaims(jwt.SigningMethodHS256, satoken.Claims{
 		RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer},
-		LegacyNamespace:  "ns", LegacySecretName: "s", LegacyName: "a", LegacyUID: "ua",
+		LegacyNamespace:  "ns",
+		LegacySecretName: "s",
+		LegacyName:       "a",
+		LegacyUID:        "ua",
 	}).SignedString([]byte("k"))
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +107,7 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 		for _, report := range []bool{true, false} {
 			used := make(chan string, 1)
 			ended := make(chan struct{})
-			f := newFixture(t, false, func(cfg *tokenreviews.Config) {
+			f := newFixtureWithoutObjects(t, func(cfg *tokenreviews.Config) {
 				if report {
 					cfg.Legacy = legacyUses(used)
 				}
@@ -150,7 +153,7 @@ func (l legacyUses) Used(_ context.Context, t tokenreviews.LegacyToken) {
 // TestTokenIsAcceptedOnceAccountExists checks that a token that was rejected because its service account was
 // missing is accepted soon after the account is created.
 func TestTokenIsAcceptedOnceAccountExists(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if _, err := f.objects.find(satoken.KindServiceAccount, "ns", "a"); err != nil {
 			return nil, false, err
@@ -160,6 +163,6 @@ func TestTokenIsAcceptedOnceAccountExists(t *testing.T) {
 	if f.review(bound()).Authenticated || !f.isCached(bound()) {
 		t.Fatal("unknown token: got it authenticated, or its rejection uncached, want a cached rejection")
 	}
-	f.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
+	f.put(satoken.KindServiceAccount, "ns", "a", "ua")
 	f.awaitTrue("known", func() bool { return f.review(bound()).Authenticated })
 }

@@ -31,9 +31,13 @@ func signToken(at time.Time, life time.Duration) string {
 	}
 	token, _, err := s.Sign(satoken.Request{
 		Binding: satoken.Binding{
-			Namespace: "ns", ServiceAccount: satoken.Ref{Name: "a", UID: "ua"},
-			Pod: &satoken.Ref{Name: "p", UID: "up"}, Secret: &satoken.Ref{Name: "s", UID: "us"},
-		}, IssuedAt: at, Lifetime: life,
+			Namespace:      "ns",
+			ServiceAccount: satoken.Ref{Name: "a", UID: "ua"},
+			Pod:            &satoken.Ref{Name: "p", UID: "up"},
+			Secret:         &satoken.Ref{Name: "s", UID: "us"},
+		},
+		IssuedAt: at,
+		Lifetime: life,
 	})
 	if err != nil {
 		panic(err)
@@ -43,15 +47,15 @@ func signToken(at time.Time, life time.Duration) string {
 
 // putBoundObjects stores the objects that the bound token depends on.
 func (f *fixture) putBoundObjects() {
-	f.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
-	f.put(satoken.KindPod, "ns", "p", "up", false)
-	f.put(satoken.KindSecret, "ns", "s", "us", false)
+	f.put(satoken.KindServiceAccount, "ns", "a", "ua")
+	f.put(satoken.KindPod, "ns", "p", "up")
+	f.put(satoken.KindSecret, "ns", "s", "us")
 }
 
 // TestResponsesAreCached checks that accepted and rejected tokens are cached by token and
 // audiences, and undecided reviews are not.
 func TestResponsesAreCached(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	if rev := f.review("alice"); !rev.Authenticated || rev.User.Name != "alice" || !rev.User.InGroup("system:authenticated") {
 		t.Errorf("got %+v, want alice in system:authenticated", rev)
 	}
@@ -77,7 +81,7 @@ func TestResponsesAreCached(t *testing.T) {
 // TestNoCacheWithoutEvents checks that nothing is cached while the events of objects are not
 // followed.
 func TestNoCacheWithoutEvents(t *testing.T) {
-	f := newFixture(t, false, nil)
+	f := newFixtureWithoutObjects(t, nil)
 	if f.isCached("alice") {
 		t.Error("a response is cached although no events are followed")
 	}
@@ -86,7 +90,7 @@ func TestNoCacheWithoutEvents(t *testing.T) {
 // TestUnknownTokens checks that the errors for rejected tokens do not contain the token, and that a
 // too long token is not reviewed.
 func TestUnknownTokens(t *testing.T) {
-	f := newFixture(t, false, nil)
+	f := newFixtureWithoutObjects(t, nil)
 	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
 	if rev := f.review("x"); rev.Authenticated || rev.Error != authn.UnknownToken {
 		t.Errorf("got %+v; want false, %v", rev, authn.UnknownToken)
@@ -106,7 +110,7 @@ func TestUnknownTokens(t *testing.T) {
 // TestConcurrentReviewsShareOneFlight checks that concurrent requests with the same token share one
 // review, which continues when one of them is canceled.
 func TestConcurrentReviewsShareOneFlight(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	started, respond := make(chan struct{}), make(chan struct{})
 	f.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		close(started)
@@ -141,7 +145,7 @@ func TestConcurrentReviewsShareOneFlight(t *testing.T) {
 
 // TestReviewEndsAfterTimeout checks that a review ends after the configured time.
 func TestReviewEndsAfterTimeout(t *testing.T) {
-	f := newFixture(t, false, func(c *tokenreviews.Config) { c.Timeout = 10 * time.Millisecond })
+	f := newFixtureWithoutObjects(t, func(c *tokenreviews.Config) { c.Timeout = 10 * time.Millisecond })
 	f.reviewer.resultOf = func(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
 		<-ctx.Done()
 		return nil, false, nil
@@ -153,7 +157,7 @@ func TestReviewEndsAfterTimeout(t *testing.T) {
 
 // TestCachedReviewEndsWithToken checks that a cached review ends with its token.
 func TestCachedReviewEndsWithToken(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	advance := func(d time.Duration) { f.mu.Lock(); f.now = f.now.Add(d); f.mu.Unlock() }
 	f.putBoundObjects()
 	short := signToken(f.now, time.Minute)
@@ -192,13 +196,13 @@ func TestEventsInvalidate(t *testing.T) {
 		"account deleted": {token: bound(), event: func(f *fixture) { f.delete(satoken.KindServiceAccount, "ns", "a") }},
 		"pod deleted":     {token: bound(), event: func(f *fixture) { f.delete(satoken.KindPod, "ns", "p") }},
 		"secret deleted":  {token: bound(), event: func(f *fixture) { f.delete(satoken.KindSecret, "ns", "s") }},
-		"secret changed":  {token: bound(), event: func(f *fixture) { f.put(satoken.KindSecret, "ns", "s", "us", false) }},
-		"pod terminating": {token: bound(), event: func(f *fixture) { f.put(satoken.KindPod, "ns", "p", "up", true) }},
-		"pod changed":     {token: bound(), event: func(f *fixture) { f.put(satoken.KindPod, "ns", "p", "up", false) }, cached: true},
-		"account changed": {token: bound(), event: func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "a", "ua", false) }},
+		"secret changed":  {token: bound(), event: func(f *fixture) { f.put(satoken.KindSecret, "ns", "s", "us") }},
+		"pod terminating": {token: bound(), event: func(f *fixture) { f.putTerminating(satoken.KindPod, "ns", "p", "up") }},
+		"pod changed":     {token: bound(), event: func(f *fixture) { f.put(satoken.KindPod, "ns", "p", "up") }, cached: true},
+		"account changed": {token: bound(), event: func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "a", "ua") }},
 		"another account": {
 			token:  bound(),
-			event:  func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "b", "ub", false) },
+			event:  func(f *fixture) { f.put(satoken.KindServiceAccount, "ns", "b", "ub") },
 			cached: true,
 		},
 		"of another name": {
@@ -212,15 +216,21 @@ func TestEventsInvalidate(t *testing.T) {
 		},
 		"bootstrap changed": {
 			token: "abcdef.0123456789abcdef",
-			event: func(f *fixture) { f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub", false) },
+			event: func(f *fixture) { f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub") },
 		},
 		"opaque token, account deleted": {
-			token: "opaque", user: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"},
+			token: "opaque",
+			user:  authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"},
 			event: func(f *fixture) { f.delete(satoken.KindServiceAccount, "ns", "a") },
 		},
 		"opaque token, pod deleted": {
-			token: "opaque", user: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua", Extra: map[string][]string{
-				satoken.ExtraPodName: {"p"}, satoken.ExtraPodUID: {"up"}, satoken.ExtraNodeName: {"gone"}}},
+			token: "opaque",
+			user: authenticator.User{
+				Name: "system:serviceaccount:ns:a",
+				UID:  "ua",
+				Extra: map[string][]string{
+					satoken.ExtraPodName: {"p"}, satoken.ExtraPodUID: {"up"}, satoken.ExtraNodeName: {"gone"}},
+			},
 			event: func(f *fixture) { f.delete(satoken.KindPod, "ns", "p") },
 		},
 		"opaque token, node deleted": {
@@ -233,17 +243,18 @@ func TestEventsInvalidate(t *testing.T) {
 			event: func(f *fixture) { f.delete(satoken.KindNode, "", "n") },
 		},
 		"opaque token, bootstrap deleted": {
-			token: "opaque", user: authenticator.User{Name: "system:bootstrap:abcdef"},
+			token: "opaque",
+			user:  authenticator.User{Name: "system:bootstrap:abcdef"},
 			event: func(f *fixture) { f.delete(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef") },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, true, nil)
+			f := newFixture(t, nil)
 			f.putBoundObjects()
-			f.put(satoken.KindNode, "", "n", "un", false)
-			f.put(satoken.KindServiceAccount, "ns", "b", "ub", false)
-			f.put(satoken.KindServiceAccount, "other", "a", "ux", false)
-			f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub", false)
+			f.put(satoken.KindNode, "", "n", "un")
+			f.put(satoken.KindServiceAccount, "ns", "b", "ub")
+			f.put(satoken.KindServiceAccount, "other", "a", "ux")
+			f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub")
 			f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 				if u, ok := markers[token]; ok {
 					return &authenticator.Response{User: u}, true, nil
@@ -278,12 +289,12 @@ var markers = map[string]authenticator.User{
 // awaitEvents returns after all earlier events were processed.
 func (f *fixture) awaitEvents() {
 	f.t.Helper()
-	f.put(satoken.KindServiceAccount, "m", "a", "ua", false)
-	f.put(satoken.KindServiceAccount, "m", "p", "ua", false)
-	f.put(satoken.KindServiceAccount, "m", "n", "ua", false)
-	f.put(satoken.KindPod, "m", "p", "up", false)
-	f.put(satoken.KindNode, "", "m", "un", false)
-	f.put(satoken.KindSecret, "kube-system", "bootstrap-token-marker", "us", false)
+	f.put(satoken.KindServiceAccount, "m", "a", "ua")
+	f.put(satoken.KindServiceAccount, "m", "p", "ua")
+	f.put(satoken.KindServiceAccount, "m", "n", "ua")
+	f.put(satoken.KindPod, "m", "p", "up")
+	f.put(satoken.KindNode, "", "m", "un")
+	f.put(satoken.KindSecret, "kube-system", "bootstrap-token-marker", "us")
 	for token := range markers {
 		f.awaitTrue("marker kept", func() bool { return f.isCached(token) })
 	}
@@ -303,7 +314,7 @@ func (f *fixture) awaitEvents() {
 // TestCreationInvalidatesRejections checks that a rejection is removed from the cache when a
 // missing object is created.
 func TestCreationInvalidatesRejections(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if _, err := f.objects.find(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef"); err != nil && token != "bad-probe" {
 			return nil, false, errors.New("none")
@@ -314,14 +325,14 @@ func TestCreationInvalidatesRejections(t *testing.T) {
 	if f.review(token).Authenticated || !f.isCached(token) {
 		t.Fatal("unknown token: got it authenticated, or its rejection uncached, want a cached rejection")
 	}
-	f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "u", false)
+	f.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "u")
 	f.awaitTrue("known", func() bool { return f.review(token).Authenticated })
 }
 
 // TestEventDuringReviewPreventsCaching checks that a response that precedes an event is not cached, and requests
 // that arrive after the event do not get it.
 func TestEventDuringReviewPreventsCaching(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	f.putBoundObjects()
 	started, answer := make(chan struct{}, 10), make(chan struct{})
 	f.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
@@ -366,7 +377,7 @@ func TestEventDuringReviewPreventsCaching(t *testing.T) {
 // TestUnknownObjectsAreCachedBriefly checks that a user whose service account is missing is
 // accepted, but not cached for long.
 func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
 	}
@@ -378,19 +389,19 @@ func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	for range 3 {
 		f.awaitTrue("reviewed again", reviewedEachTime)
 	}
-	f.put(satoken.KindServiceAccount, "ns", "a", "another", false)
+	f.put(satoken.KindServiceAccount, "ns", "a", "another")
 	for range 3 {
 		f.awaitTrue("reviewed again", reviewedEachTime)
 	}
 	f.delete(satoken.KindServiceAccount, "ns", "a")
-	f.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
+	f.put(satoken.KindServiceAccount, "ns", "a", "ua")
 	f.awaitTrue("kept", func() bool { return f.isCached("opaque") })
 }
 
 // TestPanicInReviewRejectsOnlyItsToken checks that a token that makes a library panic is rejected, and does not affect
 // other tokens.
 func TestPanicInReviewRejectsOnlyItsToken(t *testing.T) {
-	f := newFixture(t, false, nil)
+	f := newFixtureWithoutObjects(t, nil)
 	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) { panic("a library") }
 	if got, err := f.cache.Review(t.Context(), "x", nil); !errors.Is(err, authenticator.ErrUnavailable) {
 		t.Errorf("got %+v, %v, want %v", got, err, authenticator.ErrUnavailable)

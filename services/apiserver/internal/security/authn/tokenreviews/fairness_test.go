@@ -35,7 +35,7 @@ type manyClients struct {
 
 func newManyClients(t *testing.T, change func(*tokenreviews.Config)) *manyClients {
 	c := &manyClients{resultOf: make(chan struct{})}
-	c.fixture = newFixture(t, false, func(cfg *tokenreviews.Config) {
+	c.fixture = newFixtureWithoutObjects(t, func(cfg *tokenreviews.Config) {
 		reviewer := cfg.Token
 		cfg.Token = authenticator.Union{local{}, tokenreviews.Shared(reviewer, 1000)}
 		if change != nil {

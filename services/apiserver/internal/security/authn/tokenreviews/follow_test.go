@@ -29,7 +29,7 @@ func TestOutageOfEventsDropsCache(t *testing.T) {
 		"compacted": &storage.CompactedError{OldestRevision: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, true, nil)
+			f := newFixture(t, nil)
 			if !f.isCached("alice") {
 				t.Fatal("the response is not cached")
 			}
@@ -50,7 +50,7 @@ func TestOutageOfEventsDropsCache(t *testing.T) {
 
 // TestEndOfWatchCache checks that reviews continue after the watch cache has stopped.
 func TestEndOfWatchCache(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	f.awaitTrue("kept", func() bool { return f.isCached("alice") })
 	f.stop()
 	f.awaitTrue("not kept", func() bool { return !f.isCached("alice") })
@@ -61,7 +61,7 @@ func TestEndOfWatchCache(t *testing.T) {
 func TestMetricsAndOutageLogs(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewPedanticRegistry()
-	r := newFixture(t, false, func(c *tokenreviews.Config) {
+	r := newFixtureWithoutObjects(t, func(c *tokenreviews.Config) {
 		c.Registerer, c.Logger = registry, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	for _, token := range []string{"alice", "bad", "down", "down", "bad", "alice", "down"} {
@@ -98,7 +98,7 @@ func (g gate) Done() <-chan struct{} { g.waits <- struct{}{}; return nil }
 
 // TestPrefixOfTokenIsAnotherToken checks tokens that share memory.
 func TestPrefixOfTokenIsAnotherToken(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	whole := "user-10"
 	for _, token := range []string{whole, whole, whole[:6], whole} {
 		if rev, err := f.cache.Review(t.Context(), token, nil); err != nil || rev.User.Name != token {
@@ -110,7 +110,7 @@ func TestPrefixOfTokenIsAnotherToken(t *testing.T) {
 // TestTokenAndUserNameDependencies checks that a response depends on the objects of the token and
 // of the user name.
 func TestTokenAndUserNameDependencies(t *testing.T) {
-	f := newFixture(t, true, nil)
+	f := newFixture(t, nil)
 	f.putBoundObjects()
 	f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "another"}}, true, nil

@@ -21,8 +21,10 @@ func newMetrics(r prometheus.Registerer, cachedSuccesses func() float64) *cacheM
 		Help: "[ALPHA] Number of token reviews that were sent to the service, by status.",
 	}, []string{"status"})
 	m := &cacheMetrics{
-		hit: duration.WithLabelValues("hit"), miss: duration.WithLabelValues("miss"),
-		fetched: fetches.WithLabelValues("ok"), failed: fetches.WithLabelValues("error"),
+		hit:     duration.WithLabelValues("hit"),
+		miss:    duration.WithLabelValues("miss"),
+		fetched: fetches.WithLabelValues("ok"),
+		failed:  fetches.WithLabelValues("error"),
 		active: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "authentication_token_cache_active_fetch_count",
 			Help: "[ALPHA] Number of token reviews in progress.",

@@ -125,6 +125,7 @@ func (r *reviewer) reviewsOf(token string) int {
 	return r.asked[token]
 }
 
+// fixture is a cache of token reviews with its reviewer, and the objects on which tokens depend.
 type fixture struct {
 	t        testing.TB
 	cache    *tokenreviews.Cache
@@ -133,19 +134,25 @@ type fixture struct {
 	source   *source
 	created  map[string]int64
 	now      time.Time
-	mu       sync.Mutex // now
+	mu       sync.Mutex // guards now
 	stop     func()     // stops the watch cache
 }
 
+// stores maps the kinds of objects to the prefixes of their keys.
 var stores = map[satoken.Kind]string{
 	satoken.KindServiceAccount: "/registry/serviceaccounts/", satoken.KindPod: "/registry/pods/",
 	satoken.KindSecret: "/registry/secrets/", satoken.KindNode: "/registry/minions/",
 }
 
-func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *fixture {
+// newFixtureWithoutObjects returns a cache that follows no objects, so it does not keep reviews. change
+// adjusts the configuration; nil keeps it.
+func newFixtureWithoutObjects(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 	t.Helper()
 	f := &fixture{
-		t: t, objects: &objects{objects: map[string]metav1.ObjectMeta{}}, created: map[string]int64{}, now: time.Now(),
+		t:       t,
+		objects: &objects{objects: map[string]metav1.ObjectMeta{}},
+		created: map[string]int64{},
+		now:     time.Now(),
 		source: &source{
 			batches:  make(chan storage.Batch),
 			applied:  make(chan struct{}, 1),
@@ -156,9 +163,15 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 		reviewer: &reviewer{asked: map[string]int{}, resultOf: byName},
 	}
 	cfg := tokenreviews.Config{
-		Token: f.reviewer, Audiences: []string{"api"}, SuccessTTL: time.Hour, FailureTTL: time.Hour, Timeout: time.Minute,
-		Objects: f.objects, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
-		Now: func() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now },
+		Token:      f.reviewer,
+		Audiences:  []string{"api"},
+		SuccessTTL: time.Hour,
+		FailureTTL: time.Hour,
+		Timeout:    time.Minute,
+		Objects:    f.objects,
+		Logger:     slog.New(slog.DiscardHandler),
+		Registerer: prometheus.NewPedanticRegistry(),
+		Now:        func() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now },
 	}
 	if change != nil {
 		change(&cfg)
@@ -167,19 +180,30 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 	if f.cache, err = tokenreviews.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if !follow {
-		return f
-	}
+	return f
+}
+
+// newFixture returns a cache that follows the objects of the fixture until the test ends. change
+// adjusts the configuration; nil keeps it.
+func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
+	t.Helper()
+	f := newFixtureWithoutObjects(t, change)
+
+	// 1. Create a watch cache over the source.
 	var resources []watchcache.ResourceConfig
 	for _, prefix := range stores {
 		resources = append(resources,
-			watchcache.ResourceConfig{Name: prefix, Prefix: prefix, Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
-				ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
-				if !ok {
-					ns, name = "", ns
-				}
-				return attributes.Attributes{Namespace: ns, Name: name}, nil
-			}})
+			watchcache.ResourceConfig{
+				Name:   prefix,
+				Prefix: prefix,
+				Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+					ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+					if !ok {
+						ns, name = "", ns
+					}
+					return attributes.Attributes{Namespace: ns, Name: name}, nil
+				},
+			})
 	}
 	wc, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
 	if err != nil {
@@ -189,11 +213,13 @@ func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *f
 	for kind, prefix := range stores {
 		followed = append(followed, tokenreviews.CachedKind{Kind: kind, Store: wc.Store(prefix)})
 	}
+
+	// 2. Run both until the test ends.
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
-	var fed context.Context
-	fed, f.stop = context.WithCancel(ctx)
-	go func() { done <- wc.Run(fed) }()
+	var watchCacheCtx context.Context
+	watchCacheCtx, f.stop = context.WithCancel(ctx)
+	go func() { done <- wc.Run(watchCacheCtx) }()
 	go func() { done <- f.cache.Run(ctx, followed) }()
 	t.Cleanup(func() {
 		cancel()
@@ -220,6 +246,7 @@ func byName(_ context.Context, token string) (*authenticator.Response, bool, err
 	return &authenticator.Response{User: authenticator.User{Name: token}}, true, nil
 }
 
+// awaitTrue waits until cond returns true.
 func (f *fixture) awaitTrue(what string, cond func() bool) {
 	f.t.Helper()
 	for end := time.Now().Add(30 * time.Second); !cond(); runtime.Gosched() {
@@ -229,6 +256,7 @@ func (f *fixture) awaitTrue(what string, cond func() bool) {
 	}
 }
 
+// review reviews a token and fails the test if there is no result.
 func (f *fixture) review(token string, audiences ...string) *authn.Review {
 	f.t.Helper()
 	rev, err := f.cache.Review(f.t.Context(), token, audiences)
@@ -251,18 +279,32 @@ func (f *fixture) isCached(token string) bool {
 	return f.reviewer.reviewsOf(token) == n
 }
 
-func (f *fixture) put(kind satoken.Kind, ns, name, uid string, terminating bool) {
+// put creates or updates an object.
+func (f *fixture) put(kind satoken.Kind, ns, name, uid string) {
 	f.t.Helper()
-	m := metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}
-	if terminating {
-		m.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	}
-	f.objects.mu.Lock()
-	f.objects.objects[string(kind)+"/"+ns+"/"+name] = m
-	f.objects.mu.Unlock()
-	f.event(kind, ns, name, true)
+	f.putMeta(kind, metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)})
 }
 
+// putTerminating creates or updates an object that is being deleted.
+func (f *fixture) putTerminating(kind satoken.Kind, ns, name, uid string) {
+	f.t.Helper()
+	f.putMeta(kind, metav1.ObjectMeta{
+		Namespace:         ns,
+		Name:              name,
+		UID:               types.UID(uid),
+		DeletionTimestamp: &metav1.Time{Time: time.Now()},
+	})
+}
+
+func (f *fixture) putMeta(kind satoken.Kind, m metav1.ObjectMeta) {
+	f.t.Helper()
+	f.objects.mu.Lock()
+	f.objects.objects[string(kind)+"/"+m.Namespace+"/"+m.Name] = m
+	f.objects.mu.Unlock()
+	f.event(kind, m.Namespace, m.Name, true)
+}
+
+// delete deletes an object.
 func (f *fixture) delete(kind satoken.Kind, ns, name string) {
 	f.t.Helper()
 	f.objects.mu.Lock()

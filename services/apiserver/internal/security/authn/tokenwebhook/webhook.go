@@ -145,11 +145,13 @@ func (c *Client) encodeReview(token string, audiences []string) ([]byte, error) 
 	typ := metav1.TypeMeta{Kind: "TokenReview", APIVersion: c.apiVersion()}
 	if c.cfg.Version == V1beta1 {
 		return json.Marshal(&authenticationv1beta1.TokenReview{
-			TypeMeta: typ, Spec: authenticationv1beta1.TokenReviewSpec{Token: token, Audiences: audiences},
+			TypeMeta: typ,
+			Spec:     authenticationv1beta1.TokenReviewSpec{Token: token, Audiences: audiences},
 		})
 	}
 	return json.Marshal(&authenticationv1.TokenReview{
-		TypeMeta: typ, Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
+		TypeMeta: typ,
+		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
 	})
 }
 

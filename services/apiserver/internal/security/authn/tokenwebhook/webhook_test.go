@@ -98,8 +98,9 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 			answer:  reviewJSON("v1", `{"authenticated":false,"Authenticated":true,"user":{"username":"alice"}}`),
 		},
 		"with an error": {
-			version: "v1", answer: reviewJSON("v1", `{"authenticated":false,"error":"no such user"}`),
-			err: "no such user",
+			version: "v1",
+			answer:  reviewJSON("v1", `{"authenticated":false,"error":"no such user"}`),
+			err:     "no such user",
 		},
 		"success with an error": {
 			version: "v1",
@@ -108,8 +109,11 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 		},
 		"no user name": {version: "v1", answer: reviewJSON("v1", `{"authenticated":true}`), err: "without a name"},
 		"own audience": {
-			version: "v1", audiences: []string{"x", "api"}, answer: reviewJSON("v1", alice), user: "alice",
-			got: []string{"api"},
+			version:   "v1",
+			audiences: []string{"x", "api"},
+			answer:    reviewJSON("v1", alice),
+			user:      "alice",
+			got:       []string{"api"},
 		},
 		"no audience in the response": {
 			version:   "v1",
@@ -118,13 +122,17 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 			err:       "other audiences",
 		},
 		"audiences in the response": {
-			version: "v1", audiences: []string{"x", "y"},
-			answer: reviewJSON("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`),
-			user:   "alice", got: []string{"y"},
+			version:   "v1",
+			audiences: []string{"x", "y"},
+			answer:    reviewJSON("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`),
+			user:      "alice",
+			got:       []string{"y"},
 		},
 		"another version": {version: "v1", answer: reviewJSON("v1beta1", alice), err: "expected TokenReview", undecided: true},
 		"another kind": {
-			version: "v1", answer: `{"apiVersion":"authentication.k8s.io/v1","kind":"Status"}`, err: "Status",
+			version:   "v1",
+			answer:    `{"apiVersion":"authentication.k8s.io/v1","kind":"Status"}`,
+			err:       "Status",
 			undecided: true,
 		},
 		"no JSON":   {version: "v1", answer: `hello`, err: "not a TokenReview", undecided: true},
@@ -132,12 +140,18 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 		"forbidden": {version: "v1", code: 403, answer: reviewJSON("v1", alice), err: "403", undecided: true},
 		"broken":    {version: "v1", code: 500, answer: secret, err: "500", undecided: true},
 		"too long": {
-			version: "v1", answer: reviewJSON("v1", alice) + strings.Repeat(" ", 2<<20), err: "too large",
+			version:   "v1",
+			answer:    reviewJSON("v1", alice) + strings.Repeat(" ", 2<<20),
+			err:       "too large",
 			undecided: true,
 		},
-		"many groups": {version: "v1", answer: reviewJSON("v1",
-			`{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
-			err: "too many values", undecided: true},
+		"many groups": {
+			version: "v1",
+			answer: reviewJSON("v1",
+				`{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
+			err:       "too many values",
+			undecided: true,
+		},
 		"redirect": {version: "v1", code: 307, err: "307", undecided: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -243,10 +257,13 @@ func TestTemporaryErrorsAreRetried(t *testing.T) {
 		"429": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, again: true},
 		"401": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, again: true},
 		"503": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, again: true},
-		"response is cut": {first: func(w http.ResponseWriter) {
-			w.Header().Set("Content-Length", "1000")
-			_, _ = io.WriteString(w, "{")
-		}, again: true},
+		"response is cut": {
+			first: func(w http.ResponseWriter) {
+				w.Header().Set("Content-Length", "1000")
+				_, _ = io.WriteString(w, "{")
+			},
+			again: true,
+		},
 		"forbidden":            {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, again: false},
 		"response is not JSON": {first: func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, again: false},
 	} {
@@ -319,8 +336,10 @@ func TestInvalidKubeconfigsAreRejected(t *testing.T) {
 		}
 		var log strings.Builder
 		_, err := tokenwebhook.New(tokenwebhook.Config{
-			Kubeconfig: file, Version: "v1", Registerer: prometheus.NewRegistry(),
-			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Kubeconfig: file,
+			Version:    "v1",
+			Registerer: prometheus.NewRegistry(),
+			Logger:     slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		if err != nil || strings.Contains(log.String(), "not encrypted") != warns {
 			t.Errorf("%s: got error %v, log %q; want no error, %v", server, err, log.String(), warns)
