@@ -77,7 +77,7 @@ func (i *Informer) Run(ctx context.Context) error {
 	}
 }
 
-// followHistory receives the objects and then each change, until its place in the history is lost.
+// followHistory receives the objects and then each change, until the watcher ends with an error.
 func (i *Informer) followHistory(ctx context.Context) (err error) {
 	options := watchcache.WatchOptions{Selection: i.config.Selection, Initial: watchcache.InitialState}
 	if i.config.ChangesOnly {
@@ -90,6 +90,8 @@ func (i *Informer) followHistory(ctx context.Context) (err error) {
 	}
 	defer w.Close()
 	i.setWatcher(w)
+
+	// 1. Until loading ends, entries collects the initial objects. With ChangesOnly there are none.
 	var entries []*objects.Entry
 	loading := true
 	if i.config.ChangesOnly {
@@ -98,12 +100,14 @@ func (i *Informer) followHistory(ctx context.Context) (err error) {
 		i.advance(w, options.AfterRevision)
 	}
 	if i.config.OnLost != nil {
-		defer func() {
+		defer func() { // the subscriber lost changes only if it has received a state
 			if !loading {
 				i.config.OnLost(err)
 			}
 		}()
 	}
+
+	// 2. Receive events. A bookmark ends the initial objects; changes follow.
 	var buf []watchcache.Event
 	for {
 		if buf, err = w.Next(ctx, buf); err != nil {

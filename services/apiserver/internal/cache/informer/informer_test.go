@@ -137,15 +137,29 @@ type fixture struct {
 	t      *testing.T
 	source *source
 	calls  chan string
-	nudges atomic.Bool // record calls without changes
-	cache  *watchcache.Cache
-	ended  <-chan error // result of Run
+	// recordsEmpty makes calls of Apply without changes be recorded.
+	recordsEmpty atomic.Bool
+	cache        *watchcache.Cache
+	ended        <-chan error // result of Run
 	// stop ends Run, stopCache the watch cache.
 	stop, stopCache func()
 }
 
 // newFixture starts an informer over a source that has the given keys.
-func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
+func newFixture(t *testing.T, keys ...string) *fixture {
+	t.Helper()
+	return startInformer(t, informer.Config{}, keys)
+}
+
+// newChangesFixture is like newFixture, but the informer receives changes only.
+func newChangesFixture(t *testing.T, keys ...string) *fixture {
+	t.Helper()
+	return startInformer(t, informer.Config{ChangesOnly: true}, keys)
+}
+
+// startInformer starts a watch cache over a source with the given keys, and an informer whose
+// callbacks record their calls. Both run until the test ends.
+func startInformer(t *testing.T, config informer.Config, keys []string) *fixture {
 	t.Helper()
 	f := &fixture{t: t, source: &source{objects: map[string]int64{}, wake: make(chan struct{})}, calls: make(chan string, 100)}
 	f.source.lose(nil, 10, keys...)
@@ -170,28 +184,26 @@ func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Informer = informer.New(informer.Config{
-		Store:       f.cache.Store("a"),
-		ChangesOnly: changesOnly,
-		Replace: func(_ context.Context, entries []*objects.Entry, _ int64) {
-			names := make([]string, len(entries))
-			for i, e := range entries {
-				names[i] = e.Name()
-			}
-			f.calls <- fmt.Sprint("replace ", names)
-		},
-		Apply: func(_ context.Context, changes []watchcache.Event, _ int64) {
-			if len(changes) == 0 && f.nudges.Load() {
-				f.calls <- "nudged"
-			}
-			for _, ev := range changes {
-				f.calls <- ev.Type.String() + " " + ev.Entry.Name()
-			}
-		},
-		OnLost: func(err error) {
-			f.calls <- fmt.Sprintf("lost expired=%t", errors.As(err, new(*watchcache.ExpiredError)))
-		},
-	})
+	config.Store = f.cache.Store("a")
+	config.Replace = func(_ context.Context, entries []*objects.Entry, _ int64) {
+		names := make([]string, len(entries))
+		for i, e := range entries {
+			names[i] = e.Name()
+		}
+		f.calls <- fmt.Sprint("replace ", names)
+	}
+	config.Apply = func(_ context.Context, changes []watchcache.Event, _ int64) {
+		if len(changes) == 0 && f.recordsEmpty.Load() {
+			f.calls <- "no changes"
+		}
+		for _, ev := range changes {
+			f.calls <- ev.Type.String() + " " + ev.Entry.Name()
+		}
+	}
+	config.OnLost = func(err error) {
+		f.calls <- fmt.Sprintf("lost expired=%t", errors.As(err, new(*watchcache.ExpiredError)))
+	}
+	f.Informer = informer.New(config)
 	ctx, cancel := context.WithCancel(t.Context())
 	feed, stopFeed := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -226,7 +238,7 @@ func (f *fixture) waitFor(revision int64) {
 // TestInformerReceivesObjectsAndThenChanges checks that an informer receives the selected objects,
 // then the changes, and reports when it ends.
 func TestInformerReceivesObjectsAndThenChanges(t *testing.T) {
-	f := newFixture(t, false, "a/1", "a/2", "b/1")
+	f := newFixture(t, "a/1", "a/2", "b/1")
 	f.expect("replace [1 2]")
 	f.source.put("a/3")
 	f.source.put("a/1")
@@ -247,12 +259,12 @@ func TestInformerReceivesManyObjectsInOneCall(t *testing.T) {
 		keys = append(keys, fmt.Sprintf("a/%03d", i))
 		names = append(names, fmt.Sprintf("%03d", i))
 	}
-	newFixture(t, false, keys...).expect(fmt.Sprint("replace ", names))
+	newFixture(t, keys...).expect(fmt.Sprint("replace ", names))
 }
 
 // TestInformerOfChangesReceivesNoObjects checks that ChangesOnly omits the initial objects.
 func TestInformerOfChangesReceivesNoObjects(t *testing.T) {
-	f := newFixture(t, true, "a/1")
+	f := newChangesFixture(t, "a/1")
 	f.expect("replace []")
 	f.source.put("a/1")
 	f.expect("MODIFIED 1")
@@ -265,7 +277,7 @@ func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 		"compacted": &storage.CompactedError{OldestRevision: 100}, "replaced": &storage.ReplacedError{Reason: "a test"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, false, "a/1", "a/2")
+			f := newFixture(t, "a/1", "a/2")
 			f.expect("replace [1 2]")
 			f.source.lose(broken, 200, "a/2", "a/3")
 			f.expect("lost expired=true", "replace [2 3]")
@@ -282,7 +294,7 @@ func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 // WaitFor returns at the revision of another resource, and after the
 // change at a revision was applied.
 func TestWaitForIncludesRevision(t *testing.T) {
-	f := newFixture(t, false, "a/1")
+	f := newFixture(t, "a/1")
 	f.waitFor(10)
 	if !f.Synced() || !f.Loaded() {
 		t.Error("neither synced nor loaded after the state was received")
@@ -307,7 +319,7 @@ func TestWaitForIncludesRevision(t *testing.T) {
 
 // TestRunReturnsNilWhenWatchCacheStops checks that Run ends without an error when its cache stops.
 func TestRunReturnsNilWhenWatchCacheStops(t *testing.T) {
-	f := newFixture(t, false)
+	f := newFixture(t)
 	f.expect("replace []")
 	f.stopCache()
 	f.expect("lost expired=false")
@@ -318,11 +330,11 @@ func TestRunReturnsNilWhenWatchCacheStops(t *testing.T) {
 
 // TestTriggerAppliesWithoutChanges checks that Trigger calls Apply even if there are no changes.
 func TestTriggerAppliesWithoutChanges(t *testing.T) {
-	f := newFixture(t, false)
+	f := newFixture(t)
 	f.expect("replace []")
-	f.nudges.Store(true)
+	f.recordsEmpty.Store(true)
 	f.Trigger()
-	f.expect("nudged")
+	f.expect("no changes")
 	f.TriggerAfter(0)
-	f.expect("nudged")
+	f.expect("no changes")
 }

@@ -87,13 +87,18 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	prefix := apiset.KeyPrefix("/registry", k)
-	cache, err := watchcache.New(watchcache.Config{Source: r.source, CurrentRevision: r.source, Resources: []watchcache.ResourceConfig{{
-		Name: k.Resource, Prefix: prefix,
-		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
-			namespace, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
-			return attributes.Attributes{Namespace: namespace, Name: name}, nil
-		},
-	}}})
+	cache, err := watchcache.New(watchcache.Config{
+		Source:          r.source,
+		CurrentRevision: r.source,
+		Resources: []watchcache.ResourceConfig{{
+			Name:   k.Resource,
+			Prefix: prefix,
+			Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+				namespace, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+				return attributes.Attributes{Namespace: namespace, Name: name}, nil
+			},
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

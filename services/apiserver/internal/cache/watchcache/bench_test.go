@@ -113,13 +113,16 @@ func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
 	rev := int64(1)
 	return c, func(i int) {
 		rev++
-		err := apply(storage.Batch{Revision: rev, Events: []storage.Event{{
-			Type:           storage.Updated,
-			Key:            benchKey(i),
-			Revision:       rev,
-			CreateRevision: 1,
-			Value:          benchValue(i),
-		}}})
+		err := apply(storage.Batch{
+			Revision: rev,
+			Events: []storage.Event{{
+				Type:           storage.Updated,
+				Key:            benchKey(i),
+				Revision:       rev,
+				CreateRevision: 1,
+				Value:          benchValue(i),
+			}},
+		})
 		if err != nil {
 			b.Fatal(err)
 		}

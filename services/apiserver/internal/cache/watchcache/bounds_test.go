@@ -14,14 +14,16 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// waitBounded waits until history is within its limit. The cache enforces the limit after it has
-// published a batch to readers.
-func (r *rig) waitBounded(limit float64) {
+// awaitHistoryBytes waits until history takes at most limit bytes. The cache enforces its limit only
+// after it has published a batch to readers.
+func (r *rig) awaitHistoryBytes(limit float64) {
 	r.t.Helper()
+	const metric = "binnacle_watch_cache_history_bytes"
 	r.sync()
-	for deadline := time.Now().Add(10 * time.Second); r.metric("binnacle_watch_cache_history_bytes") > limit; {
+	deadline := time.Now().Add(10 * time.Second)
+	for r.metric(metric) > limit {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("history takes %v bytes, want at most %v", r.metric("binnacle_watch_cache_history_bytes"), limit)
+			r.t.Fatalf("history takes %v bytes, want at most %v", r.metric(metric), limit)
 		}
 	}
 }
@@ -29,7 +31,7 @@ func (r *rig) waitBounded(limit float64) {
 // TestLargeValuesDoNotShortenHistory checks that large objects of one tenant do not shorten the
 // history of others. Their older values are read from the store when a watcher needs them.
 func TestLargeValuesDoNotShortenHistory(t *testing.T) {
-	const limit = 1 << 20
+	const limit = 1 << 20 // space for about 10 of the 70 large values
 	for _, tc := range []struct {
 		name string
 		sel  objects.Selection
@@ -43,6 +45,7 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 				c.HistoryBytes = limit
 				verbatim(c)
 			})
+			// One tenant writes small objects. Then another one writes a large object often.
 			for i := range 100 {
 				r.store.put(fmt.Sprintf("/registry/pods/small/%d", i%10), podOnNode("n0"))
 			}
@@ -53,7 +56,9 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 				}.String())
 			}
 			r.store.del("/registry/pods/large/x")
-			r.waitBounded(limit)
+			r.awaitHistoryBytes(limit)
+
+			// A watcher receives all changes, although history has dropped most large values.
 			got := r.drain(r.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1}))
 			if want := modelEvents(r.store, 1, r.store.now(), tc.sel); !slices.Equal(got, want) {
 				t.Errorf("got %d events, want %d", len(got), len(want))
@@ -82,7 +87,7 @@ func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	for i := range 10 {
 		store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())
 	}
-	r.waitBounded(1 << 17)
+	r.awaitHistoryBytes(1 << 17)
 	var wg sync.WaitGroup
 	for range 20 {
 		w := r.watch(watchcache.WatchOptions{AfterRevision: 1})
@@ -104,15 +109,15 @@ func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 type countingHistoryReader struct {
 	*memStore
 	gate chan struct{}
-	once sync.Mutex
+	mu   sync.Mutex // guards gets
 	gets int
 }
 
 func (s *countingHistoryReader) Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error) {
 	<-s.gate
-	s.once.Lock()
+	s.mu.Lock()
 	s.gets++
-	s.once.Unlock()
+	s.mu.Unlock()
 	return s.memStore.Get(ctx, key, revision)
 }
 
@@ -128,7 +133,7 @@ func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 	for i := range 10 {
 		store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())
 	}
-	r.waitBounded(1 << 17)
+	r.awaitHistoryBytes(1 << 17)
 	store.mu.Lock()
 	store.compacted = store.revision // without ending the cache's own stream
 	store.mu.Unlock()
@@ -144,7 +149,7 @@ func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 // TestBusyResourceDoesNotEvictHistoryOfOthers checks that a resource with many changes does not
 // shorten the history of others.
 func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
-	const limit = 400_000
+	const limit = 400_000 // bytes; the 1,300 changes take about 1.3 MB
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
 		c.HistoryBytes = limit
 		c.Resources = append(c.Resources, resourceConfig("leases"))
@@ -159,7 +164,9 @@ func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 			r.store.put("/registry/nodes/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
 		}
 	}
-	r.waitBounded(limit)
+	r.awaitHistoryBytes(limit)
+
+	// For each resource, count the changes after the oldest revision from which a watch can start.
 	kept := map[string]int{}
 	for _, name := range []string{"pods", "leases", "nodes"} {
 		s := r.cache.Store(name)
@@ -180,6 +187,8 @@ func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 			break
 		}
 	}
+
+	// The resource with few changes keeps all of them. The two busy ones share the rest.
 	if kept["nodes"] != 100 {
 		t.Errorf("%d changes of nodes are kept, want 100", kept["nodes"])
 	}
@@ -244,7 +253,7 @@ func TestHistorySecondsMetric(t *testing.T) {
 		r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
 		r.sync()
 	}
-	r.waitBounded(100_000)
+	r.awaitHistoryBytes(100_000)
 	if n := r.metric(line); n < 4 || n > 15 {
 		t.Errorf("with space for about 100 of 300 changes in 30 s: got %v, want about 10", n)
 	}

@@ -53,8 +53,9 @@ func TestLoadInPages(t *testing.T) {
 func TestCacheNotReadyBeforeLoad(t *testing.T) {
 	store := newMemStore()
 	c, err := watchcache.New(watchcache.Config{
-		Source: watchcachetest.NewSource(store, "/registry/"), CurrentRevision: store,
-		Resources: []watchcache.ResourceConfig{resourceConfig("pods")},
+		Source:          watchcachetest.NewSource(store, "/registry/"),
+		CurrentRevision: store,
+		Resources:       []watchcache.ResourceConfig{resourceConfig("pods")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -99,16 +100,22 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 			name: "a resource twice",
 			cfg:  watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, pod}},
 		},
-		{name: "a resource within another",
-			cfg: watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, inner}}},
-		{name: "a resource outside of the root",
-			cfg: watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{foreign}}},
-		{name: "a resource without a name",
+		{
+			name: "a resource within another",
+			cfg:  watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{pod, inner}},
+		},
+		{
+			name: "a resource outside of the root",
+			cfg:  watchcache.Config{Source: src, CurrentRevision: store, Resources: []watchcache.ResourceConfig{foreign}},
+		},
+		{
+			name: "a resource without a name",
 			cfg: watchcache.Config{
 				Source:          src,
 				CurrentRevision: store,
 				Resources:       []watchcache.ResourceConfig{{Prefix: "/registry/x/", Attributes: pod.Attributes}},
-			}},
+			},
+		},
 	}
 	for _, tc := range tests {
 		if _, err := watchcache.New(tc.cfg); err == nil {

@@ -64,6 +64,7 @@ func (c *Cache) loadAndFollow(ctx context.Context) error {
 	loaded := false
 	wait := minBackoff
 	for {
+		// 1. Load or follow until an error occurs.
 		var err error
 		before, incarnation := c.position.get()
 		if loaded {
@@ -81,6 +82,8 @@ func (c *Cache) loadAndFollow(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+
+		// 2. Decide whether the cache must load again.
 		var compacted *storage.CompactedError
 		if proof := asReplacedError(err); proof != nil {
 			c.endIncarnation(incarnation, proof)
@@ -88,6 +91,8 @@ func (c *Cache) loadAndFollow(ctx context.Context) error {
 		if errors.As(err, &compacted) || c.Incarnation() != incarnation {
 			loaded = false
 		}
+
+		// 3. Wait. After progress, the backoff starts again.
 		if now, _ := c.position.get(); now.Revision != before.Revision {
 			wait = minBackoff
 		}
@@ -124,6 +129,8 @@ func (c *Cache) apply(b storage.Batch) error {
 	if c.reloading {
 		return errReplaced
 	}
+
+	// 1. Decode the new values and distribute the events to their stores, as pending changes.
 	applied := c.Revision()
 	last := applied
 	c.wakes = c.wakes[:0]
@@ -147,12 +154,16 @@ func (c *Cache) apply(b storage.Batch) error {
 		last = ev.Revision
 		c.distribute(c.routes.Load().storeOfKey(c.cfg.Root, ev.Key), ev, decoded, i)
 	}
+
+	// 2. Make the pending changes visible in the stores.
 	now := c.now()
 	for _, s := range c.changedStores {
 		c.wakes = s.apply(now, c.wakes)
 	}
 	clear(c.changedStores)
 	c.changedStores = c.changedStores[:0]
+
+	// 3. Advance the revision of the cache and wake the watchers.
 	last = max(last, b.Revision)
 	if last > applied {
 		from, incarnation := c.position.get()
@@ -162,6 +173,8 @@ func (c *Cache) apply(b storage.Batch) error {
 	}
 	watchgroup.WakeAll(c.wakes)
 	clear(c.wakes)
+
+	// 4. Release memory.
 	c.boundLogs()
 	c.cfg.Memory.EvictToFit() // history may have taken memory from the caches
 	return nil
@@ -232,14 +245,15 @@ type corruptEntry struct {
 	old, entry *objects.Entry
 }
 
-// reopen reads all values again. Some may have become unreadable. Reads of their objects
-// fail from then on. Watchers already received these objects and continue. When a value has
-// become readable instead, watchers have missed it: reopen returns *storage.CompactedError, so
-// that the cache reloads everything. Nothing else applies changes during the call.
+// reopen reads all values again after the configuration of their encryption changed. Reads of objects
+// whose values are unreadable now fail from then on. Watchers already received these objects and
+// continue. If a value has become readable, watchers have missed it: reopen returns
+// *storage.CompactedError, so that the cache reloads everything. Nothing else applies changes during
+// the call.
 func (c *Cache) reopen(ctx context.Context) error {
 	incarnation := c.Incarnation()
 	var lost []corruptEntry
-	readable := false
+	becameReadable := false
 	_, err := c.cfg.Source.Load(ctx, func(items []storage.KeyValue) error {
 		r := c.routes.Load()
 		for _, kv := range items {
@@ -255,7 +269,7 @@ func (c *Cache) reopen(ctx context.Context) error {
 				entry.RecordReadable(e.LastReadable(), e.NeverReadable())
 				lost = append(lost, corruptEntry{s, e, entry})
 			case e.IsCorrupt() && !e.Undecodable() && kv.Corrupt() == nil:
-				readable = true
+				becameReadable = true
 			}
 		}
 		return nil
@@ -263,7 +277,7 @@ func (c *Cache) reopen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if readable {
+	if becameReadable {
 		return &storage.CompactedError{}
 	}
 	c.mu.Lock()
@@ -297,7 +311,7 @@ func (s *Store) replaceCorrupt(lost corruptEntry, loads int) {
 	s.cache.releaseEntry(lost.old)
 }
 
-// minParallelEntries is how many values one worker goroutine decodes at a time.
+// minParallelEntries is the number of values that a worker goroutine takes at a time.
 const minParallelEntries = 64
 
 // decodedEntry is an entry that was decoded in advance, with the store
@@ -308,8 +322,8 @@ type decodedEntry struct {
 }
 
 // decodeInParallel decodes the entries of n values in parallel. Decoding is most of the work of
-// applying them. For few values it returns nil, and the caller decodes them in order. Values that
-// value does not want are left out. decodeInParallel changes nothing in the cache.
+// applying them. value returns the i-th value, and whether it must be decoded. For few values
+// decodeInParallel returns nil, and the caller decodes them in order. It changes nothing in the cache.
 func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wanted bool)) []decodedEntry {
 	workers := min(runtime.GOMAXPROCS(0), n/minParallelEntries)
 	if workers < 2 {
@@ -317,14 +331,15 @@ func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wa
 	}
 	out := make([]decodedEntry, n)
 	r := c.routes.Load()
-	var used atomic.Int64
+	var nextIndex atomic.Int64 // of the first value that no worker has taken
 	work := func() {
 		for {
-			end := int(used.Add(minParallelEntries))
-			if end-minParallelEntries >= n {
+			end := int(nextIndex.Add(minParallelEntries))
+			start := end - minParallelEntries
+			if start >= n {
 				return
 			}
-			for i := end - minParallelEntries; i < min(end, n); i++ {
+			for i := start; i < min(end, n); i++ {
 				kv, wanted := value(i)
 				if !wanted {
 					continue

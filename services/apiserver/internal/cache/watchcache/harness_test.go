@@ -108,9 +108,9 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	runCtx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	run, stop := context.WithCancel(context.Background())
-	go func() { done <- c.Run(run) }()
+	go func() { done <- c.Run(runCtx) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -198,7 +198,8 @@ func (r *rig) drain(w *watchcache.Watcher) []string {
 	return formatEvents(evs)
 }
 
-// formatEvents formats events as "ADDED pods/a/b@5 {…}".
+// formatEvents formats events as "ADDED pods/a/b@5 {…}". Before an event whose entry has an unexpected
+// revision, it inserts the mark "entry of … in event of …".
 func formatEvents(evs []watchcache.Event) []string {
 	out := []string{}
 	for i, ev := range evs {
@@ -206,11 +207,11 @@ func formatEvents(evs []watchcache.Event) []string {
 			out = append(out, fmt.Sprintf("BOOKMARK @%d", ev.Revision))
 			continue
 		}
-		shown := ev.Revision
+		entryRevision := ev.Revision
 		if ev.Type == watchcache.Deleted && i+1 < len(evs) && evs[i+1].Revision == ev.Revision {
-			shown-- // more events of this revision follow
+			entryRevision-- // more events of this revision follow
 		}
-		if ev.Type != watchcache.Added && ev.Entry.Revision != shown {
+		if ev.Type != watchcache.Added && ev.Entry.Revision != entryRevision {
 			out = append(out, fmt.Sprintf("entry of %d in event of %d", ev.Entry.Revision, ev.Revision))
 		}
 		out = append(out, fmt.Sprintf("%s %s@%d %s", ev.Type,
@@ -254,7 +255,7 @@ func (r *rig) metrics() map[string]float64 {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	have := map[string]float64{}
+	values := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			var pairs []string
@@ -265,10 +266,10 @@ func (r *rig) metrics() map[string]float64 {
 			if len(pairs) > 0 {
 				name += "{" + strings.Join(pairs, ",") + "}"
 			}
-			have[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
-	return have
+	return values
 }
 
 // metric returns the value of one metric.
@@ -281,14 +282,14 @@ func (r *rig) metric(name string) float64 {
 	return v
 }
 
-// wantMetrics checks samples in the text format.
+// wantMetrics checks samples in the form "name{labels} value".
 func (r *rig) wantMetrics(lines ...string) {
 	r.t.Helper()
-	have := r.metrics()
+	values := r.metrics()
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, " ")
-		if v, ok := have[name]; !ok || fmt.Sprint(v) != value {
-			r.t.Errorf("metric %s: got %v, want %s; all metrics:\n%v", name, v, value, have)
+		if v, ok := values[name]; !ok || fmt.Sprint(v) != value {
+			r.t.Errorf("metric %s: got %v, want %s; all metrics:\n%v", name, v, value, values)
 		}
 	}
 }

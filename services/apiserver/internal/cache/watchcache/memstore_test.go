@@ -21,25 +21,25 @@ type memStore struct {
 	compacted int64
 	history   []storage.Event
 	current   map[string]storage.KeyValue  // state at revision
-	marks     map[int64][]storage.ChangeID // of the history, by revision
+	changeIDs map[int64][]storage.ChangeID // of the history, by revision
 	watchers  map[*memWatcher]struct{}
-	progress  int // number of requests
-	reads     int // number of calls of Confirm
+	progress  int // number of requests for progress
+	reads     int // number of calls of VerifyHistory
 	// seal is attached to all written values.
 	seal *storage.Seal
 	// watched is closed by the first watch.
 	watched lazyChan
-	// onRead, if set, is called inside every Confirm.
+	// onRead, if set, is called inside every VerifyHistory.
 	onRead func()
 }
 
 // newMemStore returns an empty store.
 func newMemStore() *memStore {
 	return &memStore{
-		revision: 1,
-		current:  map[string]storage.KeyValue{},
-		marks:    map[int64][]storage.ChangeID{},
-		watchers: map[*memWatcher]struct{}{},
+		revision:  1,
+		current:   map[string]storage.KeyValue{},
+		changeIDs: map[int64][]storage.ChangeID{},
+		watchers:  map[*memWatcher]struct{}{},
 	}
 }
 
@@ -81,14 +81,14 @@ func (m *memStore) txn(ops ...op) int64 {
 		}
 		m.history = append(m.history, ev)
 		applyEvent(m.current, ev)
-		m.marks[rev] = append(m.marks[rev], storage.ChangeIDOf(&ev))
+		m.changeIDs[rev] = append(m.changeIDs[rev], storage.ChangeIDOf(&ev))
 		m.revision = rev
 	}
 	m.wake()
 	return m.revision
 }
 
-// bump advances the revision as a write outside the root does.
+// bump advances the revision like a write outside the root.
 func (m *memStore) bump() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +103,7 @@ func (m *memStore) now() int64 {
 	return m.revision
 }
 
-// at returns the state at a revision by replaying history.
+// at returns the state at a revision by replaying history. The caller holds mu.
 func (m *memStore) at(revision int64) map[string]storage.KeyValue {
 	state := map[string]storage.KeyValue{}
 	for _, ev := range m.history {
@@ -135,7 +135,7 @@ func (m *memStore) VerifyHistory(ctx context.Context, at storage.Position) (int6
 	m.mu.Lock()
 	m.reads++
 	hook, rev := m.onRead, m.revision
-	err := m.check(at)
+	err := m.checkPosition(at)
 	m.mu.Unlock()
 	if hook != nil {
 		hook()
@@ -146,15 +146,16 @@ func (m *memStore) VerifyHistory(ctx context.Context, at storage.Position) (int6
 	return rev, err
 }
 
-// check compares a position with the history that is not compacted.
-func (m *memStore) check(at storage.Position) error {
+// checkPosition returns an error if the history does not contain a position. It accepts positions
+// whose last change was compacted. The caller holds mu.
+func (m *memStore) checkPosition(at storage.Position) error {
 	if at.Revision > m.revision {
 		return at.HistoryReplaced(m.revision, "it is behind")
 	}
 	if at.Last.Revision <= m.compacted {
 		return nil
 	}
-	if slices.ContainsFunc(m.marks[at.Last.Revision], at.Last.Equal) {
+	if slices.ContainsFunc(m.changeIDs[at.Last.Revision], at.Last.Equal) {
 		return nil
 	}
 	return at.HistoryReplaced(m.revision, "another change")
@@ -168,11 +169,11 @@ func (m *memStore) rewind(revision int64) {
 	m.history = slices.Clone(m.history[:i])
 	m.revision = revision
 	m.current = m.at(revision)
-	maps.DeleteFunc(m.marks, func(rev int64, _ []storage.ChangeID) bool { return rev > revision })
+	maps.DeleteFunc(m.changeIDs, func(rev int64, _ []storage.ChangeID) bool { return rev > revision })
 }
 
-// silent is like txn, but sends no event to watches.
-func (m *memStore) silent(o op) {
+// txnWithoutEvents is like txn, but watchers do not receive the change.
+func (m *memStore) txnWithoutEvents(o op) {
 	m.mu.Lock()
 	watchers := m.watchers
 	m.watchers = nil
@@ -186,7 +187,7 @@ func (m *memStore) silent(o op) {
 // Resume is Watch with a check of the position.
 func (m *memStore) Resume(ctx context.Context, prefix string, from storage.Position) (storage.Watcher, error) {
 	m.mu.Lock()
-	err := m.check(from)
+	err := m.checkPosition(from)
 	m.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -269,10 +270,10 @@ type memWatcher struct {
 	wake     chan struct{}
 	cancel   context.CancelFunc
 	done     chan struct{}
-	position int64
-	progress bool
+	position int64 // revision of the last batch
+	progress bool  // a request for progress is unanswered
 	broken   bool
-	err      error
+	err      error // set before done is closed
 }
 
 func (m *memStore) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
@@ -324,7 +325,7 @@ func (w *memWatcher) run(ctx context.Context) {
 	}
 }
 
-// next returns the next batch, or false at the end of the watch.
+// next returns the next batch, or false if there is none yet or the watch ends with w.err.
 func (w *memWatcher) next() (storage.Batch, bool) {
 	m := w.store
 	m.mu.Lock()

@@ -17,7 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// The model replays the store's history and uses no cache.
+// The tests of this file perform random operations on a store and compare the cache with a model. The
+// model replays the whole history of the store, so it needs no cache and no index.
 
 // pods is the prefix of the keys of pods.
 const pods = "/registry/pods/"
@@ -85,19 +86,19 @@ func modelEvents(m *memStore, after, upTo int64, s objects.Selection) []string {
 			continue
 		}
 		prev := last[ev.Key]
-		was := prev != nil && isSelected(s, ev.Key, prev)
-		is := ev.Value != nil && isSelected(s, ev.Key, ev.Value)
+		wasSelected := prev != nil && isSelected(s, ev.Key, prev)
+		nowSelected := ev.Value != nil && isSelected(s, ev.Key, ev.Value)
 		last[ev.Key] = ev.Value
 		if ev.Revision <= after {
 			continue
 		}
 		key := strings.TrimPrefix(ev.Key, "/registry/")
 		switch {
-		case is && was:
+		case nowSelected && wasSelected:
 			out = append(out, fmt.Sprintf("MODIFIED %s@%d %s", key, ev.Revision, ev.Value))
-		case is:
+		case nowSelected:
 			out = append(out, fmt.Sprintf("ADDED %s@%d %s", key, ev.Revision, ev.Value))
-		case was:
+		case wasSelected:
 			out = append(out, fmt.Sprintf("DELETED %s@%d %s", key, ev.Revision, prev))
 		}
 	}
@@ -152,15 +153,14 @@ func genSelection(t *rapid.T) objects.Selection {
 type modelWatcher struct {
 	*watchcache.Watcher
 	sel   objects.Selection
-	after int64
+	after int64 // the events start after this revision; -1 while the initial state is not complete
 	got   []string
-	size  int
+	size  int // maximum number of events of a call of Next
 }
 
 // machine performs random operations on a store and compares the cache with the model.
 type machine struct {
 	*rig
-	rt       *rapid.T
 	watchers []*modelWatcher
 	clock    *clock
 }
@@ -206,23 +206,22 @@ func (m *machine) read(t *rapid.T) {
 		t.Fatalf("snapshot at %d, want at least %d", sn.Revision(), rev)
 	}
 	m.compare(t, sn)
-	if at := rapid.Int64Range(1, sn.Revision()).Draw(t, "at"); true {
-		if old, ok := m.pods.SnapshotAt(at, nil); ok {
-			if old.Revision() != at {
-				t.Fatalf("got snapshot at %d, want %d", old.Revision(), at)
-			}
-			m.compare(t, old)
+	at := rapid.Int64Range(1, sn.Revision()).Draw(t, "at")
+	if old, ok := m.pods.SnapshotAt(at, nil); ok { // otherwise forgotten
+		if old.Revision() != at {
+			t.Fatalf("got snapshot at %d, want %d", old.Revision(), at)
 		}
+		m.compare(t, old)
 	}
 	key := genKey(t)
-	e, ok := m.pods.Get(key)
-	se, sok := m.pods.Snapshot().Get(key)
-	if e != se || ok != sok {
-		t.Fatalf("%s: got %v in the snapshot, want that of the store, %v", key, se, e)
+	want, exists := m.pods.Get(key)
+	got, found := m.pods.Snapshot().Get(key)
+	if got != want || found != exists {
+		t.Fatalf("%s: got %v in the snapshot, want that of the store, %v", key, got, want)
 	}
 }
 
-// compare compares a snapshot with the model.
+// compare compares a list and a count of a snapshot with the model.
 func (m *machine) compare(t *rapid.T, sn watchcache.Snapshot) {
 	s := genSelection(t)
 	from := ""
@@ -266,10 +265,9 @@ func (m *machine) watchFrom(t *rapid.T) {
 		return
 	}
 	mw.after = -1
-	if rapid.Bool().Draw(t, "later") {
-		return
+	if readNow := !rapid.Bool().Draw(t, "later"); readNow {
+		m.drainWatcher(t, mw)
 	}
-	m.drainWatcher(t, mw)
 }
 
 // drainWatcher reads all events of a watcher and compares everything received so far. It reports
@@ -277,7 +275,9 @@ func (m *machine) watchFrom(t *rapid.T) {
 func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 	rev := m.sync()
 	evs, err := drain(m.ctx, w.Watcher, rev, w.size)
-	if w.after < 0 && (err == nil || len(evs) > 0) { // the initial state comes first
+
+	// 1. The initial state comes first, and ends with a bookmark.
+	if w.after < 0 && (err == nil || len(evs) > 0) {
 		i := slices.IndexFunc(evs, func(ev watchcache.Event) bool { return ev.Type == watchcache.Bookmark })
 		if i < 0 && isExpired(err) { // expired while it was sent
 			return false
@@ -295,10 +295,12 @@ func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 		}
 		evs = evs[i+1:]
 	}
+
+	// 2. An expired watcher has received a prefix of the events, every other watcher all of them.
 	w.got = append(w.got, formatEvents(evs)...)
 	want := modelEvents(m.store, w.after, rev, w.sel)
-	if isExpired(err) { // it received a prefix of the events
-		w.cutRevision(evs, want)
+	if isExpired(err) {
+		w.removeRevisionMark(evs, want)
 		if len(w.got) > len(want) || !slices.Equal(w.got, want[:len(w.got)]) {
 			t.Fatalf("expired watcher of %+v after %d:\n got %q\nwant a prefix of %q", w.sel, w.after, w.got, want)
 		}
@@ -313,9 +315,10 @@ func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 	return true
 }
 
-// cutRevision removes the marker of a final deletion. Such an event carries the revision before
-// its own, because more events of its revision were to follow.
-func (w *modelWatcher) cutRevision(evs []watchcache.Event, want []string) {
+// removeRevisionMark removes the mark "entry of … in event of …" of a deletion at the end. The event
+// carries the revision before its own, because more events of its revision were to follow, but the
+// watcher expired before.
+func (w *modelWatcher) removeRevisionMark(evs []watchcache.Event, want []string) {
 	n := len(w.got)
 	if len(evs) == 0 || n < 2 || n > len(want) {
 		return
@@ -339,7 +342,8 @@ func (m *machine) follow(t *rapid.T) {
 	}
 }
 
-// testModel compares random operations on a cache with a model.
+// testModel performs random operations on a store and compares lists, counts and events of a cache
+// with the model. change adjusts the configuration of the cache.
 func testModel(t *testing.T, change func(*watchcache.Config)) {
 	rapid.Check(t, func(rt *rapid.T) {
 		store := newMemStore()
@@ -349,13 +353,16 @@ func testModel(t *testing.T, change func(*watchcache.Config)) {
 		clk := &clock{now: time.Unix(1e9, 0)}
 		sub := &subTest{T: t}
 		defer sub.cleanup()
-		m := &machine{rt: rt, clock: clk, rig: newRig(sub, store, func(cfg *watchcache.Config) {
-			cfg.Now = clk.Now
-			if rapid.Bool().Draw(rt, "labels") { // index labels early
-				cfg.LabelsFrom = 1
-			}
-			change(cfg)
-		})}
+		m := &machine{
+			clock: clk,
+			rig: newRig(sub, store, func(cfg *watchcache.Config) {
+				cfg.Now = clk.Now
+				if rapid.Bool().Draw(rt, "labels") { // index labels early
+					cfg.LabelsFrom = 1
+				}
+				change(cfg)
+			}),
+		}
 		sub.Cleanup(func() {
 			for _, w := range m.watchers {
 				w.Close()

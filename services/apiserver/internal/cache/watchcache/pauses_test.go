@@ -144,11 +144,14 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 		<-cut
 		stalled.Close()
 	}
-	sel := objects.Selection{Namespace: "a", Pause: func() bool {
-		forget()
-		forget() // after the first call all stalled watchers have been cut
-		return true
-	}}
+	sel := objects.Selection{
+		Namespace: "a",
+		Pause: func() bool {
+			forget()
+			forget() // after the first call all stalled watchers have been cut
+			return true
+		},
+	}
 	w := r.watch(watchcache.WatchOptions{
 		Selection: sel,
 		Initial:   watchcache.InitialState,

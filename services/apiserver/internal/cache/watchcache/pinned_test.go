@@ -150,9 +150,11 @@ func TestStalledWatcherExpires(t *testing.T) {
 		read int // events before the owner stalls
 	}{
 		{name: "initial state", opts: watchcache.WatchOptions{Initial: watchcache.InitialState}, read: 1},
-		{name: "initial state of a namespace",
+		{
+			name: "initial state of a namespace",
 			opts: watchcache.WatchOptions{Selection: objects.Selection{Namespace: "a"}, Initial: watchcache.InitialState},
-			read: 1},
+			read: 1,
+		},
 		{name: "behind", opts: watchcache.WatchOptions{AfterRevision: 1}, read: 1},
 		{name: "active", opts: watchcache.WatchOptions{AfterRevision: 21}, read: 0},
 	} {

@@ -83,7 +83,7 @@ func (r *rig) restoreBackupSilently(writes []op) {
 	r.store.rewind(saved)
 	r.store.mu.Unlock()
 	for _, o := range writes {
-		r.store.silent(o)
+		r.store.txnWithoutEvents(o)
 	}
 }
 

@@ -35,24 +35,34 @@ func TestWatcherTransitions(t *testing.T) {
 		values []string // "" deletes
 		want   []string
 	}{
-		{name: "begins as selected", values: []string{in}, want: []string{"ADDED pods/a/x@2 " + in}},
+		{name: "created selected", values: []string{in}, want: []string{"ADDED pods/a/x@2 " + in}},
 		{name: "never selected", values: []string{out, ""}, want: []string{}},
-		{name: "changes", values: []string{in, in2}, want: []string{"ADDED pods/a/x@2 " + in, "MODIFIED pods/a/x@3 " + in2}},
-		{name: "becomes selected", values: []string{out, in}, want: []string{"ADDED pods/a/x@3 " + in}},
-		{name: "ceases with its last selected state", values: []string{in, out},
-			want: []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
+		{
+			name:   "changed while selected",
+			values: []string{in, in2},
+			want:   []string{"ADDED pods/a/x@2 " + in, "MODIFIED pods/a/x@3 " + in2},
+		},
+		{name: "changed to selected", values: []string{out, in}, want: []string{"ADDED pods/a/x@3 " + in}},
+		{
+			name:   "changed to unselected, with the last selected state",
+			values: []string{in, out},
+			want:   []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in},
+		},
 		{
 			name:   "deleted while selected",
 			values: []string{in, ""},
 			want:   []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in},
 		},
 		{
-			name:   "deleted after it ceased",
+			name:   "deleted after it was unselected",
 			values: []string{in, out, ""},
 			want:   []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in},
 		},
-		{name: "comes back", values: []string{in, "", in2},
-			want: []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in, "ADDED pods/a/x@4 " + in2}},
+		{
+			name:   "created again",
+			values: []string{in, "", in2},
+			want:   []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in, "ADDED pods/a/x@4 " + in2},
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -115,7 +125,7 @@ func TestWatchersShareEntries(t *testing.T) {
 // TestUnrelatedChangesDoNotExpireWatcher checks that changes that a watcher does not select never
 // expire it.
 func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
-	const floods = 500
+	const unrelatedChanges = 500 // more than the log holds
 	tests := []struct {
 		name string
 		sel  objects.Selection
@@ -135,7 +145,7 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 			if got := r.drain(w); len(got) > 0 {
 				t.Fatalf("got %q, want no event", got)
 			}
-			for i := range floods {
+			for i := range unrelatedChanges {
 				r.store.put(fmt.Sprintf("/registry/pods/other/%d", i), podOnNode("n2"))
 			}
 			r.sync()
@@ -248,8 +258,11 @@ func TestHistoryBytesAreBounded(t *testing.T) {
 	r.sync()
 	// The cache enforces the limit after it has published a batch to readers.
 	deadline := time.Now().Add(10 * time.Second)
-	for n := r.metric("binnacle_watch_cache_history_bytes"); n > limit ||
-		n < limit/4; n = r.metric("binnacle_watch_cache_history_bytes") {
+	for {
+		n := r.metric("binnacle_watch_cache_history_bytes")
+		if n >= limit/4 && n <= limit {
+			break
+		}
 		if time.Now().After(deadline) {
 			t.Fatalf("history takes %v bytes, want %d to %d", n, limit/4, limit)
 		}
@@ -384,7 +397,7 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 			end:  func(r *rig, _ *watchcache.Watcher, _ func()) { r.undefine("pods") },
 			want: watchcache.ErrStopped,
 		},
-		{name: "nudged", end: func(_ *rig, w *watchcache.Watcher, _ func()) { w.Trigger(); w.Trigger() }},
+		{name: "triggered", end: func(_ *rig, w *watchcache.Watcher, _ func()) { w.Trigger(); w.Trigger() }},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -9,16 +9,16 @@ import (
 )
 
 var positionTests = []test{
-	{"ConfirmReturnsNewestRevision", func(s *suite) {
+	{"VerifyHistoryReturnsNewestRevision", func(s *suite) {
 		at := s.currentPosition()
 		for i := range 3 {
 			rev := s.create(keyOf(i), "v")
 			if got, err := s.store.VerifyHistory(s.ctx, at); err != nil || got != rev {
-				s.Fatalf("Confirm(%+v) = %d, %v, want %d", at, got, err, rev)
+				s.Fatalf("VerifyHistory(%+v) = %d, %v, want %d", at, got, err, rev)
 			}
 		}
 	}},
-	{"ConfirmComparesRevisionsInCompactedHistory", func(s *suite) {
+	{"VerifyHistoryComparesRevisionsInCompactedHistory", func(s *suite) {
 		at := storage.Position{Revision: s.create(keyOf(0), "v")}
 		at.Last = s.changeIDs(at.Revision - 1)[0]
 		at.Last.Sum++
@@ -27,18 +27,18 @@ var positionTests = []test{
 			s.Fatal(err)
 		}
 		if got, err := s.store.VerifyHistory(s.ctx, at); err != nil || got != newest {
-			s.Errorf("Confirm(%+v) = %d, %v, want %d", at, got, err, newest)
+			s.Errorf("VerifyHistory(%+v) = %d, %v, want %d", at, got, err, newest)
 		}
 		at.Revision = newest + 1
 		if _, err := s.store.VerifyHistory(s.ctx, at); !isReplaced(err) {
-			s.Errorf("Confirm(%+v) beyond the newest revision = %v, want ReplacedError", at, err)
+			s.Errorf("VerifyHistory(%+v) beyond the newest revision = %v, want ReplacedError", at, err)
 		}
 	}},
 	{"ResumeContinuesAtPosition", func(s *suite) {
 		a := s.create(keyOf(0), "v")
 		b := s.update(keyOf(0), "w", a)
-		for _, m := range s.changeIDs(a - 1) {
-			w := s.resume(storage.Position{Revision: m.Revision, Last: m, Unchanged: true})
+		for _, change := range s.changeIDs(a - 1) {
+			w := s.resume(storage.Position{Revision: change.Revision, Last: change, Unchanged: true})
 			s.wantProgress(w, b)
 			w.Stop()
 		}
@@ -98,7 +98,7 @@ var positionTests = []test{
 			s.Errorf("Resume(%+v) ended with %v, want ReplacedError", at, err)
 		}
 	}},
-	{"ResumeFromCompactedPosition", func(s *suite) {
+	{"ResumeContinuesAtCompactionAndFailsBefore", func(s *suite) {
 		a := s.create(keyOf(0), "v")
 		at := storage.Position{Revision: a, Last: s.changeIDs(a - 1)[0], Unchanged: true}
 		if err := s.store.Compact(s.ctx, a); err != nil {
@@ -113,8 +113,8 @@ var positionTests = []test{
 		if err := s.store.Compact(s.ctx, s.revision()); err != nil {
 			s.Fatal(err)
 		}
-		var removed *storage.CompactedError
-		if err := s.resume(at).awaitEnd(); !errors.As(err, &removed) {
+		var compacted *storage.CompactedError
+		if err := s.resume(at).awaitEnd(); !errors.As(err, &compacted) {
 			s.Errorf("from compacted history: got %v, want CompactedError", err)
 		}
 	}},
@@ -122,7 +122,7 @@ var positionTests = []test{
 
 // replacedTests apply to stores that can be replaced while in use.
 var replacedTests = []test{
-	{"ConfirmDetectsAnotherHistory", func(s *suite) {
+	{"VerifyHistoryDetectsAnotherHistory", func(s *suite) {
 		a := s.create(keyOf(0), "v")
 		s.delete(keyOf(0), a)
 		large := s.create(keyOf(1), strings.Repeat("v", 1<<20))
@@ -136,9 +136,10 @@ var replacedTests = []test{
 		if _, err := s.store.VerifyHistory(s.ctx, wrong); !isReplaced(err) {
 			s.Errorf("key that changed since: got %v, want ReplacedError", err)
 		}
-		for _, m := range s.changeIDs(a - 1) {
-			if _, err := s.store.VerifyHistory(s.ctx, storage.Position{Revision: m.Revision, Last: m, Unchanged: true}); err != nil {
-				s.Errorf("%s at %d: %v", m.Key, m.Revision, err)
+		for _, change := range s.changeIDs(a - 1) {
+			at := storage.Position{Revision: change.Revision, Last: change, Unchanged: true}
+			if _, err := s.store.VerifyHistory(s.ctx, at); err != nil {
+				s.Errorf("VerifyHistory(%+v) = %v, want no error", at, err)
 			}
 		}
 	}},
@@ -148,15 +149,13 @@ var replacedTests = []test{
 // history a key was created at revision a and deleted at the next one, and a value was written at
 // revision large.
 func (s *suite) foreignPositions(a, large int64) map[string]storage.Position {
-	marks := s.changeIDs(a - 1)
-	created, deleted, big := marks[0], marks[1], marks[2]
-	other := func(m storage.ChangeID, sum uint32) storage.ChangeID {
-		m.Sum += sum
-		return m
-	}
+	changes := s.changeIDs(a - 1)
+	created, deleted, big := changes[0], changes[1], changes[2]
+	otherValue := created
+	otherValue.Sum++
 	positions := map[string]storage.Position{
-		"another value":            {Revision: created.Revision, Last: other(created, 1), Unchanged: true},
-		"another value, deleted":   {Revision: large, Last: other(created, 1)},
+		"another value":            {Revision: created.Revision, Last: otherValue, Unchanged: true},
+		"another value, deleted":   {Revision: large, Last: otherValue},
 		"beyond the end":           {Revision: large + 5, Last: big, Unchanged: true},
 		"a change beyond the end":  {Revision: large + 5, Last: storage.ChangeID{Key: keyOf(0), Revision: large + 5}, Unchanged: true},
 		"a key that did not exist": {Revision: a, Last: storage.ChangeID{Key: keyOf(7), Revision: a, Sum: 1}, Unchanged: true},

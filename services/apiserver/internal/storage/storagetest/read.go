@@ -11,7 +11,7 @@ import (
 )
 
 var readTests = []test{
-	{"GetNewest", func(s *suite) {
+	{"GetReturnsNewestValue", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		kv, at, err := s.store.Get(s.ctx, "/registry/pods/a", 0)
 		if err != nil {
@@ -29,7 +29,7 @@ var readTests = []test{
 			s.Fatalf("got %+v read at %d, want v2 at %d, created at %d", kv, at, next, rev)
 		}
 	}},
-	{"GetMissingTellsRevision", func(s *suite) {
+	{"GetOfMissingKeyReturnsRevision", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		_, at, err := s.store.Get(s.ctx, "/registry/pods/b", 0)
 		s.wantNotFound(err)
@@ -37,7 +37,7 @@ var readTests = []test{
 			s.Fatalf("read at %d, want %d", at, rev)
 		}
 	}},
-	{"GetAtRevision", func(s *suite) {
+	{"GetReturnsValueAtRevision", func(s *suite) {
 		before := s.create("/registry/pods/other", "x")
 		first := s.create("/registry/pods/a", "v1")
 		second := s.update("/registry/pods/a", "v2", first)
@@ -60,16 +60,16 @@ var readTests = []test{
 			}
 		}
 	}},
-	{"GetFuture", func(s *suite) {
+	{"GetAtFutureRevisionFails", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		_, _, err := s.store.Get(s.ctx, "/registry/pods/a", rev+10)
 		s.wantFuture(err, rev)
 	}},
-	{"EmptyValue", func(s *suite) {
+	{"StoresEmptyValue", func(s *suite) {
 		rev := s.create("/registry/pods/a", "")
 		s.wantNewest("/registry/pods/a", "", rev)
 	}},
-	{"AnyBytes", func(s *suite) {
+	{"StoresAnyBytes", func(s *suite) {
 		value := make([]byte, 256)
 		for i := range value {
 			value[i] = byte(i)
@@ -88,7 +88,7 @@ var readTests = []test{
 		}
 	}},
 	{"ReadsSeeAcknowledgedWrites", readsSeeWrites},
-	{"EndedContext", func(s *suite) {
+	{"EndedContextFailsOperations", func(s *suite) {
 		s.create("/registry/pods/a", "v1")
 		ctx, cancel := context.WithCancel(s.ctx)
 		cancel()
@@ -132,7 +132,7 @@ func readsSeeWrites(s *suite) {
 }
 
 var listTests = []test{
-	{"OrderAndContents", func(s *suite) {
+	{"ReturnsValuesInKeyOrder", func(s *suite) {
 		b := s.create("/registry/pods/b", "vb")
 		a := s.create("/registry/pods/a", "va")
 		a2 := s.update("/registry/pods/a", "va2", a)
@@ -151,7 +151,7 @@ var listTests = []test{
 			s.Fatalf("revision %d, count %d, more %v", res.Revision, res.Count, res.HasMore)
 		}
 	}},
-	{"Empty", func(s *suite) {
+	{"EmptyPrefix", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v")
 		res := s.list("/registry/services/", storage.ListOptions{})
 		s.wantKeys(res)
@@ -175,7 +175,7 @@ var listTests = []test{
 			s.Fatalf("%d keys in all, want 9", n)
 		}
 	}},
-	{"Pages", listPages},
+	{"PagesHaveOneRevision", listPages},
 	{"LimitIsExact", func(s *suite) {
 		for i := range 3 {
 			s.create(keyOf(i), "v")
@@ -187,7 +187,7 @@ var listTests = []test{
 			}
 		}
 	}},
-	{"From", func(s *suite) {
+	{"StartsAtKey", func(s *suite) {
 		for i := range 4 {
 			s.create(keyOf(i), "v")
 		}
@@ -200,7 +200,7 @@ var listTests = []test{
 		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: "/registry/a", Limit: 1}), keyOf(0))
 		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{StartKey: "/registry/z"}))
 	}},
-	{"AtRevision", func(s *suite) {
+	{"ReturnsStateAtRevision", func(s *suite) {
 		a := s.create("/registry/pods/a", "v1")
 		b := s.create("/registry/pods/b", "v1")
 		a2 := s.update("/registry/pods/a", "v2", a)
@@ -222,12 +222,12 @@ var listTests = []test{
 			}
 		}
 	}},
-	{"Future", func(s *suite) {
+	{"FutureRevisionFails", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v")
 		_, err := s.store.List(s.ctx, "/registry/pods/", storage.ListOptions{Revision: rev + 1})
 		s.wantFuture(err, rev)
 	}},
-	{"LongListIsOfOneRevision", listOneRevision},
+	{"LongListHasOneRevision", listOneRevision},
 }
 
 // listPages checks that the pages of a list, read as clients do, equal the list, regardless of

@@ -11,7 +11,7 @@ import (
 )
 
 var watchTests = []test{
-	{"EventKinds", func(s *suite) {
+	{"DeliversCreatedUpdatedAndDeleted", func(s *suite) {
 		start := s.revision()
 		w := s.watch("/registry/pods/", start)
 		a := s.create("/registry/pods/a", "v1")
@@ -43,7 +43,7 @@ var watchTests = []test{
 			}
 		}
 	}},
-	{"StartsAtBeginning", func(s *suite) {
+	{"RevisionZeroStartsAtBeginning", func(s *suite) {
 		s.create("/registry/pods/a", "v")
 		if got := s.watch("/registry/pods/", 0).nextEvents(1); got[0].Key != "/registry/pods/a" {
 			s.Fatalf("got events %+v, want one of /registry/pods/a", got)
@@ -280,7 +280,7 @@ var compactTests = []test{
 		_, err = s.store.List(s.ctx, "/registry/pods/", storage.ListOptions{Revision: first})
 		s.wantCompacted(err)
 	}},
-	{"TheRevisionItselfIsKept", func(s *suite) {
+	{"CompactedRevisionItselfIsReadable", func(s *suite) {
 		first := s.create("/registry/pods/a", "v1")
 		second := s.update("/registry/pods/a", "v2", first)
 		s.update("/registry/pods/a", "v3", second)
@@ -292,7 +292,7 @@ var compactTests = []test{
 			s.Fatalf("got %q, %v, want v2", kv.Value, err)
 		}
 	}},
-	{"WatchFromForgotten", func(s *suite) {
+	{"WatchBeforeCompactionFails", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		for i := range 5 {
 			rev = s.update("/registry/pods/a", fmt.Sprint(i), rev)
@@ -307,7 +307,7 @@ var compactTests = []test{
 			s.Fatalf("error reports oldest revision %d, want %d", removed.OldestRevision, rev)
 		}
 	}},
-	{"WatchFromKept", func(s *suite) {
+	{"WatchAtCompactionContinues", func(s *suite) {
 		first := s.create("/registry/pods/a", "v1")
 		second := s.update("/registry/pods/a", "v2", first)
 		if err := s.store.Compact(s.ctx, second); err != nil {
@@ -319,7 +319,7 @@ var compactTests = []test{
 			s.Fatalf("got %+v", got)
 		}
 	}},
-	{"RunningWatchGoesOn", func(s *suite) {
+	{"RunningWatchContinues", func(s *suite) {
 		w := s.watch("/registry/pods/", s.revision())
 		rev := s.create("/registry/pods/a", "v1")
 		w.nextEvents(1)
@@ -331,7 +331,7 @@ var compactTests = []test{
 			}
 		}
 	}},
-	{"Twice", func(s *suite) {
+	{"CompactionTwiceFails", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		rev = s.update("/registry/pods/a", "v2", rev)
 		if err := s.store.Compact(s.ctx, rev); err != nil {

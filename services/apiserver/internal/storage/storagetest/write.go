@@ -21,7 +21,7 @@ var writeTests = []test{
 			s.Fatalf("revisions %d, %d, %d, %d do not grow", a, b, a2, d)
 		}
 	}},
-	{"CreateExisting", func(s *suite) {
+	{"CreateOfExistingKeyFails", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		_, err := s.store.Create(s.ctx, "/registry/pods/a", []byte("v2"), storage.WriteOptions{})
 		var exists *storage.ExistsError
@@ -30,7 +30,7 @@ var writeTests = []test{
 		}
 		s.wantNewest("/registry/pods/a", "v1", rev)
 	}},
-	{"CreateAgain", func(s *suite) {
+	{"CreateAfterDelete", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		s.delete("/registry/pods/a", rev)
 		again := s.create("/registry/pods/a", "v2")
@@ -39,7 +39,7 @@ var writeTests = []test{
 			s.Fatalf("got %+v, %v, want created at %d", kv, err, again)
 		}
 	}},
-	{"UpdateConflict", func(s *suite) {
+	{"UpdateAtOtherRevisionConflicts", func(s *suite) {
 		first := s.create("/registry/pods/a", "v1")
 		second := s.update("/registry/pods/a", "v2", first)
 		live := storage.KeyValue{Key: "/registry/pods/a", Value: []byte("v2"), ModRevision: second, CreateRevision: first}
@@ -49,7 +49,7 @@ var writeTests = []test{
 		}
 		s.wantNewest("/registry/pods/a", "v2", second)
 	}},
-	{"UpdateMissing", func(s *suite) {
+	{"UpdateOfMissingKeyFails", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		for _, expected := range []int64{0, rev} {
 			_, err := s.store.Update(s.ctx, "/registry/pods/b", []byte("v"), expected, storage.WriteOptions{})
@@ -59,7 +59,7 @@ var writeTests = []test{
 			s.Fatalf("rejected updates moved the revision from %d to %d", rev, got)
 		}
 	}},
-	{"DeleteConflict", func(s *suite) {
+	{"DeleteAtOtherRevisionConflicts", func(s *suite) {
 		first := s.create("/registry/pods/a", "v1")
 		second := s.update("/registry/pods/a", "v2", first)
 		live := storage.KeyValue{Key: "/registry/pods/a", Value: []byte("v2"), ModRevision: second, CreateRevision: first}
@@ -69,7 +69,7 @@ var writeTests = []test{
 		}
 		s.wantNewest("/registry/pods/a", "v2", second)
 	}},
-	{"DeleteMissing", func(s *suite) {
+	{"DeleteOfMissingKeyFails", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		s.delete("/registry/pods/a", rev)
 		for _, expected := range []int64{0, rev} {
@@ -77,13 +77,13 @@ var writeTests = []test{
 			s.wantNotFound(err)
 		}
 	}},
-	{"DeleteIsOfOneKey", func(s *suite) {
+	{"DeleteKeepsLongerKeys", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v")
 		other := s.create("/registry/pods/ab", "v")
 		s.delete("/registry/pods/a", rev)
 		s.wantNewest("/registry/pods/ab", "v", other)
 	}},
-	{"TooLarge", func(s *suite) {
+	{"RejectsTooLargeValue", func(s *suite) {
 		value := bytes.Repeat([]byte("x"), 8<<20)
 		if _, err := s.store.Create(s.ctx, "/registry/pods/a", value, storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
 			s.Fatalf("create: got %v, want too large", err)
@@ -95,7 +95,7 @@ var writeTests = []test{
 		}
 		s.wantNewest("/registry/pods/a", "small", rev)
 	}},
-	{"LargeValue", func(s *suite) {
+	{"StoresLargeValue", func(s *suite) {
 		value := string(bytes.Repeat([]byte("0123456789abcdef"), 1<<16))
 		rev := s.create("/registry/pods/a", value)
 		s.wantNewest("/registry/pods/a", value, rev)
@@ -103,7 +103,7 @@ var writeTests = []test{
 	{"WritesWithPreconditions", writesWithPreconditions},
 	{"NoUpdateIsLost", noUpdateIsLost},
 	{"OneCreatorWins", oneCreatorWins},
-	{"ExpiryDeletes", expiryDeletes},
+	{"ExpiredValueIsDeleted", expiredValueIsDeleted},
 }
 
 // writesWithPreconditions checks that preconditions are evaluated together with the
@@ -116,14 +116,26 @@ func writesWithPreconditions(s *suite) {
 	none := storage.Precondition{Key: "/registry/others/", Prefix: true}
 	exists := storage.Precondition{Key: "/registry/definitions/things", CreateRevision: definition}
 	for name, c := range map[string]struct {
-		while []storage.Precondition
-		holds bool
+		preconditions []storage.Precondition
+		hold          bool
 	}{
-		"all hold":                       {[]storage.Precondition{exists, none}, true},
-		"another of the key":             {[]storage.Precondition{none, {Key: exists.Key, CreateRevision: rev}}, false},
-		"none of the key":                {[]storage.Precondition{{Key: exists.Key}}, false},
-		"some below a prefix":            {[]storage.Precondition{exists, {Key: "/registry/definitions/", Prefix: true}}, false},
-		"a key that begins like another": {[]storage.Precondition{{Key: "/registry/definitions/thing"}}, true},
+		"all hold": {
+			preconditions: []storage.Precondition{exists, none},
+			hold:          true,
+		},
+		"the key has another create revision": {
+			preconditions: []storage.Precondition{none, {Key: exists.Key, CreateRevision: rev}},
+		},
+		"the key exists but must not": {
+			preconditions: []storage.Precondition{{Key: exists.Key}},
+		},
+		"a key exists below the prefix": {
+			preconditions: []storage.Precondition{exists, {Key: "/registry/definitions/", Prefix: true}},
+		},
+		"only a longer key exists": {
+			preconditions: []storage.Precondition{{Key: "/registry/definitions/thing"}},
+			hold:          true,
+		},
 	} {
 		wantPreconditionError := func(subject string, err error) {
 			s.Helper()
@@ -131,7 +143,7 @@ func writesWithPreconditions(s *suite) {
 				s.Errorf("%s, %s: got %v, want PreconditionError", name, subject, err)
 			}
 		}
-		o := storage.WriteOptions{Preconditions: c.while}
+		o := storage.WriteOptions{Preconditions: c.preconditions}
 		before := s.revision()
 		_, err := s.store.Create(s.ctx, key, []byte("other"), o)
 		if existing := new(storage.ExistsError); !errors.As(err, &existing) {
@@ -141,12 +153,12 @@ func writesWithPreconditions(s *suite) {
 		if conflict := new(storage.ConflictError); !errors.As(err, &conflict) {
 			s.Errorf("%s: update at another revision: got %v", name, err)
 		}
-		if !c.holds {
+		if !c.hold {
 			_, err := s.store.Create(s.ctx, key+"b", []byte("b"), o)
 			wantPreconditionError("create", err)
 			_, err = s.store.Update(s.ctx, key, []byte("other"), rev, o)
 			wantPreconditionError("update", err)
-			_, err = s.store.Delete(s.ctx, key, rev, c.while...)
+			_, err = s.store.Delete(s.ctx, key, rev, c.preconditions...)
 			wantPreconditionError("delete", err)
 			if now := s.revision(); now != before {
 				s.Errorf("%s: got revision %d, want %d", name, now, before)
@@ -160,7 +172,7 @@ func writesWithPreconditions(s *suite) {
 		if created, err = s.store.Update(s.ctx, key+"b", []byte("c"), created, o); err != nil {
 			s.Fatalf("%s: update: %v", name, err)
 		}
-		if _, err = s.store.Delete(s.ctx, key+"b", created, c.while...); err != nil {
+		if _, err = s.store.Delete(s.ctx, key+"b", created, c.preconditions...); err != nil {
 			s.Errorf("%s: delete: %v", name, err)
 		}
 	}
@@ -225,10 +237,10 @@ func oneCreatorWins(s *suite) {
 	}
 }
 
-// expiryDeletes checks that an expired value is deleted like any other, visible to watchers.
+// expiredValueIsDeleted checks that an expired value is deleted like any other, visible to watchers.
 // Values that share its lease do not expire early, and an update determines again whether the
 // value expires.
-func expiryDeletes(s *suite) {
+func expiredValueIsDeleted(s *suite) {
 	w := s.watch("/registry/events/", 0)
 	updated, err := s.store.Create(s.ctx, "/registry/events/updated", []byte("v1"), storage.WriteOptions{TTL: time.Second})
 	if err != nil {
