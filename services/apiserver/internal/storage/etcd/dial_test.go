@@ -148,7 +148,8 @@ func (a *authority) writeCertificate(t *testing.T, dir, name string) string {
 func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile string) {
 	t.Helper()
 	cert, key := sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		Subject:     pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a)
 	der, err := x509.MarshalECPrivateKey(key)

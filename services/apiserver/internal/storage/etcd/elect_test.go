@@ -193,7 +193,8 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 		return open(ctx, d, conn, method, opts...)
 	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{etcdtest.Listening(t).Endpoint()}, DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(stalled)},
+		Endpoints:   []string{etcdtest.Listening(t).Endpoint()},
+		DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(stalled)},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,8 @@ func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 	}
 	member := etcdtest.Listening(t).Endpoint()
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{member, member}, DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(stalled)},
+		Endpoints:   []string{member, member},
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(stalled)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -52,9 +53,12 @@ func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 		"revision":  func() (int64, error) { return store.Revision(ctx) },
 		"confirmed": func() (int64, error) { return store.VerifyHistory(ctx, storage.Position{Revision: at}) },
 		"a change confirmed": func() (int64, error) {
-			return store.VerifyHistory(ctx, storage.Position{}.Advance(storage.Batch{Revision: at, Events: []storage.Event{
-				{Type: storage.Created, Key: "/registry/pods/a", Value: []byte("a"), Revision: at, CreateRevision: at},
-			}}))
+			return store.VerifyHistory(ctx, storage.Position{}.Advance(storage.Batch{
+				Revision: at,
+				Events: []storage.Event{
+					{Type: storage.Created, Key: "/registry/pods/a", Value: []byte("a"), Revision: at, CreateRevision: at},
+				},
+			}))
 		},
 	} {
 		if got, err := read(); got != at || err != nil {

@@ -19,7 +19,7 @@ import (
 // DefaultPrefix is the root of all keys that Kubernetes stores.
 const DefaultPrefix = "/registry/"
 
-// DefaultLeaseReuse is how long a lease takes further values at most.
+// DefaultLeaseReuse is the maximum time during which further values are attached to a lease.
 const DefaultLeaseReuse = 60 * time.Second
 
 // A List reads pages from etcd, so that neither side holds a response of unbounded size. The first
@@ -34,23 +34,25 @@ const (
 type Config struct {
 	// Client connects to etcd. The Store does not close it.
 	Client *clientv3.Client
-	// Watch opens watch streams; nil means over the client's connection. An in-process client has
-	// none, so its server provides this.
+	// Watch opens watch streams; nil opens them over the client's connection. It must be set for an
+	// in-process client, which has no connection.
 	Watch pb.WatchClient
 	// LocalRevision returns the newest revision of a cluster whose only member runs in this
 	// process, or an error if it is stopped. The member's own state is the newest, so with
 	// LocalRevision set, linearizable reads need no consensus. It is nil for every other cluster.
 	LocalRevision func() (int64, error)
-	// Changes reads the changes of keys in a range, after a revision up to one that is reached,
-	// until they take the given number of bytes. It returns how far it read and to which revision
-	// history is compacted. If it is nil, watches read history.
+	// Changes reads the changes of keys from "from" up to "end" (exclusive), after revision "after"
+	// up to revision "until". It stops early when the events take the given number of bytes. It
+	// returns the revision that it reached, and the revision of the last compaction. If it is nil,
+	// history is read with watches.
 	Changes func(from, end string, after, until int64, bytes int) (events []storage.Event, reached, compacted int64, err error)
 	// Size returns the size of the database in bytes; nil reads it from one of the servers.
 	Size func(context.Context) (int64, error)
 	// Prefix is the root below which metrics distinguish types, and where Ping reads. Empty means
 	// DefaultPrefix. It does not change keys.
 	Prefix string
-	// LeaseReuse bounds how long a lease takes further values; 0 means DefaultLeaseReuse.
+	// LeaseReuse is the maximum time during which further values are attached to a lease; 0 means
+	// DefaultLeaseReuse.
 	LeaseReuse time.Duration
 	// Cluster is the name of the cluster in metrics; empty means etcd-0.
 	Cluster string
@@ -81,6 +83,7 @@ var _ storage.Interface = (*Store)(nil)
 
 // New returns a Store. It does not connect to etcd.
 func New(cfg Config) (*Store, error) {
+	// 1. Complete the configuration.
 	if cfg.Client == nil {
 		return nil, errors.New("etcd store: no client")
 	}
@@ -103,15 +106,19 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Cluster == "" {
 		cfg.Cluster = mainCluster
 	}
-	var cluster *memberCollector // not of a cluster that knows its size itself, the embedded one
+
+	// 2. Create the metrics. The embedded etcd provides its size and has no metrics of members.
+	var members *memberCollector
 	if cfg.Size == nil {
-		cluster = newMemberCollector(cfg.Client, cfg.Cluster, cfg.Logger)
+		members = newMemberCollector(cfg.Client, cfg.Cluster, cfg.Logger)
 		cfg.Size = func(ctx context.Context) (int64, error) { return sizeOf(ctx, cfg.Client) }
 	}
-	m, err := newMetrics(cfg.Metrics, cfg.Prefix, sizeCollector{size: cfg.Size, log: cfg.Logger, cluster: cfg.Cluster}, cluster)
+	m, err := newMetrics(cfg.Metrics, cfg.Prefix, sizeCollector{size: cfg.Size, log: cfg.Logger, cluster: cfg.Cluster}, members)
 	if err != nil {
 		return nil, err
 	}
+
+	// 3. Create the store.
 	s := &Store{
 		client:    cfg.Client,
 		kv:        cfg.Client.KV,
@@ -155,7 +162,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 		from = opts.StartKey
 	}
 	res := storage.ListResult{Revision: opts.Revision}
-	page, size := int64(firstPage), 0
+	page, bytesRead := int64(firstPage), 0 // page is the number of keys of the next page
 	if opts.Average > 0 {
 		page = nextPage(opts.Average, 1)
 	}
@@ -163,6 +170,8 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 		if remaining := opts.Limit - int64(len(res.Items)); opts.Limit > 0 && remaining < page {
 			page = remaining
 		}
+
+		// The first page determines the revision of all others.
 		resp, err := s.kv.Get(ctx, from, append(s.readOptions(res.Revision), clientv3.WithRange(end), clientv3.WithLimit(page))...)
 		if err != nil {
 			return storage.ListResult{}, s.readError(ctx, err)
@@ -180,9 +189,10 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 			res.Items = make([]storage.KeyValue, 0, expected)
 		}
 		for _, kv := range resp.Kvs {
-			size += len(kv.Key) + len(kv.Value)
+			bytesRead += len(kv.Key) + len(kv.Value)
 			res.Items = append(res.Items, toKeyValue(kv))
 		}
+
 		if !resp.More {
 			return res, nil
 		}
@@ -191,13 +201,14 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 			return res, nil
 		}
 		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
-		page = nextPage(size, len(res.Items))
+		page = nextPage(bytesRead, len(res.Items))
 	}
 }
 
-// nextPage returns the number of keys that are likely to fill a page.
-func nextPage(size, items int) int64 {
-	average := max(size/max(items, 1), 1)
+// nextPage returns the number of keys that are likely to fill a page, given the total size in bytes
+// of some items.
+func nextPage(bytesRead, items int) int64 {
+	average := max(bytesRead/max(items, 1), 1)
 	return int64(min(max(pageBytes/average, 1), maxPage))
 }
 
@@ -249,7 +260,7 @@ func (s *Store) Compact(ctx context.Context, revision int64) (err error) {
 	return nil
 }
 
-// noteCompacted records the newest known compaction.
+// noteCompacted records a compaction unless a newer one is known.
 func (s *Store) noteCompacted(revision int64) {
 	for {
 		known := s.compacted.Load()
@@ -290,11 +301,7 @@ func toKeyValue(kv *mvccpb.KeyValue) storage.KeyValue {
 // to bytes, without the first of two copies. The store never changes a value.
 func bytesAsString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// A stalled member of etcd keeps its connections and results nothing until it is detected
-// (keepaliveTime and keepaliveTimeout). All consistent reads wait for a read of the newest
-// revision, so that read is repeated in parallel, on another member.
-
-// hedgeDelay is the time after which such a read is repeated in parallel. It doubles with each
+// hedgeDelay is the time after which hedgedGet repeats a read in parallel. It doubles with each
 // attempt.
 const hedgeDelay = 500 * time.Millisecond
 
@@ -304,8 +311,10 @@ type getResult struct {
 	err  error
 }
 
-// hedgedGet reads a key such that a single stalled member cannot block it. All attempts start after
-// the call, so any response is valid.
+// hedgedGet reads a key such that a single stalled member cannot block it. A stalled member keeps its
+// connections and does not respond until keepalives detect it. All consistent reads wait for a read
+// of the newest revision, so hedgedGet repeats that read in parallel on another member. All attempts
+// start after the call, so any response is valid.
 func (s *Store) hedgedGet(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	if s.newest != nil || len(s.client.Endpoints()) < 2 {
 		return s.kv.Get(ctx, key, opts...)

@@ -27,18 +27,22 @@ type stream struct {
 	// reachedFrom means that etcd's revision has reached from. Before that, etcd does not respond
 	// to progress requests, and the newest revision is read instead.
 	reachedFrom bool
-	probing     bool
-	probed      chan probeResult
-	probedAt    storage.Position // the position when the probe started
-	retryTicker *time.Ticker
-	// serving is the member that serves the stream. Unless its progress notifications are reliable,
-	// the newest revision is read too.
+	retryTicker *time.Ticker // repeats requests for progress
+
+	// A probe reads the newest revision.
+	probing  bool // a probe is running
+	probed   chan probeResult
+	probedAt storage.Position // the position when the probe started
+
+	// serving is the ID of the member that serves the stream. Unless its progress notifications are
+	// reliable, probes read the newest revision too.
 	serving          uint64
-	created          bool
+	created          bool // the first response has arrived
 	reliability      progressReliability
 	resolveAttempted bool // resolveReliability has tried at least once
-	resolving        bool
+	resolving        bool // resolveReliability is running
 	resolved         chan progressReliability
+
 	// undelivered is a newest revision that was read but not delivered. If its events do not arrive
 	// within a while, there are none, and a marker is written.
 	undelivered   int64
@@ -52,6 +56,8 @@ func (w *watch) runStream() error {
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
 	defer cancel()
+
+	// 1. Open the stream and request the watch.
 	client, err := w.store.watches.Watch(ctx, grpc.MaxCallRecvMsgSize(maxMessage))
 	if err != nil {
 		return err
@@ -67,7 +73,7 @@ func (w *watch) runStream() error {
 		retryTicker:   time.NewTicker(progressRetry),
 	}
 	defer s.retryTicker.Stop()
-	s.retryTicker.Stop()
+	s.retryTicker.Stop() // until the first request for progress
 	s.restartFromKnown()
 	if err := client.Send(s.createRequest()); err != nil {
 		return err
@@ -78,6 +84,8 @@ func (w *watch) runStream() error {
 			return err
 		}
 	}
+
+	// 2. Handle responses and requests until the stream breaks.
 	responses := make(chan *pb.WatchResponse)
 	broken := make(chan error, 1)
 	helpers.Go(func() { broken <- forwardResponses(ctx, client, responses) })

@@ -72,9 +72,10 @@ type Fanout struct {
 	metrics                       *metrics
 
 	// dial creates the transport. nil means NATS as configured by the options.
-	dial          dialer
-	transport     transport // set by Run before its first use
-	running       atomic.Bool
+	dial      dialer
+	transport transport // set by Run before its first use
+	running   atomic.Bool
+	// since returns the revision of the first Load, or 0 for the newest one. It may be nil.
 	since         func(context.Context) int64
 	loaded        atomic.Bool               // Load has succeeded
 	connected     atomic.Pointer[transport] // transport, once it is usable
@@ -149,6 +150,8 @@ func (f *Fanout) Run(ctx context.Context) error {
 	if !f.running.CompareAndSwap(false, true) {
 		return errors.New("fanout has been run already")
 	}
+
+	// 1. Connect, to an embedded server if no addresses are configured.
 	dial := f.dial
 	if dial == nil && f.options.usesEmbedded() {
 		srv, err := startServer(f.log)
@@ -166,6 +169,8 @@ func (f *Fanout) Run(ctx context.Context) error {
 	}
 	defer t.close()
 	f.transport = t
+
+	// 2. Subscribe.
 	if err := t.subscribe(f.changeSubject, f.handleMessage); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
@@ -177,6 +182,8 @@ func (f *Fanout) Run(ctx context.Context) error {
 			return fmt.Errorf("subscribe: %w", err)
 		}
 	}
+
+	// 3. Publish whenever this replica is elected.
 	f.connected.Store(&t)
 	defer f.connected.Store(nil)
 	f.requestHeartbeat()
@@ -243,8 +250,7 @@ func (f *Fanout) receivePart(m *message) {
 		return
 	}
 	complete, err := decodeMessage(data)
-	if err != nil || complete.part != nil || complete.cluster != m.cluster || complete.epoch != m.epoch ||
-		complete.chain != m.chain || complete.previous != m.previous || complete.revision != m.revision {
+	if err != nil || complete.part != nil || !complete.hasHeadOf(m) {
 		f.metrics.ignored.WithLabelValues("damaged").Inc()
 		f.inbox.markLost(reasonDamaged)
 		return
@@ -262,6 +268,12 @@ func (f *Fanout) receivePart(m *message) {
 	}
 }
 
+// hasHeadOf reports whether the message has the same cluster, chain and revisions as another one.
+func (m *message) hasHeadOf(other *message) bool {
+	return m.cluster == other.cluster && m.epoch == other.epoch && m.chain == other.chain &&
+		m.previous == other.previous && m.revision == other.revision
+}
+
 // handleRequest handles a replica's request for a heartbeat or for a check of the store.
 func (f *Fanout) handleRequest(data []byte) {
 	f.audience.recordRequest()
@@ -275,8 +287,8 @@ func (f *Fanout) handleRequest(data []byte) {
 	}
 }
 
-// requestHeartbeat requests a heartbeat from the publisher. A request that cannot be sent stays
-// unanswered, which is noticed.
+// requestHeartbeat requests a heartbeat from the publisher. If the request cannot be sent, the
+// follower notices that it stays unanswered.
 func (f *Fanout) requestHeartbeat() {
 	if p := f.publisher.Load(); p != nil {
 		p.requestProgress()
@@ -340,7 +352,7 @@ func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 // readPages sends everything below the root as of the revision of the first page.
 func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult) error {
 	opts := storage.ListOptions{Limit: firstPage}
-	size, items := 0, 0
+	bytesRead, itemsRead := 0, 0 // for the average size of an item
 	if since := f.since; since != nil && !f.loaded.Load() {
 		opts.Revision = since(ctx)
 	}
@@ -348,7 +360,7 @@ func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult)
 		res, err := f.store.List(ctx, f.root, opts)
 		var compacted *storage.CompactedError
 		if errors.As(err, &compacted) && opts.StartKey == "" && opts.Revision != 0 {
-			opts.Revision = 0
+			opts.Revision = 0 // read the newest state instead
 			continue
 		}
 		if err != nil {
@@ -368,13 +380,13 @@ func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult)
 		}
 		opts.StartKey = res.Items[len(res.Items)-1].Key + "\x00"
 		for i := range res.Items {
-			size += len(res.Items[i].Key) + len(res.Items[i].Value)
+			bytesRead += len(res.Items[i].Key) + len(res.Items[i].Value)
 		}
-		items += len(res.Items)
-		opts.Average = max(size/items, 1)
+		itemsRead += len(res.Items)
+		opts.Average = max(bytesRead/itemsRead, 1)
 		opts.Limit = int64(min(max(pageBytes/opts.Average, 1), maxPage))
 	}
 }
 
-// maxSilence returns how long a stream may be quiet.
+// maxSilence returns the time without messages after which a stream counts as broken.
 func (f *Fanout) maxSilence() time.Duration { return 3 * f.heartbeat }

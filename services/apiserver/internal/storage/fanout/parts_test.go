@@ -98,10 +98,12 @@ func TestPartsFormMessageInOrderOnly(t *testing.T) {
 		"of another previous": {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.previous-- })}, want: false},
 		"of another chain":    {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.chain++ })}, want: false},
 		"of another epoch":    {parts: []*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.epoch++ })}, want: false},
-		"larger than any message": {parts: []*message{
-			piece(0, 2, nil), piece(1, 2, func(m *message) { m.part.data = make([]byte, maxMessageBytes) }),
+		"larger than any message": {
+			parts: []*message{
+				piece(0, 2, nil), piece(1, 2, func(m *message) { m.part.data = make([]byte, maxMessageBytes) }),
+			},
+			want: false,
 		},
-			want: false},
 		"empty": {want: false},
 	} {
 		t.Run(name, func(t *testing.T) {

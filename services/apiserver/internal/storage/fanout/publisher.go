@@ -109,7 +109,8 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 // read history does not start there.
 func (f *Fanout) chainStart(ctx context.Context, newest int64) storage.Position {
 	at := f.followerState.position.Load()
-	if at != nil && f.followerState.following.Load() && f.followerState.joined.Load() && at.Revision > 0 && at.Revision <= newest {
+	onStream := f.followerState.following.Load() && f.followerState.joined.Load()
+	if onStream && at != nil && at.Revision > 0 && at.Revision <= newest {
 		return *at
 	}
 	return f.lastChange(ctx, newest)
@@ -204,7 +205,8 @@ func (p *publisher) publishChain(ctx context.Context, lost <-chan struct{}) erro
 	}
 }
 
-// appendWaiting adds batches that are already waiting.
+// appendWaiting adds batches that are already waiting, up to batchBytes, so that they share a message.
+// It does not modify the events of b.
 func (p *publisher) appendWaiting(f *feed, b storage.Batch) storage.Batch {
 	if len(b.Events) == 0 {
 		return b
@@ -256,27 +258,33 @@ func (p *publisher) handleBatch(b storage.Batch) {
 
 // sendEvents publishes events in messages of whole revisions.
 func (p *publisher) sendEvents(b storage.Batch) {
+	// 1. Determine the sizes of events in bytes: the maximum of a message that is sent whole, the
+	// maximum of one that may be sent in parts, and the size up to which revisions share a message.
 	payload := min(p.f.transport.maxPayload(), maxMessageBytes)
-	limit := payload - messageSize(p.f.cluster)
-	maximum := limit // of a message that is sent whole or in parts
+	maxWhole := payload - messageSize(p.f.cluster)
+	maxSize := maxWhole
 	if payload >= minPartPayload {
-		maximum = maxMessageBytes - messageSize(p.f.cluster)
+		maxSize = maxMessageBytes - messageSize(p.f.cluster)
 	}
-	desired := min(limit, batchBytes)
+	desired := min(maxWhole, batchBytes)
+
 	events := b.Events
 	for len(events) > 0 {
+		// 2. Take at least one revision, and more as long as they fit.
 		n, size := 0, 0
 		for n < len(events) {
-			m, more := revisionOf(events[n:])
-			if n > 0 && (size+more > desired || n+m > maxEvents) {
+			count, bytes := revisionOf(events[n:])
+			if n > 0 && (size+bytes > desired || n+count > maxEvents) {
 				break
 			}
-			n = n + m
-			size = size + more
+			n += count
+			size += bytes
 		}
+
+		// 3. Send them. Replicas read a revision that is too large from the store.
 		m := p.newMessage(events[n-1].Revision)
 		m.events = events[:n]
-		if size > maximum || n > maxEvents {
+		if size > maxSize || n > maxEvents {
 			m.events = nil
 			m.withheld = true
 		}
@@ -290,13 +298,13 @@ func (p *publisher) sendEvents(b storage.Batch) {
 	}
 }
 
-// revisionOf returns the number and size of the events of the first revision.
-func revisionOf(events []storage.Event) (n, size int) {
-	for n < len(events) && events[n].Revision == events[0].Revision {
-		size += eventSize(&events[n])
-		n++
+// revisionOf returns the number of the events of the first revision, and their size in bytes.
+func revisionOf(events []storage.Event) (count, bytes int) {
+	for count < len(events) && events[count].Revision == events[0].Revision {
+		bytes += eventSize(&events[count])
+		count++
 	}
-	return n, size
+	return count, bytes
 }
 
 // publishMessage passes a message to this replica and publishes it.
@@ -321,15 +329,15 @@ func (p *publisher) deliverLocally(m message) {
 	})
 }
 
-// sendToPeers publishes a message for the other replicas. A message that cannot be sent is a gap
-// for them, which the next one shows. So are changes that were not sent because no replica
-// listened, for replicas that join later.
+// sendToPeers publishes a message for the other replicas, unless none listens. If a message is not
+// sent, replicas notice the gap by the next one.
 func (p *publisher) sendToPeers(m message) {
 	f := p.f
-	if len(m.events) > 0 && !f.audience.hasSubscribers(subscriberHeartbeats*f.heartbeat) || f.audience.alone {
-		if f.audience.alone {
-			p.lastSent = time.Now()
-		}
+	if f.audience.alone {
+		p.lastSent = time.Now()
+		return
+	}
+	if len(m.events) > 0 && !f.audience.hasSubscribers(subscriberHeartbeats*f.heartbeat) {
 		return
 	}
 	m.cluster = f.cluster

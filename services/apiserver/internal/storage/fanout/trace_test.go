@@ -17,12 +17,16 @@ func TestNotesMatchDeliveries(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	d := newDeliveries(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), "r")
 	of := func(revision int64) writeNote {
-		return writeNote{revision: revision, wrote: time.Now(), from: trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID:    trace.TraceID{1, byte(revision)},
-			SpanID:     trace.SpanID{1},
-			TraceFlags: trace.FlagsSampled,
-			Remote:     true,
-		})}
+		return writeNote{
+			revision: revision,
+			wrote:    time.Now(),
+			from: trace.NewSpanContext(trace.SpanContextConfig{
+				TraceID:    trace.TraceID{1, byte(revision)},
+				SpanID:     trace.SpanID{1},
+				TraceFlags: trace.FlagsSampled,
+				Remote:     true,
+			}),
+		}
 	}
 	has := func(first, last int64) {
 		d.recordApplied(storage.Batch{Events: []storage.Event{{Revision: first}}, Revision: last}, sourceNATS)

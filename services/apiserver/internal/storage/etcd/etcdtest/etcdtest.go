@@ -34,7 +34,9 @@ func Listening(t testing.TB) *embedded.Server {
 func start(t testing.TB, listen string) *embedded.Server {
 	t.Helper()
 	s, err := embedded.Start(context.Background(), embedded.Options{
-		DataDir: t.TempDir(), ListenClient: listen, Logger: Logger(t),
+		DataDir:      t.TempDir(),
+		ListenClient: listen,
+		Logger:       Logger(t),
 	})
 	if err != nil {
 		t.Fatal(err)
