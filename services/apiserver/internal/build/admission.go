@@ -269,7 +269,8 @@ func (n *namespaces) Create(ctx context.Context, name string) error {
 // not have.
 func (a *admissionBuilder) newRBACEscalation() admission.Plugin {
 	return admission.Plugin{
-		Name: rbacescalation.Name, Plugin: &rbacescalation.Plugin{Policy: a.authz.policy.Engine, Authorizer: a.authz.chain},
+		Name:   rbacescalation.Name,
+		Plugin: &rbacescalation.Plugin{Policy: a.authz.policy.Engine, Authorizer: a.authz.chain},
 	}
 }
 
@@ -277,7 +278,7 @@ func (a *admissionBuilder) newRBACEscalation() admission.Plugin {
 // limit ranges.
 func (a *admissionBuilder) newLimitRanger(configuration []byte) (any, error) {
 	ranges, err := lister.NewCachedLister[*corev1.LimitRange](a.caches.objects(true),
-		a.caches.core("limitranges"), a.bounds.Cached, "metadata.name", "spec")
+		a.caches.core("limitranges"), a.limits.Cached, "metadata.name", "spec")
 	if err != nil {
 		return nil, err
 	}
@@ -354,7 +355,7 @@ func (a *admissionBuilder) newResourceQuota(configuration []byte) (any, error) {
 	}
 	on := a.gates.Enabled
 	cached, err := lister.NewCachedLister[*corev1.ResourceQuota](a.caches.objects(true),
-		a.caches.core("resourcequotas"), a.bounds.Cached, "metadata.name", "spec.scopes",
+		a.caches.core("resourcequotas"), a.limits.Cached, "metadata.name", "spec.scopes",
 		"spec.scopeSelector", "status")
 	if err != nil {
 		return nil, err

@@ -87,7 +87,7 @@ func TestLatencyIsAudited(t *testing.T) {
 func TestProxiedRequestsAreAudited(t *testing.T) {
 	t.Parallel()
 	a, audited := startAuditingAll(t, nil)
-	e := startExtension(t, a, false)
+	e := startExtension(t, a)
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
 	const path = "/apis/ext.test/v1/namespaces/n/things"
 	for _, c := range []struct {

@@ -344,7 +344,7 @@ func (a *authentication) newTokenWebhook() (authenticator.Token, error) {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
 	a.lifetime.onClose(c.Close)
-	return tokenreviews.Shared(c, a.bounds.MaxConcurrentTokenReviews), nil
+	return tokenreviews.Shared(c, a.limits.MaxConcurrentTokenReviews), nil
 }
 
 // newExternalTokens connects to the external signer of service account tokens. It creates the

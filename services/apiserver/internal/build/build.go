@@ -110,7 +110,8 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 
 	// 2. The parts that write objects.
 	serviceAllocator := newAllocator(base, &o.Services, caches, stores, a.sets.client)
-	chain, err := newAdmission(base, &o.Admission, caches, a.sets, authz, network, compiler, laterWriter, httpsServer.LargeRequests())
+	chain, err := newAdmission(base, &o.Admission,
+		caches, a.sets, authz, network, compiler, laterWriter, httpsServer.LargeRequests())
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,8 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 func (a *apiServer) newMainHandler(o *config.Options, api *handlers.API) (http.Handler, error) {
 	b, sec, extensions := a.base, a.security, a.delegates.extensions
 	otherPaths := func() []string { return pathsOutsideAPI(o, a.listener.health, sec.authn.issuerPaths()) }
-	docs, err := newDocuments(b, o, a.catalogs, a.sets.respond, sec.authn.documents != nil, otherPaths, extensions, a.custom.informer)
+	docs, err := newDocuments(b, o, a.catalogs, a.sets.respond,
+		sec.authn.documents != nil, otherPaths, extensions, a.custom.informer)
 	if err != nil {
 		return nil, err
 	}
@@ -239,9 +241,12 @@ func (l *lifecycle) onClose(release func()) { l.release = append(l.release, rele
 
 // run runs all tasks until ctx is canceled or one of them fails.
 func (l *lifecycle) run(ctx context.Context) error {
-	return task.Around(ctx, task.Task{Name: "server", Run: func(ctx context.Context) error {
-		return task.Run(ctx, l.serving...)
-	}}, l.background...)
+	return task.Around(ctx, task.Task{
+		Name: "server",
+		Run: func(ctx context.Context) error {
+			return task.Run(ctx, l.serving...)
+		},
+	}, l.background...)
 }
 
 // close releases all parts, from the last to the first.

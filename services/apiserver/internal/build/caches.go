@@ -269,7 +269,8 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 		coder := c.codec.ForKind(k)
 		recent := &attributes.InternCache{}
 		r := watchcache.ResourceConfig{
-			Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix(c.root, k),
+			Name:   k.GVR().GroupResource().String(),
+			Prefix: apiset.KeyPrefix(c.root, k),
 			Attributes: func(key string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
 				if errors.As(err, new(*doccheck.ValueError)) { // its text does not name the object

@@ -331,10 +331,16 @@ func TestMetadataErrorCauses(t *testing.T) {
 	a.want(200, "DELETE", configMaps+"/f", "")
 	for _, c := range []struct{ name, patch, want string }{
 		{name: "f", patch: `{"metadata":{"finalizers":["a.b/c","a.b/d"]}}`, want: "finalizers finalizers"},
-		{name: "a", patch: `{"metadata":{"labels":{"x y":"z"},"annotations":{"/x":"1"}}}`,
-			want: "labels annotations labels annotations labels annotations labels annotations"},
-		{name: "a", patch: `{"metadata":{"deletionTimestamp":"2024-01-01T00:00:00Z","deletionGracePeriodSeconds":7}}`,
-			want: "deletionTimestamp deletionGracePeriodSeconds deletionTimestamp deletionGracePeriodSeconds"},
+		{
+			name:  "a",
+			patch: `{"metadata":{"labels":{"x y":"z"},"annotations":{"/x":"1"}}}`,
+			want:  "labels annotations labels annotations labels annotations labels annotations",
+		},
+		{
+			name:  "a",
+			patch: `{"metadata":{"deletionTimestamp":"2024-01-01T00:00:00Z","deletionGracePeriodSeconds":7}}`,
+			want:  "deletionTimestamp deletionGracePeriodSeconds deletionTimestamp deletionGracePeriodSeconds",
+		},
 	} {
 		r := a.want(422, "PATCH", configMaps+"/"+c.name, c.patch, "Content-Type", mergePatch)
 		if got := strings.Join(causes(r), " "); got != c.want {

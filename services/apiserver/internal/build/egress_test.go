@@ -126,8 +126,10 @@ egressSelections:
 		want  []string
 	}{
 		"etcd": {proxy: &toEtcd, want: []string{"etcd.invalid:2379"}},
-		"cluster": {proxy: &toCluster,
-			want: []string{"ext.invalid:443", "node.invalid:10250", "service.invalid:443"}},
+		"cluster": {
+			proxy: &toCluster,
+			want:  []string{"ext.invalid:443", "node.invalid:10250", "service.invalid:443"},
+		},
 		"control plane": {proxy: &toControl, want: []string{"authority.invalid:443", "hook.invalid:443"}},
 	} {
 		if asked := c.proxy.RequestedAddresses(); !slices.Equal(asked, c.want) {

@@ -250,10 +250,14 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 	prefix := "k8s\x00"
 	for _, next := range []struct{ configuration, prefix string }{
 		{configuration: encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), prefix: "k8s:enc:aescbc:v1:k1:"},
-		{configuration: encrypting("secrets", keyed("aesgcm", "k1", firstSecret), keyed("aescbc", "k1", firstSecret)),
-			prefix: "k8s:enc:aesgcm:v1:k1:"},
-		{configuration: encrypting("secrets", keyed("secretbox", "a:b", firstSecret), keyed("aesgcm", "k1", firstSecret)),
-			prefix: "k8s:enc:secretbox:v1:a:b:"},
+		{
+			configuration: encrypting("secrets", keyed("aesgcm", "k1", firstSecret), keyed("aescbc", "k1", firstSecret)),
+			prefix:        "k8s:enc:aesgcm:v1:k1:",
+		},
+		{
+			configuration: encrypting("secrets", keyed("secretbox", "a:b", firstSecret), keyed("aesgcm", "k1", firstSecret)),
+			prefix:        "k8s:enc:secretbox:v1:a:b:",
+		},
 		{configuration: encrypting("secrets", "identity: {}", keyed("secretbox", "a:b", firstSecret)), prefix: "k8s\x00"},
 	} {
 		a.reconfigured(file, next.configuration)

@@ -65,8 +65,24 @@ func (e *extension) last() *http.Request {
 
 const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 
-// startExtension starts an extension server and registers it.
-func startExtension(t *testing.T, a *api, trust bool) *extension {
+// startExtension starts an extension server and registers it without verification of its certificate.
+func startExtension(t *testing.T, a *api) *extension {
+	t.Helper()
+	return registerExtension(t, a, func(*extension) string { return `"insecureSkipTLSVerify":true` })
+}
+
+// startVerifiedExtension is like startExtension, but the certificate is verified.
+func startVerifiedExtension(t *testing.T, a *api) *extension {
+	t.Helper()
+	return registerExtension(t, a, func(e *extension) string {
+		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})
+		return fmt.Sprintf(`"caBundle":%q`, base64.StdEncoding.EncodeToString(ca))
+	})
+}
+
+// registerExtension starts an extension server and registers it. verification returns the field of
+// the APIService that determines how its certificate is verified.
+func registerExtension(t *testing.T, a *api, verification func(*extension) string) *extension {
 	t.Helper()
 	e := &extension{}
 	e.Server = httptest.NewUnstartedServer(e)
@@ -76,16 +92,9 @@ func startExtension(t *testing.T, a *api, trust bool) *extension {
 	_, port, _ := net.SplitHostPort(e.Listener.Addr().String())
 	a.want(201, "POST", "/api/v1/namespaces/default/services",
 		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	how := `"insecureSkipTLSVerify":true`
-	if trust {
-		how = fmt.Sprintf(`"caBundle":%q`, base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{
-			Type:  "CERTIFICATE",
-			Bytes: e.Certificate().Raw,
-		})))
-	}
 	a.want(201, "POST", apiServicesPath,
 		`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,`+
-			how+`,"service":{"namespace":"default","name":"ext","port":`+port+`}}}`)
+			verification(e)+`,"service":{"namespace":"default","name":"ext","port":`+port+`}}}`)
 	return e
 }
 
@@ -117,7 +126,7 @@ func TestExtensionServer(t *testing.T) {
 
 	// 1. Requests reach the server with the user that was impersonated, without credentials, and
 	// with the audit ID of the response.
-	e := startExtension(t, a, false)
+	e := startExtension(t, a)
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
 
 	for _, c := range []struct{ method, path, body, asked string }{
@@ -232,7 +241,7 @@ func TestExtensionServer(t *testing.T) {
 func TestExtensionServerCertificateIsVerified(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	e := startExtension(t, a, true) // its certificate is for example.com
+	e := startVerifiedExtension(t, a) // its certificate is for example.com
 	a.eventually("available", func() bool { return strings.HasPrefix(a.available(), "True Passed") })
 	r := a.get("/apis/ext.test/v1/namespaces/n/things/t")
 	if r.code != 503 ||

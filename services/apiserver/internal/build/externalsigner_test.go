@@ -53,13 +53,17 @@ func TestExternalSigner(t *testing.T) {
 			known: true,
 		},
 		{
-			name: "undiscoverable key", sign: func(s *externaljwttest.State) {
+			name: "undiscoverable key",
+			sign: func(s *externaljwttest.State) {
 				s.Header["kid"], s.Keys = "kid-4", append(s.Keys, externaljwttest.Public(t, "kid-4", other, true))
 			},
 			rejected: "Internal error occurred: failed to generate token: while validating header: key used for signing JWT (kid: kid-4) is excluded from OIDC discovery docs",
 		},
-		{name: "algorithm", sign: func(s *externaljwttest.State) { s.Header["alg"] = "ABC" },
-			rejected: `Internal error occurred: failed to generate token: while validating header: bad signing algorithm "ABC"`},
+		{
+			name:     "algorithm",
+			sign:     func(s *externaljwttest.State) { s.Header["alg"] = "ABC" },
+			rejected: `Internal error occurred: failed to generate token: while validating header: bad signing algorithm "ABC"`,
+		},
 		{
 			name:     "type",
 			sign:     func(s *externaljwttest.State) { s.Header["typ"] = "ABC" },
@@ -134,19 +138,35 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 		name, want string
 		change     func(*config.Options)
 	}{
-		{name: "key file", want: "(They are mutually exclusive)",
-			change: func(o *config.Options) { o.Authentication.ServiceAccountKeyFiles = []string{key} }},
-		{name: "signing key file", want: "(They are mutually exclusive)",
-			change: func(o *config.Options) { o.Authentication.ServiceAccountSigner = key }},
-		{name: "no path", want: `invalid value "x.sock" passed for `,
-			change: func(o *config.Options) { o.Authentication.ServiceAccountSigningEndpoint = "x.sock" }},
-		{name: "no gate", want: "requires enabling ExternalServiceAccountTokenSigner feature gate", change: func(o *config.Options) {
-			if err := o.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=false"); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{name: "longer than the signer allows", want: "service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: 3h0m0s > 2h0m0s",
-			change: func(o *config.Options) { o.Authentication.ServiceAccountMaxExpiration = 3 * time.Hour }},
+		{
+			name:   "key file",
+			want:   "(They are mutually exclusive)",
+			change: func(o *config.Options) { o.Authentication.ServiceAccountKeyFiles = []string{key} },
+		},
+		{
+			name:   "signing key file",
+			want:   "(They are mutually exclusive)",
+			change: func(o *config.Options) { o.Authentication.ServiceAccountSigner = key },
+		},
+		{
+			name:   "no path",
+			want:   `invalid value "x.sock" passed for `,
+			change: func(o *config.Options) { o.Authentication.ServiceAccountSigningEndpoint = "x.sock" },
+		},
+		{
+			name: "no gate",
+			want: "requires enabling ExternalServiceAccountTokenSigner feature gate",
+			change: func(o *config.Options) {
+				if err := o.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=false"); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		{
+			name:   "longer than the signer allows",
+			want:   "service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: 3h0m0s > 2h0m0s",
+			change: func(o *config.Options) { o.Authentication.ServiceAccountMaxExpiration = 3 * time.Hour },
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := testOptions(t, t.TempDir())

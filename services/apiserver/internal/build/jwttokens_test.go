@@ -152,29 +152,39 @@ func TestConflictingAuthenticationFlags(t *testing.T) {
 		want string
 	}{
 		"anonymous twice": {args: []string{"--authentication-config=" + file, "--anonymous-auth=true"}, want: "--anonymous-auth"},
-		"anonymous, no gate": {args: []string{
-			"--authentication-config=" + file, "--feature-gates=AnonymousAuthConfigurableEndpoints=false",
+		"anonymous, no gate": {
+			args: []string{
+				"--authentication-config=" + file, "--feature-gates=AnonymousAuthConfigurableEndpoints=false",
+			},
+			want: "anonymous: needs the feature gate",
 		},
-			want: "anonymous: needs the feature gate"},
-		"file, no gate": {args: []string{
-			"--authentication-config=" + file, "--feature-gates=StructuredAuthenticationConfiguration=false",
+		"file, no gate": {
+			args: []string{
+				"--authentication-config=" + file, "--feature-gates=StructuredAuthenticationConfiguration=false",
+			},
+			want: "--authentication-config needs the feature gate",
 		},
-			want: "--authentication-config needs the feature gate"},
-		"uids, no gate": {args: []string{"--requestheader-uid-headers=X-Remote-Uid", "--feature-gates=RemoteRequestHeaderUID=false"},
-			want: "--requestheader-uid-headers needs the feature gate"},
+		"uids, no gate": {
+			args: []string{"--requestheader-uid-headers=X-Remote-Uid", "--feature-gates=RemoteRequestHeaderUID=false"},
+			want: "--requestheader-uid-headers needs the feature gate",
+		},
 		"file and flags":  {args: []string{"--authentication-config=" + file, "--oidc-username-claim=sub"}, want: "mutually exclusive"},
 		"half a provider": {args: []string{"--oidc-issuer-url=https://x"}, want: "must be specified together"},
 		"no https":        {args: []string{"--oidc-issuer-url=http://x", "--oidc-client-id=c"}, want: "want https"},
-		"own issuer": {args: []string{
-			"--oidc-issuer-url=https://x", "--oidc-client-id=c", "--service-account-issuer=https://x",
-			"--service-account-signing-key-file=" + key,
+		"own issuer": {
+			args: []string{
+				"--oidc-issuer-url=https://x", "--oidc-client-id=c", "--service-account-issuer=https://x",
+				"--service-account-signing-key-file=" + key,
+			},
+			want: "is the issuer of service account tokens",
 		},
-			want: "is the issuer of service account tokens"},
-		"own issuer in file": {args: []string{
-			"--authentication-config=" + file, "--service-account-issuer=" + provider.URL(),
-			"--service-account-signing-key-file=" + key,
+		"own issuer in file": {
+			args: []string{
+				"--authentication-config=" + file, "--service-account-issuer=" + provider.URL(),
+				"--service-account-signing-key-file=" + key,
+			},
+			want: "jwt[0].issuer.url",
 		},
-			want: "jwt[0].issuer.url"},
 		"no such file": {args: []string{"--authentication-config=/none"}, want: "--authentication-config: open /none"},
 		"external signer": {
 			args: []string{"--service-account-signing-endpoint=/run/signer.sock"},

@@ -97,12 +97,20 @@ func clientCertificates(o *config.Options) ([]tlsfiles.Certificate, error) {
 	var out []tlsfiles.Certificate
 	for _, c := range []struct{ use, ca, cert, key, caFlag, certFlag string }{
 		{
-			use: "etcd", ca: o.Etcd.CAFile, cert: o.Etcd.CertFile, key: o.Etcd.KeyFile,
-			caFlag: "--etcd-cafile", certFlag: "--etcd-certfile, --etcd-keyfile",
+			use:      "etcd",
+			ca:       o.Etcd.CAFile,
+			cert:     o.Etcd.CertFile,
+			key:      o.Etcd.KeyFile,
+			caFlag:   "--etcd-cafile",
+			certFlag: "--etcd-certfile, --etcd-keyfile",
 		},
 		{
-			use: "nats", ca: o.Fanout.CAFile, cert: o.Fanout.CertFile, key: o.Fanout.KeyFile,
-			caFlag: "--nats-ca-file", certFlag: "--nats-cert-file, --nats-key-file",
+			use:      "nats",
+			ca:       o.Fanout.CAFile,
+			cert:     o.Fanout.CertFile,
+			key:      o.Fanout.KeyFile,
+			caFlag:   "--nats-ca-file",
+			certFlag: "--nats-cert-file, --nats-key-file",
 		},
 	} {
 		if c.cert != "" {

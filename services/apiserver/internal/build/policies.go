@@ -160,35 +160,38 @@ func (a *admissionBuilder) newPolicyParams() admission.Plugin {
 		Resource: "mutatingadmissionpolicies",
 	})
 	o := a.caches.objects(true)
-	return admission.Plugin{Name: policyparams.Name, Plugin: &policyparams.Plugin{
-		Authorizer: a.authz.chain,
-		Resource: func(gvk schema.GroupVersionKind) string {
-			if r := a.sets.kinds.Current().StoredKind(gvk); r != nil {
-				return r.Resource
-			}
-			return ""
-		},
-		ParamKind: func(ctx context.Context, name string, mutates bool) (*admissionregistrationv1.ParamKind, error) {
-			if mutates {
-				policy, err := lister.Get[*alphav1.MutatingAdmissionPolicy](ctx, o, &mutating, "", name)
+	return admission.Plugin{
+		Name: policyparams.Name,
+		Plugin: &policyparams.Plugin{
+			Authorizer: a.authz.chain,
+			Resource: func(gvk schema.GroupVersionKind) string {
+				if r := a.sets.kinds.Current().StoredKind(gvk); r != nil {
+					return r.Resource
+				}
+				return ""
+			},
+			ParamKind: func(ctx context.Context, name string, mutates bool) (*admissionregistrationv1.ParamKind, error) {
+				if mutates {
+					policy, err := lister.Get[*alphav1.MutatingAdmissionPolicy](ctx, o, &mutating, "", name)
+					if apierrors.IsNotFound(err) || err == nil && policy == nil {
+						return nil, nil
+					}
+					if err != nil {
+						return nil, err
+					}
+					return (*admissionregistrationv1.ParamKind)(policy.Spec.ParamKind), nil
+				}
+				policy, err := lister.Get[*admissionregistrationv1.ValidatingAdmissionPolicy](ctx, o, &validating, "", name)
 				if apierrors.IsNotFound(err) || err == nil && policy == nil {
 					return nil, nil
 				}
 				if err != nil {
 					return nil, err
 				}
-				return (*admissionregistrationv1.ParamKind)(policy.Spec.ParamKind), nil
-			}
-			policy, err := lister.Get[*admissionregistrationv1.ValidatingAdmissionPolicy](ctx, o, &validating, "", name)
-			if apierrors.IsNotFound(err) || err == nil && policy == nil {
-				return nil, nil
-			}
-			if err != nil {
-				return nil, err
-			}
-			return policy.Spec.ParamKind, nil
+				return policy.Spec.ParamKind, nil
+			},
 		},
-	}}
+	}
 }
 
 // newWebhookConfig returns a function that returns the configuration of the plugin for the webhooks

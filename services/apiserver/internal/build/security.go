@@ -292,7 +292,8 @@ func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, erro
 		return schema.GroupVersionResource{Version: "v1", Resource: resource}
 	}
 	c := authz.PolicyConfig{
-		Cache: caches.cache, Logger: b.log,
+		Cache:  caches.cache,
+		Logger: b.log,
 		Rules: map[string]authz.Source{
 			rbac.KindRole:               source(rbacv1.SchemeGroupVersion.WithResource("roles")),
 			rbac.KindClusterRole:        source(rbacv1.SchemeGroupVersion.WithResource("clusterroles")),

@@ -141,8 +141,9 @@ func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, e
 	done := make(chan error, 1)
 	go func() { done <- life.run(ctx) }()
 	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}},
-		ForceAttemptHTTP2: true, DisableCompression: true,
+		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}},
+		ForceAttemptHTTP2:  true,
+		DisableCompression: true,
 	}
 	a = &api{
 		server:  p,

@@ -51,24 +51,32 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 	}{
 		{name: "RBAC", change: withRBAC, edits: strings.NewReplacer()},
 		{name: "without RBAC", change: func(*config.Options) {}, edits: strings.NewReplacer("poststarthook/rbac/bootstrap-roles ", "")},
-		{name: "without flow control", change: func(o *config.Options) {
-			withRBAC(o)
-			o.Requests.PriorityAndFairness = false
-		}, edits: strings.NewReplacer(
-			"poststarthook/priority-and-fairness-config-consumer", "poststarthook/max-in-flight-filter",
-			"poststarthook/priority-and-fairness-filter", "",
-		)},
-		{name: "changed feature gates", change: func(o *config.Options) {
-			withRBAC(o)
-			err := o.Features.Set("APIServerIdentity=false,MultiCIDRServiceAllocator=false,DisableAllocatorDualWrite=false,WatchCacheInitializationPostStartHook=true")
-			if err != nil {
-				t.Fatal(err)
-			}
-		}, edits: strings.NewReplacer(
-			"poststarthook/start-kube-apiserver-identity-lease-controller", "poststarthook/storage-readiness",
-			"poststarthook/start-kube-apiserver-identity-lease-garbage-collector", "",
-			"poststarthook/start-kubernetes-service-cidr-controller", "",
-		)},
+		{
+			name: "without flow control",
+			change: func(o *config.Options) {
+				withRBAC(o)
+				o.Requests.PriorityAndFairness = false
+			},
+			edits: strings.NewReplacer(
+				"poststarthook/priority-and-fairness-config-consumer", "poststarthook/max-in-flight-filter",
+				"poststarthook/priority-and-fairness-filter", "",
+			),
+		},
+		{
+			name: "changed feature gates",
+			change: func(o *config.Options) {
+				withRBAC(o)
+				err := o.Features.Set("APIServerIdentity=false,MultiCIDRServiceAllocator=false,DisableAllocatorDualWrite=false,WatchCacheInitializationPostStartHook=true")
+				if err != nil {
+					t.Fatal(err)
+				}
+			},
+			edits: strings.NewReplacer(
+				"poststarthook/start-kube-apiserver-identity-lease-controller", "poststarthook/storage-readiness",
+				"poststarthook/start-kube-apiserver-identity-lease-garbage-collector", "",
+				"poststarthook/start-kubernetes-service-cidr-controller", "",
+			),
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := start(t, tt.change)

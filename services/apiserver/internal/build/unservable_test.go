@@ -50,41 +50,66 @@ const podSpec = `{"containers":[{"name":"a","image":"b"}]}`
 func unservable(a *api) map[string]unservableValue {
 	late := metav1.NewTime(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))
 	return map[string]unservableValue{
-		"/api/v1/namespaces/default/services": {key: "services/specs/default/unservable", value: a.storedAs(&corev1.Service{
-			ObjectMeta: metaOf("unservable"),
-			Spec: corev1.ServiceSpec{
-				Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.IntOrString{Type: 7}}},
-			},
-		}, "v1", "Service"), text: "spec.ports.targetPort: type 7 is neither an integer nor a string",
-			good: `"spec":{"ports":[{"port":80}]}`},
-		"/apis/apps/v1/namespaces/default/deployments": {key: "deployments/default/unservable", value: a.storedAs(&appsv1.Deployment{
-			ObjectMeta: metaOf("unservable"),
-			Spec: appsv1.DeploymentSpec{
-				Template: corev1.PodTemplateSpec{
-					Spec: corev1.PodSpec{
-						Containers: []corev1.Container{
-							{LivenessProbe: &corev1.Probe{
-								ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.IntOrString{Type: 2}}},
-							}},
+		"/api/v1/namespaces/default/services": {
+			key: "services/specs/default/unservable",
+			value: a.storedAs(&corev1.Service{
+				ObjectMeta: metaOf("unservable"),
+				Spec: corev1.ServiceSpec{
+					Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.IntOrString{Type: 7}}},
+				},
+			}, "v1", "Service"),
+			text: "spec.ports.targetPort: type 7 is neither an integer nor a string",
+			good: `"spec":{"ports":[{"port":80}]}`,
+		},
+		"/apis/apps/v1/namespaces/default/deployments": {
+			key: "deployments/default/unservable",
+			value: a.storedAs(&appsv1.Deployment{
+				ObjectMeta: metaOf("unservable"),
+				Spec: appsv1.DeploymentSpec{
+					Template: corev1.PodTemplateSpec{
+						Spec: corev1.PodSpec{
+							Containers: []corev1.Container{
+								{LivenessProbe: &corev1.Probe{
+									ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.IntOrString{Type: 2}}},
+								}},
+							},
 						},
 					},
 				},
-			},
-		}, "apps/v1", "Deployment"), text: "spec.template.spec.containers.livenessProbe.tcpSocket.port: type 2 is neither an integer nor a string",
-			good: `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":` + podSpec + `}}`},
-		"/apis/apps/v1/namespaces/default/controllerrevisions": {key: "controllerrevisions/default/unservable", value: a.storedAs(&appsv1.ControllerRevision{
-			ObjectMeta: metaOf("unservable"), Data: runtime.RawExtension{Raw: []byte(`{"a":`)},
-		}, "apps/v1", "ControllerRevision"), text: `data: invalid JSON in "{\"a\":"`, good: `"revision":1,"data":{}`},
-		"/api/v1/namespaces/default/pods": {key: "pods/default/unservable", value: a.storedAs(&corev1.Pod{
-			ObjectMeta: metaOf("unservable"), Status: corev1.PodStatus{StartTime: &late},
-		}, "v1", "Pod"), text: "status.startTime: time of 316516204800 seconds is not between the years 0 and 9999",
-			good: `"spec":` + podSpec},
-		"/api/v1/namespaces/default/configmaps": {key: "configmaps/default/unservable",
+			}, "apps/v1", "Deployment"),
+			text: "spec.template.spec.containers.livenessProbe.tcpSocket.port: type 2 is neither an integer nor a string",
+			good: `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":` + podSpec + `}}`,
+		},
+		"/apis/apps/v1/namespaces/default/controllerrevisions": {
+			key: "controllerrevisions/default/unservable",
+			value: a.storedAs(&appsv1.ControllerRevision{
+				ObjectMeta: metaOf("unservable"),
+				Data:       runtime.RawExtension{Raw: []byte(`{"a":`)},
+			}, "apps/v1", "ControllerRevision"),
+			text: `data: invalid JSON in "{\"a\":"`,
+			good: `"revision":1,"data":{}`,
+		},
+		"/api/v1/namespaces/default/pods": {
+			key: "pods/default/unservable",
+			value: a.storedAs(&corev1.Pod{
+				ObjectMeta: metaOf("unservable"),
+				Status:     corev1.PodStatus{StartTime: &late},
+			}, "v1", "Pod"),
+			text: "status.startTime: time of 316516204800 seconds is not between the years 0 and 9999",
+			good: `"spec":` + podSpec,
+		},
+		"/api/v1/namespaces/default/configmaps": {
+			key:   "configmaps/default/unservable",
 			value: `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"unservable"},"data":{`,
-			text:  "unexpected end of JSON input", good: `"data":{}`},
-		"/api/v1/namespaces/default/secrets": {key: "secrets/default/unservable",
+			text:  "unexpected end of JSON input",
+			good:  `"data":{}`,
+		},
+		"/api/v1/namespaces/default/secrets": {
+			key:   "secrets/default/unservable",
 			value: `{"kind":"Secret","apiVersion":"v1","metadata":{"name":"unservable"},"data":{"a":7}}`,
-			text:  "cannot unmarshal number", good: `"data":{}`},
+			text:  "cannot unmarshal number",
+			good:  `"data":{}`,
+		},
 	}
 }
 

@@ -70,7 +70,9 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 	}
 	transport := a.client.Transport.(*http.Transport)
 	conn, err := tls.DialWithDialer(&net.Dialer{}, "tcp", strings.TrimPrefix(a.url, "https://"), &tls.Config{
-		InsecureSkipVerify: true, Certificates: transport.TLSClientConfig.Certificates, NextProtos: []string{"http/1.1"},
+		InsecureSkipVerify: true,
+		Certificates:       transport.TLSClientConfig.Certificates,
+		NextProtos:         []string{"http/1.1"},
 	})
 	if err != nil {
 		t.Fatal(err)

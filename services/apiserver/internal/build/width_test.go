@@ -44,9 +44,11 @@ func TestRequestWidths(t *testing.T) {
 		{method: "GET", path: configMaps + "?watch=1", want: flowcontrol.Width{Seats: 3}},
 		{method: "GET", path: configMaps + "?watch=1&resourceVersion=0", want: flowcontrol.Width{Seats: 3}},
 		{method: "GET", path: configMaps + "?watch=1&resourceVersion=5", want: flowcontrol.Width{Seats: 1}},
-		{method: "GET",
-			path: configMaps + "?watch=1&resourceVersion=5&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-			want: flowcontrol.Width{Seats: 3}},
+		{
+			method: "GET",
+			path:   configMaps + "?watch=1&resourceVersion=5&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+			want:   flowcontrol.Width{Seats: 3},
+		},
 		{method: "DELETE", path: configMaps, want: flowcontrol.Width{Seats: 3}},
 		{method: "GET", path: "/version", want: flowcontrol.Width{Seats: 1}},
 		{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", want: flowcontrol.Width{Seats: 1}},
@@ -56,10 +58,16 @@ func TestRequestWidths(t *testing.T) {
 			path:   "/api/v1/namespaces/default/secrets/s",
 			want:   flowcontrol.Width{Seats: 1, Final: 2, AdditionalLatency: 5 * time.Millisecond},
 		},
-		{method: "PUT", path: "/api/v1/namespaces/kube-system/secrets/s",
-			want: flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 5 * time.Millisecond}},
-		{method: "PUT", path: "/api/v1/namespaces/default/pods/p/status",
-			want: flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 5 * time.Millisecond}},
+		{
+			method: "PUT",
+			path:   "/api/v1/namespaces/kube-system/secrets/s",
+			want:   flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 5 * time.Millisecond},
+		},
+		{
+			method: "PUT",
+			path:   "/api/v1/namespaces/default/pods/p/status",
+			want:   flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 5 * time.Millisecond},
+		},
 		{method: "POST", path: "/api/v1/namespaces/default/pods/p/exec", want: flowcontrol.Width{Seats: 1}}, // no write
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)

@@ -77,6 +77,7 @@ func newAuthenticationOptions() AuthenticationOptions {
 	}
 }
 
+// addFlags adds the flags of the options.
 func (o *AuthenticationOptions) addFlags(s *options.Sections) {
 	a := s.Set("authentication")
 	o.flags = a
@@ -150,8 +151,8 @@ func (o *AuthenticationOptions) complete() (clientCAs []*tlsfiles.Bundle, err er
 
 // restrictAnonymous disables anonymous requests if the authorizer allows everything, because every
 // client with network access would then have full control of the cluster.
-func (o *AuthenticationOptions) restrictAnonymous(z *AuthorizationOptions) {
-	o.EverythingAllowed = z.allowsEverything()
+func (o *AuthenticationOptions) restrictAnonymous(authz *AuthorizationOptions) {
+	o.EverythingAllowed = authz.allowsEverything()
 	if o.EverythingAllowed && o.Anonymous {
 		o.Anonymous = false
 		o.AnonymousReset = true
@@ -165,8 +166,11 @@ var pathOrSocket = regexp.MustCompile(`(^(/[^/ ]*)+/?$)|(^@([a-zA-Z0-9_-]+\.)*[a
 // maxTokenExpiration is the largest valid ServiceAccountMaxExpiration.
 const maxTokenExpiration = (1 << 32) * time.Second
 
+// validate returns all errors of the options. It reads the key files.
 func (o *AuthenticationOptions) validate() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	// 1. The keys and the issuer of service account tokens.
 	if len(o.ServiceAccountKeyFiles) > 0 {
 		if _, err := satoken.LoadPublicKeys(o.ServiceAccountKeyFiles...); err != nil {
 			bad("--service-account-key-file: %w", err)
@@ -180,13 +184,13 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 	if len(o.ServiceAccountIssuers) == 0 && o.ServiceAccountSigner != "" {
 		bad("--service-account-signing-key-file needs --service-account-issuer")
 	}
-	if e := o.ServiceAccountSigningEndpoint; e != "" {
+	if endpoint := o.ServiceAccountSigningEndpoint; endpoint != "" {
 		if o.ServiceAccountSigner != "" || len(o.ServiceAccountKeyFiles) > 0 {
 			bad("can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)")
 		}
-		if !pathOrSocket.MatchString(e) {
+		if !pathOrSocket.MatchString(endpoint) {
 			bad("invalid value %q passed for `--service-account-signing-endpoint`, should be a valid location on the filesystem or must be prefixed with @ to name UDS in abstract namespace",
-				e)
+				endpoint)
 		}
 		if len(o.ServiceAccountIssuers) == 0 {
 			bad("--service-account-signing-endpoint needs --service-account-issuer")
@@ -200,6 +204,8 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 	for _, err := range satoken.ValidateIssuers(o.ServiceAccountIssuers) {
 		bad("--service-account-issuer: %w", err)
 	}
+
+	// 2. All other options.
 	if slices.Contains(o.Audiences, "") {
 		bad("--api-audiences must not contain an empty one")
 	}
@@ -229,6 +235,7 @@ func (o *AuthenticationOptions) validateGates(g *features.Gates) (errs []error) 
 	return errs
 }
 
+// validate returns an error for each empty name.
 func (o *ProxyOptions) validate() (errs []error) {
 	h := o.Headers
 	for _, list := range [][]string{o.Names, h.Username, h.UID, h.Group, h.ExtraPrefix} {

@@ -171,6 +171,7 @@ func (o *Options) Complete() error {
 
 // Validate implements options.Options.
 func (o *Options) Validate() []error {
+	// 1. Storage.
 	errs := o.Serving.Validate()
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if err := o.Fanout.Validate(); err != nil {
@@ -190,11 +191,14 @@ func (o *Options) Validate() []error {
 	}
 	errs = append(errs, o.Encryption.validate()...)
 	errs = append(errs, o.validatePeers()...)
+
+	// 2. Combinations and bounds of single flags.
 	if o.Features.Enabled(features.AuthorizeNodeWithSelectors) && !o.Features.Enabled(features.AuthorizeWithSelectors) {
 		bad("%s feature requires %s feature to be enabled", features.AuthorizeNodeWithSelectors, features.AuthorizeWithSelectors)
 	}
-	if o.Requests.MinRequestTimeout < 0 || o.Requests.MaxInFlight < 0 ||
-		o.Requests.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.Requests.EventTTL <= 0 {
+	isNegative := o.Requests.MinRequestTimeout < 0 || o.Requests.MaxInFlight < 0 ||
+		o.Requests.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0
+	if isNegative || o.Requests.EventTTL <= 0 {
 		errs = append(errs,
 			errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
 	}
@@ -207,6 +211,8 @@ func (o *Options) Validate() []error {
 	if o.Requests.GoawayChance < 0 || o.Requests.GoawayChance > 0.02 {
 		bad("--goaway-chance %v is not within 0 and 0.02", o.Requests.GoawayChance)
 	}
+
+	// 3. The other groups of options.
 	errs = append(errs, o.Services.validate()...)
 	if all, err := builtin.Everything(registry.Settings{}); err != nil {
 		errs = append(errs, err)

@@ -13,14 +13,22 @@ func TestInvalidPeerFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a CA, no gate": {args: []string{"--peer-ca-file=x"},
-			want: "--peer-ca-file requires UnknownVersionInteroperabilityProxy feature to be turned on"},
-		"an address, none": {args: []string{"--peer-advertise-ip=10.0.0.1"},
-			want: "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on"},
-		"a port, none": {args: []string{"--peer-advertise-port=1"},
-			want: "--peer-advertise-port requires UnknownVersionInteroperabilityProxy feature to be turned on"},
-		"no proof": {args: []string{gates, "--peer-ca-file=x"},
-			want: "--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file"},
+		"a CA, no gate": {
+			args: []string{"--peer-ca-file=x"},
+			want: "--peer-ca-file requires UnknownVersionInteroperabilityProxy feature to be turned on",
+		},
+		"an address, none": {
+			args: []string{"--peer-advertise-ip=10.0.0.1"},
+			want: "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on",
+		},
+		"a port, none": {
+			args: []string{"--peer-advertise-port=1"},
+			want: "--peer-advertise-port requires UnknownVersionInteroperabilityProxy feature to be turned on",
+		},
+		"no proof": {
+			args: []string{gates, "--peer-ca-file=x"},
+			want: "--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file",
+		},
 		"no address": {
 			args: []string{gates, "--peer-advertise-ip=here"},
 			want: `--peer-advertise-ip "here" is not an address`,

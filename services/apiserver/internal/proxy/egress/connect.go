@@ -44,10 +44,14 @@ func newConnectProxy(t *TCPTransport) (*connectProxy, error) {
 		if _, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey); err != nil {
 			return nil, fmt.Errorf("failed to read key pair %s & %s, got %w", f.ClientCert, f.ClientKey, err)
 		}
-		c.security = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Hostname(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey)
-			return &pair, err
-		}}
+		c.security = &tls.Config{
+			MinVersion: tls.VersionTLS12,
+			ServerName: u.Hostname(),
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				pair, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey)
+				return &pair, err
+			},
+		}
 		if f.CABundle != "" {
 			pem, err := os.ReadFile(f.CABundle)
 			if err != nil {

@@ -145,8 +145,10 @@ func (s *rawBackend) send(t *testing.T, path string) net.Conn {
 func TestEndlessResponseHeadFails(t *testing.T) {
 	const endless = 64 << 20 // far more than socket buffers hold
 	for name, head := range map[string]struct{ begin, line string }{
-		"accepted": {begin: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n",
-			line: "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
+		"accepted": {
+			begin: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n",
+			line:  "X: " + strings.Repeat("x", 4<<10) + "\r\n",
+		},
 		"rejected":         {begin: "HTTP/1.1 403 Forbidden\r\n", line: "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
 		"one endless line": {begin: "HTTP/1.1 403 Forbidden\r\nX: ", line: strings.Repeat("x", 4<<10)},
 		"short fields":     {begin: "HTTP/1.1 403 Forbidden\r\n", line: strings.Repeat("X:\r\n", 1<<10)},

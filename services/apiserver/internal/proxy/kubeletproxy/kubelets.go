@@ -29,7 +29,7 @@ type Options struct {
 	CertFile, KeyFile, CAFile string
 	// Port is the port of kubelets whose node does not specify one.
 	Port int
-	// Timeout bounds the opening of a connection.
+	// Timeout bounds the time to open a connection.
 	Timeout time.Duration
 	// UpgradeTimeout bounds the wait for the response to a request that upgrades its connection.
 	UpgradeTimeout time.Duration
@@ -50,7 +50,10 @@ type Options struct {
 // NewOptions returns the defaults.
 func NewOptions() Options {
 	return Options{
-		Port: 10250, Timeout: 5 * time.Second, UpgradeTimeout: upgrade.DefaultTimeout, AnswerTimeout: idleTimeout,
+		Port:           10250,
+		Timeout:        5 * time.Second,
+		UpgradeTimeout: upgrade.DefaultTimeout,
+		AnswerTimeout:  idleTimeout,
 		AddressTypes: []string{
 			string(corev1.NodeHostName), string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP),
 			string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP),
@@ -96,6 +99,7 @@ func (u *Upstream) Traced(p *tracing.Provider) *Upstream {
 // New returns an Upstream. It reads the certificates, and reloads the client certificate when it is
 // renewed. dial connects to nodes; nil connects directly. The metrics are registered with r.
 func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
+	// 1. Read the CA that verifies kubelets, and the client certificate.
 	verified := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CAFile == "" {
 		verified.InsecureSkipVerify = true
@@ -117,16 +121,8 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		}
 		certificate = clientcerts.ReloadingCertificate(pair)
 	}
-	newPool := func(security *tls.Config, dial Dial) *clientcerts.Pool {
-		return clientcerts.NewPool(certificate, func(getCertificate clientcerts.CertificateFunc) *http.Transport {
-			security := security.Clone()
-			security.GetClientCertificate = getCertificate
-			return o.newTransport(security, dial, o.Timeout)
-		})
-	}
-	unverified := verified.Clone()
-	unverified.InsecureSkipVerify = true
-	unverified.RootCAs = nil
+
+	// 2. Choose how to connect. Connections to targets must not reach forbidden addresses.
 	toKubelet, toTarget := dial, rejectForbiddenAddresses(dial)
 	if dial != nil && o.Timeout > 0 {
 		toKubelet = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -139,6 +135,18 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		toKubelet = (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
 		toTarget = targetDialer().DialContext
 	}
+
+	// 3. Create the pools of connections.
+	newPool := func(security *tls.Config, dial Dial) *clientcerts.Pool {
+		return clientcerts.NewPool(certificate, func(getCertificate clientcerts.CertificateFunc) *http.Transport {
+			security := security.Clone()
+			security.GetClientCertificate = getCertificate
+			return o.newTransport(security, dial, o.Timeout)
+		})
+	}
+	unverified := verified.Clone()
+	unverified.InsecureSkipVerify = true
+	unverified.RootCAs = nil
 	return &Upstream{
 		options:    o,
 		metrics:    newMetrics(r),

@@ -205,7 +205,8 @@ func commandStatus(err error) *metav1.Status {
 		return &metav1.Status{Status: metav1.StatusSuccess}
 	case errors.As(err, &exit):
 		return &metav1.Status{
-			Status: metav1.StatusFailure, Reason: constants.NonZeroExitCodeReason,
+			Status: metav1.StatusFailure,
+			Reason: constants.NonZeroExitCodeReason,
 			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{
 				Type:    constants.ExitCodeCauseType,
 				Message: strconv.Itoa(exit.ExitStatus()),

@@ -25,7 +25,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/rest"
@@ -214,7 +213,10 @@ func TestCommands(t *testing.T) {
 		var out bytes.Buffer
 		in, end := io.Pipe()
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{
-			Stdin: in, Stdout: &out, Tty: true, TerminalSizeQueue: &fixedTerminal{size: remotecommand.TerminalSize{Width: 80, Height: 24}},
+			Stdin:             in,
+			Stdout:            &out,
+			Tty:               true,
+			TerminalSizeQueue: &fixedTerminal{size: remotecommand.TerminalSize{Width: 80, Height: 24}},
 		})
 		end.Close()
 		if err != nil || out.String() != "80x24" {
@@ -430,106 +432,4 @@ func otherCA(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// TestKubeletLocation checks the address and port of the kubelet of a node.
-func TestKubeletLocation(t *testing.T) {
-	node := &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
-		{Type: corev1.NodeExternalIP, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "10.1.2.3"},
-	}}}
-	o := kubeletproxy.NewOptions()
-	up, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if host, port, err := up.Location(node); host != "10.1.2.3" || port != "10250" || err != nil {
-		t.Errorf("got %s:%s, %v, want 10.1.2.3:10250", host, port, err)
-	}
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1234
-	o.AddressTypes = []string{"ExternalIP"}
-	if up, err = kubeletproxy.New(o, prometheus.NewRegistry(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if host, port, err := up.Location(node); host != "192.0.2.9" || port != "1234" || err != nil {
-		t.Errorf("got %s:%s, %v, want 192.0.2.9:1234", host, port, err)
-	}
-	node.Status.Addresses = nil
-	if _, _, err := up.Location(node); err == nil || err.Error() != "no preferred addresses found; known addresses: []" {
-		t.Errorf("node without addresses: got %v, want no preferred addresses found", err)
-	}
-	for host, want := range map[string]bool{
-		"127.0.0.1":   false,
-		"169.254.1.1": false,
-		"::1":         false,
-		"0.0.0.0":     false,
-		"10.0.0.1":    true,
-		"localhost":   false,
-	} {
-		if err := kubeletproxy.CheckHost(t.Context(), host); (err == nil) != want {
-			t.Errorf("CheckHost(%s) = %v, want allowed: %t", host, err, want)
-		}
-	}
-	o.CertFile = "x"
-	if errs := o.Validate(); len(errs) != 1 {
-		t.Errorf("got errors %v, want one", errs)
-	}
-}
-
-// TestTargetAddressIsRestricted checks that nothing connects to a target at a loopback, link-local
-// or multicast address, however it is written.
-func TestTargetAddressIsRestricted(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	accepted := make(chan string, 1024) // remote addresses
-	go func() {
-		defer close(accepted)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			accepted <- conn.RemoteAddr().String()
-			_ = conn.Close()
-		}
-	}()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	up, err := kubeletproxy.New(kubeletproxy.NewOptions(), prometheus.NewRegistry(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer up.Close()
-	for _, host := range []string{
-		"127.0.0.1", "127.9.9.9", "localhost", "::ffff:127.0.0.1",
-		"0.0.0.0", "::", "::1", "169.254.169.254", "fe80::1%lo", "224.0.0.1", "255.255.255.255",
-	} {
-		for _, scheme := range []string{"http", "https"} {
-			for _, upgrade := range []string{"", "SPDY/3.1"} {
-				r := httptest.NewRequest(http.MethodGet, "/", nil)
-				if upgrade != "" {
-					r.Header.Set("Connection", "Upgrade")
-					r.Header.Set("Upgrade", upgrade)
-				}
-				w := httptest.NewRecorder()
-				up.Proxy(w, r, kubeletproxy.Target, &url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}, plainErrors{})
-				if !strings.Contains(w.Body.String(), "address not allowed") {
-					t.Errorf("%s %s %s: got status %d: %s, want %q", scheme, host, upgrade, w.Code, w.Body, "address not allowed")
-				}
-			}
-		}
-	}
-	// The first accepted connection is that of the test.
-	own, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer own.Close()
-	if first := <-accepted; first != own.LocalAddr().String() {
-		t.Errorf("first connection came from %s, want %s", first, own.LocalAddr())
-	}
-	l.Close()
-	for range accepted { // until the listener has stopped
-	}
 }

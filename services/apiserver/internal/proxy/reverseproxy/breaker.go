@@ -49,7 +49,9 @@ type BreakerConfig struct {
 func NewBreaker(ctx context.Context, probes *sync.WaitGroup, c BreakerConfig) *Breaker {
 	return &Breaker{
 		limit.NewBreaker(ctx, probes, limit.BreakerOptions{
-			Threshold: failureThreshold, Verify: true, Interval: probeInterval,
+			Threshold: failureThreshold,
+			Verify:    true,
+			Interval:  probeInterval,
 			Probe: func(ctx context.Context) error {
 				if err := c.Probe(ctx); err != nil {
 					return fmt.Errorf("error trying to reach service: %w", err)

@@ -41,10 +41,14 @@ func Connections(
 // newTransport returns a transport that connects with dial and the TLS configuration security.
 func newTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config) *http.Transport {
 	t := &http.Transport{
-		DialContext:     dial,
-		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
-		ForceAttemptHTTP2: true, DisableCompression: true,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
+		DialContext:         dial,
+		TLSClientConfig:     security,
+		TLSHandshakeTimeout: handshakeTimeout,
+		MaxIdleConnsPerHost: maxIdle,
+		IdleConnTimeout:     idleTimeout,
+		ForceAttemptHTTP2:   true,
+		DisableCompression:  true,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
 	}
 	responselimit.LimitTransport(t)
 	return t

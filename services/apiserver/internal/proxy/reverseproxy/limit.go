@@ -38,7 +38,8 @@ func NewLimit(maximum, lower, upper int, r prometheus.Registerer) *Limit {
 	}
 	reserved := min(max(maximum/mastersDivisor, 1), maximum/2) // a limit of 1 is shared by all clients
 	c := &Limit{
-		requests: limit.New[string](limit.Options{Size: maximum, FairShare: true}), reserved: reserved,
+		requests: limit.New[string](limit.Options{Size: maximum, FairShare: true}),
+		reserved: reserved,
 		current: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "binnacle_carried_requests",
 			Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",

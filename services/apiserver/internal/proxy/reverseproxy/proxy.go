@@ -108,7 +108,11 @@ func (p *Proxy) serveUpgrade(
 	transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
 	out.Header.Set("Connection", "Upgrade") // proxies on the way remove other options
 	upgrader := upgrade.Proxy{
-		URL: out.URL, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: responder, Lifetime: lifetime,
+		URL:       out.URL,
+		Transport: p.Connections.Transport(),
+		Timeout:   upgrade.DefaultTimeout,
+		Errors:    responder,
+		Lifetime:  lifetime,
 		OnResponse: func(upgraded bool) {
 			pending.longRunning = pending.longRunning || upgraded
 			if upgraded {

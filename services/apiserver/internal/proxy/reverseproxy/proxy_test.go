@@ -99,11 +99,15 @@ func startProxy(t *testing.T, maxRequests int, serve http.HandlerFunc) *fixture 
 		Pages:       responselimit.NewPageLimiter(16),
 		Logger:      slog.New(slog.DiscardHandler),
 		Breaker: reverseproxy.NewBreaker(ctx, &b.probes,
-			reverseproxy.BreakerConfig{Probe: b.probe, MaxRequests: maxRequests, OnChange: func(reason error) {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				b.changes = append(b.changes, reason != nil)
-			}}),
+			reverseproxy.BreakerConfig{
+				Probe:       b.probe,
+				MaxRequests: maxRequests,
+				OnChange: func(reason error) {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					b.changes = append(b.changes, reason != nil)
+				},
+			}),
 	}
 	t.Cleanup(func() {
 		cancel()

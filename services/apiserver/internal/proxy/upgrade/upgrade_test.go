@@ -66,7 +66,8 @@ func (s socket) SetReadDeadline(at time.Time) error { return s.SetDeadline(at) }
 // head of a request.
 func newProxy(respond func(conn net.Conn, read *bufio.Reader)) *upgrade.Proxy {
 	return &upgrade.Proxy{
-		URL: &url.URL{Scheme: "http", Host: "backend", Path: "/x"}, Timeout: time.Minute,
+		URL:     &url.URL{Scheme: "http", Host: "backend", Path: "/x"},
+		Timeout: time.Minute,
 		Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 			local, remote := net.Pipe()
 			go func() {

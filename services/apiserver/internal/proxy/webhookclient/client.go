@@ -27,7 +27,9 @@ func NewClient(config *rest.Config, at *url.URL, limit int64, m *Metrics) (clien
 		return nil, nil, err
 	}
 	anonymousBase, anonymous, err := newTransport(&transport.Config{
-		UserAgent: c.UserAgent, Proxy: c.Proxy, DialHolder: c.DialHolder,
+		UserAgent:  c.UserAgent,
+		Proxy:      c.Proxy,
+		DialHolder: c.DialHolder,
 		TLS: transport.TLSConfig{
 			Insecure:   c.TLS.Insecure,
 			ServerName: c.TLS.ServerName,

@@ -64,8 +64,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	vectors := []vector{m.requests, m.duration, m.sent, m.received}
 	m.hosts = metrics.NewSeries(metrics.SeriesConfig[string, string]{
-		Limit: maxHosts, Overflow: func(string) string { return otherHosts },
-		Add: func(host string) string { return host },
+		Limit:    maxHosts,
+		Overflow: func(string) string { return otherHosts },
+		Add:      func(host string) string { return host },
 		Remove: func(host string) {
 			for _, v := range vectors {
 				v.DeletePartialMatch(prometheus.Labels{"host": host})

@@ -43,7 +43,8 @@ type ResponseLimiter struct {
 // NewResponseLimiter returns a limiter that reads slots huge responses at a time.
 func NewResponseLimiter(slots int) *ResponseLimiter {
 	return &ResponseLimiter{
-		Timeout: responseTimeout, slots: limit.New[string](limit.Options{Size: slots, FairShare: true}),
+		Timeout:  responseTimeout,
+		slots:    limit.New[string](limit.Options{Size: slots, FairShare: true}),
 		decoding: limit.New[string](limit.Options{Size: 1}),
 	}
 }

@@ -40,17 +40,29 @@ func TestResponseLimits(t *testing.T) {
 			want:     "the response has too many values",
 			options:  webhookclient.CallOptions{MaxValues: 5000},
 		},
-		"commas in a string are not values": {response: strings.Replace(head, `""`, `"`+strings.Repeat(",", 6000)+`"`, 1) +
-			"}", want: "",
-			options: webhookclient.CallOptions{MaxValues: 5000}},
-		"too many bytes": {response: many, want: "the response of the webhook is too long",
-			options: webhookclient.CallOptions{MaxValues: 6000, MaxBytes: 10_000}},
-		"long YAML": {response: "kind: ConfigMap\napiVersion: v1\nx:\n" + strings.Repeat("- {}\n", 2000),
-			want: "json parse error", options: webhookclient.CallOptions{MaxValues: 5000}},
+		"commas in a string are not values": {
+			response: strings.Replace(head, `""`, `"`+strings.Repeat(",", 6000)+`"`, 1) +
+				"}",
+			want:    "",
+			options: webhookclient.CallOptions{MaxValues: 5000},
+		},
+		"too many bytes": {
+			response: many,
+			want:     "the response of the webhook is too long",
+			options:  webhookclient.CallOptions{MaxValues: 6000, MaxBytes: 10_000},
+		},
+		"long YAML": {
+			response: "kind: ConfigMap\napiVersion: v1\nx:\n" + strings.Repeat("- {}\n", 2000),
+			want:     "json parse error",
+			options:  webhookclient.CallOptions{MaxValues: 5000},
+		},
 		"short YAML": {response: "kind: ConfigMap\napiVersion: v1\n", want: "", options: webhookclient.CallOptions{}},
-		"error with too many values": {response: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"decoded","x":[{}` +
-			strings.Repeat(",{}", 5000) + `]}`,
-			want: "unable to parse", options: webhookclient.CallOptions{MaxValues: 5000}},
+		"error with too many values": {
+			response: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"decoded","x":[{}` +
+				strings.Repeat(",{}", 5000) + `]}`,
+			want:    "unable to parse",
+			options: webhookclient.CallOptions{MaxValues: 5000},
+		},
 	} {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

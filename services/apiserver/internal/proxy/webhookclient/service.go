@@ -147,10 +147,15 @@ func newPool(c *transport.Config) (*clientcerts.Pool, error) {
 // openTransport returns a transport with the settings of a kubeconfig.
 func openTransport(c *transport.Config, security *tls.Config) *http.Transport {
 	base := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
-		ForceAttemptHTTP2: len(c.TLS.NextProtos) == 0, DisableCompression: c.DisableCompression,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSClientConfig:     security,
+		TLSHandshakeTimeout: handshakeTimeout,
+		MaxIdleConnsPerHost: maxIdle,
+		IdleConnTimeout:     idleTimeout,
+		ForceAttemptHTTP2:   len(c.TLS.NextProtos) == 0,
+		DisableCompression:  c.DisableCompression,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
 	}
 	if c.Proxy != nil {
 		base.Proxy = c.Proxy

@@ -63,7 +63,9 @@ func TestCredentialsAreSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	plugin := &clientcmdapi.ExecConfig{
-		APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		APIVersion:      "client.authentication.k8s.io/v1",
+		Command:         "/bin/sh",
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 		Args: []string{
 			"-c", `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"of-a-plugin"}}'`,
 		},
@@ -188,13 +190,16 @@ func TestNewClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, release, err := webhookclient.NewClient(&rest.Config{BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{
-		CAData:   caBundle(s),
-		CertFile: "/absent",
-		CertData: caBundle(s),
-		KeyFile:  "/absent",
-		KeyData:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
-	}}, at, 100, nil)
+	client, release, err := webhookclient.NewClient(&rest.Config{
+		BearerToken: "t",
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData:   caBundle(s),
+			CertFile: "/absent",
+			CertData: caBundle(s),
+			KeyFile:  "/absent",
+			KeyData:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+		},
+	}, at, 100, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

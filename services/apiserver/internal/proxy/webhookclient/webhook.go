@@ -268,7 +268,8 @@ func (w *Webhooks) newClient(hook *Webhook) (*client, error) {
 	}
 	host := strings.TrimPrefix(strings.TrimPrefix(config.Host, "https://"), "http://")
 	c, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{
-		Transport: &limitedTransport{w.config.Metrics.instrument(authenticated, host), w.config.MaxResponse}, Timeout: w.config.Timeout,
+		Transport:     &limitedTransport{w.config.Metrics.instrument(authenticated, host), w.config.MaxResponse},
+		Timeout:       w.config.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	})
 	if err != nil {

@@ -165,16 +165,19 @@ func TestResolveServices(t *testing.T) {
 		"none":       {ClusterIP: "None", Ports: []corev1.ServicePort{{Port: 443}}},
 		"far":        {Type: corev1.ServiceTypeExternalName, ExternalName: "hooks.example.com"},
 	}
-	s := &webhookclient.Services{LocalAddress: "127.0.0.1:6443", Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
-		if name == "broken" {
-			return nil, errors.New("not ready")
-		}
-		spec, ok := known[name]
-		if !ok {
-			return nil, apierrors.NewNotFound(corev1.Resource("services"), name)
-		}
-		return &corev1.Service{Spec: spec}, nil
-	}}
+	s := &webhookclient.Services{
+		LocalAddress: "127.0.0.1:6443",
+		Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
+			if name == "broken" {
+				return nil, errors.New("not ready")
+			}
+			spec, ok := known[name]
+			if !ok {
+				return nil, apierrors.NewNotFound(corev1.Resource("services"), name)
+			}
+			return &corev1.Service{Spec: spec}, nil
+		},
+	}
 	for _, c := range []struct {
 		namespace, name string
 		port            int32

@@ -127,18 +127,21 @@ func (auditor *Auditor) Open(info *requestinfo.Info, user *request.User, arrived
 	if auditor == nil {
 		return nil
 	}
+
+	// 1. Decide whether the request is recorded.
 	decision := (*auditor.policy.Load()).Decide(info, user)
 	auditor.Metrics.levels[decision.Level].Inc()
 	if decision.Level == None {
 		return nil
 	}
+
+	// 2. Fill a state with what is known at the arrival.
 	arrival := arrived()
 	state, _ := auditor.states.Get().(*recordState)
 	if state == nil {
 		state = &recordState{}
 	}
-	// The state is reused. Late calls on its previous record may still read the generation.
-	state.mu.Lock()
+	state.mu.Lock() // late calls on the previous record of the state may still read its generation
 	defer state.mu.Unlock()
 	state.longRunning = info.LongRunning()
 	state.event = Event{

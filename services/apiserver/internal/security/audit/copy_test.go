@@ -23,8 +23,13 @@ func (t *countingLimiter) Release()                      { t.left++ }
 func TestLargeResponsesNeedPermit(t *testing.T) {
 	sink, had := &lineSink{lines: map[string]string{}}, &countingLimiter{}
 	auditor := New(Config{
-		Policy: recordAll{}, Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
-		MaxObject: 1 << 20, MaxObjects: 4 << 20, Limiter: had,
+		Policy:     recordAll{},
+		Sinks:      []Sink{sink},
+		Metrics:    NewMetrics(prometheus.NewRegistry()),
+		Logger:     slog.New(slog.DiscardHandler),
+		MaxObject:  1 << 20,
+		MaxObjects: 4 << 20,
+		Limiter:    had,
 	})
 	for i, c := range []struct{ parts, turns int }{
 		{parts: 1, turns: 0},

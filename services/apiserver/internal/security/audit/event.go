@@ -176,29 +176,35 @@ func (event *Event) appendFields(b []byte) []byte {
 	b = appendObject(b, `,"requestObject":`, event.RequestObject)
 	b = appendObject(b, `,"responseObject":`, event.ResponseObject)
 	b = append(b, `,"requestReceivedTimestamp":`...)
-	received := len(b)
+	timeStart := len(b)
 	b = appendTime(b, event.Received)
-	written := len(b)
+	timeEnd := len(b)
 	b = append(b, `,"stageTimestamp":`...)
-	if event.Staged == event.Received { // RequestReceived
-		b = append(b, b[received:written]...)
+	if event.Staged == event.Received { // RequestReceived: copy the formatted time
+		b = append(b, b[timeStart:timeEnd]...)
 	} else {
 		b = appendTime(b, event.Staged)
 	}
-	if len(event.Annotations) > 0 {
-		b = append(b, `,"annotations":`...)
-		start := byte('{')
-		var buffer [16]Annotation
-		sorted := append(buffer[:0], event.Annotations...)
-		slices.SortFunc(sorted, func(a, b Annotation) int { return strings.Compare(a.Key, b.Key) })
-		for i := range sorted {
-			b = append(b, start)
-			b = jsontext.AppendString(b, sorted[i].Key)
-			b = append(b, ':')
-			b = jsontext.AppendString(b, sorted[i].Value)
-			start = ','
-		}
-		b = append(b, '}')
+	b = appendAnnotations(b, event.Annotations)
+	return append(b, '}')
+}
+
+// appendAnnotations appends the field of the annotations, sorted by key, unless there are none.
+func appendAnnotations(b []byte, annotations Annotations) []byte {
+	if len(annotations) == 0 {
+		return b
+	}
+	b = append(b, `,"annotations":`...)
+	separator := byte('{')
+	var buffer [16]Annotation // on the stack
+	sorted := append(buffer[:0], annotations...)
+	slices.SortFunc(sorted, func(a, b Annotation) int { return strings.Compare(a.Key, b.Key) })
+	for i := range sorted {
+		b = append(b, separator)
+		b = jsontext.AppendString(b, sorted[i].Key)
+		b = append(b, ':')
+		b = jsontext.AppendString(b, sorted[i].Value)
+		separator = ','
 	}
 	return append(b, '}')
 }
@@ -226,19 +232,19 @@ func appendUser(b []byte, user *request.User) []byte {
 		b = appendStrings(b, `,"groups":`, user.Groups)
 		if len(user.Extra) > 0 {
 			b = append(b, `,"extra":`...)
-			start := byte('{')
-			var buffer [8]string
+			separator := byte('{')
+			var buffer [8]string // on the stack
 			keys := slices.AppendSeq(buffer[:0], maps.Keys(user.Extra))
 			slices.Sort(keys)
 			for _, k := range keys {
-				b = append(b, start)
+				b = append(b, separator)
 				b = jsontext.AppendString(b, k)
 				if values := user.Extra[k]; len(values) == 0 {
 					b = append(b, `:[]`...)
 				} else {
 					b = appendStrings(b, ":", values)
 				}
-				start = ','
+				separator = ','
 			}
 			b = append(b, '}')
 		}
@@ -295,10 +301,10 @@ func appendStrings(b []byte, name string, values []string) []byte {
 		return b
 	}
 	b = append(b, name...)
-	start := byte('[')
+	separator := byte('[')
 	for _, v := range values {
-		b = jsontext.AppendString(append(b, start), v)
-		start = ','
+		b = jsontext.AppendString(append(b, separator), v)
+		separator = ','
 	}
 	return append(b, ']')
 }
@@ -309,6 +315,7 @@ func appendTime(b []byte, t time.Time) []byte {
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
 	text := [...]byte{'"', 0, 0, 0, 0, '-', 0, 0, '-', 0, 0, 'T', 0, 0, ':', 0, 0, ':', 0, 0, '.', 0, 0, 0, 0, 0, 0, 'Z', '"'}
+	// put writes the last two digits of n.
 	put := func(at, n int) { text[at], text[at+1] = byte('0'+n/10%10), byte('0'+n%10) }
 	put(1, year/100)
 	put(3, year)

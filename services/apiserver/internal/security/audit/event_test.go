@@ -20,20 +20,42 @@ var oddString = "a<b>&\"\\\n\u2028é\xff"
 func fullEvent() *Event {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
 	return &Event{
-		Level: RequestResponse, ID: "id", Stage: ResponseComplete, URI: "/x?a=1&b=2", Verb: "get",
+		Level: RequestResponse,
+		ID:    "id",
+		Stage: ResponseComplete,
+		URI:   "/x?a=1&b=2",
+		Verb:  "get",
 		User: &request.User{
-			Name: oddString, UID: "u", Groups: []string{"g", oddString}, Extra: map[string][]string{"k": {"v", "w"}, "empty": nil},
+			Name:   oddString,
+			UID:    "u",
+			Groups: []string{"g", oddString},
+			Extra:  map[string][]string{"k": {"v", "w"}, "empty": nil},
 		},
-		Impersonated: &request.User{Name: "eve"}, SourceIPs: []string{"127.0.0.1"}, UserAgent: oddString,
+		Impersonated: &request.User{Name: "eve"},
+		SourceIPs:    []string{"127.0.0.1"},
+		UserAgent:    oddString,
 		Object: &Reference{
-			Resource: "pods", Namespace: "a", Name: oddString, UID: "1", APIGroup: "g", APIVersion: "v1", ResourceVersion: "7",
-			Subresource: "log",
+			Resource:        "pods",
+			Namespace:       "a",
+			Name:            oddString,
+			UID:             "1",
+			APIGroup:        "g",
+			APIVersion:      "v1",
+			ResourceVersion: "7",
+			Subresource:     "log",
 		},
 		Status: &metav1.Status{
-			Status: "Failure", Message: oddString, Reason: "Forbidden", Code: 403, Details: &metav1.StatusDetails{Name: "n"},
+			Status:  "Failure",
+			Message: oddString,
+			Reason:  "Forbidden",
+			Code:    403,
+			Details: &metav1.StatusDetails{Name: "n"},
 		},
-		RequestObject: []byte(`{"a":1}`), ResponseObject: []byte(`[]`), Received: at, Staged: at.Add(time.Second),
-		Annotations: Annotations{{"b", oddString}, {"a", ""}},
+		RequestObject:  []byte(`{"a":1}`),
+		ResponseObject: []byte(`[]`),
+		Received:       at,
+		Staged:         at.Add(time.Second),
+		Annotations:    Annotations{{"b", oddString}, {"a", ""}},
 	}
 }
 
@@ -120,15 +142,22 @@ func TestMinimalEventIsSmall(t *testing.T) {
 func BenchmarkLine(b *testing.B) {
 	at := time.Now()
 	event := &Event{
-		Level: Metadata, ID: "12da0025-18f8-4cb4-b034-b4b56a9f9da1", Stage: ResponseComplete,
-		URI: "/api/v1/namespaces/some/pods/some-7d4b9c-x2x8v", Verb: "get",
+		Level: Metadata,
+		ID:    "12da0025-18f8-4cb4-b034-b4b56a9f9da1",
+		Stage: ResponseComplete,
+		URI:   "/api/v1/namespaces/some/pods/some-7d4b9c-x2x8v",
+		Verb:  "get",
 		User: &request.User{
-			Name: "system:node:some", Groups: []string{"system:nodes", "system:authenticated"},
-			Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"X509SHA256=" + strings.Repeat("6e2a343c", 8)}},
+			Name:   "system:node:some",
+			Groups: []string{"system:nodes", "system:authenticated"},
+			Extra:  map[string][]string{"authentication.kubernetes.io/credential-id": {"X509SHA256=" + strings.Repeat("6e2a343c", 8)}},
 		},
-		SourceIPs: []string{"127.0.0.1"}, UserAgent: "kubelet/v1.33.0 (linux/amd64) kubernetes/0000000",
-		Object: &Reference{Resource: "pods", Namespace: "some", Name: "some-7d4b9c-x2x8v", APIVersion: "v1"},
-		Status: &metav1.Status{Code: 200}, Received: at, Staged: at.Add(time.Millisecond),
+		SourceIPs:   []string{"127.0.0.1"},
+		UserAgent:   "kubelet/v1.33.0 (linux/amd64) kubernetes/0000000",
+		Object:      &Reference{Resource: "pods", Namespace: "some", Name: "some-7d4b9c-x2x8v", APIVersion: "v1"},
+		Status:      &metav1.Status{Code: 200},
+		Received:    at,
+		Staged:      at.Add(time.Millisecond),
 		Annotations: Annotations{{"authorization.k8s.io/decision", "allow"}, {"authorization.k8s.io/reason", ""}},
 	}
 	var line []byte

@@ -8,10 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
@@ -96,7 +94,9 @@ func newArrival() ReceivedRequest { return ReceivedRequest{ID: "id"} }
 // not encoded below it.
 func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
 	for level, want := range map[Level][3]string{
-		Metadata: {"", "", ""}, Request: {`"asked"`, "", ""}, RequestResponse: {`"asked"`, `"shown"`, `"copied"`},
+		Metadata:        {"", "", ""},
+		Request:         {`"asked"`, "", ""},
+		RequestResponse: {`"asked"`, `"shown"`, `"copied"`},
 	} {
 		auditor, sink := newAuditor(Decision{Level: level})
 		for i, show := range []func(r *Record){
@@ -169,11 +169,18 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 	objectOf := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	openRecord := func(user *request.User) *Record { return auditor.Open(podsInfo, user, newArrival) }
-	requireComplete := func(r *Record, whole bool) {
+	wantRecorded := func(r *Record) {
 		t.Helper()
 		r.End(t.Context(), nil)
-		if e := sink.lastEvent(t); (e.ResponseObject != nil) != whole || (e.Annotations[Truncated] == "true") == whole {
-			t.Errorf("complete object: got %v, want %v; %d bytes, %v", !whole, whole, len(e.ResponseObject), e.Annotations)
+		if e := sink.lastEvent(t); e.ResponseObject == nil || e.Annotations[Truncated] == "true" {
+			t.Errorf("got %d bytes of the object, annotations %v, want the object and no truncation", len(e.ResponseObject), e.Annotations)
+		}
+	}
+	wantOmitted := func(r *Record) {
+		t.Helper()
+		r.End(t.Context(), nil)
+		if e := sink.lastEvent(t); e.ResponseObject != nil || e.Annotations[Truncated] != "true" {
+			t.Errorf("got %d bytes of the object, annotations %v, want no object and a truncation", len(e.ResponseObject), e.Annotations)
 		}
 	}
 	copyOf := func(r *Record, parts ...[]byte) *Copy {
@@ -183,15 +190,19 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 		}
 		return c
 	}
-	for _, n := range []int{1 << 10, 1<<10 + 1} { // one at a time
+
+	// 1. An object of the maximum size is recorded, a larger one is omitted.
+	for n, check := range map[int]func(*Record){1 << 10: wantRecorded, 1<<10 + 1: wantOmitted} {
 		r := openRecord(ada)
 		r.SetResponseObject(objectOf(n))
-		requireComplete(r, n <= 1<<10)
+		check(r)
 		r = openRecord(ada)
 		copyOf(r, objectOf(n)[:n/2], objectOf(n)[n/2:]).Close()
-		requireComplete(r, n <= 1<<10)
+		check(r)
 	}
-	a, b, c := openRecord(ada), openRecord(ada), openRecord(ada) // ada holds at most as many bytes as are free
+
+	// 2. A user holds at most as many bytes as are free, so that another user gets some.
+	a, b, c := openRecord(ada), openRecord(ada), openRecord(ada)
 	a.SetResponseObject(objectOf(1 << 10))
 	copyOf(b, objectOf(1<<10)).Close()
 	full := copyOf(c, objectOf(1<<10))
@@ -202,11 +213,13 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 	full.Close()
 	d := openRecord(eve)
 	copyOf(d, objectOf(1<<10)).Close()
-	requireComplete(c, false)
-	requireComplete(d, true)
-	requireComplete(a, true)
-	requireComplete(b, true)
-	for range 10 { // dropped objects hold no bytes
+	wantOmitted(c)
+	wantRecorded(d)
+	wantRecorded(a)
+	wantRecorded(b)
+
+	// 3. Dropped objects, and those of ended records, hold no bytes.
+	for range 10 {
 		r := openRecord(ada)
 		copyOf(r, objectOf(1<<10)).Drop()
 		long := copyOf(r, objectOf(512), objectOf(1<<10))
@@ -224,15 +237,17 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 		late.Drop()
 		r.SetResponseObject(objectOf(600))
 	}
+
+	// 4. No more bytes were released than were held.
 	var last []*Record
 	for range 3 {
 		r := openRecord(ada)
 		r.SetResponseObject(objectOf(1 << 10))
 		last = append(last, r)
 	}
-	requireComplete(last[2], false) // no more bytes were released than were held
-	requireComplete(last[1], true)
-	requireComplete(last[0], true)
+	wantOmitted(last[2])
+	wantRecorded(last[1])
+	wantRecorded(last[0])
 }
 
 // TestManagedFieldsAreOmittedByPolicy checks that OmitManagedFields removes managedFields from the
@@ -402,134 +417,6 @@ func TestObjectFillsReference(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.op, got, c.want)
-		}
-	}
-}
-
-// TestStagesByOutcome checks which stages have an event, and the recorded status, for each way in
-// which a request can end.
-func TestStagesByOutcome(t *testing.T) {
-	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Delegate: http.NotFoundHandler()}
-	for _, c := range []struct {
-		name string
-		op   *requestinfo.Info
-		omit StageSet
-		do   func(r *Record)
-		fail any
-		want string
-		code int32
-		text string
-	}{
-		{name: "no response", op: podsInfo, omit: 0, do: func(*Record) {}, want: "RequestReceived ResponseComplete", code: 200,
-			text: "Connection closed early"},
-		{name: "the first code counts", op: podsInfo, omit: 0,
-			do:   func(r *Record) { r.BeginResponse(t.Context(), 404); r.BeginResponse(t.Context(), 200) },
-			want: "RequestReceived ResponseComplete", code: 404},
-		{name: "a status and its code", op: podsInfo, omit: 0, do: func(r *Record) {
-			r.SetResponseStatus(&metav1.Status{Message: "m", Code: 500})
-			r.BeginResponse(t.Context(), 409)
-		}, want: "RequestReceived ResponseComplete", code: 409, text: "m"},
-		{name: "a panic", op: podsInfo, omit: 0, do: func(r *Record) { r.BeginResponse(t.Context(), 200) }, fail: "oh",
-			want: "RequestReceived Panic", code: 500, text: "APIServer panic'd: oh"},
-		{name: "a panic without an answer", op: watch, omit: 0, do: func(*Record) {}, fail: "oh", want: "RequestReceived Panic",
-			code: 500, text: "APIServer panic'd: oh"},
-		{name: "a watch", op: watch, omit: 0, do: func(r *Record) { r.BeginResponse(t.Context(), 200) },
-			want: "RequestReceived ResponseStarted ResponseComplete", code: 200},
-		{name: "a watch without a response", op: watch, omit: 0, do: func(*Record) {},
-			want: "RequestReceived ResponseStarted ResponseComplete", code: 200, text: "Connection closed early"},
-		{name: "resolved again", op: podsInfo, omit: 0,
-			do:   func(r *Record) { r.SetRequestInfo(watch); r.BeginResponse(t.Context(), 200) },
-			want: "RequestReceived ResponseStarted ResponseComplete", code: 200},
-		{name: "omitted stages", op: watch, omit: SetOf(RequestReceived, ResponseStarted),
-			do: func(r *Record) { r.BeginResponse(t.Context(), 200) }, want: "ResponseComplete", code: 200},
-		{
-			name: "an omitted panic",
-			op:   podsInfo,
-			omit: SetOf(Panic),
-			do:   func(*Record) {},
-			fail: "oh",
-			want: "RequestReceived",
-			code: 0,
-		},
-	} {
-		auditor, sink := newAuditor(Decision{Level: Metadata, Omit: c.omit})
-		r := auditor.Open(c.op, nil, newArrival)
-		<-time.After(time.Millisecond)
-		if err := r.Receive(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if len(sink.events) > 0 && sink.events[0].StageTimestamp != sink.events[0].RequestReceivedTimestamp {
-			t.Errorf("%s: got stage timestamp %s, want %s", c.name, sink.events[0].StageTimestamp, sink.events[0].RequestReceivedTimestamp)
-		}
-		c.do(r)
-		r.End(t.Context(), c.fail)
-		r.End(t.Context(), nil)
-		r.BeginResponse(t.Context(), 200)
-		if got := strings.Join(sink.stages(), " "); got != c.want {
-			t.Errorf("%s: got stages %s, want %s", c.name, got, c.want)
-		}
-		if st := sink.lastEvent(t).ResponseStatus; c.code > 0 && (st.Code != c.code || st.Message != c.text) {
-			t.Errorf("%s: got status %+v, want %d %q", c.name, st, c.code, c.text)
-		}
-	}
-}
-
-// TestRejectedRequestHoldsNothing checks that a request that is rejected because of a sink error is
-// counted and holds no bytes.
-func TestRejectedRequestHoldsNothing(t *testing.T) {
-	auditor, sink := newAuditor(Decision{Level: RequestResponse})
-	sink.fail = errors.New("the disk is full")
-	r := auditor.Open(podsInfo, nil, newArrival)
-	if err := r.Receive(t.Context()); !errors.Is(err, sink.fail) || testutil.ToFloat64(auditor.Metrics.rejected) != 1 {
-		t.Errorf("got error %v and %v rejections; want %v, 1", err, testutil.ToFloat64(auditor.Metrics.rejected), sink.fail)
-	}
-	sink.fail = nil
-	r.End(t.Context(), nil)
-	if len(sink.events) != 1 {
-		t.Errorf("got stages %v, want length 1", sink.stages())
-	}
-	r = auditor.Open(podsInfo, nil, newArrival)
-	if err := r.Receive(t.Context()); err != nil || testutil.ToFloat64(auditor.Metrics.rejected) != 1 {
-		t.Error(err)
-	}
-}
-
-// TestSlowRequestsHaveLatencyAnnotations checks that slow requests have latency annotations; the
-// default threshold is half a second.
-func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
-	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods"}
-	for _, c := range []struct {
-		slow time.Duration
-		op   *requestinfo.Info
-		want bool
-	}{
-		{slow: 0, op: podsInfo, want: false},
-		{slow: time.Nanosecond, op: podsInfo, want: true},
-		{slow: time.Nanosecond, op: watch, want: false},
-	} {
-		slow, want := c.slow, c.want
-		sink := &recordingSink{}
-		auditor := New(Config{
-			Policy:  fixedPolicy{Level: Metadata},
-			Sinks:   []Sink{sink},
-			Metrics: NewMetrics(prometheus.NewRegistry()),
-			Slow:    slow,
-		})
-		r := auditor.Open(c.op, nil, newArrival)
-		r.AddDuration(Store, time.Second)
-		r.AddDuration(Store, -time.Second)
-		r.StartTimer(Queueing).Stop()
-		r.End(t.Context(), nil)
-		a := sink.lastEvent(t).Annotations
-		if (a[latencyPrefix+"etcd"] == "1s") != want ||
-			(a[latencyPrefix+"apf-queue-wait"] != "") != want ||
-			(a[latencyPrefix+"total"] != "") != want {
-			t.Errorf("got annotations %v, want latencies: %t", a, want)
-		}
-		for _, none := range []string{"decode-response-object", "authentication"} {
-			if v, ok := a[latencyPrefix+none]; ok {
-				t.Errorf("got latency %s of %s, want none", v, none)
-			}
 		}
 	}
 }

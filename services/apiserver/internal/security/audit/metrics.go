@@ -14,21 +14,25 @@ type Metrics struct {
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	levels := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "apiserver_audit_level_total", Help: "[ALPHA] Number of requests by audit level.",
+		Name: "apiserver_audit_level_total",
+		Help: "[ALPHA] Number of requests by audit level.",
 	}, []string{"level"})
 	m := &Metrics{
 		events: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_audit_event_total", Help: "[ALPHA] Number of audit events emitted to the backends.",
+			Name: "apiserver_audit_event_total",
+			Help: "[ALPHA] Number of audit events emitted to the backends.",
 		}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_audit_error_total", Help: "[ALPHA] Number of audit events lost, by the plugin that failed.",
+			Name: "apiserver_audit_error_total",
+			Help: "[ALPHA] Number of audit events lost, by the plugin that failed.",
 		}, []string{"plugin"}),
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_audit_requests_rejected_total",
 			Help: "[ALPHA] Number of requests rejected because their audit event could not be recorded.",
 		}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "binnacle_audit_policy_reloads_total", Help: "Number of reloads of the audit policy file by status.",
+			Name: "binnacle_audit_policy_reloads_total",
+			Help: "Number of reloads of the audit policy file by status.",
 		}, []string{"status"}),
 	}
 	for l := range m.levels {

@@ -43,8 +43,12 @@ func (l *lineSink) Process(_ context.Context, event *Event) error {
 func TestEndedRecordChangesNothing(t *testing.T) {
 	sink := &lineSink{lines: map[string]string{}}
 	auditor := New(Config{
-		Policy: recordAll{}, Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
-		MaxObject: 1 << 10, MaxObjects: 1 << 20,
+		Policy:     recordAll{},
+		Sinks:      []Sink{sink},
+		Metrics:    NewMetrics(prometheus.NewRegistry()),
+		Logger:     slog.New(slog.DiscardHandler),
+		MaxObject:  1 << 10,
+		MaxObjects: 1 << 20,
 	})
 	// write calls all methods of a record with word in each value.
 	write := func(r *Record, word string) {

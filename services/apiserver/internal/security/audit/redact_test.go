@@ -14,13 +14,19 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 	const secret = "s3cret"
 	invalid := func(kind, field, message string) *metav1.Status {
 		return &metav1.Status{
-			Code: 422, Message: "refused: " + message,
-			Details: &metav1.StatusDetails{Kind: kind, Causes: []metav1.StatusCause{
-				{Type: metav1.CauseTypeFieldValueRequired, Field: "patch", Message: `Invalid value: "x"`},
-				{
-					Type: metav1.CauseTypeFieldValueInvalid, Field: "patch",
-					Message: "x"}, {Type: metav1.CauseTypeFieldValueInvalid, Field: field, Message: message},
-			}},
+			Code:    422,
+			Message: "refused: " + message,
+			Details: &metav1.StatusDetails{
+				Kind: kind,
+				Causes: []metav1.StatusCause{
+					{Type: metav1.CauseTypeFieldValueRequired, Field: "patch", Message: `Invalid value: "x"`},
+					{
+						Type:    metav1.CauseTypeFieldValueInvalid,
+						Field:   "patch",
+						Message: "x",
+					}, {Type: metav1.CauseTypeFieldValueInvalid, Field: field, Message: message},
+				},
+			},
 		}
 	}
 	patch := `Invalid value: "{\"data\":\"` + secret + `\"}": no such field`

@@ -35,8 +35,16 @@ const (
 // large: the request is then authorized as one for all objects.
 func AttributesOf(user *request.User, info *requestinfo.Info) *Attributes {
 	attrs := &Attributes{
-		User: user, Verb: info.Verb, Resource: info.IsResource, Namespace: info.Namespace, Group: info.Group, Version: info.Version,
-		Name: info.Name, ResourceName: info.Resource, Subresource: info.Subresource, Path: info.Path,
+		User:         user,
+		Verb:         info.Verb,
+		Resource:     info.IsResource,
+		Namespace:    info.Namespace,
+		Group:        info.Group,
+		Version:      info.Version,
+		Name:         info.Name,
+		ResourceName: info.Resource,
+		Subresource:  info.Subresource,
+		Path:         info.Path,
 	}
 	if info.TooManySelectorTerms() {
 		return attrs

@@ -53,8 +53,10 @@ func TestAttributesOfMethodsAndPaths(t *testing.T) {
 		"/api/v1/nodes/n/proxy/x/y":                      {text: resource("nodes/proxy", cluster), verbs: one},
 		"/apis/apps/v1/namespaces/a/deployments":         {text: resource("deployments apps", inA), verbs: many},
 		"/apis/apps/v1/namespaces/a/deployments/d/scale": {text: resource("deployments/scale apps", inA), verbs: one},
-		"/api/v1/namespaces/a/pods?watch=true": {text: resource("pods", inA),
-			verbs: "watch watch create update patch deletecollection -"},
+		"/api/v1/namespaces/a/pods?watch=true": {
+			text:  resource("pods", inA),
+			verbs: "watch watch create update patch deletecollection -",
+		},
 		"/api/v1/watch/namespaces/a/pods/p": {text: resource("pods", inA), verbs: "watch watch watch watch watch watch watch"},
 		"/api/v1/proxy/nodes/n":             {text: resource("nodes", cluster), verbs: "proxy proxy proxy proxy proxy proxy proxy"},
 	} {

@@ -23,12 +23,17 @@ func TestForbiddenNamesUserAndResource(t *testing.T) {
 		path, reason, message string
 		details               metav1.StatusDetails
 	}{
-		{path: "/api/v1/namespaces/a/pods/p",
+		{
+			path:    "/api/v1/namespaces/a/pods/p",
 			message: `pods "p" is forbidden: User "alice" cannot get resource "pods" in API group "" in the namespace "a"`,
-			details: metav1.StatusDetails{Name: "p", Kind: "pods"}},
-		{path: "/apis/apps/v1/deployments", reason: "because",
+			details: metav1.StatusDetails{Name: "p", Kind: "pods"},
+		},
+		{
+			path:    "/apis/apps/v1/deployments",
+			reason:  "because",
 			message: `deployments.apps is forbidden: User "alice" cannot list resource "deployments" in API group "apps" at the cluster scope: because`,
-			details: metav1.StatusDetails{Group: "apps", Kind: "deployments"}},
+			details: metav1.StatusDetails{Group: "apps", Kind: "deployments"},
+		},
 		{path: "/metrics", message: `forbidden: User "alice" cannot get path "/metrics"`, details: metav1.StatusDetails{}},
 	} {
 		err := authz.Forbidden(attributesOf(http.MethodGet, c.path), c.reason)

@@ -180,13 +180,17 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 	for _, n := range names {
 		prefix := "/registry/" + n + "/"
 		resources = append(resources,
-			watchcache.ResourceConfig{Name: n, Prefix: prefix, Attributes: func(key string, _ []byte) (cacheattributes.Attributes, error) {
-				ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
-				if !ok {
-					ns, name = "", ns
-				}
-				return cacheattributes.Attributes{Namespace: ns, Name: name}, nil
-			}})
+			watchcache.ResourceConfig{
+				Name:   n,
+				Prefix: prefix,
+				Attributes: func(key string, _ []byte) (cacheattributes.Attributes, error) {
+					ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+					if !ok {
+						ns, name = "", ns
+					}
+					return cacheattributes.Attributes{Namespace: ns, Name: name}, nil
+				},
+			})
 	}
 	cache, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
 	if err != nil {
@@ -194,15 +198,19 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 	}
 	f.cache = cache
 	of := func(name string, object func() metav1.Object) authz.Source {
-		return authz.Source{Store: cache.Store(name), Decode: func(e *objects.Entry) (metav1.Object, error) {
-			o := object()
-			err := json.Unmarshal(e.Stored(), o)
-			o.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
-			return o, err
-		}}
+		return authz.Source{
+			Store: cache.Store(name),
+			Decode: func(e *objects.Entry) (metav1.Object, error) {
+				o := object()
+				err := json.Unmarshal(e.Stored(), o)
+				o.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
+				return o, err
+			},
+		}
 	}
 	f.LocalPolicy = authz.NewPolicy(authz.PolicyConfig{
-		Cache: cache, Logger: slog.New(slog.DiscardHandler),
+		Cache:  cache,
+		Logger: slog.New(slog.DiscardHandler),
 		Rules: map[string]authz.Source{
 			rbac.KindRole:               of("roles", func() metav1.Object { return &rbacv1.Role{} }),
 			rbac.KindClusterRole:        of("clusterroles", func() metav1.Object { return &rbacv1.ClusterRole{} }),

@@ -19,9 +19,13 @@ type Health struct {
 
 // NewHealth returns an authorizer that depends on whether the policy is loaded.
 func NewHealth(synced func() bool) *Health {
-	return &Health{synced: synced, rules: rbac.NewRuleSet([]rbacv1.PolicyRule{{
-		NonResourceURLs: []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"}, Verbs: []string{"get"},
-	}})}
+	return &Health{
+		synced: synced,
+		rules: rbac.NewRuleSet([]rbacv1.PolicyRule{{
+			NonResourceURLs: []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"},
+			Verbs:           []string{"get"},
+		}}),
+	}
 }
 
 // Authorize implements Authorizer.

@@ -27,7 +27,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "[ALPHA] Authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.",
 		}, []string{"result"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "authorization_duration_seconds", Help: "[ALPHA] Authorization duration in seconds broken out by result.",
+			Name:    "authorization_duration_seconds",
+			Help:    "[ALPHA] Authorization duration in seconds broken out by result.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"result"}),
 	}

@@ -29,8 +29,9 @@ func podReader(name string, verbs ...string) *rbacv1.ClusterRole {
 // roleBinding returns a binding of a role to a user.
 func roleBinding(ns, name, role, user string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
-		ObjectMeta: objectMeta(ns, name), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects: []rbacv1.Subject{{Kind: "User", Name: user}},
+		ObjectMeta: objectMeta(ns, name),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: "User", Name: user}},
 	}
 }
 
@@ -38,7 +39,11 @@ func roleBinding(ns, name, role, user string) *rbacv1.RoleBinding {
 func (f *fixture) isAllowed(t *testing.T, user, verb string) bool {
 	t.Helper()
 	d, _, err := f.Engine.Authorize(t.Context(), &authorizer.Attributes{
-		User: &authorizer.User{Name: user}, Verb: verb, Resource: true, Namespace: "a", ResourceName: "pods",
+		User:         &authorizer.User{Name: user},
+		Verb:         verb,
+		Resource:     true,
+		Namespace:    "a",
+		ResourceName: "pods",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,13 @@ func MayOnSigner(ctx context.Context, authz Authorizer, user *request.User, verb
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {
 		decision, _, err := authz.Authorize(ctx, &Attributes{
-			User: user, Verb: verb, Resource: true, Group: certificatesv1.GroupName, Version: "*", ResourceName: "signers", Name: name,
+			User:         user,
+			Verb:         verb,
+			Resource:     true,
+			Group:        certificatesv1.GroupName,
+			Version:      "*",
+			ResourceName: "signers",
+			Name:         name,
 		})
 		if err == nil && decision == Allow {
 			return true

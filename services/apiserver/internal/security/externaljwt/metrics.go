@@ -24,17 +24,20 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const prefix = "apiserver_externaljwt_"
 	m := &Metrics{
 		fetchTimestamp: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: prefix + "fetch_keys_success_timestamp", Help: "[ALPHA] Unix timestamp in seconds of the last fetch of the keys.",
+			Name: prefix + "fetch_keys_success_timestamp",
+			Help: "[ALPHA] Unix timestamp in seconds of the last fetch of the keys.",
 		}),
 		dataTimestamp: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: prefix + "fetch_keys_data_timestamp",
 			Help: "[ALPHA] Unix timestamp in seconds of the data_timestamp of the last fetched keys.",
 		}),
 		fetches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "fetch_keys_request_total", Help: "[ALPHA] Number of fetches of the keys, by gRPC code.",
+			Name: prefix + "fetch_keys_request_total",
+			Help: "[ALPHA] Number of fetches of the keys, by gRPC code.",
 		}, []string{"code"}),
 		signs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "sign_request_total", Help: "[ALPHA] Number of attempts to sign a token, by gRPC code.",
+			Name: prefix + "sign_request_total",
+			Help: "[ALPHA] Number of attempts to sign a token, by gRPC code.",
 		}, []string{"code"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    prefix + "request_duration_seconds",

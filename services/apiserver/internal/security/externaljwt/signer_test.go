@@ -41,8 +41,9 @@ func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 		{name: "good", change: func(*externaljwttest.State) {}},
 		{name: "type", change: func(s *externaljwttest.State) { s.Header["typ"] = "ABC" }, want: "while validating header: bad type"},
 		{
-			name: "algorithm", change: func(s *externaljwttest.State) { s.Header["alg"] = "ABC" },
-			want: `while validating header: bad signing algorithm "ABC"`,
+			name:   "algorithm",
+			change: func(s *externaljwttest.State) { s.Header["alg"] = "ABC" },
+			want:   `while validating header: bad signing algorithm "ABC"`,
 		},
 		{
 			name:   "no key id",
@@ -55,14 +56,19 @@ func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 			want:   "while validating header: key id longer than 1 kb",
 		},
 		{
-			name: "unknown field", change: func(s *externaljwttest.State) { s.Header["x"] = "y" },
-			want: `while validating header: while parsing header JSON: json: unknown field "x"`,
+			name:   "unknown field",
+			change: func(s *externaljwttest.State) { s.Header["x"] = "y" },
+			want:   `while validating header: while parsing header JSON: json: unknown field "x"`,
 		},
 		{name: "no signature", change: func(s *externaljwttest.State) { s.NoSignature = true }, want: "empty signature returned"},
-		{name: "excluded key", change: func(s *externaljwttest.State) {
-			s.Header["kid"] = "kid-2"
-			s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-2", s.Key, true))
-		}, want: "while validating header: key used for signing JWT (kid: kid-2) is excluded from OIDC discovery docs"},
+		{
+			name: "excluded key",
+			change: func(s *externaljwttest.State) {
+				s.Header["kid"] = "kid-2"
+				s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-2", s.Key, true))
+			},
+			want: "while validating header: key used for signing JWT (kid: kid-2) is excluded from OIDC discovery docs",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := externaljwttest.New(t)
@@ -96,8 +102,10 @@ func TestInvalidKeysFailStartup(t *testing.T) {
 			want:   `found invalid public key id ""`,
 		},
 		{change: func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x"}} }, want: "found empty public key"},
-		{change: func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x", Key: []byte("x")}} },
-			want: "while parsing external public keys: "},
+		{
+			change: func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x", Key: []byte("x")}} },
+			want:   "while parsing external public keys: ",
+		},
 		{
 			change: func(s *externaljwttest.State) { s.DataTime = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) },
 			want:   "invalid data timestamp: ",

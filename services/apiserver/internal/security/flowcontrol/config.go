@@ -98,7 +98,8 @@ func compileLevel(object *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
 	spec := &levelSpec{name: object.Name, uid: string(object.UID)}
 	if object.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt {
 		if config := object.Spec.Exempt; config != nil {
-			spec.shares, spec.lendable = int(valueOr(config.NominalConcurrencyShares, 0)), fraction(config.LendablePercent)
+			spec.shares = int(valueOr(config.NominalConcurrencyShares, 0))
+			spec.lendable = fraction(config.LendablePercent)
 		}
 		return spec
 	}
@@ -108,14 +109,17 @@ func compileLevel(object *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
 	if config == nil {
 		return spec
 	}
-	spec.shares, spec.lendable = int(valueOr(config.NominalConcurrencyShares, defaultShares)), fraction(config.LendablePercent)
+	spec.shares = int(valueOr(config.NominalConcurrencyShares, defaultShares))
+	spec.lendable = fraction(config.LendablePercent)
 	if b := config.BorrowingLimitPercent; b != nil {
 		part := fraction(b)
 		spec.borrowing = &part
 	}
 	if q := config.LimitResponse.Queuing; q != nil && config.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue {
-		spec.kind, spec.queues, spec.handSize, spec.queueLength = kindQueue, max(int(q.Queues), 1), int(q.HandSize), max(int(q.QueueLengthLimit), 1)
-		spec.handSize = min(max(spec.handSize, 1), spec.queues)
+		spec.kind = kindQueue
+		spec.queues = max(int(q.Queues), 1)
+		spec.handSize = min(max(int(q.HandSize), 1), spec.queues)
+		spec.queueLength = max(int(q.QueueLengthLimit), 1)
 	}
 	return spec
 }
@@ -135,25 +139,25 @@ func fraction(v *int32) float64 { return float64(valueOr(v, 0)) / 100 }
 // borrows.
 type seatBounds struct{ nominal, lower, upper int }
 
-// seatLimits returns the limits of each level: seats are the seats of the server, which are divided
-// by the shares of the levels.
+// seatLimits divides the seats of the server by the shares of the levels and returns the bounds of
+// each level.
 func seatLimits(specs map[string]*levelSpec, seats int) map[string]seatBounds {
-	sum := 0
+	totalShares := 0
 	for _, spec := range specs {
-		sum += spec.shares
+		totalShares += spec.shares
 	}
 	out := make(map[string]seatBounds, len(specs))
 	for name, spec := range specs {
-		var limit seatBounds
-		if sum > 0 {
-			limit.nominal = int(math.Ceil(float64(seats) * float64(spec.shares) / float64(sum)))
+		var bounds seatBounds
+		if totalShares > 0 {
+			bounds.nominal = int(math.Ceil(float64(seats) * float64(spec.shares) / float64(totalShares)))
 		}
-		limit.lower = limit.nominal - int(math.Round(float64(limit.nominal)*spec.lendable))
-		limit.upper = limit.nominal + seats
+		bounds.lower = bounds.nominal - int(math.Round(float64(bounds.nominal)*spec.lendable))
+		bounds.upper = bounds.nominal + seats
 		if spec.borrowing != nil {
-			limit.upper = limit.nominal + int(math.Round(float64(limit.nominal)**spec.borrowing))
+			bounds.upper = bounds.nominal + int(math.Round(float64(bounds.nominal)**spec.borrowing))
 		}
-		out[name] = limit
+		out[name] = bounds
 	}
 	return out
 }
@@ -162,17 +166,24 @@ func seatLimits(specs map[string]*levelSpec, seats int) map[string]seatBounds {
 func mandatoryLevels() []*flowcontrolv1.PriorityLevelConfiguration {
 	none, few := int32(0), int32(5)
 	return []*flowcontrolv1.PriorityLevelConfiguration{
-		{ObjectMeta: metav1.ObjectMeta{Name: Exempt}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
-			Type:   flowcontrolv1.PriorityLevelEnablementExempt,
-			Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{NominalConcurrencyShares: &none, LendablePercent: &none},
-		}},
-		{ObjectMeta: metav1.ObjectMeta{Name: CatchAll}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
-			Type: flowcontrolv1.PriorityLevelEnablementLimited,
-			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
-				NominalConcurrencyShares: &few, LendablePercent: &none,
-				LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: Exempt},
+			Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+				Type:   flowcontrolv1.PriorityLevelEnablementExempt,
+				Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{NominalConcurrencyShares: &none, LendablePercent: &none},
 			},
-		}},
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: CatchAll},
+			Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+				Type: flowcontrolv1.PriorityLevelEnablementLimited,
+				Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+					NominalConcurrencyShares: &few,
+					LendablePercent:          &none,
+					LimitResponse:            flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+				},
+			},
+		},
 	}
 }
 
@@ -196,10 +207,15 @@ func mandatorySchemas() []*flowcontrolv1.FlowSchema {
 		}}
 	}
 	schema := func(name string, precedence int32, distinguisher *flowcontrolv1.FlowDistinguisherMethod, r []flowcontrolv1.PolicyRulesWithSubjects) *flowcontrolv1.FlowSchema {
-		return &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.FlowSchemaSpec{
-			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: name}, MatchingPrecedence: precedence,
-			DistinguisherMethod: distinguisher, Rules: r,
-		}}
+		return &flowcontrolv1.FlowSchema{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: flowcontrolv1.FlowSchemaSpec{
+				PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: name},
+				MatchingPrecedence:         precedence,
+				DistinguisherMethod:        distinguisher,
+				Rules:                      r,
+			},
+		}
 	}
 	return []*flowcontrolv1.FlowSchema{
 		schema(Exempt, 1, nil, everything(group(api.GroupMasters))),
@@ -225,8 +241,11 @@ type Compiler struct {
 // NewCompiler returns a compiler without objects.
 func NewCompiler() *Compiler {
 	c := &Compiler{
-		schemas: map[string]*compiledSchema{}, levels: map[string]*levelSpec{},
-		mandatorySchemas: map[string]*compiledSchema{}, mandatoryLevels: map[string]*levelSpec{}, index: newIndex(),
+		schemas:          map[string]*compiledSchema{},
+		levels:           map[string]*levelSpec{},
+		mandatorySchemas: map[string]*compiledSchema{},
+		mandatoryLevels:  map[string]*levelSpec{},
+		index:            newIndex(),
 	}
 	for _, s := range mandatorySchemas() {
 		schema := compileSchema(s)
@@ -299,7 +318,10 @@ func (c *Compiler) Config() *Config {
 	}
 	if c.config == nil {
 		c.config = &Config{
-			index: c.index.snapshot(), levelSpecs: c.specs, exempt: c.schemaOrMandatory(Exempt), catchAll: c.schemaOrMandatory(CatchAll),
+			index:      c.index.snapshot(),
+			levelSpecs: c.specs,
+			exempt:     c.schemaOrMandatory(Exempt),
+			catchAll:   c.schemaOrMandatory(CatchAll),
 		}
 	}
 	return c.config

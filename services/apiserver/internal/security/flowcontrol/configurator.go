@@ -43,7 +43,8 @@ type Configurator struct {
 func NewConfigurator(levels, schemas lister.CachedResource, references SchemaStatusUpdater) *Configurator {
 	c := &Configurator{compiler: NewCompiler(), references: references, onChange: func(string) {}}
 	c.levelObjects = configObjects[*flowcontrolv1.PriorityLevelConfiguration]{
-		resource: levels, applied: map[string]bool{},
+		resource: levels,
+		applied:  map[string]bool{},
 		put: func(l *flowcontrolv1.PriorityLevelConfiguration) {
 			c.onChange(l.Name)
 			c.compiler.PutLevel(l)
@@ -64,7 +65,8 @@ func NewConfigurator(levels, schemas lister.CachedResource, references SchemaSta
 		},
 	})
 	c.schemaObjects = configObjects[*flowcontrolv1.FlowSchema]{
-		resource: schemas, applied: map[string]bool{},
+		resource: schemas,
+		applied:  map[string]bool{},
 		put: func(s *flowcontrolv1.FlowSchema) {
 			c.onChange(s.Name)
 			c.compiler.PutSchema(s)

@@ -168,7 +168,8 @@ func drawSchema(t *rapid.T, name string) *flowcontrolv1.FlowSchema {
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "other rules") {
 			r.NonResourceRules = append(r.NonResourceRules, flowcontrolv1.NonResourcePolicyRule{
-				Verbs: drawList(t, "verbs", verbs...), NonResourceURLs: drawList(t, "paths", paths...),
+				Verbs:           drawList(t, "verbs", verbs...),
+				NonResourceURLs: drawList(t, "paths", paths...),
 			})
 		}
 		s.Spec.Rules = append(s.Spec.Rules, r)
@@ -184,9 +185,13 @@ func drawSubject(t *rapid.T) flowcontrolv1.Subject {
 	case 1:
 		return newGroup(rapid.SampledFrom([]string{"g", "h", "alice", "*", "system:masters", "system:authenticated"}).Draw(t, "group"))
 	}
-	return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{
-		Namespace: rapid.SampledFrom(namespaces).Draw(t, "of"), Name: rapid.SampledFrom([]string{"a", "b", "*"}).Draw(t, "account"),
-	}}
+	return flowcontrolv1.Subject{
+		Kind: flowcontrolv1.SubjectKindServiceAccount,
+		ServiceAccount: &flowcontrolv1.ServiceAccountSubject{
+			Namespace: rapid.SampledFrom(namespaces).Draw(t, "of"),
+			Name:      rapid.SampledFrom([]string{"a", "b", "*"}).Draw(t, "account"),
+		},
+	}
 }
 
 func drawUser(t *rapid.T) *request.User {

@@ -180,7 +180,9 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 		f := &fixture{t: t, clock: clock, reg: reg}
 		var loads atomic.Int32
 		f.Controller = flowcontrol.New(flowcontrol.Options{
-			Seats: 100, Metrics: flowcontrol.NewMetrics(reg, 1, 1, clock.Now), Now: clock.Now,
+			Seats:   100,
+			Metrics: flowcontrol.NewMetrics(reg, 1, 1, clock.Now),
+			Now:     clock.Now,
 			LoadConfig: func(context.Context) {
 				loads.Add(1)
 				f.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{

@@ -77,10 +77,12 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		deviation: gauge("demand_seats_stdev", "[ALPHA] Standard deviation of the demand for seats in the last period.", byLevel...),
 		target:    gauge("target_seats", "[ALPHA] Target of the last adjustment in seats.", byLevel...),
 		dispatchedTotal: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: namePrefix + "dispatched_requests_total", Help: "[BETA] Number of requests executed by API Priority and Fairness.",
+			Name: namePrefix + "dispatched_requests_total",
+			Help: "[BETA] Number of requests executed by API Priority and Fairness.",
 		}, bySchema),
 		rejectedTotal: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: namePrefix + "rejected_requests_total", Help: "[BETA] Number of requests rejected by API Priority and Fairness.",
+			Name: namePrefix + "rejected_requests_total",
+			Help: "[BETA] Number of requests rejected by API Priority and Fairness.",
 		}, append(bySchema[:2:2], "reason")),
 		execution: histogram("request_execution_seconds",
 			"[ALPHA] Execution time of requests in seconds.", durationBounds, append(bySchema[:2:2], "type")...),
@@ -104,8 +106,10 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 			"EXPERIMENTAL: [ALPHA] Seats in use over time, as a fraction of the limit.", "phase", "priority_level"),
 		readsDesc: desc("read_vs_write_current_requests",
 			"EXPERIMENTAL: [ALPHA] Number of reads and writes over time, as a fraction of their limits.", "phase", "request_kind"),
-		levels: map[string]*levelMetrics{}, schemas: map[schemaBinding]*schemaMetrics{}, clock: now,
-		limits: [2]float64{max(float64(maxReads), 1), max(float64(maxWrites), 1)},
+		levels:  map[string]*levelMetrics{},
+		schemas: map[schemaBinding]*schemaMetrics{},
+		clock:   now,
+		limits:  [2]float64{max(float64(maxReads), 1), max(float64(maxWrites), 1)},
 	}
 	m.reads = newRatioGroup(now,
 		newTimeRatio(m.readsDesc, readRatioBounds, "executing",

@@ -57,7 +57,8 @@ func (l *level) chooseQueue(hash uint64) int {
 // demanded seats. The caller holds mu.
 func (l *level) advanceVirtualTime(now time.Time) {
 	if l.activeQueues > 0 {
-		desired := float64(min(l.inUse+l.waitingSeats, max(l.limit, 1))) // a level without seats runs one request at a time
+		// A level without seats runs one request at a time.
+		desired := float64(min(l.inUse+l.waitingSeats, max(l.limit, 1)))
 		l.virtual += now.Sub(l.virtualAt).Seconds() * desired / float64(l.activeQueues)
 	}
 	l.virtualAt = now
@@ -129,16 +130,20 @@ func (l *level) deactivateIfIdle(q *queue) {
 // than the level waits until it can run alone. The caller holds mu.
 func (l *level) startWaiting(now time.Time) {
 	for l.waiting > 0 {
-		q, i := l.nextQueue(false)
+		// 1. Choose the next request that may run.
+		q, i := l.nextQueue()
 		if r := q.waiting[0]; !l.mayRun(r) {
-			if l.flows[r.flowHash] == 0 || l.inUse >= l.limit {
+			onlyReserveFree := l.flows[r.flowHash] > 0 && l.inUse < l.limit
+			if !onlyReserveFree {
 				return
 			}
-			q, i = l.nextQueue(true)
+			q, i = l.nextQueueOfIdleFlow()
 			if q == nil || !l.mayRun(q.waiting[0]) {
 				return
 			}
 		}
+
+		// 2. Take it from its queue and start it.
 		r := q.waiting[0]
 		q.waiting[0] = nil
 		q.waiting = q.waiting[1:]
@@ -153,10 +158,22 @@ func (l *level) startWaiting(now time.Time) {
 	}
 }
 
-// nextQueue returns the queue whose first request would end first in virtual time. With idle it
-// considers only queues whose first request belongs to a flow without a running request. It returns
-// nil if there is none. The caller holds mu.
-func (l *level) nextQueue(idle bool) (best *queue, index int) {
+// nextQueue returns the queue whose first request would end first in virtual time, and its index, or
+// nil if no request waits. The caller holds mu.
+func (l *level) nextQueue() (*queue, int) {
+	return l.earliestQueue(func(*Request) bool { return true })
+}
+
+// nextQueueOfIdleFlow is like nextQueue, but considers only queues whose first request belongs to a
+// flow without a running request. The caller holds mu.
+func (l *level) nextQueueOfIdleFlow() (*queue, int) {
+	return l.earliestQueue(func(first *Request) bool { return l.flows[first.flowHash] == 0 })
+}
+
+// earliestQueue returns the queue whose first request would end first in virtual time, among the
+// queues whose first request is eligible. The search starts after the queue that was served last.
+// The caller holds mu.
+func (l *level) earliestQueue(eligible func(first *Request) bool) (best *queue, index int) {
 	soonest := math.Inf(1)
 	for offset := range l.queues {
 		i := (l.lastQueue + 1 + offset) % len(l.queues)
@@ -165,7 +182,7 @@ func (l *level) nextQueue(idle bool) (best *queue, index int) {
 			continue
 		}
 		r := q.waiting[0]
-		if idle && l.flows[r.flowHash] > 0 {
+		if !eligible(r) {
 			continue
 		}
 		if end := max(q.nextStart, r.virtualArrival) + r.work; end < soonest {

@@ -49,8 +49,13 @@ func (f *fixture) dumpRows(t *rapid.T) (rows []dumpRow) {
 			return v
 		}
 		rows = append(rows, dumpRow{
-			name: cells[14], level: cells[0], flow: cells[4], queue: n(2), place: n(3),
-			seats: max(n(6), n(7)), runs: !strings.HasPrefix(cells[9], "0001-"),
+			name:  cells[14],
+			level: cells[0],
+			flow:  cells[4],
+			queue: n(2),
+			place: n(3),
+			seats: max(n(6), n(7)),
+			runs:  !strings.HasPrefix(cells[9], "0001-"),
 		})
 	}
 	return rows
@@ -223,8 +228,9 @@ func (c *randomRequests) reconfigure(t *rapid.T) {
 func TestFittingRequestsDoNotWait(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &randomRequests{
-			fixture: newFixture(t, 40, newLevel("l", 15, 8, 3, 50)), all: map[string]*pendingRequest{},
-			levels: map[string]*flowcontrolv1.PriorityLevelConfiguration{},
+			fixture: newFixture(t, 40, newLevel("l", 15, 8, 3, 50)),
+			all:     map[string]*pendingRequest{},
+			levels:  map[string]*flowcontrolv1.PriorityLevelConfiguration{},
 		}
 		defer func() { // a failed check must not leave waiting requests
 			for _, a := range c.all {

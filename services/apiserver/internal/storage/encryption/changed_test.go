@@ -55,8 +55,11 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 			log:     "provider does not contain any of the expected providers",
 		},
 		{
-			name: "KMS v1 without its feature gate", content: rulesYAML(ruleYAML("secrets", old)), done: true,
-			counted: true, log: "KMSv1 is deprecated",
+			name:    "KMS v1 without its feature gate",
+			content: rulesYAML(ruleYAML("secrets", old)),
+			done:    true,
+			counted: true,
+			log:     "KMSv1 is deprecated",
 		},
 		{
 			name:    "unhealthy",
@@ -73,8 +76,10 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 		},
 		{name: "missing again", err: errors.New("file missing"), done: true, counted: true, log: "file missing"},
 		{
-			name: "unhealthy again", content: rulesYAML(ruleYAML("secrets", absentPlugin("b"))), counted: true,
-			log: "the new configuration is not applied",
+			name:    "unhealthy again",
+			content: rulesYAML(ruleYAML("secrets", absentPlugin("b"))),
+			counted: true,
+			log:     "the new configuration is not applied",
 		},
 	} {
 		logged := log.count("encryption configuration is invalid")

@@ -28,14 +28,17 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const store, controller = "apiserver_storage_transformation_", "apiserver_encryption_config_controller_automatic_"
 	m := &Metrics{
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: store + "operations_total", Help: "Encryptions and decryptions of stored values, by provider and outcome.",
+			Name: store + "operations_total",
+			Help: "Encryptions and decryptions of stored values, by provider and outcome.",
 		}, []string{"resource", "transformation_type", "transformer_prefix", "status"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: store + "duration_seconds", Help: "Time in seconds to encrypt or decrypt a value.",
+			Name:    store + "duration_seconds",
+			Help:    "Time in seconds to encrypt or decrypt a value.",
 			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 25),
 		}, []string{"transformation_type", "transformer_prefix"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: controller + "reloads_total", Help: "Number of reloads of the encryption configuration, by outcome.",
+			Name: controller + "reloads_total",
+			Help: "Number of reloads of the encryption configuration, by outcome.",
 		}, []string{"status", "apiserver_id_hash"}),
 		succeeded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: controller + "reload_success_total",

@@ -45,12 +45,15 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 	s := newRawStore()
 	mustCreate(t, s.storeWith(live), first, plainValue())
 	mustCreate(t, s.storeWith(live), second, plainValue())
-	batch := storage.Batch{Revision: 5, Events: []storage.Event{
-		{Type: storage.Created, Key: open1, Revision: 2, CreateRevision: 2, Value: []byte("open")},
-		{Type: storage.Created, Key: first, Revision: 3, CreateRevision: 3, Value: s.values[first]},
-		{Type: storage.Created, Key: second, Revision: 4, CreateRevision: 4, Value: s.values[second]},
-		{Type: storage.Deleted, Key: first, Revision: 5},
-	}}
+	batch := storage.Batch{
+		Revision: 5,
+		Events: []storage.Event{
+			{Type: storage.Created, Key: open1, Revision: 2, CreateRevision: 2, Value: []byte("open")},
+			{Type: storage.Created, Key: first, Revision: 3, CreateRevision: 3, Value: s.values[first]},
+			{Type: storage.Created, Key: second, Revision: 4, CreateRevision: 4, Value: s.values[second]},
+			{Type: storage.Deleted, Key: first, Revision: 5},
+		},
+	}
 	source := encryption.NewSource(batchSource{batch}, live, builtIn(), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

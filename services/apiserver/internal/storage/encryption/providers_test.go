@@ -202,29 +202,41 @@ func TestLayouts(t *testing.T) {
 		decrypt  func([]byte) []byte
 		encrypt  func([]byte) []byte
 	}{
-		{provider: "aescbc", decrypt: func(b []byte) []byte {
-			out := make([]byte, len(b)-16)
-			cipher.NewCBCDecrypter(block, b[:16]).CryptBlocks(out, b[16:])
-			return out[:len(out)-int(out[len(out)-1])]
-		}, encrypt: func(b []byte) []byte {
-			pad := 16 - len(b)%16
-			b = append(bytes.Clone(b), bytes.Repeat([]byte{byte(pad)}, pad)...)
-			out := make([]byte, len(b))
-			cipher.NewCBCEncrypter(block, key[:16]).CryptBlocks(out, b)
-			return append(bytes.Clone(key[:16]), out...)
-		}},
-		{provider: "aesgcm", decrypt: func(b []byte) []byte {
-			out, _ := gcm.Open(nil, b[:12], b[12:], []byte(secretKey))
-			return out
-		}, encrypt: func(b []byte) []byte {
-			return gcm.Seal(bytes.Clone(key[:12]), key[:12], b, []byte(secretKey))
-		}},
-		{provider: "secretbox", decrypt: func(b []byte) []byte {
-			out, _ := secretbox.Open(nil, b[24:], (*[24]byte)(b), (*[32]byte)(key))
-			return out
-		}, encrypt: func(b []byte) []byte {
-			return secretbox.Seal(bytes.Clone(key[:24]), b, (*[24]byte)(key), (*[32]byte)(key))
-		}},
+		{
+			provider: "aescbc",
+			decrypt: func(b []byte) []byte {
+				out := make([]byte, len(b)-16)
+				cipher.NewCBCDecrypter(block, b[:16]).CryptBlocks(out, b[16:])
+				return out[:len(out)-int(out[len(out)-1])]
+			},
+			encrypt: func(b []byte) []byte {
+				pad := 16 - len(b)%16
+				b = append(bytes.Clone(b), bytes.Repeat([]byte{byte(pad)}, pad)...)
+				out := make([]byte, len(b))
+				cipher.NewCBCEncrypter(block, key[:16]).CryptBlocks(out, b)
+				return append(bytes.Clone(key[:16]), out...)
+			},
+		},
+		{
+			provider: "aesgcm",
+			decrypt: func(b []byte) []byte {
+				out, _ := gcm.Open(nil, b[:12], b[12:], []byte(secretKey))
+				return out
+			},
+			encrypt: func(b []byte) []byte {
+				return gcm.Seal(bytes.Clone(key[:12]), key[:12], b, []byte(secretKey))
+			},
+		},
+		{
+			provider: "secretbox",
+			decrypt: func(b []byte) []byte {
+				out, _ := secretbox.Open(nil, b[24:], (*[24]byte)(b), (*[32]byte)(key))
+				return out
+			},
+			encrypt: func(b []byte) []byte {
+				return secretbox.Seal(bytes.Clone(key[:24]), b, (*[24]byte)(key), (*[32]byte)(key))
+			},
+		},
 	} {
 		t.Run(c.provider, func(t *testing.T) {
 			s := newRawStore()

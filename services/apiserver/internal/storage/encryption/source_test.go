@@ -128,8 +128,11 @@ func TestRetriesAreBounded(t *testing.T) {
 	s := newRawStore()
 	pacing := func(pace *kms.Intervals) {
 		*pace = kms.Intervals{
-			HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond,
-			UnhealthyTTL: time.Nanosecond, RefreshTimeout: time.Nanosecond,
+			HealthyInterval:   time.Hour,
+			UnhealthyInterval: time.Hour,
+			HealthyTTL:        time.Nanosecond,
+			UnhealthyTTL:      time.Nanosecond,
+			RefreshTimeout:    time.Nanosecond,
 		}
 	}
 	sealing := openKMS(t, p, 5*time.Second, pacing)

@@ -242,12 +242,15 @@ func (v *valueCodec) decryptValue(
 
 // unreadableSeal returns the Seal of a value that cannot be read because of err.
 func unreadableSeal(key string, revision int64, stored []byte, err error) *storage.Seal {
-	return &storage.Seal{Stored: stored, Err: &storage.CorruptObjectError{
-		Key:      key,
-		Revision: revision,
-		Err:      err,
-		Passing:  kms.Unavailable(err),
-	}}
+	return &storage.Seal{
+		Stored: stored,
+		Err: &storage.CorruptObjectError{
+			Key:      key,
+			Revision: revision,
+			Err:      err,
+			Passing:  kms.Unavailable(err),
+		},
+	}
 }
 
 // openKeyValue decrypts the value of kv in place.

@@ -49,10 +49,13 @@ func TestConfigurationAppliedDuringDecryption(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(live.Close)
-	source := encryption.NewSource(batchSource{storage.Batch{Revision: 3, Events: []storage.Event{
-		{Type: storage.Created, Key: local, Revision: 2, CreateRevision: 2, Value: s.values[local]},
-		{Type: storage.Created, Key: far, Revision: 3, CreateRevision: 3, Value: s.values[far]},
-	}}}, live, builtIn(), nil)
+	source := encryption.NewSource(batchSource{storage.Batch{
+		Revision: 3,
+		Events: []storage.Event{
+			{Type: storage.Created, Key: local, Revision: 2, CreateRevision: 2, Value: s.values[local]},
+			{Type: storage.Created, Key: far, Revision: 3, CreateRevision: 3, Value: s.values[far]},
+		},
+	}}, live, builtIn(), nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	running := make(chan error)
 	go func() { running <- live.Run(ctx) }()

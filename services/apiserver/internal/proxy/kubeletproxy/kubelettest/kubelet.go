@@ -131,7 +131,8 @@ func (k Kubelet) servePortForward(w http.ResponseWriter, r *http.Request) {
 // Exited returns the result of a command with a nonzero exit code.
 func Exited(code string) *metav1.Status {
 	return &metav1.Status{
-		Status: metav1.StatusFailure, Reason: remotecommand.NonZeroExitCodeReason,
+		Status:  metav1.StatusFailure,
+		Reason:  remotecommand.NonZeroExitCodeReason,
 		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: remotecommand.ExitCodeCauseType, Message: code}}},
 	}
 }

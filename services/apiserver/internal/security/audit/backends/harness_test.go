@@ -61,8 +61,10 @@ func (b *safeBuffer) String() string {
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, registry: prometheus.NewRegistry(), logs: &safeBuffer{}}
 	f.config = Config{
-		QueueBytes: maxQueued, MaxPosts: maxConcurrentPosts, Metrics: audit.NewMetrics(f.registry),
-		Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
+		QueueBytes: maxQueued,
+		MaxPosts:   maxConcurrentPosts,
+		Metrics:    audit.NewMetrics(f.registry),
+		Logger:     slog.New(slog.NewTextHandler(f.logs, nil)),
 	}
 	return f
 }
@@ -114,9 +116,12 @@ func newEvent(n, size int) *audit.Event {
 // logOptions returns options of a log in mode Blocking that truncates events of more than 1 KiB.
 func logOptions(path string) *LogOptions {
 	return &LogOptions{
-		Path: path, Format: formatJSON,
+		Path:   path,
+		Format: formatJSON,
 		Options: Options{
-			Mode: string(Blocking), Version: audit.Version, Batch: BatchOptions{BufferSize: 10, MaxSize: 1},
+			Mode:     string(Blocking),
+			Version:  audit.Version,
+			Batch:    BatchOptions{BufferSize: 10, MaxSize: 1},
 			Truncate: TruncateOptions{MaxBatchSize: 1 << 20, MaxEventSize: 1 << 10},
 		},
 	}
@@ -143,9 +148,11 @@ func webhookOptions(t *testing.T, s *httptest.Server) *WebhookOptions {
 		t.Fatal(err)
 	}
 	return &WebhookOptions{
-		ConfigFile: file, InitialBackoff: time.Millisecond,
+		ConfigFile:     file,
+		InitialBackoff: time.Millisecond,
 		Options: Options{
-			Mode: string(Batch), Version: audit.Version,
+			Mode:     string(Batch),
+			Version:  audit.Version,
 			Batch:    BatchOptions{BufferSize: 100, MaxSize: 10, MaxWait: time.Millisecond},
 			Truncate: TruncateOptions{MaxBatchSize: 1 << 20, MaxEventSize: 1 << 10},
 		},

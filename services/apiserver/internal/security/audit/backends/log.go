@@ -115,7 +115,8 @@ func (l *lineWriter) openOutput(o *LogOptions, out io.Writer, maxSize int64) err
 			MaxSize:    int(maxSize / megabyte),
 			Compress:   o.Compress,
 		},
-		maxSize: maxSize, size: size,
+		maxSize: maxSize,
+		size:    size,
 	}
 	return nil
 }

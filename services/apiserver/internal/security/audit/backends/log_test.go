@@ -279,10 +279,17 @@ func TestLargeEventsAreShortened(t *testing.T) {
 func TestLegacyFormat(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 	e := &audit.Event{
-		Stage: audit.ResponseComplete, ID: "i", Verb: "list", URI: "/x?a=1&b=2", UserAgent: `u"a`,
-		SourceIPs: []string{"1.2.3.4", "5.6.7.8"}, Received: at,
-		User: &request.User{Name: "ada", Groups: []string{"a", `b"c`}}, Impersonated: &request.User{Name: "eve"},
-		Object: &audit.Reference{Namespace: "ns"}, Status: &metav1.Status{Code: 403},
+		Stage:        audit.ResponseComplete,
+		ID:           "i",
+		Verb:         "list",
+		URI:          "/x?a=1&b=2",
+		UserAgent:    `u"a`,
+		SourceIPs:    []string{"1.2.3.4", "5.6.7.8"},
+		Received:     at,
+		User:         &request.User{Name: "ada", Groups: []string{"a", `b"c`}},
+		Impersonated: &request.User{Name: "eve"},
+		Object:       &audit.Reference{Namespace: "ns"},
+		Status:       &metav1.Status{Code: 403},
 	}
 	want := `2026-01-02T03:04:05.0000006Z AUDIT: id="i" stage="ResponseComplete" ip="1.2.3.4" ` +
 		`method="list" user="ada" groups="\"a\",\"b\\\"c\"" as="eve" asgroups="<lookup>" user-agent="u\"a" namespace="ns" uri="/x?a=1&b=2" response="403"`

@@ -123,7 +123,9 @@ rules:
 	for path, want := range map[string]audit.Decision{
 		"GET /livez": {Level: audit.Request, Omit: audit.SetOf(audit.RequestReceived, audit.Panic)},
 		"POST /api/v1/namespaces/a/pods": {
-			Level: audit.RequestResponse, Omit: audit.SetOf(audit.RequestReceived), OmitManagedFields: true,
+			Level:             audit.RequestResponse,
+			Omit:              audit.SetOf(audit.RequestReceived),
+			OmitManagedFields: true,
 		},
 		"DELETE /api/v1/namespaces/a/pods/p": {Level: audit.None, Omit: audit.SetOf(audit.RequestReceived), OmitManagedFields: true},
 	} {

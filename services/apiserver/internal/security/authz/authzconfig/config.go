@@ -177,9 +177,12 @@ func FromFlags(f Flags) *Configuration {
 		case Webhook:
 			a.Name = "default"
 			a.Webhook = &WebhookConfig{
-				AuthorizedTTL: Duration{f.AuthorizedTTL}, UnauthorizedTTL: Duration{f.UnauthorizedTTL}, Timeout: Duration{flagTimeout},
-				SubjectAccessReviewVersion: f.WebhookVersion, FailurePolicy: PolicyNoOpinion,
-				ConnectionInfo: ConnectionInfo{Type: ConnectionFile, KubeConfigFile: &f.WebhookConfigFile},
+				AuthorizedTTL:              Duration{f.AuthorizedTTL},
+				UnauthorizedTTL:            Duration{f.UnauthorizedTTL},
+				Timeout:                    Duration{flagTimeout},
+				SubjectAccessReviewVersion: f.WebhookVersion,
+				FailurePolicy:              PolicyNoOpinion,
+				ConnectionInfo:             ConnectionInfo{Type: ConnectionFile, KubeConfigFile: &f.WebhookConfigFile},
 			}
 		}
 		c.Authorizers = append(c.Authorizers, a)

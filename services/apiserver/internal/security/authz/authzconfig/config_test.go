@@ -106,15 +106,19 @@ func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 		{content: "x", want: "decode: "},
 		{content: strings.Replace(head, "config.k8s.io/v1", "config.k8s.io/v2", 1), want: `apiVersion "apiserver.config.k8s.io/v2"`},
 		{content: strings.Replace(head, "AuthorizationConfiguration", "Other", 1), want: `kind "Other"`},
-		{content: strings.Replace(head, "apiserver.config.k8s.io", "example.com", 1) + "authorizers: [{type: RBAC, name: a}]",
-			want: `apiVersion "example.com/v1"`},
+		{
+			content: strings.Replace(head, "apiserver.config.k8s.io", "example.com", 1) + "authorizers: [{type: RBAC, name: a}]",
+			want:    `apiVersion "example.com/v1"`,
+		},
 		{content: head, want: "authorizers: Required value: at least one authorization mode must be defined"},
 		{content: head + "authorizers: [{type: RBAC, name: a}]\nmore: 1", want: `unknown field "more"`},
 		{content: head + "authorizers: [{type: RBAC, name: a}]\nauthorizers: [{type: RBAC, name: a}]", want: `already set`},
 		{content: head + "authorizers: [{type: RBAC, name: a, nmae: b}]", want: `unknown field "authorizers[0].nmae"`},
 		{content: head + "authorizers: [{name: a}]", want: "authorizers[0].type: Required value"},
-		{content: head + "authorizers: [{type: ABAC, name: a}]",
-			want: `authorizers[0].type: Unsupported value: "ABAC": supported values: "Node", "RBAC", "Webhook"`},
+		{
+			content: head + "authorizers: [{type: ABAC, name: a}]",
+			want:    `authorizers[0].type: Unsupported value: "ABAC": supported values: "Node", "RBAC", "Webhook"`,
+		},
 		{
 			content: head + "authorizers: [{type: RBAC, name: a}, {type: RBAC, name: b}]",
 			want:    `authorizers[1].type: Duplicate value: "RBAC"`,
@@ -124,18 +128,26 @@ func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 			content: head + "authorizers: [{type: RBAC, name: a}, {type: Node, name: a}]",
 			want:    `authorizers[1].name: Duplicate value: "a"`,
 		},
-		{content: head + "authorizers: [{type: RBAC, name: A_b}]",
-			want: "authorizers[0].name: Invalid value: \"A_b\": authorizer name is invalid"},
-		{content: head + "authorizers: [{type: RBAC, name: roles}]",
-			want: "authorizers[0].name: expected name rbac for authorizer RBAC instead of roles"},
-		{content: head + "authorizers: [{type: RBAC, name: rbac}, {type: Node, name: nodes}]",
-			want: "authorizers[1].name: expected name node for authorizer Node instead of nodes"},
+		{
+			content: head + "authorizers: [{type: RBAC, name: A_b}]",
+			want:    "authorizers[0].name: Invalid value: \"A_b\": authorizer name is invalid",
+		},
+		{
+			content: head + "authorizers: [{type: RBAC, name: roles}]",
+			want:    "authorizers[0].name: expected name rbac for authorizer RBAC instead of roles",
+		},
+		{
+			content: head + "authorizers: [{type: RBAC, name: rbac}, {type: Node, name: nodes}]",
+			want:    "authorizers[1].name: expected name node for authorizer Node instead of nodes",
+		},
 		{
 			content: head + "authorizers: [{type: Webhook, name: a}]",
 			want:    "authorizers[0].webhook: Required value: required when type=Webhook",
 		},
-		{content: head + "authorizers: [{type: RBAC, name: a, webhook: {}}]",
-			want: "authorizers[0].webhook: Invalid value: \"non-null\": may only be specified when type=Webhook"},
+		{
+			content: head + "authorizers: [{type: RBAC, name: a, webhook: {}}]",
+			want:    "authorizers[0].webhook: Invalid value: \"non-null\": may only be specified when type=Webhook",
+		},
 		{content: webhookYAML(file, "-timeout"), want: at + "timeout: Required value"},
 		{content: webhookYAML(file, "timeout: 31s"), want: at + `timeout: Invalid value: "31s": must be > 0s and <= 30s`},
 		{content: webhookYAML(file, "timeout: -1s"), want: at + `timeout: Invalid value: "-1s"`},
@@ -143,15 +155,23 @@ func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 		{content: webhookYAML(file, "authorizedTTL: -1s"), want: at + `authorizedTTL: Invalid value: "-1s": must be > 0s`},
 		{content: webhookYAML(file, "unauthorizedTTL: -1s"), want: at + `unauthorizedTTL: Invalid value: "-1s": must be > 0s`},
 		{content: webhookYAML(file, "-subjectAccessReviewVersion"), want: at + "subjectAccessReviewVersion: Required value"},
-		{content: webhookYAML(file, "subjectAccessReviewVersion: v2"),
-			want: at + `subjectAccessReviewVersion: Unsupported value: "v2": supported values: "v1", "v1beta1"`},
-		{content: webhookYAML(file, "-matchConditionSubjectAccessReviewVersion", "matchConditions: [{expression: a}]"),
-			want: at + "matchConditionSubjectAccessReviewVersion: Required value"},
-		{content: webhookYAML(file, "matchConditionSubjectAccessReviewVersion: v1beta1"),
-			want: at + `matchConditionSubjectAccessReviewVersion: Unsupported value: "v1beta1": supported values: "v1"`},
+		{
+			content: webhookYAML(file, "subjectAccessReviewVersion: v2"),
+			want:    at + `subjectAccessReviewVersion: Unsupported value: "v2": supported values: "v1", "v1beta1"`,
+		},
+		{
+			content: webhookYAML(file, "-matchConditionSubjectAccessReviewVersion", "matchConditions: [{expression: a}]"),
+			want:    at + "matchConditionSubjectAccessReviewVersion: Required value",
+		},
+		{
+			content: webhookYAML(file, "matchConditionSubjectAccessReviewVersion: v1beta1"),
+			want:    at + `matchConditionSubjectAccessReviewVersion: Unsupported value: "v1beta1": supported values: "v1"`,
+		},
 		{content: webhookYAML(file, "-failurePolicy"), want: at + "failurePolicy: Required value"},
-		{content: webhookYAML(file, "failurePolicy: Allow"),
-			want: at + `failurePolicy: Unsupported value: "Allow": supported values: "NoOpinion", "Deny"`},
+		{
+			content: webhookYAML(file, "failurePolicy: Allow"),
+			want:    at + `failurePolicy: Unsupported value: "Allow": supported values: "NoOpinion", "Deny"`,
+		},
 		{content: webhookYAML(file, "-connectionInfo"), want: at + "connectionInfo.type: Required value"},
 		{
 			content: webhookYAML(file, "connectionInfo: {type: InClusterConfig}"),
@@ -162,8 +182,10 @@ func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 			content: webhookYAML(file, "connectionInfo: {type: KubeConfigFile}"),
 			want:    at + "connectionInfo.kubeConfigFile: Required value",
 		},
-		{content: webhookYAML(file, `connectionInfo: {type: KubeConfigFile, kubeConfigFile: ""}`),
-			want: at + "connectionInfo.kubeConfigFile: Required value"},
+		{
+			content: webhookYAML(file, `connectionInfo: {type: KubeConfigFile, kubeConfigFile: ""}`),
+			want:    at + "connectionInfo.kubeConfigFile: Required value",
+		},
 		{
 			content: webhookYAML("relative"),
 			want:    at + `connectionInfo.kubeConfigFile: Invalid value: "relative": must be an absolute path`,
@@ -178,10 +200,14 @@ func TestInvalidFilesAreRejectedWithPath(t *testing.T) {
 			content: webhookYAML(file, `matchConditions: [{expression: " "}]`),
 			want:    at + "matchConditions[0].expression: Required value",
 		},
-		{content: webhookYAML(file, "matchConditions: [{expression: a}, {expression: a}]"),
-			want: at + `matchConditions[1].expression: Duplicate value: "a"`},
-		{content: webhookYAML(file, "matchConditions: [{expression: bad}]"),
-			want: at + `matchConditions[0].expression: Invalid value: "bad": compilation failed: bad`},
+		{
+			content: webhookYAML(file, "matchConditions: [{expression: a}, {expression: a}]"),
+			want:    at + `matchConditions[1].expression: Duplicate value: "a"`,
+		},
+		{
+			content: webhookYAML(file, "matchConditions: [{expression: bad}]"),
+			want:    at + `matchConditions[0].expression: Invalid value: "bad": compilation failed: bad`,
+		},
 	} {
 		if _, err := authzconfig.Parse([]byte(c.content), conditions{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\ngot  %v\nwant %s", c.content, err, c.want)
@@ -197,17 +223,22 @@ func TestFlagsBecomeConfiguration(t *testing.T) {
 		want   string // part of the error; empty when valid
 	}{
 		{change: func(*authzconfig.Flags) {}, want: ""},
-		{change: func(f *authzconfig.Flags) {
-			f.Modes = authzconfig.Modes()
-			f.PolicyFile, f.WebhookConfigFile = "p", "w"
-		}, want: ""},
+		{
+			change: func(f *authzconfig.Flags) {
+				f.Modes = authzconfig.Modes()
+				f.PolicyFile, f.WebhookConfigFile = "p", "w"
+			},
+			want: "",
+		},
 		{change: func(f *authzconfig.Flags) { f.Modes = nil }, want: "must name at least one mode"},
 		{change: func(f *authzconfig.Flags) { f.Modes = []string{"RBAC", "Magic"} }, want: `"Magic" is not one of`},
 		{change: func(f *authzconfig.Flags) { f.Modes = []string{"RBAC", "RBAC"} }, want: `"RBAC" is given twice`},
 		{change: func(f *authzconfig.Flags) { f.Modes = []string{"ABAC"} }, want: "ABAC and --authorization-policy-file go together"},
 		{change: func(f *authzconfig.Flags) { f.PolicyFile = "p" }, want: "ABAC and --authorization-policy-file go together"},
-		{change: func(f *authzconfig.Flags) { f.Modes = []string{"Webhook"} },
-			want: "Webhook and --authorization-webhook-config-file go together"},
+		{
+			change: func(f *authzconfig.Flags) { f.Modes = []string{"Webhook"} },
+			want:   "Webhook and --authorization-webhook-config-file go together",
+		},
 		{
 			change: func(f *authzconfig.Flags) { f.WebhookConfigFile = "w" },
 			want:   "Webhook and --authorization-webhook-config-file go together",
@@ -225,8 +256,12 @@ func TestFlagsBecomeConfiguration(t *testing.T) {
 		}
 	}
 	f := authzconfig.Flags{
-		Modes: []string{"ABAC", "Webhook", "RBAC"}, PolicyFile: "p", WebhookConfigFile: "w",
-		WebhookVersion: "v1", AuthorizedTTL: time.Hour, UnauthorizedTTL: time.Minute,
+		Modes:             []string{"ABAC", "Webhook", "RBAC"},
+		PolicyFile:        "p",
+		WebhookConfigFile: "w",
+		WebhookVersion:    "v1",
+		AuthorizedTTL:     time.Hour,
+		UnauthorizedTTL:   time.Minute,
 	}
 	c := authzconfig.FromFlags(f)
 	w := c.Authorizers[1].Webhook

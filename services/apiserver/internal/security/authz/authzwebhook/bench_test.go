@@ -23,8 +23,13 @@ func BenchmarkCachedDecision(b *testing.B) {
 	}))
 	defer s.Close()
 	z, err := authzwebhook.New(authzwebhook.Config{
-		Name: "bench", KubeconfigFile: writeKubeconfig(b, s, s.URL), Version: "v1", Timeout: 10 * time.Second, AuthorizedTTL: time.Hour,
-		Metrics: authzwebhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		Name:           "bench",
+		KubeconfigFile: writeKubeconfig(b, s, s.URL),
+		Version:        "v1",
+		Timeout:        10 * time.Second,
+		AuthorizedTTL:  time.Hour,
+		Metrics:        authzwebhook.NewMetrics(prometheus.NewRegistry()),
+		Logger:         slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -80,7 +80,8 @@ func (c *client) reviewWithRetry(ctx context.Context, spec authorizationv1.Subje
 func (c *client) newReview(spec authorizationv1.SubjectAccessReviewSpec) any {
 	if c.v1 {
 		return &authorizationv1.SubjectAccessReview{
-			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec,
+			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+			Spec:     spec,
 		}
 	}
 	spec1beta1 := authorizationv1beta1.SubjectAccessReviewSpec{User: spec.User, UID: spec.UID, Groups: spec.Groups}
@@ -92,8 +93,15 @@ func (c *client) newReview(spec authorizationv1.SubjectAccessReviewSpec) any {
 	}
 	if r := spec.ResourceAttributes; r != nil {
 		spec1beta1.ResourceAttributes = &authorizationv1beta1.ResourceAttributes{
-			Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Version: r.Version, Resource: r.Resource,
-			Subresource: r.Subresource, Name: r.Name, FieldSelector: r.FieldSelector, LabelSelector: r.LabelSelector,
+			Namespace:     r.Namespace,
+			Verb:          r.Verb,
+			Group:         r.Group,
+			Version:       r.Version,
+			Resource:      r.Resource,
+			Subresource:   r.Subresource,
+			Name:          r.Name,
+			FieldSelector: r.FieldSelector,
+			LabelSelector: r.LabelSelector,
 		}
 	}
 	if r := spec.NonResourceAttributes; r != nil {

@@ -27,28 +27,37 @@ func NewCompiler() (*Compiler, error) {
 		Name:   "kubernetes.SelectorRequirement",
 		Fields: map[string]*cel.Type{"key": stringType, "operator": stringType, "values": stringList},
 	}
-	selector := celenv.Struct{Name: "kubernetes.SelectorAttributes", Fields: map[string]*cel.Type{
-		"rawSelector": stringType, "requirements": cel.ListType(requirement.Type()),
-	}}
-	resource := celenv.Struct{Name: "kubernetes.ResourceAttributes", Fields: map[string]*cel.Type{
-		"namespace":     stringType,
-		"verb":          stringType,
-		"group":         stringType,
-		"version":       stringType,
-		"resource":      stringType,
-		"subresource":   stringType,
-		"name":          stringType,
-		"fieldSelector": selector.Type(),
-		"labelSelector": selector.Type(),
-	}}
+	selector := celenv.Struct{
+		Name: "kubernetes.SelectorAttributes",
+		Fields: map[string]*cel.Type{
+			"rawSelector": stringType, "requirements": cel.ListType(requirement.Type()),
+		},
+	}
+	resource := celenv.Struct{
+		Name: "kubernetes.ResourceAttributes",
+		Fields: map[string]*cel.Type{
+			"namespace":     stringType,
+			"verb":          stringType,
+			"group":         stringType,
+			"version":       stringType,
+			"resource":      stringType,
+			"subresource":   stringType,
+			"name":          stringType,
+			"fieldSelector": selector.Type(),
+			"labelSelector": selector.Type(),
+		},
+	}
 	path := celenv.Struct{
 		Name:   "kubernetes.NonResourceAttributes",
 		Fields: map[string]*cel.Type{"path": stringType, "verb": stringType},
 	}
-	spec := celenv.Struct{Name: "kubernetes.SubjectAccessReviewSpec", Fields: map[string]*cel.Type{
-		"resourceAttributes": resource.Type(), "nonResourceAttributes": path.Type(),
-		"user": stringType, "groups": stringList, "uid": stringType, "extra": cel.MapType(stringType, stringList),
-	}}
+	spec := celenv.Struct{
+		Name: "kubernetes.SubjectAccessReviewSpec",
+		Fields: map[string]*cel.Type{
+			"resourceAttributes": resource.Type(), "nonResourceAttributes": path.Type(),
+			"user": stringType, "groups": stringList, "uid": stringType, "extra": cel.MapType(stringType, stringList),
+		},
+	}
 	env, err := celenv.New(map[string]*cel.Type{"request": spec.Type()}, spec, resource, path, selector, requirement)
 	if err != nil {
 		return nil, err

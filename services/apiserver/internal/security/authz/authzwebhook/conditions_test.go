@@ -55,17 +55,20 @@ func TestOnlyMatchingRequestsCallWebhook(t *testing.T) {
 		{conditions: `!has(request.extra)`, a: path, want: expectCalls},
 		{
 			conditions: `request.resourceAttributes.group == "" && request.resourceAttributes.version == "v1" && request.resourceAttributes.resource == "pods" && request.resourceAttributes.subresource == "" && request.resourceAttributes.name == "x" && request.resourceAttributes.verb == "get"`,
-			a:          pods, want: expectCalls,
+			a:          pods,
+			want:       expectCalls,
 		},
 		{conditions: `has(request.resourceAttributes.fieldSelector)`, a: pods, want: skips},
 		{
 			conditions: `request.resourceAttributes.fieldSelector.requirements[0].values[0] == "n" && !has(request.resourceAttributes.labelSelector)`,
-			a:          selecting, want: expectCalls,
+			a:          selecting,
+			want:       expectCalls,
 		},
 		{conditions: `!has(request.resourceAttributes.fieldSelector.rawSelector)`, a: selecting, want: expectCalls},
 		{
 			conditions: `request.resourceAttributes.labelSelector.requirements.map(r, r.key + " " + r.operator) == ["x In", "y Exists"]`,
-			a:          labelled, want: expectCalls,
+			a:          labelled,
+			want:       expectCalls,
 		},
 		{conditions: `request.resourceAttributes.labelSelector.requirements[0].values == ["a", "b"]`, a: labelled, want: expectCalls},
 		{conditions: `request.resourceAttributes.labelSelector.requirements[1].values.size() == 0`, a: labelled, want: expectCalls},

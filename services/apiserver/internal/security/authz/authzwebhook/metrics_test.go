@@ -25,8 +25,9 @@ func TestCallsAreCountedByResult(t *testing.T) {
 		"too long": {name: strings.Repeat("x", 10_000), want: map[string]string{evaluations: "success", kept: "oversized"}},
 		"broken":   {answer: forbidden, want: map[string]string{evaluations: "error", failOpen: "error", kept: "miss"}},
 		"not open": {
-			answer: forbidden, change: func(c *authzwebhook.Config) { c.FailureDecision = authorizer.Deny },
-			want: map[string]string{evaluations: "error", kept: "miss"},
+			answer: forbidden,
+			change: func(c *authzwebhook.Config) { c.FailureDecision = authorizer.Deny },
+			want:   map[string]string{evaluations: "error", kept: "miss"},
 		},
 		"never ends": {
 			answer: func(http.ResponseWriter) {},

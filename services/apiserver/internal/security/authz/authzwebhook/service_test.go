@@ -96,9 +96,16 @@ func newFixture(t *testing.T, change func(*authzwebhook.Config)) *fixture {
 	t.Helper()
 	f := &fixture{service: newService(t), clock: &clock{}, registry: prometheus.NewRegistry()}
 	c := authzwebhook.Config{
-		Name: "test", KubeconfigFile: writeKubeconfig(t, f.service.Server, f.service.URL+"/authorize"), Version: "v1",
-		Timeout: 10 * time.Second, AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second,
-		MaxWaiting: 400, Metrics: authzwebhook.NewMetrics(f.registry), Logger: slog.New(slog.DiscardHandler), Now: f.clock.now,
+		Name:            "test",
+		KubeconfigFile:  writeKubeconfig(t, f.service.Server, f.service.URL+"/authorize"),
+		Version:         "v1",
+		Timeout:         10 * time.Second,
+		AuthorizedTTL:   5 * time.Minute,
+		UnauthorizedTTL: 30 * time.Second,
+		MaxWaiting:      400,
+		Metrics:         authzwebhook.NewMetrics(f.registry),
+		Logger:          slog.New(slog.DiscardHandler),
+		Now:             f.clock.now,
 	}
 	if change != nil {
 		change(&c)
@@ -114,7 +121,17 @@ func newFixture(t *testing.T, change func(*authzwebhook.Config)) *fixture {
 
 func attributesFor(name string) *authorizer.Attributes {
 	return &authorizer.Attributes{
-		User: &authorizer.User{Name: "alice", UID: "u", Groups: []string{"dev"}, Extra: map[string][]string{"scope": {"a", "b"}}},
-		Verb: "get", Resource: true, Namespace: "ns", Version: "v1", ResourceName: "pods", Name: name,
+		User: &authorizer.User{
+			Name:   "alice",
+			UID:    "u",
+			Groups: []string{"dev"},
+			Extra:  map[string][]string{"scope": {"a", "b"}},
+		},
+		Verb:         "get",
+		Resource:     true,
+		Namespace:    "ns",
+		Version:      "v1",
+		ResourceName: "pods",
+		Name:         name,
 	}
 }

@@ -32,7 +32,17 @@ import (
 // TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newBuilder(t *testing.T, nodes bool) *modes.Builder {
+// newBuilderWithoutNodes returns a builder whose policy does not follow the resources of the node
+// authorizer.
+func newBuilderWithoutNodes(t *testing.T) *modes.Builder {
+	t.Helper()
+	b := newBuilder(t)
+	b.Nodes = false
+	return b
+}
+
+// newBuilder returns a builder for all modes.
+func newBuilder(t *testing.T) *modes.Builder {
 	t.Helper()
 	conditions, err := authzwebhook.NewCompiler()
 	if err != nil {
@@ -40,7 +50,7 @@ func newBuilder(t *testing.T, nodes bool) *modes.Builder {
 	}
 	return &modes.Builder{
 		Policy:         authz.NewPolicy(authz.PolicyConfig{}),
-		Nodes:          nodes,
+		Nodes:          true,
 		FeatureEnabled: features.New().Enabled,
 		Conditions:     conditions,
 		Metrics:        authz.NewMetrics(prometheus.NewRegistry()),
@@ -83,7 +93,7 @@ func TestOrderDecides(t *testing.T) {
 		},
 		{modes: "Node,RBAC", user: "bob", groups: "", want: authorizer.NoOpinion, reason: ""},
 	} {
-		r, err := modes.New(newBuilder(t, true), authzconfig.FromFlags(authzconfig.Flags{
+		r, err := modes.New(newBuilder(t), authzconfig.FromFlags(authzconfig.Flags{
 			Modes:      strings.Split(c.modes, ","),
 			PolicyFile: policies,
 		}))
@@ -102,8 +112,12 @@ func TestOrderDecides(t *testing.T) {
 func TestFeatureGatesDisableSelectors(t *testing.T) {
 	listAttributes := func(resource, selector string) *authorizer.Attributes {
 		return &authorizer.Attributes{
-			User: &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}}, Verb: "list", Resource: true, Version: "v1",
-			ResourceName: resource, FieldSelector: fields.ParseSelectorOrDie(selector).Requirements(),
+			User:          &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}},
+			Verb:          "list",
+			Resource:      true,
+			Version:       "v1",
+			ResourceName:  resource,
+			FieldSelector: fields.ParseSelectorOrDie(selector).Requirements(),
 		}
 	}
 	mine, all, nodes := listAttributes("pods", "spec.nodeName=n"), listAttributes("pods", ""), listAttributes("nodes", "")
@@ -116,7 +130,7 @@ func TestFeatureGatesDisableSelectors(t *testing.T) {
 		{readAll: true, noSelectors: false, allowed: [3]bool{true, true, true}},
 		{readAll: true, noSelectors: true, allowed: [3]bool{true, true, true}},
 	} {
-		b := newBuilder(t, true)
+		b := newBuilder(t)
 		b.FeatureEnabled = func(g features.Gate) bool {
 			return g == features.AuthorizeNodeWithSelectors && !c.readAll || g == features.AuthorizeWithSelectors && !c.noSelectors
 		}
@@ -140,7 +154,7 @@ func TestFeatureGatesDisableSelectors(t *testing.T) {
 // TestRulesOfAllAuthorizers checks that RulesFor joins the rules of all authorizers and reports
 // those that cannot list any.
 func TestRulesOfAllAuthorizers(t *testing.T) {
-	r, err := modes.New(newBuilder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"Node", "AlwaysAllow"}}))
+	r, err := modes.New(newBuilder(t), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"Node", "AlwaysAllow"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +226,7 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 		}
 	}
 	writeFile(webhookFile(first))
-	b := newBuilder(t, false)
+	b := newBuilderWithoutNodes(t)
 	parse := func() *authzconfig.Configuration {
 		c, err := authzconfig.Parse([]byte(webhookFile(first)), b.Conditions)
 		if err != nil {

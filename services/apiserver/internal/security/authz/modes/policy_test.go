@@ -60,8 +60,9 @@ func newPolicy(t *testing.T, roles source) *authz.LocalPolicy {
 		return attributes.Attributes{Namespace: namespace, Name: name}, nil
 	}
 	cache, err := watchcache.New(watchcache.Config{
-		Source: roles, CurrentRevision: roles,
-		Resources: []watchcache.ResourceConfig{{Name: "roles", Prefix: prefix, Attributes: namespaceAndName}},
+		Source:          roles,
+		CurrentRevision: roles,
+		Resources:       []watchcache.ResourceConfig{{Name: "roles", Prefix: prefix, Attributes: namespaceAndName}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +74,9 @@ func newPolicy(t *testing.T, roles source) *authz.LocalPolicy {
 		return role, err
 	}
 	policy := authz.NewPolicy(authz.PolicyConfig{
-		Cache: cache, Logger: slog.New(slog.DiscardHandler),
-		Rules: map[string]authz.Source{rbac.KindRole: {Store: cache.Store("roles"), Decode: decodeRole}},
+		Cache:  cache,
+		Logger: slog.New(slog.DiscardHandler),
+		Rules:  map[string]authz.Source{rbac.KindRole: {Store: cache.Store("roles"), Decode: decodeRole}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -89,7 +91,7 @@ func newPolicy(t *testing.T, roles source) *authz.LocalPolicy {
 func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
 	var webhookCalls atomic.Int64
 	kubeconfig := startWebhook(t, func(string) bool { webhookCalls.Add(1); return true })
-	builder, roles := newBuilder(t, false), source{make(chan storage.Batch)}
+	builder, roles := newBuilderWithoutNodes(t), source{make(chan storage.Batch)}
 	builder.Policy = newPolicy(t, roles)
 	parsed, err := authzconfig.Parse([]byte(webhookFile(kubeconfig)), builder.Conditions)
 	if err != nil {
@@ -116,10 +118,16 @@ func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
 	if n := webhookCalls.Load(); n != 1 {
 		t.Errorf("got %d webhook calls for two equal requests, want 1: the second decision is cached", n)
 	}
-	roles.batches <- storage.Batch{Revision: 2, Events: []storage.Event{{
-		Type: storage.Created, Key: "/registry/roles/ns/r", Revision: 2, CreateRevision: 2,
-		Value: []byte(`{"metadata":{"namespace":"ns","name":"r"}}`),
-	}}}
+	roles.batches <- storage.Batch{
+		Revision: 2,
+		Events: []storage.Event{{
+			Type:           storage.Created,
+			Key:            "/registry/roles/ns/r",
+			Revision:       2,
+			CreateRevision: 2,
+			Value:          []byte(`{"metadata":{"namespace":"ns","name":"r"}}`),
+		}},
+	}
 	for deadline := time.Now().Add(30 * time.Second); webhookCalls.Load() < 2; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatal("30s after a role was created, decisions still come from the cache, want another webhook call")

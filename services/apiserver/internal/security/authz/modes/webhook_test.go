@@ -43,20 +43,25 @@ func TestWebhookSettingsAreEffective(t *testing.T) {
 		"allowed":    {file: webhookFile(kubeconfig), user: "alice", want: authorizer.Allow},
 		"no opinion": {file: webhookFile(kubeconfig), user: "bob", want: authorizer.NoOpinion},
 		"the webhook is unreachable": {
-			file: strings.Replace(webhookFile(dead), "timeout: 10s", shorter, 1), user: "alice",
-			want: authorizer.NoOpinion, failed: true,
+			file:   strings.Replace(webhookFile(dead), "timeout: 10s", shorter, 1),
+			user:   "alice",
+			want:   authorizer.NoOpinion,
+			failed: true,
 		},
 		"the webhook is unreachable, failure policy Deny": {
 			file: strings.NewReplacer("timeout: 10s", shorter, "NoOpinion", "Deny").Replace(webhookFile(dead)),
-			user: "alice", want: authorizer.Deny,
+			user: "alice",
+			want: authorizer.Deny,
 		},
 		"match condition is false": {
 			file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'bob'}]\n",
-			user: "alice", want: authorizer.NoOpinion,
+			user: "alice",
+			want: authorizer.NoOpinion,
 		},
 		"match condition is true": {
 			file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'alice'}]\n",
-			user: "alice", want: authorizer.Allow,
+			user: "alice",
+			want: authorizer.Allow,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +69,7 @@ func TestWebhookSettingsAreEffective(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := modes.New(newBuilder(t, true), parsed)
+			r, err := modes.New(newBuilder(t), parsed)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,12 +92,12 @@ func TestUnusableAuthorizersAreRejected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := modes.New(newBuilder(t, false), parsed); err == nil {
+		if r, err := modes.New(newBuilderWithoutNodes(t), parsed); err == nil {
 			r.Close()
 			t.Errorf("%s: got no error, want one", what)
 		}
 	}
-	if r, err := modes.New(newBuilder(t, true), authzconfig.FromFlags(authzconfig.Flags{
+	if r, err := modes.New(newBuilder(t), authzconfig.FromFlags(authzconfig.Flags{
 		Modes:      []string{"ABAC"},
 		PolicyFile: "/no/such/file",
 	})); err == nil {

@@ -58,10 +58,18 @@ func New(t testing.TB) *Signer {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	key := NewKey(t)
-	return &Signer{Socket: filepath.Join(dir, "s"), t: t, state: State{
-		Header: map[string]any{"alg": "ES256", "kid": "kid-1", "typ": "JWT"}, Key: key, Keys: []*pb.Key{Public(t, "kid-1", key, false)},
-		DataTime: time.Now(), Refresh: 3600, MaxLifetime: 24 * 3600,
-	}}
+	return &Signer{
+		Socket: filepath.Join(dir, "s"),
+		t:      t,
+		state: State{
+			Header:      map[string]any{"alg": "ES256", "kid": "kid-1", "typ": "JWT"},
+			Key:         key,
+			Keys:        []*pb.Key{Public(t, "kid-1", key, false)},
+			DataTime:    time.Now(),
+			Refresh:     3600,
+			MaxLifetime: 24 * 3600,
+		},
+	}
 }
 
 // Start serves until Stop or the end of the test.

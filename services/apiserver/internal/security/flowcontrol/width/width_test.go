@@ -48,22 +48,30 @@ func (source) VerifyHistory(context.Context, storage.Position) (int64, error) { 
 // newStore returns the cache of these objects. One in ten is on node m and has the label a=b, the
 // others are on node n.
 func newStore(t *testing.T) *watchcache.Store {
-	cache, err := watchcache.New(watchcache.Config{Source: source{}, CurrentRevision: source{}, LabelsFrom: 1, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
-		Name: "pods", Prefix: prefix, Index: []string{"spec.nodeName"},
-		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
-			name := strings.TrimPrefix(key, prefix+"n/")
-			at, labels := "n", map[string]string{}
-			if strings.HasSuffix(name, "0") {
-				at, labels = "m", map[string]string{"a": "b"}
-			}
-			return attributes.Attributes{
-				Namespace: "n",
-				Name:      name,
-				Labels:    attributes.SetOf(labels),
-				Fields:    attributes.SetOf(map[string]string{"spec.nodeName": at}),
-			}, nil
-		},
-	}}})
+	cache, err := watchcache.New(watchcache.Config{
+		Source:          source{},
+		CurrentRevision: source{},
+		LabelsFrom:      1,
+		Logger:          slog.New(slog.DiscardHandler),
+		Resources: []watchcache.ResourceConfig{{
+			Name:   "pods",
+			Prefix: prefix,
+			Index:  []string{"spec.nodeName"},
+			Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+				name := strings.TrimPrefix(key, prefix+"n/")
+				at, labels := "n", map[string]string{}
+				if strings.HasSuffix(name, "0") {
+					at, labels = "m", map[string]string{"a": "b"}
+				}
+				return attributes.Attributes{
+					Namespace: "n",
+					Name:      name,
+					Labels:    attributes.SetOf(labels),
+					Fields:    attributes.SetOf(map[string]string{"spec.nodeName": at}),
+				}, nil
+			},
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 19),
 		}, []string{"provider_name", "method_name", "grpc_status_code"}),
 		keyIDs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: envelope + "key_id_hash_total", Help: "Number of uses of a key of a KMS plugin, by hash of the key ID.",
+			Name: envelope + "key_id_hash_total",
+			Help: "Number of uses of a key of a KMS plugin, by hash of the key ID.",
 		}, []string{"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"}),
 		keyIDLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: envelope + "key_id_hash_last_timestamp_seconds",
@@ -57,20 +58,25 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Help: "Unix timestamp in seconds of the last status of a KMS plugin with a key.",
 		}, []string{"provider_name", "key_id_hash", "apiserver_id_hash"}),
 		invalid: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: envelope + "invalid_key_id_from_status_total", Help: "Invalid key IDs in statuses of KMS plugins, by error.",
+			Name: envelope + "invalid_key_id_from_status_total",
+			Help: "Invalid key IDs in statuses of KMS plugins, by error.",
 		}, []string{"provider_name", "error"}),
 		sources: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: envelope + "dek_source_cache_size", Help: "Cached decrypted keys of KMS version 2.",
+			Name: envelope + "dek_source_cache_size",
+			Help: "Cached decrypted keys of KMS version 2.",
 		}, []string{"provider_name"}),
 		fill: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: envelope + "dek_cache_fill_percent", Help: "[ALPHA] Fill level in percent of the key cache of KMS version 1.",
+			Name: envelope + "dek_cache_fill_percent",
+			Help: "[ALPHA] Fill level in percent of the key cache of KMS version 1.",
 		}),
 		generation: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: store + "data_key_generation_duration_seconds", Help: "[ALPHA] Time in seconds to generate a data key.",
+			Name:    store + "data_key_generation_duration_seconds",
+			Help:    "[ALPHA] Time in seconds to generate a data key.",
 			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 14),
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: store + "data_key_generation_failures_total", Help: "[ALPHA] Number of failures to generate a data encryption key.",
+			Name: store + "data_key_generation_failures_total",
+			Help: "[ALPHA] Number of failures to generate a data encryption key.",
 		}),
 		misses: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: store + "envelope_transformation_cache_misses_total",

@@ -62,6 +62,7 @@ var errMalformed = errors.New("unexpected EOF")
 
 // parseObject parses and validates a stored value.
 func parseObject(b []byte) (*storedValue, error) {
+	// 1. Decode the fields. Unknown ones are skipped.
 	o := &storedValue{}
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -69,6 +70,7 @@ func parseObject(b []byte) (*storedValue, error) {
 			return nil, errMalformed
 		}
 		b = b[n:]
+
 		switch {
 		case typ == protowire.BytesType && num <= fieldAnnotations:
 			v, n := protowire.ConsumeBytes(b)
@@ -76,20 +78,10 @@ func parseObject(b []byte) (*storedValue, error) {
 				return nil, errMalformed
 			}
 			b = b[n:]
-			switch num {
-			case fieldData:
-				o.data = v
-			case fieldKeyID:
-				o.keyID = string(v)
-			case fieldSource:
-				o.source = slices.Clone(v)
-			case fieldAnnotations:
-				a, err := parseAnnotation(v)
-				if err != nil {
-					return nil, err
-				}
-				o.annotations = append(o.annotations, a)
+			if err := o.setBytesField(num, v); err != nil {
+				return nil, err
 			}
+
 		case typ == protowire.VarintType && num == fieldSourceType:
 			v, n := protowire.ConsumeVarint(b)
 			if n < 0 {
@@ -97,6 +89,7 @@ func parseObject(b []byte) (*storedValue, error) {
 			}
 			o.sourceType = v
 			b = b[n:]
+
 		default:
 			n := protowire.ConsumeFieldValue(num, typ, b)
 			if n < 0 {
@@ -105,6 +98,8 @@ func parseObject(b []byte) (*storedValue, error) {
 			b = b[n:]
 		}
 	}
+
+	// 2. Validate them.
 	o.sortAnnotations()
 	if len(o.data) == 0 {
 		return nil, errors.New("encrypted data is empty")
@@ -112,7 +107,26 @@ func parseObject(b []byte) (*storedValue, error) {
 	return o, o.validate()
 }
 
-// parseAnnotation decodes one entry of the annotations.
+// setBytesField sets a field of the stored form whose type is bytes.
+func (o *storedValue) setBytesField(number protowire.Number, v []byte) error {
+	switch number {
+	case fieldData:
+		o.data = v
+	case fieldKeyID:
+		o.keyID = string(v)
+	case fieldSource:
+		o.source = slices.Clone(v)
+	case fieldAnnotations:
+		a, err := parseAnnotation(v)
+		if err != nil {
+			return err
+		}
+		o.annotations = append(o.annotations, a)
+	}
+	return nil
+}
+
+// parseAnnotation decodes one entry of the annotations: a message with the name and the value.
 func parseAnnotation(b []byte) (a annotation, err error) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -150,10 +164,10 @@ func (e *envelope) validate() error {
 	if e.sourceType > typeSeed {
 		return fmt.Errorf("unknown encryptedDEKSourceType: %d", e.sourceType)
 	}
-	if n := len(e.source); n == 0 || n > maxSource {
-		if n == 0 {
-			return errors.New("encrypted DEK source is empty")
-		}
+	switch n := len(e.source); {
+	case n == 0:
+		return errors.New("encrypted DEK source is empty")
+	case n > maxSource:
 		return fmt.Errorf("encrypted DEK source is %d bytes, which exceeds the max size of %d", n, maxSource)
 	}
 	if _, err := checkKeyID(e.keyID); err != nil {
@@ -175,7 +189,7 @@ func (e *envelope) validate() error {
 	return nil
 }
 
-// checkKeyID returns a label for metrics together with the error.
+// checkKeyID validates a key ID. label is the result for metrics.
 func checkKeyID(id string) (label string, err error) {
 	switch {
 	case id == "":
@@ -186,13 +200,14 @@ func checkKeyID(id string) (label string, err error) {
 	return "ok", nil
 }
 
-// appendHead appends the stored form up to the length of data. The data follows.
+// appendHead appends the beginning of the stored form, up to the length of the data. The caller
+// appends the data, of the given size in bytes, and then calls appendTo.
 func appendHead(dst []byte, size int) []byte {
 	dst = protowire.AppendTag(dst, fieldData, protowire.BytesType)
 	return protowire.AppendVarint(dst, uint64(size))
 }
 
-// appendTo appends the rest of the stored form.
+// appendTo appends the part of the stored form after the data.
 func (e *envelope) appendTo(dst []byte) []byte {
 	dst = protowire.AppendTag(dst, fieldKeyID, protowire.BytesType)
 	dst = protowire.AppendString(dst, e.keyID)
@@ -234,7 +249,7 @@ func (e *envelope) hash() (out [sha256.Size]byte) {
 	return out
 }
 
-// annotationMap returns the annotations as the plugin's API has them.
+// annotationMap returns the annotations in the form of the plugin's API.
 func (e *envelope) annotationMap() map[string][]byte {
 	if len(e.annotations) == 0 {
 		return nil

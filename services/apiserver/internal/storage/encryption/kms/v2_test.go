@@ -33,8 +33,11 @@ func TestPluginStatusIsValidated(t *testing.T) {
 			with: func(p *kmstest.Plugin) { p.SetVersion("v3") },
 			want: ill + "expected KMSv2 API version v2, got v3",
 		},
-		{name: "another version and unhealthy", with: func(p *kmstest.Plugin) { p.SetVersion("v3"); p.SetHealth("no") },
-			want: ill + "[got unexpected healthz status: no, expected KMSv2 API version v2, got v3]"},
+		{
+			name: "another version and unhealthy",
+			with: func(p *kmstest.Plugin) { p.SetVersion("v3"); p.SetHealth("no") },
+			want: ill + "[got unexpected healthz status: no, expected KMSv2 API version v2, got v3]",
+		},
 		{
 			name: "no key",
 			with: func(p *kmstest.Plugin) { p.UseKey("") },
@@ -268,30 +271,33 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 	p := kmstest.New(t)
 	sealed := sealedBySeed(t, p)
 	another := sealedBySeed(t, p)
-	open := func(provider kms.Provider, ctx context.Context, sealed []byte, want string, called bool) {
+	const callsPlugin, answersFromCache = true, false
+	// open decrypts a value. want is the text of the error, or "".
+	open := func(provider kms.Provider, ctx context.Context, sealed []byte, want string, wantCall bool) {
 		t.Helper()
 		before := p.Calls("Decrypt")
 		_, _, err := provider.Open(ctx, sealed, storedKey)
 		checkError(t, "Open", err, want)
-		if (p.Calls("Decrypt") > before) != called {
-			t.Errorf("plugin called: got %t, want %t", !called, called)
+		if called := p.Calls("Decrypt") > before; called != wantCall {
+			t.Errorf("Open with error %q: got a call of the plugin: %t, want %t", want, called, wantCall)
 		}
 	}
 	ctx := t.Context()
 	impatient := kms.FailFast(ctx)
 	const rejected = "failed to decrypt DEK, error: rpc error: code = PermissionDenied"
 	t.Run("rejected", func(t *testing.T) {
-		for doubt, again := range map[time.Duration]bool{time.Hour: false, time.Nanosecond: true} {
+		// A rejection is repeated without a call for the refresh timeout.
+		for refreshTimeout, again := range map[time.Duration]bool{time.Hour: answersFromCache, time.Nanosecond: callsPlugin} {
 			cfg := newConfig(t, p)
-			cfg.Intervals.RefreshTimeout = doubt
+			cfg.Intervals.RefreshTimeout = refreshTimeout
 			provider := newV2Provider(t, cfg)
 			p.FailDecrypt("key-1", codes.PermissionDenied)
-			open(provider, impatient, sealed, rejected, true)
+			open(provider, impatient, sealed, rejected, callsPlugin)
 			open(provider, impatient, sealed, rejected, again)
-			open(provider, ctx, sealed, rejected, true)
+			open(provider, ctx, sealed, rejected, callsPlugin)
 			p.FailDecrypt("key-1", codes.OK)
-			open(provider, ctx, sealed, "", true)
-			open(provider, impatient, sealed, "", false)
+			open(provider, ctx, sealed, "", callsPlugin)
+			open(provider, impatient, sealed, "", answersFromCache)
 		}
 	})
 	t.Run("hanging", func(t *testing.T) {
@@ -303,9 +309,9 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 		checkError(t, "ended request", err, "failed to decrypt DEK, error: KMS provider rec: context canceled")
 		_, _, err = provider.Open(impatient, sealed, storedKey)
 		checkError(t, "impatient Open", err, "failed to decrypt DEK, error: KMS provider rec: the plugin takes too long")
-		open(provider, impatient, another, "KMS provider rec did not respond recently", false)
+		open(provider, impatient, another, "KMS provider rec did not respond recently", answersFromCache)
 		p.Resume()
-		open(provider, ctx, another, "", true)
-		open(provider, impatient, another, "", false)
+		open(provider, ctx, another, "", callsPlugin)
+		open(provider, impatient, another, "", answersFromCache)
 	})
 }

@@ -1,0 +1,203 @@
+package audit
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/api/requestinfo"
+)
+
+// TestStagesByOutcome checks which stages have an event, and the recorded status, for each way in
+// which a request can end.
+func TestStagesByOutcome(t *testing.T) {
+	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Delegate: http.NotFoundHandler()}
+	for _, c := range []struct {
+		name string
+		op   *requestinfo.Info
+		omit StageSet
+		do   func(r *Record)
+		fail any
+		want string
+		code int32
+		text string
+	}{
+		{
+			name: "no response",
+			op:   podsInfo,
+			omit: 0,
+			do:   func(*Record) {},
+			want: "RequestReceived ResponseComplete",
+			code: 200,
+			text: "Connection closed early",
+		},
+		{
+			name: "the first code counts",
+			op:   podsInfo,
+			omit: 0,
+			do:   func(r *Record) { r.BeginResponse(t.Context(), 404); r.BeginResponse(t.Context(), 200) },
+			want: "RequestReceived ResponseComplete",
+			code: 404,
+		},
+		{
+			name: "a status and its code",
+			op:   podsInfo,
+			omit: 0,
+			do: func(r *Record) {
+				r.SetResponseStatus(&metav1.Status{Message: "m", Code: 500})
+				r.BeginResponse(t.Context(), 409)
+			},
+			want: "RequestReceived ResponseComplete",
+			code: 409,
+			text: "m",
+		},
+		{
+			name: "a panic",
+			op:   podsInfo,
+			omit: 0,
+			do:   func(r *Record) { r.BeginResponse(t.Context(), 200) },
+			fail: "oh",
+			want: "RequestReceived Panic",
+			code: 500,
+			text: "APIServer panic'd: oh",
+		},
+		{
+			name: "a panic without an answer",
+			op:   watch,
+			omit: 0,
+			do:   func(*Record) {},
+			fail: "oh",
+			want: "RequestReceived Panic",
+			code: 500,
+			text: "APIServer panic'd: oh",
+		},
+		{
+			name: "a watch",
+			op:   watch,
+			omit: 0,
+			do:   func(r *Record) { r.BeginResponse(t.Context(), 200) },
+			want: "RequestReceived ResponseStarted ResponseComplete",
+			code: 200,
+		},
+		{
+			name: "a watch without a response",
+			op:   watch,
+			omit: 0,
+			do:   func(*Record) {},
+			want: "RequestReceived ResponseStarted ResponseComplete",
+			code: 200,
+			text: "Connection closed early",
+		},
+		{
+			name: "resolved again",
+			op:   podsInfo,
+			omit: 0,
+			do:   func(r *Record) { r.SetRequestInfo(watch); r.BeginResponse(t.Context(), 200) },
+			want: "RequestReceived ResponseStarted ResponseComplete",
+			code: 200,
+		},
+		{
+			name: "omitted stages",
+			op:   watch,
+			omit: SetOf(RequestReceived, ResponseStarted),
+			do:   func(r *Record) { r.BeginResponse(t.Context(), 200) },
+			want: "ResponseComplete",
+			code: 200,
+		},
+		{
+			name: "an omitted panic",
+			op:   podsInfo,
+			omit: SetOf(Panic),
+			do:   func(*Record) {},
+			fail: "oh",
+			want: "RequestReceived",
+			code: 0,
+		},
+	} {
+		auditor, sink := newAuditor(Decision{Level: Metadata, Omit: c.omit})
+		r := auditor.Open(c.op, nil, newArrival)
+		<-time.After(time.Millisecond)
+		if err := r.Receive(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if len(sink.events) > 0 && sink.events[0].StageTimestamp != sink.events[0].RequestReceivedTimestamp {
+			t.Errorf("%s: got stage timestamp %s, want %s", c.name, sink.events[0].StageTimestamp, sink.events[0].RequestReceivedTimestamp)
+		}
+		c.do(r)
+		r.End(t.Context(), c.fail)
+		r.End(t.Context(), nil)
+		r.BeginResponse(t.Context(), 200)
+		if got := strings.Join(sink.stages(), " "); got != c.want {
+			t.Errorf("%s: got stages %s, want %s", c.name, got, c.want)
+		}
+		if st := sink.lastEvent(t).ResponseStatus; c.code > 0 && (st.Code != c.code || st.Message != c.text) {
+			t.Errorf("%s: got status %+v, want %d %q", c.name, st, c.code, c.text)
+		}
+	}
+}
+
+// TestRejectedRequestHoldsNothing checks that a request that is rejected because of a sink error is
+// counted and holds no bytes.
+func TestRejectedRequestHoldsNothing(t *testing.T) {
+	auditor, sink := newAuditor(Decision{Level: RequestResponse})
+	sink.fail = errors.New("the disk is full")
+	r := auditor.Open(podsInfo, nil, newArrival)
+	if err := r.Receive(t.Context()); !errors.Is(err, sink.fail) || testutil.ToFloat64(auditor.Metrics.rejected) != 1 {
+		t.Errorf("got error %v and %v rejections; want %v, 1", err, testutil.ToFloat64(auditor.Metrics.rejected), sink.fail)
+	}
+	sink.fail = nil
+	r.End(t.Context(), nil)
+	if len(sink.events) != 1 {
+		t.Errorf("got stages %v, want length 1", sink.stages())
+	}
+	r = auditor.Open(podsInfo, nil, newArrival)
+	if err := r.Receive(t.Context()); err != nil || testutil.ToFloat64(auditor.Metrics.rejected) != 1 {
+		t.Error(err)
+	}
+}
+
+// TestSlowRequestsHaveLatencyAnnotations checks that slow requests have latency annotations; the
+// default threshold is half a second.
+func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
+	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods"}
+	for _, c := range []struct {
+		slow time.Duration
+		op   *requestinfo.Info
+		want bool
+	}{
+		{slow: 0, op: podsInfo, want: false},
+		{slow: time.Nanosecond, op: podsInfo, want: true},
+		{slow: time.Nanosecond, op: watch, want: false},
+	} {
+		slow, want := c.slow, c.want
+		sink := &recordingSink{}
+		auditor := New(Config{
+			Policy:  fixedPolicy{Level: Metadata},
+			Sinks:   []Sink{sink},
+			Metrics: NewMetrics(prometheus.NewRegistry()),
+			Slow:    slow,
+		})
+		r := auditor.Open(c.op, nil, newArrival)
+		r.AddDuration(Store, time.Second)
+		r.AddDuration(Store, -time.Second)
+		r.StartTimer(Queueing).Stop()
+		r.End(t.Context(), nil)
+		a := sink.lastEvent(t).Annotations
+		if (a[latencyPrefix+"etcd"] == "1s") != want ||
+			(a[latencyPrefix+"apf-queue-wait"] != "") != want ||
+			(a[latencyPrefix+"total"] != "") != want {
+			t.Errorf("got annotations %v, want latencies: %t", a, want)
+		}
+		for _, none := range []string{"decode-response-object", "authentication"} {
+			if v, ok := a[latencyPrefix+none]; ok {
+				t.Errorf("got latency %s of %s, want none", v, none)
+			}
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package flowcontrol_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+// TestSeatsAreLent checks that a busy level borrows seats of a quiet one, and that these seats
+// return when the demand ends.
+func TestSeatsAreLent(t *testing.T) {
+	half := int32(50)
+	busy, quiet := newLevel("busy", 45, 1, 1, 200), newLevel("quiet", 50, 1, 1, 200)
+	busy.Spec.Limited.BorrowingLimitPercent = nil
+	quiet.Spec.Limited.LendablePercent = &half
+	f := newFixture(t, 100, busy, quiet)
+	var held []*flowcontrol.Request
+	fillLevel := func(level string) (n int) {
+		for {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			var request *flowcontrol.Request
+			go func() {
+				var err error
+				request, _, err = f.Acquire(ctx, newUser("a", level), list, oneSeat)
+				done <- err
+			}()
+			for f.waitingRequests() == 0 && len(done) == 0 {
+				time.Sleep(50 * time.Microsecond)
+			}
+			cancel()
+			if <-done != nil {
+				return n
+			}
+			held = append(held, request)
+			n++
+		}
+	}
+	if n := fillLevel("busy"); n != 45 {
+		t.Errorf("got %d seats at first, want 45", n)
+	}
+	f.clock.advance(flowcontrol.Period)
+	f.Adjust()
+	// All 100 seats are divided as 45 to 25 to 5, the demand or the lower limit.
+	if n := fillLevel("busy"); n != 15 {
+		t.Errorf("got %d borrowed seats, want 15", n)
+	}
+	for _, request := range held {
+		f.Release(request)
+	}
+	held = nil
+	if n := fillLevel("quiet"); n != 33 {
+		t.Errorf("quiet level: got %d seats at once, want 33", n)
+	}
+	f.clock.advance(flowcontrol.Period)
+	f.Adjust() // the busy level has no demand now, so lent seats return
+	if n := fillLevel("quiet"); n < 5 {
+		t.Errorf("got %d seats back in the quiet level, want at least 5", n)
+	}
+}
+
+// TestRemovedLevelServesItsRequests checks that a removed level exists until its last request has
+// ended.
+func TestRemovedLevelServesItsRequests(t *testing.T) {
+	f := newFixture(t, 100, newLevel("l", 5, 0, 0, 0))
+	request, err := f.acquire("a", "l")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.SetConfig(flowcontrol.Compile(nil, nil))
+	var b strings.Builder
+	if err := f.DumpLevels(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := "l,                 0,            false,  true,        0,               1,                 1,                  0,                0,                0\n"
+	if !strings.Contains(b.String(), want) {
+		t.Errorf("want %q in:\n%s", want, b.String())
+	}
+	f.Release(request)
+	f.Adjust()
+	b.Reset()
+	if err := f.DumpLevels(&b); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(b.String(), "\nl,") {
+		t.Errorf("got the removed level, want none:\n%s", b.String())
+	}
+}
