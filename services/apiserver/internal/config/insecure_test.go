@@ -9,7 +9,7 @@ import (
 )
 
 // TestUnusableConfigurationIsLogged checks that one warning names all flags that leave the server
-// open or nobody able to authenticate.
+// open, or without which no user can authenticate.
 func TestUnusableConfigurationIsLogged(t *testing.T) {
 	t.Parallel()
 	const everything, interfaces, noLogin = "--authorization-mode=Node,RBAC", "--bind-address", "--client-ca-file"

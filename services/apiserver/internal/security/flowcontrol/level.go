@@ -1,6 +1,7 @@
 package flowcontrol
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -76,34 +77,6 @@ func (l *level) applySpec(spec *levelSpec, bounds seatBounds, now time.Time) {
 
 // isIdle reports whether the level has no requests and no final seats. The caller holds mu.
 func (l *level) isIdle() bool { return l.running == 0 && l.waiting == 0 && l.inUse == 0 }
-
-// reserveDivisor divides the limit. The result is the number of seats reserved for flows without a
-// running request. Without this reserve, a flow with many slow requests would delay all others.
-// Fair queueing does not prevent this, because a flow has several queues and flows share queues.
-const reserveDivisor = 8
-
-// hasReserve reports whether the level reserves seats for flows without a running request. It does
-// not if each flow may use all queues. The caller holds mu.
-func (l *level) hasReserve() bool {
-	return l.spec.kind == kindQueue && l.spec.queues > l.spec.handSize
-}
-
-// mayRun reports whether a request may run now. A request that needs more seats than the limit runs
-// alone. The caller holds mu.
-func (l *level) mayRun(r *Request) bool {
-	if l.spec.kind == kindExempt {
-		return true
-	}
-	seats := r.width.maxSeats()
-	if seats > l.limit {
-		return l.running == 0 && l.inUse == 0
-	}
-	free := l.limit - l.inUse
-	if l.hasReserve() && l.flows[r.flowHash] > 0 {
-		free -= l.limit / reserveDivisor
-	}
-	return seats <= free
-}
 
 // admit starts, queues or rejects a request. It returns the reason of a rejection, or "". A queued
 // request runs when r.admitted is closed. hash returns the hash of the request's flow; only levels
@@ -294,4 +267,116 @@ func (l *level) removeFromList(r *Request) {
 	}
 	r.next = nil
 	r.previous = nil
+}
+
+// maxRetryAfter is the maximum Retry-After in seconds.
+const maxRetryAfter = 32
+
+// rejectionBackoff computes the Retry-After of a level from its rate of rejections.
+type rejectionBackoff struct {
+	seconds     int       // current Retry-After; 0 stands for 1
+	windowStart time.Time // zero before the first rejection
+	rejections  int       // in the current window
+}
+
+// recordRejection counts a rejection. A window is as long as the current Retry-After. With more
+// than three rejections per second in a window, Retry-After doubles. With fewer than one, it
+// decreases.
+func (r *rejectionBackoff) recordRejection(now time.Time) {
+	r.seconds = max(r.seconds, 1)
+	window := time.Duration(r.seconds) * time.Second
+	if r.windowStart.IsZero() {
+		r.windowStart = now
+	}
+	elapsed := now.Sub(r.windowStart)
+	if elapsed >= window {
+		missedWindow := elapsed >= 2*window // a whole window passed without a rejection
+		switch {
+		case r.rejections > 3*r.seconds && !missedWindow:
+			r.seconds = min(2*r.seconds, maxRetryAfter)
+		case r.rejections < r.seconds || missedWindow:
+			r.seconds = max(r.seconds-int(elapsed/window), 1)
+		}
+		r.windowStart = now
+		r.rejections = 0
+	}
+	r.rejections++
+}
+
+// retryAfterSeconds returns the Retry-After of the next rejection.
+func (r *rejectionBackoff) retryAfterSeconds() int { return max(r.seconds, 1) }
+
+// retryInterval is the interval at which a suspended request retries to acquire seats in a level
+// without queues.
+const retryInterval = 100 * time.Millisecond
+
+// Suspend releases the seats of a request while it waits, for example for its client. It does
+// nothing if the request has ended or is suspended. Suspend, Resume and End of one request must not
+// be called concurrently.
+func (c *Controller) Suspend(r *Request) {
+	if r.suspended || r.ended.Load() {
+		return
+	}
+	r.suspended = true
+	c.stopRunning(r)
+}
+
+// Resume waits until a suspended request has its seats again. Queue length limits do not apply,
+// because the request was admitted before. It returns an error only if ctx ends; the request then
+// stays suspended.
+func (c *Controller) Resume(ctx context.Context, r *Request) error {
+	if !r.suspended || r.ended.Load() {
+		return nil
+	}
+	// Suspend has accounted for the final seats.
+	r.width = Width{Seats: r.width.Seats}
+	r.work = r.width.estimatedWork()
+	r.started = time.Time{}
+	r.admitted = nil
+	l := r.schema.level
+	for !l.readmitSuspended(r, c.Now(), func() uint64 { return c.flowHash(r) }) {
+		if err := waitRetryInterval(ctx); err != nil {
+			return err
+		}
+	}
+	if r.admitted != nil {
+		select {
+		case <-r.admitted:
+		case <-ctx.Done():
+			if l.cancelWaiting(r, c.Now(), reasonCancelled) {
+				return ctx.Err()
+			}
+			<-r.admitted
+		}
+	}
+	r.suspended = false
+	c.recordRunning(r)
+	return nil
+}
+
+// waitRetryInterval waits for retryInterval. It returns an error if ctx ends first.
+func waitRetryInterval(ctx context.Context) error {
+	timer := time.NewTimer(retryInterval)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// recordRunning records that a request has its seats.
+func (c *Controller) recordRunning(r *Request) {
+	r.schema.addRunning(r, 1)
+	c.Metrics.recordRunning(executingReads, r.mutating, 1, r.started)
+}
+
+// stopRunning releases the seats of a request.
+func (c *Controller) stopRunning(r *Request) {
+	now := c.Now()
+	r.ran += now.Sub(r.started)
+	r.schema.addRunning(r, -1)
+	c.Metrics.recordRunning(executingReads, r.mutating, -1, now)
+	r.schema.level.finish(r, now)
 }

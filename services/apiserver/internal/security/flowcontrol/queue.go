@@ -125,6 +125,34 @@ func (l *level) deactivateIfIdle(q *queue) {
 	}
 }
 
+// reserveDivisor divides the limit. The result is the number of seats reserved for flows without a
+// running request. Without this reserve, a flow with many slow requests would delay all others.
+// Fair queueing does not prevent this, because a flow has several queues and flows share queues.
+const reserveDivisor = 8
+
+// hasReserve reports whether the level reserves seats for flows without a running request. It does
+// not if each flow may use all queues. The caller holds mu.
+func (l *level) hasReserve() bool {
+	return l.spec.kind == kindQueue && l.spec.queues > l.spec.handSize
+}
+
+// mayRun reports whether a request may run now. A request that needs more seats than the limit runs
+// alone. The caller holds mu.
+func (l *level) mayRun(r *Request) bool {
+	if l.spec.kind == kindExempt {
+		return true
+	}
+	seats := r.width.maxSeats()
+	if seats > l.limit {
+		return l.running == 0 && l.inUse == 0
+	}
+	free := l.limit - l.inUse
+	if l.hasReserve() && l.flows[r.flowHash] > 0 {
+		free -= l.limit / reserveDivisor
+	}
+	return seats <= free
+}
+
 // startWaiting starts requests while there are seats for the next one. If only reserved seats are
 // free, it starts the next request of a flow without a running request. A request that is wider
 // than the level waits until it can run alone. The caller holds mu.
