@@ -52,7 +52,8 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version of the suite and of the Kubernetes API.", Args: cobra.NoArgs,
 		Run: func(c *cobra.Command, _ []string) {
-			fmt.Fprintf(c.OutOrStdout(), "%s %s, Kubernetes %s, %s, %s\n", name, version.Suite(), version.Kubernetes, version.Get().GoVersion, version.Get().Platform)
+			fmt.Fprintf(c.OutOrStdout(), "%s %s, Kubernetes %s, %s, %s\n", name, version.Suite(), version.Kubernetes,
+				version.Get().GoVersion, version.Get().Platform)
 		},
 	}
 }

@@ -44,7 +44,8 @@ func helpTexts(t *testing.T) (out []help) {
 		for _, sub := range subcommands {
 			command := strings.Fields(c.Name + " " + sub)
 			var text bytes.Buffer
-			if code := options.Main(t.Context(), name+" "+c.Name, c.Short, c.Options, c.Run, append(command[1:], "--help"), &text, io.Discard, c.Commands...); code != 0 {
+			if code := options.Main(t.Context(), name+" "+c.Name, c.Short, c.Options, c.Run,
+				append(command[1:], "--help"), &text, io.Discard, c.Commands...); code != 0 {
 				t.Fatalf("%s: got exit code %d, want 0", command, code)
 			}
 			out = append(out, help{strings.Join(command, " "), text.String()})
@@ -63,7 +64,8 @@ func TestFlagReference(t *testing.T) {
 		"[configuration.md](configuration.md) explains configuration files and groups of flags. The lists of\n" +
 		"feature gates are left out; `binnacle apiserver --help` prints them.\n"
 	for _, h := range helpTexts(t) {
-		want += fmt.Sprintf("\n## %s %s\n\n```text\n%s\n```\n", name, h.command, strings.TrimSpace(featureGates.ReplaceAllString(h.text, "$1$2")))
+		want += fmt.Sprintf("\n## %s %s\n\n```text\n%s\n```\n", name, h.command,
+			strings.TrimSpace(featureGates.ReplaceAllString(h.text, "$1$2")))
 	}
 	file := filepath.Join("..", "..", "docs", "user", "flags.md")
 	if *update {

@@ -35,7 +35,8 @@ const name = "binnacle"
 // suiteServices returns the services in the order of help.
 func suiteServices() []options.Command {
 	return []options.Command{
-		apiserver.Command(), authnwebhook.Command(), authzwebhook.Command(), tokencleaner.Command(), bootstrapsigner.Command(), controllers.Command(), console.Command(),
+		apiserver.Command(), authnwebhook.Command(), authzwebhook.Command(), tokencleaner.Command(),
+		bootstrapsigner.Command(), controllers.Command(), console.Command(),
 	}
 }
 
@@ -45,7 +46,8 @@ func commandForLink(file string) string {
 	switch {
 	case file == "kube-apiserver":
 		return "apiserver"
-	case file == "etcd", file == "nats-server", slices.ContainsFunc(suiteServices(), func(c options.Command) bool { return c.Name == file }):
+	case file == "etcd", file == "nats-server", slices.ContainsFunc(suiteServices(),
+		func(c options.Command) bool { return c.Name == file }):
 		return file
 	}
 	return ""
@@ -87,18 +89,25 @@ func (t *commandTree) newRootCommand() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true, Version: version.Suite(),
 	}
 	const services, suite, operations, servers = "services", "suite", "operations", "servers"
-	root.AddGroup(&cobra.Group{ID: suite, Title: "The whole suite on this machine:"}, &cobra.Group{ID: services, Title: "Services:"},
+	root.AddGroup(&cobra.Group{ID: suite, Title: "The whole suite on this machine:"},
+		&cobra.Group{ID: services, Title: "Services:"},
 		&cobra.Group{ID: operations, Title: "Operations:"}, &cobra.Group{ID: servers, Title: "Storage and messaging servers:"})
 	for _, p := range []command.Program{
 		{Name: "up", Short: "Run one of each service, with etcd and NATS inside the API server.", Dir: ".binnacle"},
-		{Name: "ha", Short: "Run three API servers, two of every other service, and clusters of etcd and NATS; restart processes that exit.", Dir: ".binnacle-ha", Replicated: true},
+		{
+			Name:       "ha",
+			Short:      "Run three API servers, two of every other service, and clusters of etcd and NATS; restart processes that exit.",
+			Dir:        ".binnacle-ha",
+			Replicated: true,
+		},
 	} {
 		root.AddCommand(t.newSupervisorCommand(p, suite))
 	}
 	for _, c := range suiteServices() {
 		root.AddCommand(t.newServiceCommand(c, services))
 	}
-	for _, c := range []*cobra.Command{t.newServiceCommand(apiserver.Snapshot(), operations), t.newCertsCommand(), newKubeconfig(), newVersion()} {
+	for _, c := range []*cobra.Command{t.newServiceCommand(apiserver.Snapshot(), operations), t.newCertsCommand(),
+		newKubeconfig(), newVersion()} {
 		c.GroupID = operations
 		root.AddCommand(c)
 	}
@@ -118,7 +127,8 @@ func (t *commandTree) newCertsCommand() *cobra.Command {
 }
 
 // newRawCommand returns a command that parses its arguments itself.
-func newRawCommand(use, short, group string, run func(args []string), suggest func(words []string, last string) []string) *cobra.Command {
+func newRawCommand(use, short, group string, run func(args []string),
+	suggest func(words []string, last string) []string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, GroupID: group, DisableFlagParsing: true,
 		Run: func(_ *cobra.Command, args []string) { run(args) },
@@ -147,7 +157,8 @@ func (t *commandTree) newServiceCommand(c options.Command, group string) *cobra.
 }
 
 // newMemberCommand returns the command of a third-party server: etcd or NATS.
-func (t *commandTree) newMemberCommand(use, short, group string, run func(context.Context, []string, io.Writer) error, known *flag.FlagSet) *cobra.Command {
+func (t *commandTree) newMemberCommand(use, short, group string, run func(context.Context, []string, io.Writer) error,
+	known *flag.FlagSet) *cobra.Command {
 	return newRawCommand(use, short, group, func(args []string) {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()

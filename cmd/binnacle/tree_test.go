@@ -39,7 +39,8 @@ func TestCommandLine(t *testing.T) {
 		want []string // parts of the output
 	}{
 		"--help": {code: 0,
-			want: []string{"up ", "ha ", "apiserver ", "authn-webhook ", "authz-webhook ", "tokencleaner ", "bootstrapsigner ", "controllers ", "console ", "etcd ", "nats-server ", "completion "}},
+			want: []string{"up ", "ha ", "apiserver ", "authn-webhook ", "authz-webhook ", "tokencleaner ",
+				"bootstrapsigner ", "controllers ", "console ", "etcd ", "nats-server ", "completion "}},
 		"--version":          {code: 0, want: []string{"binnacle version devel"}},
 		"up --help":          {code: 0, want: []string{"binnacle up [flags]", "--port", "--dir"}},
 		"ha --help":          {code: 0, want: []string{"three API servers"}},
@@ -72,7 +73,11 @@ func TestCommandLine(t *testing.T) {
 
 // TestCompletion checks that shells get a script that calls the binary for names and flags.
 func TestCompletion(t *testing.T) {
-	for shell, want := range map[string]string{"bash": "__start_binnacle", "zsh": "#compdef binnacle", "fish": "complete -c binnacle"} {
+	for shell, want := range map[string]string{
+		"bash": "__start_binnacle",
+		"zsh":  "#compdef binnacle",
+		"fish": "complete -c binnacle",
+	} {
 		if code, out, _ := runCommand(t, "completion", shell); code != 0 || !strings.Contains(out, want) {
 			t.Errorf("%s: got exit code %d: %.200s, want 0 and %q", shell, code, out, want)
 		}
@@ -104,7 +109,15 @@ func TestCompletion(t *testing.T) {
 // TestLinkNamesSelectTheCommand checks which names of links to the binary select a command.
 func TestLinkNamesSelectTheCommand(t *testing.T) {
 	for file, want := range map[string]string{
-		"binnacle": "", "binnacle-v1": "", "kube-apiserver": "apiserver", "apiserver": "apiserver", "etcd": "etcd", "nats-server": "nats-server", "tokencleaner": "tokencleaner", "up": "", "kubectl": "",
+		"binnacle":       "",
+		"binnacle-v1":    "",
+		"kube-apiserver": "apiserver",
+		"apiserver":      "apiserver",
+		"etcd":           "etcd",
+		"nats-server":    "nats-server",
+		"tokencleaner":   "tokencleaner",
+		"up":             "",
+		"kubectl":        "",
 	} {
 		if got := commandForLink(file); got != want {
 			t.Errorf("%s: got %q, want %q", file, got, want)

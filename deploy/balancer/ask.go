@@ -34,7 +34,10 @@ func newProber(ca string) (*prober, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--ca-file: %w", err)
 	}
-	return &prober{&http.Client{Timeout: probeTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: bundle.Pool()}}}}, nil
+	return &prober{&http.Client{
+		Timeout:   probeTimeout,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: bundle.Pool()}},
+	}}, nil
 }
 
 // stateOf returns the state of an instance, given as host:port.

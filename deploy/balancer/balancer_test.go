@@ -62,7 +62,11 @@ func TestStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.client.CloseIdleConnections()
-	for address, want := range map[string]balancer.State{ready: balancer.Ready, busy: balancer.Busy, "127.0.0.1:1": balancer.Silent} {
+	for address, want := range map[string]balancer.State{
+		ready:         balancer.Ready,
+		busy:          balancer.Busy,
+		"127.0.0.1:1": balancer.Silent,
+	} {
 		if got := a.stateOf(t.Context(), address); got != want {
 			t.Errorf("%s: got %d, want %d", address, got, want)
 		}

@@ -62,7 +62,8 @@ func parseService(text string) (service, error) {
 func runBalancers(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet("balancer", pflag.ContinueOnError)
 	ca := flags.String("ca-file", "", "CA bundle that verifies the instances")
-	texts := flags.StringArray("balance", nil, "ADDRESS=INSTANCE,INSTANCE: where to listen, and host:port of each instance; may be repeated")
+	texts := flags.StringArray("balance", nil,
+		"ADDRESS=INSTANCE,INSTANCE: where to listen, and host:port of each instance; may be repeated")
 	if err := flags.Parse(args); err != nil {
 		return ignoreHelp(err)
 	}
@@ -76,7 +77,12 @@ func runBalancers(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		b, err := balancer.New(balancer.Config{Listen: s.listen, Backends: s.instances, UnresponsiveTimeout: unresponsiveTimeout, Ready: p.stateOf})
+		b, err := balancer.New(balancer.Config{
+			Listen:              s.listen,
+			Backends:            s.instances,
+			UnresponsiveTimeout: unresponsiveTimeout,
+			Ready:               p.stateOf,
+		})
 		if err != nil {
 			return err
 		}

@@ -88,7 +88,8 @@ func (a *authority) validCertificate(s certSpec, now time.Time) bool {
 
 // matchesCert reports whether a certificate has the subject, usage and names of s.
 func (s certSpec) matchesCert(leaf *x509.Certificate) bool {
-	if !slices.Equal(leaf.ExtKeyUsage, s.use.extKeyUsages()) || leaf.Subject.CommonName != s.commonName || !slices.Equal(leaf.Subject.Organization, s.organizations) {
+	if !slices.Equal(leaf.ExtKeyUsage, s.use.extKeyUsages()) || leaf.Subject.CommonName != s.commonName ||
+		!slices.Equal(leaf.Subject.Organization, s.organizations) {
 		return false
 	}
 	for _, name := range s.dns {

@@ -157,7 +157,8 @@ func certsSignedBy(programs []programFolder, ca CA) (out []string) {
 
 // ensureProgram writes the trusted CAs and the certificates of a program to its folder. If an
 // external CA has to sign a certificate, it writes a signing request and adds it to unsigned.
-func (o Options) ensureProgram(p programFolder, signers map[CA]*authority, now time.Time, unsigned *UnsignedError) (created []string, err error) {
+func (o Options) ensureProgram(p programFolder, signers map[CA]*authority, now time.Time,
+	unsigned *UnsignedError) (created []string, err error) {
 	l := Layout{o.Dir}
 	for _, ca := range p.trusts {
 		if signers[ca].cert == nil {

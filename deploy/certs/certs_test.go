@@ -33,7 +33,11 @@ func leafOf(t *testing.T, p certs.Pair) *x509.Certificate {
 
 // TestCertificatesHaveOnePurpose checks the subject, usage, names and issuer of every certificate.
 func TestCertificatesHaveOnePurpose(t *testing.T) {
-	o := certs.Options{Dir: filepath.Join(t.TempDir(), "pki"), Names: []string{"api.example.org"}, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}}
+	o := certs.Options{
+		Dir:       filepath.Join(t.TempDir(), "pki"),
+		Names:     []string{"api.example.org"},
+		Addresses: []net.IP{net.IPv4(192, 0, 2, 1)},
+	}
 	ensureFiles(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	server, client := x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
@@ -45,22 +49,79 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 		usage x509.ExtKeyUsage
 		names []string
 	}{
-		{pair: l.APIServer(), ca: certs.ServingCA, cn: "kube-apiserver", group: "", usage: server, names: []string{"localhost", "127.0.0.1", "::1", "10.0.0.1", "192.0.2.1",
-			"api.example.org", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}},
+		{
+			pair:  l.APIServer(),
+			ca:    certs.ServingCA,
+			cn:    "kube-apiserver",
+			group: "",
+			usage: server,
+			names: []string{"localhost", "127.0.0.1", "::1", "10.0.0.1", "192.0.2.1",
+				"api.example.org", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+				"kubernetes.default.svc.cluster.local"},
+		},
 		{pair: l.Admin(), ca: certs.ClientCA, cn: "binnacle-admin", group: "system:masters", usage: client, names: nil},
-		{pair: l.WebhookClient(), ca: certs.ClientCA, cn: "system:binnacle:apiserver", group: "system:binnacle", usage: client, names: nil},
+		{
+			pair:  l.WebhookClient(),
+			ca:    certs.ClientCA,
+			cn:    "system:binnacle:apiserver",
+			group: "system:binnacle",
+			usage: client,
+			names: nil,
+		},
 		{pair: l.FrontProxy(), ca: certs.FrontProxyCA, cn: "front-proxy-client", group: "", usage: client, names: nil},
 		{pair: l.ProxyClient(), ca: certs.FrontProxyCA, cn: "front-proxy-client", group: "", usage: client, names: nil},
 		{pair: l.KubeletClient(), ca: certs.KubeletCA, cn: "kube-apiserver-kubelet-client", group: "", usage: client, names: nil},
-		{pair: l.Monitoring(), ca: certs.ClientCA, cn: "binnacle-monitoring", group: "system:monitoring", usage: client, names: nil},
-		{pair: l.ControllerManager(), ca: certs.ClientCA, cn: "system:kube-controller-manager", group: "", usage: client, names: nil},
+		{
+			pair:  l.Monitoring(),
+			ca:    certs.ClientCA,
+			cn:    "binnacle-monitoring",
+			group: "system:monitoring",
+			usage: client,
+			names: nil,
+		},
+		{
+			pair:  l.ControllerManager(),
+			ca:    certs.ClientCA,
+			cn:    "system:kube-controller-manager",
+			group: "",
+			usage: client,
+			names: nil,
+		},
 		{pair: l.Scheduler(), ca: certs.ClientCA, cn: "system:kube-scheduler", group: "", usage: client, names: nil},
 		{pair: l.EtcdClient(), ca: certs.EtcdCA, cn: "apiserver", group: "", usage: client, names: nil},
 		{pair: l.NATSClient(), ca: certs.NATSCA, cn: "apiserver", group: "", usage: client, names: nil},
-		{pair: l.Etcd(), ca: certs.EtcdCA, cn: "etcd", group: "", usage: server, names: []string{"127.0.0.1", "etcd-0", "etcd-2.etcd.binnacle.svc"}},
-		{pair: l.NATS(), ca: certs.NATSCA, cn: "nats", group: "", usage: client, names: []string{"nats", "nats-0", "nats-2.nats.binnacle.svc"}},
-		{pair: l.Serving("authn-webhook"), ca: certs.ServingCA, cn: "authn-webhook", group: "", usage: server, names: []string{"localhost", "127.0.0.1", "authn-webhook"}},
-		{pair: l.Client("tokencleaner"), ca: certs.ClientCA, cn: "system:binnacle:tokencleaner", group: "system:binnacle", usage: client, names: nil},
+		{
+			pair:  l.Etcd(),
+			ca:    certs.EtcdCA,
+			cn:    "etcd",
+			group: "",
+			usage: server,
+			names: []string{"127.0.0.1", "etcd-0", "etcd-2.etcd.binnacle.svc"},
+		},
+		{
+			pair:  l.NATS(),
+			ca:    certs.NATSCA,
+			cn:    "nats",
+			group: "",
+			usage: client,
+			names: []string{"nats", "nats-0", "nats-2.nats.binnacle.svc"},
+		},
+		{
+			pair:  l.Serving("authn-webhook"),
+			ca:    certs.ServingCA,
+			cn:    "authn-webhook",
+			group: "",
+			usage: server,
+			names: []string{"localhost", "127.0.0.1", "authn-webhook"},
+		},
+		{
+			pair:  l.Client("tokencleaner"),
+			ca:    certs.ClientCA,
+			cn:    "system:binnacle:tokencleaner",
+			group: "system:binnacle",
+			usage: client,
+			names: nil,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(filepath.Base(tt.pair.Cert), func(t *testing.T) {
@@ -68,7 +129,10 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 			for _, ca := range certs.CAs() {
 				roots := x509.NewCertPool()
 				roots.AddCert(leafOf(t, l.CA(ca)))
-				if _, err := c.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{tt.usage}}); (err == nil) != (ca == tt.ca) {
+				if _, err := c.Verify(x509.VerifyOptions{
+					Roots:     roots,
+					KeyUsages: []x509.ExtKeyUsage{tt.usage},
+				}); (err == nil) != (ca == tt.ca) {
 					t.Errorf("verification by %s: got %v, want success: %t", ca, err, ca == tt.ca)
 				}
 			}
@@ -103,22 +167,29 @@ func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 	want := map[string][]string{
 		"ca": {"client-ca.crt", "client-ca.key", "etcd-ca.crt", "etcd-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key",
 			"kubelet-ca.crt", "kubelet-ca.key", "nats-ca.crt", "nats-ca.key", "serving-ca.crt", "serving-ca.key"},
-		"apiserver": {"apiserver-etcd-client.crt", "apiserver-etcd-client.key", "apiserver-kubelet-client.crt", "apiserver-kubelet-client.key",
+		"apiserver": {"apiserver-etcd-client.crt", "apiserver-etcd-client.key", "apiserver-kubelet-client.crt",
+			"apiserver-kubelet-client.key",
 			"apiserver-nats-client.crt", "apiserver-nats-client.key", "apiserver-proxy-client.crt", "apiserver-proxy-client.key",
 			"apiserver-webhook-client.crt", "apiserver-webhook-client.key", "apiserver.crt", "apiserver.key",
 			"client-ca.crt", "etcd-ca.crt", "front-proxy-ca.crt", "kubelet-ca.crt", "nats-ca.crt", "sa.key", "serving-ca.crt"},
-		"authn-webhook":   {"authn-webhook-client.crt", "authn-webhook-client.key", "authn-webhook.crt", "authn-webhook.key", "client-ca.crt", "sa.pub", "serving-ca.crt"},
-		"authz-webhook":   {"authz-webhook-client.crt", "authz-webhook-client.key", "authz-webhook.crt", "authz-webhook.key", "client-ca.crt", "serving-ca.crt"},
-		"tokencleaner":    {"client-ca.crt", "serving-ca.crt", "tokencleaner-client.crt", "tokencleaner-client.key", "tokencleaner.crt", "tokencleaner.key"},
-		"bootstrapsigner": {"bootstrapsigner-client.crt", "bootstrapsigner-client.key", "bootstrapsigner.crt", "bootstrapsigner.key", "client-ca.crt", "serving-ca.crt"},
-		"controllers":     {"client-ca.crt", "controllers-client.crt", "controllers-client.key", "controllers.crt", "controllers.key", "serving-ca.crt"},
-		"console":         {"client-ca.crt", "console-client.crt", "console-client.key", "console.crt", "console.key", "serving-ca.crt"},
-		"etcd":            {"etcd-ca.crt", "etcd.crt", "etcd.key"},
-		"nats":            {"nats-ca.crt", "nats.crt", "nats.key"},
-		"balancer":        {"serving-ca.crt"},
-		"admin":           {"admin.crt", "admin.key", "serving-ca.crt"},
-		"monitoring":      {"monitoring.crt", "monitoring.key", "serving-ca.crt"},
-		"front-proxy":     {"front-proxy-client.crt", "front-proxy-client.key", "serving-ca.crt"},
+		"authn-webhook": {"authn-webhook-client.crt", "authn-webhook-client.key", "authn-webhook.crt",
+			"authn-webhook.key", "client-ca.crt", "sa.pub", "serving-ca.crt"},
+		"authz-webhook": {"authz-webhook-client.crt", "authz-webhook-client.key", "authz-webhook.crt",
+			"authz-webhook.key", "client-ca.crt", "serving-ca.crt"},
+		"tokencleaner": {"client-ca.crt", "serving-ca.crt", "tokencleaner-client.crt", "tokencleaner-client.key",
+			"tokencleaner.crt", "tokencleaner.key"},
+		"bootstrapsigner": {"bootstrapsigner-client.crt", "bootstrapsigner-client.key", "bootstrapsigner.crt",
+			"bootstrapsigner.key", "client-ca.crt", "serving-ca.crt"},
+		"controllers": {"client-ca.crt", "controllers-client.crt", "controllers-client.key", "controllers.crt",
+			"controllers.key", "serving-ca.crt"},
+		"console": {"client-ca.crt", "console-client.crt", "console-client.key", "console.crt", "console.key",
+			"serving-ca.crt"},
+		"etcd":        {"etcd-ca.crt", "etcd.crt", "etcd.key"},
+		"nats":        {"nats-ca.crt", "nats.crt", "nats.key"},
+		"balancer":    {"serving-ca.crt"},
+		"admin":       {"admin.crt", "admin.key", "serving-ca.crt"},
+		"monitoring":  {"monitoring.crt", "monitoring.key", "serving-ca.crt"},
+		"front-proxy": {"front-proxy-client.crt", "front-proxy-client.key", "serving-ca.crt"},
 
 		"kube-controller-manager": {"kube-controller-manager.crt", "kube-controller-manager.key", "serving-ca.crt"},
 		"kube-scheduler":          {"kube-scheduler.crt", "kube-scheduler.key", "serving-ca.crt"},
@@ -181,16 +252,37 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 		number int
 	}{
 		{name: "nothing changed", change: func(*testing.T, *certs.Options) {}, want: []string{}, number: 0},
-		{name: "another name", change: func(_ *testing.T, o *certs.Options) { o.Names = []string{"other"} }, want: []string{"apiserver.crt"}, number: 1},
+		{
+			name:   "another name",
+			change: func(_ *testing.T, o *certs.Options) { o.Names = []string{"other"} },
+			want:   []string{"apiserver.crt"},
+			number: 1,
+		},
 		{name: "key lost", change: remove("admin/admin.key"), want: []string{"admin.crt"}, number: 1},
 		{name: "certificate damaged", change: func(t *testing.T, o *certs.Options) {
 			if err := os.WriteFile(filepath.Join(o.Dir, "tokencleaner", "tokencleaner.crt"), []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, want: []string{"tokencleaner.crt"}, number: 1},
-		{name: "front-proxy CA replaced", change: replaceCA(remove("ca/front-proxy-ca.crt")), want: []string{"front-proxy-ca.crt", "apiserver-proxy-client.crt", "front-proxy-client.crt"}, number: 3},
-		{name: "etcd CA replaced", change: replaceCA(remove("ca/etcd-ca.key")), want: []string{"etcd-ca.crt", "apiserver-etcd-client.crt", "etcd.crt"}, number: 3},
-		{name: "all CAs replaced", change: replaceCA(remove("ca/client-ca.key", "ca/serving-ca.key", "ca/etcd-ca.key", "ca/nats-ca.key", "ca/front-proxy-ca.key", "ca/kubelet-ca.key")), want: nil, number: all},
+		{
+			name:   "front-proxy CA replaced",
+			change: replaceCA(remove("ca/front-proxy-ca.crt")),
+			want:   []string{"front-proxy-ca.crt", "apiserver-proxy-client.crt", "front-proxy-client.crt"},
+			number: 3,
+		},
+		{
+			name:   "etcd CA replaced",
+			change: replaceCA(remove("ca/etcd-ca.key")),
+			want:   []string{"etcd-ca.crt", "apiserver-etcd-client.crt", "etcd.crt"},
+			number: 3,
+		},
+		{
+			name: "all CAs replaced",
+			change: replaceCA(remove("ca/client-ca.key", "ca/serving-ca.key", "ca/etcd-ca.key", "ca/nats-ca.key",
+				"ca/front-proxy-ca.key", "ca/kubelet-ca.key")),
+			want:   nil,
+			number: all,
+		},
 		{name: "token key lost", change: remove("apiserver/sa.key"), want: []string{"sa.key"}, number: 1},
 		{name: "public token key lost", change: remove("authn-webhook/sa.pub"), want: []string{}, number: 0},
 		{name: "trust lost", change: remove("etcd/etcd-ca.crt"), want: []string{}, number: 0},
@@ -228,8 +320,10 @@ func TestRenewalKeepsNames(t *testing.T) {
 	first := leafOf(t, certs.Layout{Dir: dir}.APIServer())
 	ensureFiles(t, certs.Options{Dir: dir, Renew: true})
 	renewed := leafOf(t, certs.Layout{Dir: dir}.APIServer())
-	if renewed.Equal(first) || !slices.Equal(renewed.DNSNames, first.DNSNames) || !slices.EqualFunc(renewed.IPAddresses, first.IPAddresses, net.IP.Equal) {
-		t.Errorf("got a certificate with %v %v, want a new one with %v %v", renewed.DNSNames, renewed.IPAddresses, first.DNSNames, first.IPAddresses)
+	if renewed.Equal(first) || !slices.Equal(renewed.DNSNames, first.DNSNames) ||
+		!slices.EqualFunc(renewed.IPAddresses, first.IPAddresses, net.IP.Equal) {
+		t.Errorf("got a certificate with %v %v, want a new one with %v %v", renewed.DNSNames, renewed.IPAddresses,
+			first.DNSNames, first.IPAddresses)
 	}
 	for _, host := range []string{"api.example.org", "192.0.2.1"} {
 		if err := renewed.VerifyHostname(host); err != nil {

@@ -123,7 +123,11 @@ func (o Options) verifyCert(s certSpec, c *x509.Certificate, now time.Time) erro
 	if err != nil {
 		return fmt.Errorf("the CA cannot be read: %w", err)
 	}
-	_, err = c.Verify(x509.VerifyOptions{Roots: bundle.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now})
+	_, err = c.Verify(x509.VerifyOptions{
+		Roots:       bundle.Pool(),
+		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+		CurrentTime: now,
+	})
 	switch {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return fmt.Errorf("not signed by %s", s.signer)

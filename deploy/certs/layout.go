@@ -134,5 +134,7 @@ type Pair struct{ Cert, Key string }
 
 // Programs returns all programs that have a folder.
 func Programs() []string {
-	return slices.Concat([]string{apiserverFolder}, Services(), []string{etcdFolder, natsFolder, balancerFolder, adminFolder, monitoringFolder, frontProxyFolder, managerFolder, schedulerFolder})
+	return slices.Concat([]string{apiserverFolder}, Services(),
+		[]string{etcdFolder, natsFolder, balancerFolder, adminFolder, monitoringFolder, frontProxyFolder,
+			managerFolder, schedulerFolder})
 }

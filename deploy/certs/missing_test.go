@@ -66,7 +66,8 @@ func TestEnsureDoesNotReplaceCA(t *testing.T) {
 			o.Renew = c.renew
 			created, err := certs.Ensure(o)
 			var missing *certs.MissingCAError
-			if !errors.As(err, &missing) || len(created) > 0 || !strings.Contains(err.Error(), "--new-ca") || !strings.Contains(err.Error(), missing.Key) {
+			if !errors.As(err, &missing) || len(created) > 0 || !strings.Contains(err.Error(), "--new-ca") ||
+				!strings.Contains(err.Error(), missing.Key) {
 				t.Fatalf("got files %v, error %v, want none and an error that names the key and --new-ca", created, err)
 			}
 			after := snapshot(t, o.Dir)
@@ -112,8 +113,15 @@ func newOutsideCA(t *testing.T) *outsideCA {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "outside"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certs.DefaultCALifetime), KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "outside"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(certs.DefaultCALifetime),
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +145,12 @@ func (ca *outsideCA) sign(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: request.Subject, ExtraExtensions: request.Extensions,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certs.DefaultLifetime)}
+	template := &x509.Certificate{
+		SerialNumber:    big.NewInt(time.Now().UnixNano()),
+		Subject:         request.Subject,
+		ExtraExtensions: request.Extensions,
+		NotBefore:       time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certs.DefaultLifetime),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, request.PublicKey, ca.key)
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +233,8 @@ func TestCheckReportsProblems(t *testing.T) {
 	if found := problems(now.Add(366*24*time.Hour), 0); found["admin/admin.crt"] != "expired" || found["ca/client-ca.crt"] != "" {
 		t.Errorf("after a year: got problems %v, want admin.crt expired and none of client-ca.crt", found)
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(o.Dir, "ca")), os.Remove(filepath.Join(o.Dir, "etcd/etcd.crt"))); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(o.Dir, "ca")),
+		os.Remove(filepath.Join(o.Dir, "etcd/etcd.crt"))); err != nil {
 		t.Fatal(err)
 	}
 	if found := problems(now, 0); len(found) != 1 || found["etcd/etcd.crt"] != "missing" {

@@ -61,7 +61,8 @@ func writeRequest(s certSpec) error {
 	if err != nil {
 		return fmt.Errorf("create signing request for %s: %w", s.pair.Cert, err)
 	}
-	return tlsfiles.WriteFile(s.pair.requestPath(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), 0o644)
+	return tlsfiles.WriteFile(s.pair.requestPath(),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), 0o644)
 }
 
 // loadOrCreateKey reads a private key. It creates the key if the file does not exist.

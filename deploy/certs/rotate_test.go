@@ -200,7 +200,8 @@ func TestSecretsHoldOnlyNeededFiles(t *testing.T) {
 		slices.Sort(keys[s.Name])
 	}
 	for name, want := range map[string][]string{
-		"apiserver-certs": {"apiserver-etcd-client.key", "apiserver-kubelet-client.key", "apiserver-nats-client.key", "apiserver-proxy-client.key",
+		"apiserver-certs": {"apiserver-etcd-client.key", "apiserver-kubelet-client.key", "apiserver-nats-client.key",
+			"apiserver-proxy-client.key",
 			"apiserver-webhook-client.key", "apiserver.key",
 			"client-ca.crt", "etcd-ca.crt", "front-proxy-ca.crt", "kubelet-ca.crt", "nats-ca.crt", "sa.key", "serving-ca.crt"},
 		"authn-webhook-certs": {"authn-webhook-client.key", "authn-webhook.key", "client-ca.crt", "serving-ca.crt"},

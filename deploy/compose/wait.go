@@ -99,7 +99,8 @@ func (c *config) notReadyReasons(ctx context.Context) string {
 
 // containerID returns the id of a service's container.
 func (c *config) containerID(ctx context.Context, service string) (string, error) {
-	out, err := runDocker(ctx, "ps", "--quiet", "--filter=label=com.docker.compose.project="+c.Project, "--filter=label=com.docker.compose.service="+service)
+	out, err := runDocker(ctx, "ps", "--quiet", "--filter=label=com.docker.compose.project="+c.Project,
+		"--filter=label=com.docker.compose.service="+service)
 	if err != nil {
 		return "", err
 	}
@@ -112,11 +113,14 @@ func (c *config) containerID(ctx context.Context, service string) (string, error
 
 // exitedContainers returns the containers that are not running, one per line.
 func (c *config) exitedContainers(ctx context.Context) string {
-	out, err := runDocker(ctx, "ps", "--all", "--format={{.Names}} {{.State}}", "--filter=label=com.docker.compose.project="+c.Project)
+	out, err := runDocker(ctx, "ps", "--all", "--format={{.Names}} {{.State}}",
+		"--filter=label=com.docker.compose.project="+c.Project)
 	if err != nil {
 		return err.Error()
 	}
-	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(out), "\n"), func(line string) bool { return strings.HasSuffix(line, " running") })
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(out), "\n"), func(line string) bool {
+		return strings.HasSuffix(line, " running")
+	})
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }

@@ -54,7 +54,12 @@ func appendEntry(t *tar.Writer, folder string, at time.Time, e entry) error {
 		mode = 0o755
 	}
 	if err := t.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: folder + "/" + e.name, Size: int64(len(e.content)), Mode: mode, ModTime: at, Format: tar.FormatPAX,
+		Typeflag: tar.TypeReg,
+		Name:     folder + "/" + e.name,
+		Size:     int64(len(e.content)),
+		Mode:     mode,
+		ModTime:  at,
+		Format:   tar.FormatPAX,
 	}); err != nil {
 		return err
 	}

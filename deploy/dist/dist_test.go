@@ -77,7 +77,8 @@ func TestArchivesAreReproducible(t *testing.T) {
 		}
 		got = append(got, h.Name+" "+os.FileMode(h.Mode).String()+" "+string(data))
 	}
-	want := []string{"folder/bill -rw-r--r-- bill", "folder/binnacle -rwxr-xr-x program", "folder/licenses/x/LICENSE -rw-r--r-- license"}
+	want := []string{"folder/bill -rw-r--r-- bill", "folder/binnacle -rwxr-xr-x program",
+		"folder/licenses/x/LICENSE -rw-r--r-- license"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -105,9 +106,20 @@ const bsd = "Redistribution ... Neither the name nor ... may be used to endorse 
 // included packages and above them, and that a module without one is an error.
 func TestLicensesOfAllPackagesAreCollected(t *testing.T) {
 	dir := t.TempDir()
-	one := module{path: "example.com/one", dir: filepath.Join(dir, "one"), packages: []string{filepath.Join(dir, "one", "a", "b"), filepath.Join(dir, "one", "c")}}
+	one := module{
+		path:     "example.com/one",
+		dir:      filepath.Join(dir, "one"),
+		packages: []string{filepath.Join(dir, "one", "a", "b"), filepath.Join(dir, "one", "c")},
+	}
 	for name, text := range map[string]string{
-		"LICENSE": "Apache License\n   Version 2.0", "NOTICE.txt": "notice", "license.go": "package one", "README.md": "", "a/LICENSE-MIT": "mit", "a/b/b.go": "", "c/COPYING": bsd, "d/LICENSE": "of what is not inside",
+		"LICENSE":       "Apache License\n   Version 2.0",
+		"NOTICE.txt":    "notice",
+		"license.go":    "package one",
+		"README.md":     "",
+		"a/LICENSE-MIT": "mit",
+		"a/b/b.go":      "",
+		"c/COPYING":     bsd,
+		"d/LICENSE":     "of what is not inside",
 	} {
 		write(t, filepath.Join(one.dir, name), text)
 	}
@@ -120,13 +132,15 @@ func TestLicensesOfAllPackagesAreCollected(t *testing.T) {
 		names = append(names, e.name)
 	}
 	slices.Sort(names)
-	want := []string{"licenses/example.com/one/LICENSE", "licenses/example.com/one/NOTICE.txt", "licenses/example.com/one/a/LICENSE-MIT", "licenses/example.com/one/c/COPYING"}
+	want := []string{"licenses/example.com/one/LICENSE", "licenses/example.com/one/NOTICE.txt",
+		"licenses/example.com/one/a/LICENSE-MIT", "licenses/example.com/one/c/COPYING"}
 	if !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
 	none := module{path: "example.com/none", dir: filepath.Join(dir, "none")}
 	write(t, filepath.Join(none.dir, "none.go"), "package none")
-	if _, err := collectNotices([]module{one, none}); err == nil || !strings.Contains(err.Error(), "example.com/none has no license") {
+	if _, err := collectNotices([]module{one, none}); err == nil || !strings.Contains(err.Error(),
+		"example.com/none has no license") {
 		t.Errorf("module without license: got %v, want the error that example.com/none has no license", err)
 	}
 }
@@ -164,7 +178,8 @@ func TestBillOfMaterials(t *testing.T) {
 	if err := json.Unmarshal(data, &d); err != nil {
 		t.Fatal(err)
 	}
-	if d.Version != "SPDX-2.3" || d.Creation.Created != "1970-01-01T00:00:00Z" || !strings.Contains(d.Namespace, "binnacle-v1-linux-amd64-") {
+	if d.Version != "SPDX-2.3" || d.Creation.Created != "1970-01-01T00:00:00Z" || !strings.Contains(d.Namespace,
+		"binnacle-v1-linux-amd64-") {
 		t.Errorf("got %+v, want SPDX-2.3 of 1970-01-01 in the namespace of v1, linux, amd64", d)
 	}
 	ids, linked := map[string]bool{documentID: true}, map[string]bool{}
@@ -173,7 +188,8 @@ func TestBillOfMaterials(t *testing.T) {
 			t.Errorf("got ID %s, want a unique one of allowed characters", p.ID)
 		}
 		ids[p.ID] = true
-		if p.Name == "github.com/spf13/pflag" && (p.Declared != "BSD-3-Clause" || !strings.HasPrefix(p.References[0].Locator, "pkg:golang/github.com/spf13/pflag@v")) {
+		if p.Name == "github.com/spf13/pflag" && (p.Declared != "BSD-3-Clause" ||
+			!strings.HasPrefix(p.References[0].Locator, "pkg:golang/github.com/spf13/pflag@v")) {
 			t.Errorf("got %+v", p)
 		}
 	}

@@ -151,14 +151,16 @@ const noAssertion = "NOASSERTION"
 // declaredLicense returns the SPDX name of a module's license, according to its first license text.
 func (n moduleNotices) declaredLicense(module string) (string, error) {
 	for _, l := range n[module] {
-		if lower := strings.ToLower(l.name); strings.Contains(l.name, "/") || !strings.HasPrefix(lower, "licen") && !strings.HasPrefix(lower, "copying") {
+		if lower := strings.ToLower(l.name); strings.Contains(l.name, "/") ||
+			!strings.HasPrefix(lower, "licen") && !strings.HasPrefix(lower, "copying") {
 			continue
 		}
 		data, err := os.ReadFile(l.path)
 		if err != nil {
 			return "", err
 		}
-		words := strings.ReplaceAll(strings.ToLower(strings.Join(strings.Fields(string(data)), " ")), "license, version", "license version")
+		words := strings.ReplaceAll(strings.ToLower(strings.Join(strings.Fields(string(data)), " ")),
+			"license, version", "license version")
 		for _, p := range licensePhrases() {
 			if strings.Contains(words, p.words) {
 				return p.id, nil

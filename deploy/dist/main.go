@@ -54,7 +54,8 @@ func main() {
 	pflag.StringVar(&c.Out, "out", "dist", "Folder of the release; existing files are replaced.")
 	pflag.StringVar(&c.Version, "version", "", "Version of the suite; the output of git describe if empty.")
 	pflag.StringSliceVar(&c.Architectures, "arch", []string{"amd64", "arm64"}, "Architectures, by Go's names.")
-	pflag.StringVar(&c.Source, "source", "", "URI of the repository for the provenance, such as git+https://example.org/binnacle@refs/tags/v1.0.0.")
+	pflag.StringVar(&c.Source, "source", "",
+		"URI of the repository for the provenance, such as git+https://example.org/binnacle@refs/tags/v1.0.0.")
 	pflag.StringVar(&c.Builder, "builder-id", localBuilder, "URI of the builder for the provenance.")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -42,15 +42,26 @@ func TestProvenance(t *testing.T) {
 		"predicateType": "https://slsa.dev/provenance/v1",
 		"predicate": map[string]any{
 			"buildDefinition": map[string]any{
-				"buildType":          "https://binnacle.invalid/dist/v1",
-				"externalParameters": map[string]any{"version": "v1.2.3", "architectures": []any{"amd64"}, "source": "git+https://example.org/binnacle"},
+				"buildType": "https://binnacle.invalid/dist/v1",
+				"externalParameters": map[string]any{
+					"version":       "v1.2.3",
+					"architectures": []any{"amd64"},
+					"source":        "git+https://example.org/binnacle",
+				},
 				"internalParameters": map[string]any{"SOURCE_DATE_EPOCH": "1700000000"},
 				"resolvedDependencies": []any{
-					map[string]any{"name": "source", "uri": "git+https://example.org/binnacle", "digest": map[string]any{"gitCommit": "abc"}},
+					map[string]any{
+						"name":   "source",
+						"uri":    "git+https://example.org/binnacle",
+						"digest": map[string]any{"gitCommit": "abc"},
+					},
 					map[string]any{"name": "go.sum", "digest": map[string]any{"sha256": emptySum}},
 				},
 			},
-			"runDetails": map[string]any{"builder": map[string]any{"id": "https://example.org/builder", "version": map[string]any{"go": "go1.99"}}},
+			"runDetails": map[string]any{"builder": map[string]any{
+				"id":      "https://example.org/builder",
+				"version": map[string]any{"go": "go1.99"},
+			}},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -88,7 +88,12 @@ func newBill(service string, info *debug.BuildInfo) billOfMaterials {
 	for _, s := range info.Settings {
 		b.Metadata.Component.Properties = append(b.Metadata.Component.Properties, property{"go:build:" + s.Key, s.Value})
 	}
-	b.Components = append(b.Components, component{Type: "library", Name: "std", Version: info.GoVersion, PURL: "pkg:golang/std@" + info.GoVersion})
+	b.Components = append(b.Components, component{
+		Type:    "library",
+		Name:    "std",
+		Version: info.GoVersion,
+		PURL:    "pkg:golang/std@" + info.GoVersion,
+	})
 	for _, d := range info.Deps {
 		if d.Replace != nil {
 			d = d.Replace

@@ -38,7 +38,16 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	c := config{BinDir: bin, Out: out, Builder: noBuilder, CABundle: ca, Services: []string{"tokencleaner"}, Dockerfile: "Dockerfile", Architectures: []string{runtime.GOARCH}, log: &log}
+	c := config{
+		BinDir:        bin,
+		Out:           out,
+		Builder:       noBuilder,
+		CABundle:      ca,
+		Services:      []string{"tokencleaner"},
+		Dockerfile:    "Dockerfile",
+		Architectures: []string{runtime.GOARCH},
+		log:           &log,
+	}
 	if err := c.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +60,8 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 		t.Errorf("got log %s, want the size", &log)
 	}
 	recipe, err := os.ReadFile(filepath.Join(out, "context", "tokencleaner", "Dockerfile"))
-	if err != nil || strings.Contains(string(recipe), "@") || !strings.Contains(string(recipe), `ENTRYPOINT ["/tokencleaner"]`) || !strings.Contains(string(recipe), "EXPOSE 6446") {
+	if err != nil || strings.Contains(string(recipe), "@") || !strings.Contains(string(recipe),
+		`ENTRYPOINT ["/tokencleaner"]`) || !strings.Contains(string(recipe), "EXPOSE 6446") {
 		t.Errorf("got Dockerfile %s, %v, want the entrypoint /tokencleaner and port 6446, no placeholder", recipe, err)
 	}
 	data, err := os.ReadFile(filepath.Join(out, "tokencleaner-"+runtime.GOARCH+".cdx.json"))
@@ -62,7 +72,8 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 	if err := json.Unmarshal(data, &b); err != nil {
 		t.Fatal(err)
 	}
-	if b.Format != "CycloneDX" || b.Metadata.Component.Name != "tokencleaner" || len(b.Components) == 0 || b.Components[0].PURL != "pkg:golang/std@"+runtime.Version() {
+	if b.Format != "CycloneDX" || b.Metadata.Component.Name != "tokencleaner" || len(b.Components) == 0 ||
+		b.Components[0].PURL != "pkg:golang/std@"+runtime.Version() {
 		t.Errorf("got bill %+v, want CycloneDX of tokencleaner, the standard library first", b)
 	}
 }
@@ -136,7 +147,14 @@ func TestCheckStaticRejectsUnsuitableBinaries(t *testing.T) {
 
 // TestUnknownProgramFails checks that the error lists the known programs.
 func TestUnknownProgramFails(t *testing.T) {
-	c := config{Out: t.TempDir(), Builder: noBuilder, Services: []string{"kubelet"}, Dockerfile: "Dockerfile", Architectures: []string{runtime.GOARCH}, log: io.Discard}
+	c := config{
+		Out:           t.TempDir(),
+		Builder:       noBuilder,
+		Services:      []string{"kubelet"},
+		Dockerfile:    "Dockerfile",
+		Architectures: []string{runtime.GOARCH},
+		log:           io.Discard,
+	}
 	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), `"kubelet" is none of apiserver, `) {
 		t.Errorf("got %v", err)
 	}
@@ -144,7 +162,8 @@ func TestUnknownProgramFails(t *testing.T) {
 
 // TestUnknownBuilderFails checks that the error lists the known builders.
 func TestUnknownBuilderFails(t *testing.T) {
-	if _, err := findBuilder(t.Context(), "kaniko"); err == nil || !strings.Contains(err.Error(), "not docker, podman, buildah or none") {
+	if _, err := findBuilder(t.Context(), "kaniko"); err == nil || !strings.Contains(err.Error(),
+		"not docker, podman, buildah or none") {
 		t.Errorf("got %v, want the error: not docker, podman, buildah or none", err)
 	}
 }

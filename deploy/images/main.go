@@ -34,15 +34,19 @@ type config struct {
 
 func main() {
 	c := config{log: os.Stdout}
-	pflag.StringVar(&c.BinDir, "bin-dir", "", "directory of static binaries, with a subdirectory per architecture if there are several; missing binaries are built")
+	pflag.StringVar(&c.BinDir, "bin-dir", "",
+		"directory of static binaries, with a subdirectory per architecture if there are several; missing binaries are built")
 	pflag.StringVar(&c.Out, "out", "bin/images", "directory of the build contexts and the bills of materials")
-	pflag.StringVar(&c.Builder, "builder", "", "docker, podman or buildah; if empty, the first that works; none creates only contexts and bills of materials")
+	pflag.StringVar(&c.Builder, "builder", "",
+		"docker, podman or buildah; if empty, the first that works; none creates only contexts and bills of materials")
 	pflag.StringVar(&c.Prefix, "prefix", "localhost/binnacle", "prefix of image names")
 	pflag.StringVar(&c.Tag, "tag", "latest", "tag of the images")
 	pflag.StringVar(&c.Version, "version", "", "version of the suite that built binaries report; devel if empty")
-	pflag.StringVar(&c.CABundle, "ca-bundle", "/etc/ssl/certs/ca-certificates.crt", "public CAs that the services trust, for example for OpenID Connect providers")
+	pflag.StringVar(&c.CABundle, "ca-bundle", "/etc/ssl/certs/ca-certificates.crt",
+		"public CAs that the services trust, for example for OpenID Connect providers")
 	pflag.StringVar(&c.Dockerfile, "dockerfile", "deploy/images/Dockerfile", "template of the Dockerfiles")
-	pflag.StringSliceVar(&c.Services, "service", append(suiteServices(), "balancer"), "services to build; also kube-apiserver (for kubeadm), etcd and nats-server")
+	pflag.StringSliceVar(&c.Services, "service", append(suiteServices(), "balancer"),
+		"services to build; also kube-apiserver (for kubeadm), etcd and nats-server")
 	pflag.StringSliceVar(&c.Architectures, "arch", []string{runtime.GOARCH}, "architectures: amd64, arm64, ...")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

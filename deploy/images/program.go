@@ -35,7 +35,13 @@ func programs() []program {
 	return append(out,
 		program{name: "balancer", pkg: "./deploy/balancer", path: "/balancer", port: 6443},
 		// For the static pod of kubeadm, which expects this name and keys that only root may read.
-		program{name: "kube-apiserver", pkg: "./services/apiserver", path: "/usr/local/bin/kube-apiserver", port: 6443, root: true},
+		program{
+			name: "kube-apiserver",
+			pkg:  "./services/apiserver",
+			path: "/usr/local/bin/kube-apiserver",
+			port: 6443,
+			root: true,
+		},
 		program{name: "etcd", module: "e2e", pkg: "./cmd/etcd", path: "/usr/local/bin/etcd", port: 2379},
 		program{name: "nats-server", module: "e2e", pkg: "./cmd/nats-server", path: "/nats-server", port: 4222},
 	)
@@ -83,5 +89,6 @@ func (p program) dockerfile(template string) string {
 	if p.root {
 		user = "0:0"
 	}
-	return strings.NewReplacer("@USER@", user, "@NAME@", p.name, "@PATH@", p.path, "@PORT@", strconv.Itoa(p.port)).Replace(template)
+	return strings.NewReplacer("@USER@", user, "@NAME@", p.name, "@PATH@", p.path, "@PORT@",
+		strconv.Itoa(p.port)).Replace(template)
 }

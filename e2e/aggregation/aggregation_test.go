@@ -24,14 +24,17 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, 1)
 	k := harness.NewCLI(t, s.servers[0])
-	k.RunWith(t, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red"}}`, "create", "--validate=strict", "-f", "-")
+	k.RunWith(t, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red"}}`,
+		"create", "--validate=strict", "-f", "-")
 	if out := k.Run(t, "get", "wd", "a", "-o", `jsonpath={.spec.color} {.metadata.annotations.made-by}`); out != "red admin" {
 		t.Errorf("get: %q, want \"red admin\"", out)
 	}
-	if out := k.Run(t, "explain", "widgets.spec"); !strings.Contains(out, "desired state") || !strings.Contains(out, "displayed color") {
+	if out := k.Run(t, "explain", "widgets.spec"); !strings.Contains(out, "desired state") || !strings.Contains(out,
+		"displayed color") {
 		t.Errorf("explain: got %s, want the descriptions: desired state, displayed color", out)
 	}
-	if out := k.Run(t, "api-resources", "--api-group=ext.example.com", "-o", "name"); !strings.Contains(out, "widgets.ext.example.com") {
+	if out := k.Run(t, "api-resources", "--api-group=ext.example.com", "-o", "name"); !strings.Contains(out,
+		"widgets.ext.example.com") {
 		t.Errorf("api-resources: got %s, want widgets.ext.example.com", out)
 	}
 	if out := s.mustRequest("GET", "/openapi/v2", ""); !strings.Contains(out, "com.example.ext.v1.Widget") {
@@ -58,7 +61,8 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	n := 0
 	harness.Eventually(t, 20*time.Second, "an event for a new widget", func() error {
 		n++ // kubectl does not report when its watch has started
-		s.mustRequest("POST", widgets, fmt.Sprintf(`{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"w%d"}}`, n))
+		s.mustRequest("POST", widgets,
+			fmt.Sprintf(`{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"w%d"}}`, n))
 		select {
 		case line := <-seen:
 			if !strings.HasPrefix(line, "widget.ext.example.com/w") {
@@ -84,7 +88,8 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	}
 
 	bob := harness.CLIOf(t, s.servers[0].Kubeconfig(s.pki.Client("bob")))
-	if r := bob.Execute(t, "", "get", "widgets"); !strings.Contains(r.Stderr, `User "bob" cannot list resource "widgets" in API group "ext.example.com"`) {
+	if r := bob.Execute(t, "", "get", "widgets"); !strings.Contains(r.Stderr,
+		`User "bob" cannot list resource "widgets" in API group "ext.example.com"`) {
 		t.Errorf("get widgets as bob: got %s%s, want Forbidden", r.Stdout, r.Stderr)
 	}
 	checkUpgradedConnection(t, s)
@@ -96,14 +101,20 @@ func TestClientsUseExtensionServer(t *testing.T) {
 func checkPrecedenceOverDefinition(t *testing.T, s *suite) {
 	t.Helper()
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	s.mustRequest("POST", definitions, `{"metadata":{"name":"widgets.ext.example.com"},"spec":{"group":"ext.example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
+	s.mustRequest("POST", definitions,
+		`{"metadata":{"name":"widgets.ext.example.com"},"spec":{"group":"ext.example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 		{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
-	harness.Eventually(t, 20*time.Second, "the other version to be served", func() error { return s.checkOK(0, "/apis/ext.example.com/v2/widgets") })
+	harness.Eventually(t, 20*time.Second, "the other version to be served", func() error {
+		return s.checkOK(0, "/apis/ext.example.com/v2/widgets")
+	})
 	if out := s.mustRequest("GET", widgets+"/a", ""); !strings.Contains(out, `"made-by":"admin"`) {
 		t.Errorf("get of a widget: got %s, want the object of the extension server", out)
 	}
-	for path, want := range map[string]string{"/apis/ext.example.com/v1": `"wd"`, "/openapi/v3/apis/ext.example.com/v1": "displayed color"} {
+	for path, want := range map[string]string{
+		"/apis/ext.example.com/v1":            `"wd"`,
+		"/openapi/v3/apis/ext.example.com/v1": "displayed color",
+	} {
 		if out := s.mustRequest("GET", path, ""); !strings.Contains(out, want) {
 			t.Errorf("%s describes the definition, want the extension server's description: %.300s", path, out)
 		}
@@ -133,7 +144,10 @@ func checkUpgradedConnection(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := tls.Dial("tcp", strings.TrimPrefix(s.servers[0].URL, "https://"), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(s.servers[0].URL, "https://"), &tls.Config{
+		InsecureSkipVerify: true,
+		Certificates:       []tls.Certificate{pair},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +187,8 @@ func (b *probeClient) report(t *testing.T, when string) {
 // sendRequests sends requests in a loop until ctx ends.
 func (b *probeClient) sendRequests(ctx context.Context, s *suite) {
 	for n := 0; ctx.Err() == nil; n++ {
-		path := []string{"/api/v1/namespaces/default/services/ext", "/api/v1/namespaces?limit=2", "/apis", "/openapi/v3/apis/apps/v1"}[n%4]
+		path := []string{"/api/v1/namespaces/default/services/ext", "/api/v1/namespaces?limit=2", "/apis",
+			"/openapi/v3/apis/apps/v1"}[n%4]
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		sent := time.Now()
 		code, body, err := s.sendRequest(asking, 0, "GET", path, "")
@@ -238,7 +253,11 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 		{what: "killed", begin: s.extension.Kill, end: func() { s.extension.Start(s.extensionFlags...) }},
 		{what: "hanging", begin: s.extension.Pause, end: s.extension.Resume},
 		{what: "disconnected", begin: func() { s.proxy.Set(harness.Cut) }, end: func() { s.proxy.Set(harness.Pass) }},
-		{what: "unresponsive network", begin: func() { s.proxy.Set(harness.Stall) }, end: func() { s.proxy.Set(harness.Pass); s.proxy.Reset() }},
+		{
+			what:  "unresponsive network",
+			begin: func() { s.proxy.Set(harness.Stall) },
+			end:   func() { s.proxy.Set(harness.Pass); s.proxy.Reset() },
+		},
 		{what: "wrong certificate", begin: func() {
 			copyFile(other.CertFile, good.CertFile)
 			copyFile(other.KeyFile, good.KeyFile)
@@ -264,7 +283,8 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 	cancel()
 	running.Wait()
 	if probe.requests < 100 || len(probe.errors) > 0 {
-		t.Errorf("got %d probe requests, %d of them failed, want at least 100 and no failure: %.2000v", probe.requests, len(probe.errors), probe.errors)
+		t.Errorf("got %d probe requests, %d of them failed, want at least 100 and no failure: %.2000v",
+			probe.requests, len(probe.errors), probe.errors)
 	}
 	for _, c := range []*suite{s, others, widgetClient} {
 		c.client.CloseIdleConnections()
@@ -298,7 +318,9 @@ func TestReplicasAgreeOnAvailability(t *testing.T) {
 	s := start(t, 3)
 	startRevision := ""
 	events := func() (requireConditionEverywhere []string) {
-		_, body, err := s.sendRequest(t.Context(), 0, "GET", apiServices+"?watch=1&timeoutSeconds=1&resourceVersion="+startRevision+"&fieldSelector=metadata.name%3Dv1.ext.example.com", "")
+		_, body, err := s.sendRequest(t.Context(), 0, "GET",
+			apiServices+"?watch=1&timeoutSeconds=1&resourceVersion="+startRevision+
+				"&fieldSelector=metadata.name%3Dv1.ext.example.com", "")
 		if err != nil {
 			t.Fatal(err)
 		}

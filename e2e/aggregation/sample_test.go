@@ -27,29 +27,38 @@ func TestSampleServer(t *testing.T) {
 		{"apiGroups":[""],"resources":["namespaces"],"verbs":["get","watch","list"]},
 		{"apiGroups":["admissionregistration.k8s.io"],"resources":["*"],"verbs":["get","watch","list"]},
 		{"apiGroups":["flowcontrol.apiserver.k8s.io"],"resources":["*"],"verbs":["list","watch"]}]}`)
-	s.mustRequest("POST", group+"namespaces/kube-system/rolebindings", `{"metadata":{"name":"wardle"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"extension-apiserver-authentication-reader"},`+user+`}`)
+	s.mustRequest("POST", group+"namespaces/kube-system/rolebindings",
+		`{"metadata":{"name":"wardle"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"extension-apiserver-authentication-reader"},`+user+`}`)
 	for _, role := range []string{"system:auth-delegator", "wardle"} {
-		s.mustRequest("POST", group+"clusterrolebindings", `{"metadata":{"name":"wardle-`+role+`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+role+`"},`+user+`}`)
+		s.mustRequest("POST", group+"clusterrolebindings",
+			`{"metadata":{"name":"wardle-`+role+
+				`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+role+`"},`+user+`}`)
 	}
 	port := harness.FreePort(t)
 	cert := s.pki.ServingFor("wardle", "api.default.svc")
 	kubeconfig := s.servers[0].Kubeconfig(s.pki.Client("wardle"))
 	server := harness.NewProcess(t, "sampleapiserver", binary)
-	server.Start("--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--etcd-servers="+harness.StartEtcd(t).Endpoint,
+	server.Start("--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+		"--etcd-servers="+harness.StartEtcd(t).Endpoint,
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 		"--tls-cert-file="+cert.CertFile, "--tls-private-key-file="+cert.KeyFile)
 	ca, err := os.ReadFile(s.pki.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.mustRequest("POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"api"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	s.mustRequest("POST", apiServices, fmt.Sprintf(`{"metadata":{"name":"v1alpha1.wardle.example.com"},"spec":{"group":"wardle.example.com","version":"v1alpha1","groupPriorityMinimum":1000,"versionPriority":15,
+	s.mustRequest("POST", "/api/v1/namespaces/default/services",
+		`{"metadata":{"name":"api"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	s.mustRequest("POST", apiServices,
+		fmt.Sprintf(`{"metadata":{"name":"v1alpha1.wardle.example.com"},"spec":{"group":"wardle.example.com","version":"v1alpha1","groupPriorityMinimum":1000,"versionPriority":15,
 		"caBundle":%q,"service":{"namespace":"default","name":"api","port":%d}}}`, base64.StdEncoding.EncodeToString(ca), port))
-	harness.Eventually(t, 90*time.Second, "available", func() error { return s.checkOK(0, "/apis/wardle.example.com/v1alpha1/flunders") })
+	harness.Eventually(t, 90*time.Second, "available", func() error {
+		return s.checkOK(0, "/apis/wardle.example.com/v1alpha1/flunders")
+	})
 
 	k := harness.NewCLI(t, s.servers[0])
 	harness.Eventually(t, 40*time.Second, "described", func() error {
-		if out := k.Run(t, "api-resources", "--api-group=wardle.example.com", "-o", "name"); !strings.Contains(out, "flunders.wardle.example.com") || !strings.Contains(out, "fischers.wardle.example.com") {
+		if out := k.Run(t, "api-resources", "--api-group=wardle.example.com", "-o", "name"); !strings.Contains(out,
+			"flunders.wardle.example.com") || !strings.Contains(out, "fischers.wardle.example.com") {
 			return fmt.Errorf("api-resources: %s", out)
 		}
 		r := k.Execute(t, "", "explain", "flunders.spec")
@@ -80,7 +89,8 @@ func TestSampleServer(t *testing.T) {
 	}
 	k.RunWith(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Fischer","metadata":{"name":"no-a"},"disallowedFlunders":["b"]}`, "create", "-f", "-")
 	harness.Eventually(t, 20*time.Second, "its own admission", func() error {
-		r := k.Execute(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"b"}}`, "create", "--dry-run=server", "-f", "-")
+		r := k.Execute(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"b"}}`,
+			"create", "--dry-run=server", "-f", "-")
 		if !strings.Contains(r.Stderr, "this name may not be used") {
 			return fmt.Errorf("%s%s", r.Stdout, r.Stderr)
 		}

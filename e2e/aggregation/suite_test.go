@@ -42,7 +42,8 @@ func start(t *testing.T, replicas int, flags ...string) *suite {
 	s := &suite{t: t, pki: harness.NewPKI(t)}
 	front := s.pki.Client("front-proxy-client")
 	flags = append(flags,
-		"--requestheader-client-ca-file="+s.pki.CA, "--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User",
+		"--requestheader-client-ca-file="+s.pki.CA, "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User",
 		"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file="+front.CertFile, "--proxy-client-key-file="+front.KeyFile)
 	if replicas > 1 {
@@ -64,7 +65,10 @@ func (s *suite) newClient(p harness.Pair) *http.Client {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}}
+	c := &http.Client{
+		Timeout:   30 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}},
+	}
 	s.t.Cleanup(c.CloseIdleConnections)
 	return c
 }
@@ -72,8 +76,11 @@ func (s *suite) newClient(p harness.Pair) *http.Client {
 // withUser returns the suite with a client of an ordinary user with the right to read everything.
 func (s *suite) withUser(user string) *suite {
 	s.t.Helper()
-	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"`+user+`"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
-	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"`+user+`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+user+`"},
+	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		`{"metadata":{"name":"`+user+`"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
+	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		`{"metadata":{"name":"`+user+
+			`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+user+`"},
 		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"`+user+`"}]}`)
 	other := *s
 	other.client = s.newClient(s.pki.Client(user))
@@ -84,14 +91,17 @@ func (s *suite) withUser(user string) *suite {
 // and waits until all replicas send requests to it.
 func (s *suite) startExtension() {
 	s.t.Helper()
-	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings", roleBinding("Role", "extension-apiserver-authentication-reader"))
-	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", roleBinding("ClusterRole", "system:auth-delegator"))
+	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings",
+		roleBinding("Role", "extension-apiserver-authentication-reader"))
+	s.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		roleBinding("ClusterRole", "system:auth-delegator"))
 	port := harness.FreePort(s.t)
 	s.extensionCert = s.pki.ServingFor("extension", "ext.default.svc")
 	s.extension = harness.NewProcess(s.t, "extension", harness.Binary(s.t, harness.Extension))
 	s.extensionFlags = []string{
 		fmt.Sprintf("--listen=127.0.0.1:%d", port), "--cert=" + s.extensionCert.CertFile, "--key=" + s.extensionCert.KeyFile,
-		"--kubeconfig=" + s.servers[0].Kubeconfig(s.pki.Client("widget-server", "system:serviceaccounts")), // like a server that runs in a pod
+		"--kubeconfig=" + s.servers[0].Kubeconfig(s.pki.Client("widget-server",
+			"system:serviceaccounts")), // like a server that runs in a pod
 	}
 	s.extension.Start(s.extensionFlags...)
 	harness.Eventually(s.t, 30*time.Second, "ready", func() error {
@@ -110,11 +120,14 @@ func (s *suite) startExtension() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.mustRequest("POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	s.mustRequest("POST", "/api/v1/namespaces/default/services",
+		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
 	for _, gv := range []string{"ext.example.com v1", "metrics.k8s.io v1beta1"} {
 		group, version, _ := strings.Cut(gv, " ")
-		s.mustRequest("POST", apiServices, fmt.Sprintf(`{"metadata":{"name":"%[2]s.%[1]s"},"spec":{"group":%[1]q,"version":%[2]q,"groupPriorityMinimum":1000,"versionPriority":15,"caBundle":%[3]q,
-			"service":{"namespace":"default","name":"ext","port":%[4]s}}}`, group, version, base64.StdEncoding.EncodeToString(ca), s.proxy.Addr[strings.LastIndex(s.proxy.Addr, ":")+1:]))
+		s.mustRequest("POST", apiServices,
+			fmt.Sprintf(`{"metadata":{"name":"%[2]s.%[1]s"},"spec":{"group":%[1]q,"version":%[2]q,"groupPriorityMinimum":1000,"versionPriority":15,"caBundle":%[3]q,
+			"service":{"namespace":"default","name":"ext","port":%[4]s}}}`, group, version,
+				base64.StdEncoding.EncodeToString(ca), s.proxy.Addr[strings.LastIndex(s.proxy.Addr, ":")+1:]))
 		for i := range s.servers {
 			harness.Eventually(s.t, 40*time.Second, "available", func() error { return s.checkOK(i, "/apis/"+group+"/"+version) })
 		}
@@ -167,7 +180,8 @@ func (s *suite) checkOK(replica int, path string) error {
 func (s *suite) probeAvailability() {
 	s.t.Helper()
 	s.serviceChanges++
-	s.mustRequest("PUT", "/api/v1/namespaces/default/services/ext", fmt.Sprintf(`{"metadata":{"name":"ext","labels":{"probes":"%d"}},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.serviceChanges))
+	s.mustRequest("PUT", "/api/v1/namespaces/default/services/ext",
+		fmt.Sprintf(`{"metadata":{"name":"ext","labels":{"probes":"%d"}},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.serviceChanges))
 }
 
 // availableCondition returns the availability condition of the widgets' APIService from a replica.

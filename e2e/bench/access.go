@@ -71,7 +71,8 @@ func (b *bench) certificateFiles(name string) (cert, key string) {
 // servingFlags returns the certificate flags of a service.
 func (b *bench) servingFlags(name string) []string {
 	cert, key := b.certificateFiles(name)
-	return []string{"--tls-cert-file=" + cert, "--tls-private-key-file=" + key, "--client-ca-file=" + b.certificateFile(name, "client-ca.crt")}
+	return []string{"--tls-cert-file=" + cert, "--tls-private-key-file=" + key,
+		"--client-ca-file=" + b.certificateFile(name, "client-ca.crt")}
 }
 
 // startAPIServerProcess starts an API server with the data folder and log file of a name.
@@ -120,12 +121,14 @@ func measureAccess(like *load, bin string) error {
 	if err != nil {
 		return err
 	}
-	authz, err := startProcess(filepath.Join(b.dir, "authz.log"), filepath.Join(bin, "authz-webhook"), "", "", append(b.servingFlags("authz-webhook"), "--kubeconfig="+follow)...)
+	authz, err := startProcess(filepath.Join(b.dir, "authz.log"), filepath.Join(bin, "authz-webhook"), "", "",
+		append(b.servingFlags("authz-webhook"), "--kubeconfig="+follow)...)
 	if err != nil {
 		return err
 	}
 	defer authz.terminate()
-	if err := measureReviews(b.newLoad(like, "apiserver", api.url, api, "admin"), b.newLoad(like, "authz-webhook", authz.url, authz, "apiserver-webhook-client")); err != nil {
+	if err := measureReviews(b.newLoad(like, "apiserver", api.url, api, "admin"),
+		b.newLoad(like, "authz-webhook", authz.url, authz, "apiserver-webhook-client")); err != nil {
 		return err
 	}
 	return compareCachedDecision(like, b, authz)
@@ -140,7 +143,9 @@ func measureReviews(api, authz *load) error {
 	made := 0
 	var rows []string
 	for _, n := range bindingCounts {
-		if _, failed := runConcurrently(n-made, bindingsAtOnce, func(i int) error { return api.bindUser(admin, made+i, fmt.Sprint("user-", made+i)) }); failed > 0 {
+		if _, failed := runConcurrently(n-made, bindingsAtOnce, func(i int) error {
+			return api.bindUser(admin, made+i, fmt.Sprint("user-", made+i))
+		}); failed > 0 {
 			return fmt.Errorf("failed to create %d role bindings", failed)
 		}
 		made = n
@@ -158,7 +163,9 @@ func measureReviews(api, authz *load) error {
 		all.runTimed("reviews", all.concurrency, ask)
 		one := *authz
 		one.runTimed("reviews-one-by-one", 1, ask)
-		rows = append(rows, fmt.Sprintf("| %d | %s | %s | %s | %s | %s | %s |", n, resultCell(all, "ops_per_s"), resultCell(all, "cpu_ms_per_op"), resultCell(all, "p50_ms"), resultCell(all, "p99_ms"), resultCell(one, "p99_ms"), resultCell(all, "rss_mib_authz-webhook")))
+		rows = append(rows, fmt.Sprintf("| %d | %s | %s | %s | %s | %s | %s |", n, resultCell(all, "ops_per_s"),
+			resultCell(all, "cpu_ms_per_op"), resultCell(all, "p50_ms"), resultCell(all, "p99_ms"),
+			resultCell(one, "p99_ms"), resultCell(all, "rss_mib_authz-webhook")))
 	}
 	fmt.Printf("\n| role bindings | reviews/s | CPU ms/review | p50 ms | p99 ms | p99 ms, one client | resident MiB |\n|---|---|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
 	return nil
@@ -176,10 +183,12 @@ func (l *load) bindUser(c *http.Client, i int, user string) error {
 	const group = "rbac.authorization.k8s.io"
 	rules := `[{"apiGroups":[""],"resources":["pods","services"],"verbs":["list","watch"]},{"apiGroups":["apps"],"resources":["deployments"],"verbs":["*"]},{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"]}]`
 	for path, body := range map[string]string{
-		"roles":        fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Role","metadata":{"name":"role%d"},"rules":%s}`, group, i, rules),
+		"roles": fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Role","metadata":{"name":"role%d"},"rules":%s}`,
+			group, i, rules),
 		"rolebindings": fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"RoleBinding","metadata":{"name":"binding%d"},"roleRef":{"apiGroup":"%s","kind":"Role","name":"role%d"},"subjects":[{"kind":"User","name":"%s"}]}`, group, i, group, i, user),
 	} {
-		code, out, err := l.request(c, "POST", "/apis/"+group+"/v1/namespaces/default/"+path, "application/json", []byte(body), "application/json")
+		code, out, err := l.request(c, "POST", "/apis/"+group+"/v1/namespaces/default/"+path, "application/json",
+			[]byte(body), "application/json")
 		if err == nil && code != http.StatusCreated {
 			err = fmt.Errorf("create %s: %d %.300s", path, code, out)
 		}
@@ -227,7 +236,8 @@ func compareCachedDecision(like *load, b *bench, authz *process) error {
 		return err
 	}
 	defer free.terminate()
-	asking, err := b.startAPIServerProcess("asking", "--authorization-mode=Webhook", "--authorization-webhook-version=v1", "--authorization-webhook-config-file="+ask)
+	asking, err := b.startAPIServerProcess("asking", "--authorization-mode=Webhook",
+		"--authorization-webhook-version=v1", "--authorization-webhook-config-file="+ask)
 	if err != nil {
 		return err
 	}
@@ -237,7 +247,8 @@ func compareCachedDecision(like *load, b *bench, authz *process) error {
 	clients := make([]*http.Client, len(sides))
 	for i, l := range sides {
 		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"k":"` + strings.Repeat("v", 1000) + `"}}`
-		if code, out, err := l.request(l.newClient(), "POST", "/api/v1/namespaces/default/configmaps", "application/json", []byte(body), "application/json"); err != nil || code != http.StatusCreated {
+		if code, out, err := l.request(l.newClient(), "POST", "/api/v1/namespaces/default/configmaps",
+			"application/json", []byte(body), "application/json"); err != nil || code != http.StatusCreated {
 			return fmt.Errorf("create: %d %.300s %w", code, out, err)
 		}
 		user := *l
@@ -266,6 +277,7 @@ func compareCachedDecision(like *load, b *bench, authz *process) error {
 		ratios = append(ratios, cost[1][i]/cost[0][i])
 	}
 	fmt.Printf("\nGET with a cached decision: %.4f ms of CPU; always allowed: %.4f ms; ratio, median of %d pairs: %.3f (%.3f to %.3f)\n",
-		percentile(cost[1], .5), percentile(cost[0], .5), comparisonRounds, percentile(ratios, .5), percentile(ratios, 0), percentile(ratios, 1))
+		percentile(cost[1], .5), percentile(cost[0], .5), comparisonRounds, percentile(ratios, .5),
+		percentile(ratios, 0), percentile(ratios, 1))
 	return nil
 }

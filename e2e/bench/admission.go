@@ -21,7 +21,8 @@ func measureAdmission(like *load, bin string) error {
 		return err
 	}
 	defer b.close()
-	api, err := b.startAPIServerProcess("admission", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
+	api, err := b.startAPIServerProcess("admission", "--authorization-mode=AlwaysAllow",
+		"--disable-admission-plugins=ServiceAccount")
 	if err != nil {
 		return err
 	}
@@ -29,7 +30,8 @@ func measureAdmission(like *load, bin string) error {
 	l := b.newLoad(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
 	for i := range namespaces {
-		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
+		if err := l.create(c, "/api/v1/namespaces",
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
 			return err
 		}
 	}
@@ -43,10 +45,15 @@ func measureAdmission(like *load, bin string) error {
 	}))
 	defer hook.Close()
 	addWebhook := func(name, resource string) error {
-		ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
-		return l.create(c, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
+		ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{
+			Type:  "CERTIFICATE",
+			Bytes: hook.Certificate().Raw,
+		}))
+		return l.create(c, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+			fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
 			"name":"%s.bench.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
-			"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":[%q]}]}]}`, name, name, hook.URL, ca, resource))
+			"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":[%q]}]}]}`, name,
+				name, hook.URL, ca, resource))
 	}
 	besidePassive := fmt.Sprintf("beside %d webhooks that do not match", passiveWebhooks)
 	addPassive := func() error {
@@ -58,7 +65,8 @@ func measureAdmission(like *load, bin string) error {
 		return nil
 	}
 	removeAll := func() error {
-		code, out, err := l.request(c, http.MethodDelete, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "", nil, "application/json")
+		code, out, err := l.request(c, http.MethodDelete,
+			"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "", nil, "application/json")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("remove webhooks: %d %.300s", code, out)
 		}
@@ -84,13 +92,16 @@ func measureAdmission(like *load, bin string) error {
 		}
 		run := *l
 		run.runTimed("create, "+s.name, run.concurrency, func(i int) error {
-			body := strings.Replace(string(run.podBody(i)), fmt.Sprintf(`"name":"pod-%05d"`, i), fmt.Sprintf(`"name":"pod-%d-%d"`, round, i), 1)
+			body := strings.Replace(string(run.podBody(i)), fmt.Sprintf(`"name":"pod-%05d"`, i),
+				fmt.Sprintf(`"name":"pod-%d-%d"`, round, i), 1)
 			return run.create(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), body)
 		})
 		round++
-		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", s.name, resultCell(run, "ops_per_s"), resultCell(run, "cpu_ms_per_op"), resultCell(run, "p50_ms"), resultCell(run, "p99_ms")))
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", s.name, resultCell(run, "ops_per_s"),
+			resultCell(run, "cpu_ms_per_op"), resultCell(run, "p50_ms"), resultCell(run, "p99_ms")))
 	}
-	fmt.Printf("\n| create | creates/s | CPU ms/create | p50 ms | p99 ms |\n|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+	fmt.Printf("\n| create | creates/s | CPU ms/create | p50 ms | p99 ms |\n|---|---|---|---|---|\n%s\n",
+		strings.Join(rows, "\n"))
 	return nil
 }
 

@@ -31,14 +31,16 @@ func measureAudit(like *load, bin string) error {
 	if err := writePolicy(policy, "None", ""); err != nil {
 		return err
 	}
-	api, err := b.startAPIServerProcess("audit", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount", "--audit-policy-file="+policy, "--audit-log-path="+log)
+	api, err := b.startAPIServerProcess("audit", "--authorization-mode=AlwaysAllow",
+		"--disable-admission-plugins=ServiceAccount", "--audit-policy-file="+policy, "--audit-log-path="+log)
 	if err != nil {
 		return err
 	}
 	defer api.terminate()
 	l := b.newLoad(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
-	if err := l.create(c, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-0"}}`); err != nil {
+	if err := l.create(c, "/api/v1/namespaces",
+		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-0"}}`); err != nil {
 		return err
 	}
 	if err := l.create(c, "/api/v1/namespaces/bench-0/pods", string(l.podBody(0))); err != nil {
@@ -70,7 +72,8 @@ func measureAudit(like *load, bin string) error {
 		slice.duration = auditSlice
 		from := threadCPUTime(pid)
 		ops, _, _, errs := slice.runForDuration(slice.concurrency, func(int) error {
-			code, out, err := slice.request(c, http.MethodGet, "/api/v1/namespaces/bench-0/pods/pod-00000?resourceVersion=0", "", nil, "application/json")
+			code, out, err := slice.request(c, http.MethodGet,
+				"/api/v1/namespaces/bench-0/pods/pod-00000?resourceVersion=0", "", nil, "application/json")
 			if err == nil && code != http.StatusOK {
 				err = fmt.Errorf("get: %d %.300s", code, out)
 			}
@@ -82,7 +85,10 @@ func measureAudit(like *load, bin string) error {
 		return float64(threadCPUTime(pid)-from) / 1000 / float64(ops), nil
 	}
 	fmt.Printf("\n| events of a GET | without audit, µs | with | more, median | quartiles | mean |\n|---|---|---|---|---|---|\n")
-	for _, kind := range []struct{ name, omit string }{{"when the response is complete", "RequestReceived"}, {"when the request arrives, and when the response is complete", ""}} {
+	for _, kind := range []struct{ name, omit string }{
+		{"when the response is complete", "RequestReceived"},
+		{"when the request arrives, and when the response is complete", ""},
+	} {
 		var without, with, more []float64
 		last, err := cpuPerGet("None", "")
 		for i := 0; i < auditSlices && err == nil; i++ {
@@ -103,7 +109,8 @@ func measureAudit(like *load, bin string) error {
 		for _, m := range more {
 			sum += m
 		}
-		fmt.Printf("| %s | %.1f | %.1f | %.1f %% | %.1f to %.1f %% | %.1f %% |\n", kind.name, percentile(without, .5), percentile(with, .5), percentile(more, .5), percentile(more, .25), percentile(more, .75), sum/float64(len(more)))
+		fmt.Printf("| %s | %.1f | %.1f | %.1f %% | %.1f to %.1f %% | %.1f %% |\n", kind.name, percentile(without, .5),
+			percentile(with, .5), percentile(more, .5), percentile(more, .25), percentile(more, .75), sum/float64(len(more)))
 	}
 	return nil
 }

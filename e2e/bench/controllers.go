@@ -92,7 +92,8 @@ func (b *bench) startManager(program, manager, url string) (*process, error) {
 		return nil, err
 	}
 	args := []string{
-		"--kubeconfig=" + config, "--root-ca-file=" + b.certificateFile("admin", "serving-ca.crt"), "--controllers=" + comparedControllers,
+		"--kubeconfig=" + config, "--root-ca-file=" + b.certificateFile("admin", "serving-ca.crt"),
+		"--controllers=" + comparedControllers,
 		"--kube-api-qps=1000", "--kube-api-burst=1000", // the default rates would determine the time
 	}
 	log := filepath.Join(b.dir, program+"-manager.log")
@@ -121,7 +122,8 @@ const (
 // waitForServiceAccount waits until the service account of the namespace default exists.
 func (l *load) waitForServiceAccount(c *http.Client) error {
 	for start := time.Now(); time.Since(start) < readyWithin; time.Sleep(100 * time.Millisecond) { // polling interval
-		code, _, err := l.request(c, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", "", nil, "application/json")
+		code, _, err := l.request(c, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", "", nil,
+			"application/json")
 		if err == nil && code == http.StatusOK {
 			return nil
 		}
@@ -131,7 +133,8 @@ func (l *load) waitForServiceAccount(c *http.Client) error {
 
 // createOwnerAndDependents creates an owner and l.n dependents.
 func (l *load) createOwnerAndDependents(c *http.Client) error {
-	out, err := l.expect(c, http.StatusCreated, http.MethodPost, dependentsPath, []byte(`{"metadata":{"name":"owner"}}`), "application/json")
+	out, err := l.expect(c, http.StatusCreated, http.MethodPost, dependentsPath,
+		[]byte(`{"metadata":{"name":"owner"}}`), "application/json")
 	if err != nil {
 		return err
 	}
@@ -142,7 +145,8 @@ func (l *load) createOwnerAndDependents(c *http.Client) error {
 		return err
 	}
 	_, failed := runConcurrently(l.objectCount, l.concurrency, func(i int) error {
-		return l.create(c, dependentsPath, fmt.Sprintf(`{"metadata":{"name":"dependent-%d","labels":{"dependent":"yes"},"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":%q}]}}`, i, owner.Metadata.UID))
+		return l.create(c, dependentsPath,
+			fmt.Sprintf(`{"metadata":{"name":"dependent-%d","labels":{"dependent":"yes"},"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":%q}]}}`, i, owner.Metadata.UID))
 	})
 	if failed > 0 {
 		return fmt.Errorf("failed to create %d dependents", failed)
@@ -165,7 +169,9 @@ func (l *load) expect(c *http.Client, status int, method, path string, body []by
 // waitForDeletedDependents waits until no dependent exists.
 func (l *load) waitForDeletedDependents(c *http.Client) error {
 	for start := time.Now(); time.Since(start) < cascadeTime; time.Sleep(time.Second) { // polling interval
-		out, err := l.expect(c, http.StatusOK, http.MethodGet, dependentsPath+"?labelSelector=dependent&limit=1&resourceVersion=0", nil, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+		out, err := l.expect(c, http.StatusOK, http.MethodGet,
+			dependentsPath+"?labelSelector=dependent&limit=1&resourceVersion=0", nil,
+			"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 		if err != nil {
 			return err
 		}

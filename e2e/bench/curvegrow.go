@@ -105,7 +105,8 @@ func newGrownPod(like *corev1.Pod, r *rand.Rand, i, from, to int) *corev1.Pod {
 // waitForPods waits until the server lists n added pods.
 func (l *load) waitForPods(c *http.Client, n int) error {
 	for start := time.Now(); ; time.Sleep(200 * time.Millisecond) { // polling interval
-		_, body, err := l.request(c, http.MethodGet, "/api/v1/pods?limit=1", "", nil, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+		_, body, err := l.request(c, http.MethodGet, "/api/v1/pods?limit=1", "", nil,
+			"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,12 @@ const (
 // each size.
 func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 	const objects = "stored pods"
-	cost := &figure{file: "curve-objects.svg", title: "CPU per request with a response of constant size", x: objects, y: "CPU ms per request"}
+	cost := &figure{
+		file:  "curve-objects.svg",
+		title: "CPU per request with a response of constant size",
+		x:     objects,
+		y:     "CPU ms per request",
+	}
 	memory := &figure{file: "curve-memory.svg", title: "Memory of the process, including etcd", x: objects, y: "MiB"}
 	restart := &figure{file: "curve-restart.svg", title: "CPU from start to ready, including etcd", x: objects, y: "CPU s"}
 	socket := filepath.Join(b.dir, "etcd.sock")
@@ -95,7 +100,8 @@ func (l *load) measureRequestsAt(b *bench, c *http.Client, cost, memory *figure,
 			s.results = nil
 			sc := s.newClient()
 			for i := range spreadPlaces { // fills the floor and the caches
-				if code, body, err := s.request(sc, http.MethodGet, q.path(i), "", nil, s.accept); err != nil || code != http.StatusOK {
+				if code, body, err := s.request(sc, http.MethodGet, q.path(i), "", nil, s.accept); err != nil ||
+					code != http.StatusOK {
 					return fmt.Errorf("%s: %d %.200s %w", q.name, code, body, err)
 				}
 			}
@@ -123,7 +129,9 @@ func (l *load) measureGrownPatches(c *http.Client, cost *figure, n int) {
 	ops, secs, lat, errs := l.runForDuration(4, func(i int) error {
 		k := i * 7919 % n // the prime number spreads requests over the pods
 		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
-		code, out, err := l.request(c, http.MethodPatch, fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", k/perNamespace, k), "application/merge-patch+json", body, l.accept)
+		code, out, err := l.request(c, http.MethodPatch,
+			fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", k/perNamespace, k),
+			"application/merge-patch+json", body, l.accept)
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("patch: %d %.300s", code, out)
 		}

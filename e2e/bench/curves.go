@@ -124,7 +124,8 @@ func measureCurves(like *load, bin string, largest int, draw func(*bench, *load,
 
 // startAPIServer starts an API server that allows everything.
 func (b *bench) startAPIServer(like *load, name string, flags ...string) (*load, *process, error) {
-	api, err := b.startAPIServerProcess(name, append(flags, "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")...)
+	api, err := b.startAPIServerProcess(name,
+		append(flags, "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -138,7 +139,8 @@ func (b *bench) startFloor(l *load) (*load, *process, error) {
 		return nil, nil, err
 	}
 	cert, key := b.certificateFiles("apiserver")
-	p, err := startProcess(filepath.Join(b.dir, "floor.log"), self, "", "", "floor", "--upstream="+l.server, "--cert="+l.certFile, "--key="+l.keyFile, "--tls-cert-file="+cert, "--tls-private-key-file="+key)
+	p, err := startProcess(filepath.Join(b.dir, "floor.log"), self, "", "", "floor", "--upstream="+l.server,
+		"--cert="+l.certFile, "--key="+l.keyFile, "--tls-cert-file="+cert, "--tls-private-key-file="+key)
 	if err != nil {
 		return nil, nil, err
 	}

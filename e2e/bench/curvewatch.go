@@ -21,7 +21,12 @@ const (
 // growWatchers writes while the number of watchers grows: narrow watchers of one object, with a
 // constant number per write, and broad watchers of all objects.
 func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
-	cost := &figure{file: "curve-watchers.svg", title: "CPU of a delivery by number of watchers", x: "watchers", y: "CPU µs a delivery"}
+	cost := &figure{
+		file:  "curve-watchers.svg",
+		title: "CPU of a delivery by number of watchers",
+		x:     "watchers",
+		y:     "CPU µs a delivery",
+	}
 	l, api, err := b.startAPIServer(like, "watchers")
 	if err != nil {
 		return nil, err
@@ -36,7 +41,8 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 	defer floor.terminate()
 	for _, w := range []int{100, 1000, 10000} {
 		for _, narrow := range []bool{true, false} {
-			name, key := fmt.Sprintf("%d of an object each, a write matching %d", w, watchersPerObject), fmt.Sprintf("of one object each, a write matching %d", watchersPerObject)
+			name, key := fmt.Sprintf("%d of an object each, a write matching %d", w,
+				watchersPerObject), fmt.Sprintf("of one object each, a write matching %d", watchersPerObject)
 			path := func(w int) string {
 				return fmt.Sprintf("/api/v1/pods?watch=1&fieldSelector=metadata.name%%3Dpod-%05d", w/watchersPerObject)
 			}
@@ -64,8 +70,18 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 
 // growRate increases the rate of writes until deliveries are too slow.
 func growRate(b *bench, like *load, _ int) ([]*figure, error) {
-	late := &figure{file: "curve-rate.svg", title: "100 watchers of everything, by rate of writes", x: "writes/s", y: "latency from the write to the watcher, ms"}
-	cost := &figure{file: "curve-rate-cpu.svg", title: "100 watchers of everything, by rate of writes", x: "writes/s", y: "CPU µs a delivery, with its share of the write"}
+	late := &figure{
+		file:  "curve-rate.svg",
+		title: "100 watchers of everything, by rate of writes",
+		x:     "writes/s",
+		y:     "latency from the write to the watcher, ms",
+	}
+	cost := &figure{
+		file:  "curve-rate-cpu.svg",
+		title: "100 watchers of everything, by rate of writes",
+		x:     "writes/s",
+		y:     "CPU µs a delivery, with its share of the write",
+	}
 	l, api, err := b.startAPIServer(like, "rate")
 	if err != nil {
 		return nil, err
@@ -83,7 +99,9 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 			s := *side
 			s.results, s.rate = nil, rate
 			c := s.newClient()
-			s.measureWatches(c, fmt.Sprintf("%g writes/s", rate), watchedPods(), func(int) string { return "/api/v1/pods?watch=1" })
+			s.measureWatches(c, fmt.Sprintf("%g writes/s", rate), watchedPods(), func(int) string {
+				return "/api/v1/pods?watch=1"
+			})
 			c.CloseIdleConnections()
 			late.curve("p99", side == bare).add(rate, s.lastResult("p99_ms"))
 			late.curve("p50", side == bare).add(rate, s.lastResult("p50_ms"))
@@ -100,8 +118,18 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 // one NATS server.
 func growReplicas(b *bench, like *load, _ int) ([]*figure, error) {
 	const shared = 1500 // watchers on 15 connections, which divide evenly over the replicas
-	write := &figure{file: "curve-replicas.svg", title: "CPU of all processes per write, without watchers", x: "replicas", y: "CPU ms a write"}
-	delivery := &figure{file: "curve-replicas-watch.svg", title: fmt.Sprintf("%d watchers of everything, shared by the replicas", shared), x: "replicas", y: "CPU µs a delivery"}
+	write := &figure{
+		file:  "curve-replicas.svg",
+		title: "CPU of all processes per write, without watchers",
+		x:     "replicas",
+		y:     "CPU ms a write",
+	}
+	delivery := &figure{
+		file:  "curve-replicas-watch.svg",
+		title: fmt.Sprintf("%d watchers of everything, shared by the replicas", shared),
+		x:     "replicas",
+		y:     "CPU µs a delivery",
+	}
 	for _, name := range []string{"etcd", "nats-server"} {
 		if out, err := exec.Command("go", "build", "-o", filepath.Join(b.bin, name), "./cmd/"+name).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("build %s: %w\n%s", name, err, out)
@@ -127,7 +155,9 @@ func (b *bench) measureReplicas(like *load, replicas, watchers int, write, deliv
 	}
 	name := fmt.Sprintf("replicas-%d", replicas)
 	client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
-	etcd, err := b.startMember(name+"-etcd", "etcd", ports[0], "--name=b", "--data-dir="+filepath.Join(b.dir, name), "--log-level=warn", "--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=b="+peer)
+	etcd, err := b.startMember(name+"-etcd", "etcd", ports[0], "--name=b", "--data-dir="+filepath.Join(b.dir, name),
+		"--log-level=warn", "--listen-client-urls="+client, "--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=b="+peer)
 	if err != nil {
 		return err
 	}
@@ -140,7 +170,8 @@ func (b *bench) measureReplicas(like *load, replicas, watchers int, write, deliv
 	var l *load
 	pids := []string{fmt.Sprintf("etcd=%d", etcd.cmd.Process.Pid), fmt.Sprintf("nats=%d", nats.cmd.Process.Pid)}
 	for i := range replicas {
-		r, api, err := b.startAPIServer(like, fmt.Sprintf("%s-%d", name, i), "--etcd-servers="+client, fmt.Sprintf("--nats-servers=nats://127.0.0.1:%d", ports[2]), "--cluster-id=bench")
+		r, api, err := b.startAPIServer(like, fmt.Sprintf("%s-%d", name, i), "--etcd-servers="+client,
+			fmt.Sprintf("--nats-servers=nats://127.0.0.1:%d", ports[2]), "--cluster-id=bench")
 		if err != nil {
 			return err
 		}

@@ -46,34 +46,67 @@ func comparedSides() []side {
 
 // gadgetDefinition returns a definition with a schema of 60 fields and five rules.
 func gadgetDefinition() []byte {
-	part := map[string]any{"type": "object", "description": "Explains what the field does for its readers.", "properties": map[string]any{
-		"name":  map[string]any{"type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]+$"},
-		"count": map[string]any{"type": "integer", "minimum": 0, "maximum": 1000},
-		"note":  map[string]any{"type": "string", "maxLength": 256},
-		"items": map[string]any{"type": "array", "maxItems": 16, "items": map[string]any{"type": "object", "properties": map[string]any{
-			"key": map[string]any{"type": "string", "maxLength": 64}, "value": map[string]any{"type": "string", "maxLength": 64}}}},
-	}}
+	part := map[string]any{
+		"type":        "object",
+		"description": "Explains what the field does for its readers.",
+		"properties": map[string]any{
+			"name":  map[string]any{"type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]+$"},
+			"count": map[string]any{"type": "integer", "minimum": 0, "maximum": 1000},
+			"note":  map[string]any{"type": "string", "maxLength": 256},
+			"items": map[string]any{
+				"type":     "array",
+				"maxItems": 16,
+				"items": map[string]any{"type": "object", "properties": map[string]any{
+					"key":   map[string]any{"type": "string", "maxLength": 64},
+					"value": map[string]any{"type": "string", "maxLength": 64},
+				}},
+			},
+		},
+	}
 	properties := map[string]any{"size": map[string]any{"type": "integer"}}
 	for f := range customFields {
 		properties[fmt.Sprintf("field%d", f)] = part
 	}
 	var rules []any
 	for _, r := range []string{
-		"self.size >= 0", "!has(self.field0) || self.field0.count <= self.size", "!has(self.field1) || self.field1.name != self.field0.name",
+		"self.size >= 0", "!has(self.field0) || self.field0.count <= self.size",
+		"!has(self.field1) || self.field1.name != self.field0.name",
 		"!has(self.field2) || self.field2.items.all(i, i.key != '')", "self.size == oldSelf.size || self.size > oldSelf.size",
 	} {
 		rules = append(rules, map[string]any{"rule": r, "message": "is not as it should be"})
 	}
-	spec := map[string]any{"type": "object", "required": []string{"size"}, "properties": properties, "x-kubernetes-validations": rules}
+	spec := map[string]any{
+		"type":                     "object",
+		"required":                 []string{"size"},
+		"properties":               properties,
+		"x-kubernetes-validations": rules,
+	}
 	b, err := json.Marshal(map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "gadgets.bench.example"},
-		"spec": map[string]any{"group": "bench.example", "scope": "Namespaced", "names": map[string]any{"plural": "gadgets", "singular": "gadget", "kind": "Gadget"},
-			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "subresources": map[string]any{"status": map[string]any{}},
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": "gadgets.bench.example"},
+		"spec": map[string]any{
+			"group": "bench.example",
+			"scope": "Namespaced",
+			"names": map[string]any{"plural": "gadgets", "singular": "gadget", "kind": "Gadget"},
+			"versions": []any{map[string]any{
+				"name":         "v1",
+				"served":       true,
+				"storage":      true,
+				"subresources": map[string]any{"status": map[string]any{}},
 				"additionalPrinterColumns": []any{
-					map[string]any{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}, map[string]any{"name": "First", "type": "string", "jsonPath": ".spec.field0.name"},
-					map[string]any{"name": "Key", "type": "string", "jsonPath": ".spec.field2.items[0].key"}, map[string]any{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+					map[string]any{"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+					map[string]any{"name": "First", "type": "string", "jsonPath": ".spec.field0.name"},
+					map[string]any{"name": "Key", "type": "string", "jsonPath": ".spec.field2.items[0].key"},
+					map[string]any{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 				},
-				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{"spec": spec}}}}}}})
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{
+					"type":       "object",
+					"properties": map[string]any{"spec": spec},
+				}},
+			}},
+		},
+	})
 	check(err)
 	return b
 }
@@ -85,7 +118,10 @@ func gadget(i int) []byte {
 	for f := range filledFields {
 		spec[fmt.Sprintf("field%d", f)] = map[string]any{
 			"name": fmt.Sprintf("part-%d-%d", f, i), "count": r.Intn(1000), "note": fmt.Sprintf("%x%x", r.Int63(), r.Int63()),
-			"items": []any{map[string]any{"key": "first", "value": fmt.Sprintf("%x", r.Int63())}, map[string]any{"key": "second", "value": fmt.Sprintf("%x", r.Int63())}},
+			"items": []any{
+				map[string]any{"key": "first", "value": fmt.Sprintf("%x", r.Int63())},
+				map[string]any{"key": "second", "value": fmt.Sprintf("%x", r.Int63())},
+			},
 		}
 	}
 	return customBody("bench.example/v1", "Gadget", i, "spec", spec)
@@ -120,7 +156,8 @@ func compareCustomResources(like *load, bin string) error {
 		return err
 	}
 	defer b.close()
-	api, err := b.startAPIServerProcess("custom", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
+	api, err := b.startAPIServerProcess("custom", "--authorization-mode=AlwaysAllow",
+		"--disable-admission-plugins=ServiceAccount")
 	if err != nil {
 		return err
 	}
@@ -139,14 +176,20 @@ func compareCustomResources(like *load, bin string) error {
 	const table = "application/json;as=Table;g=meta.k8s.io;v=v1"
 	for range customRounds {
 		for _, list := range []struct{ name, query, accept string }{
-			{"list", "?resourceVersion=0", "application/json"}, {"list, table", "?resourceVersion=0", table}, {"page of 500", "?limit=500", "application/json"},
+			{"list", "?resourceVersion=0", "application/json"},
+			{"list, table", "?resourceVersion=0", table},
+			{"page of 500", "?limit=500", "application/json"},
 		} {
 			t.measureBoth(list.name, func(s *side) float64 {
-				return l.measureGets(1, list.name+" "+s.name, list.accept, func(int) string { return s.path + "/" + s.kind + list.query })
+				return l.measureGets(1, list.name+" "+s.name, list.accept, func(int) string {
+					return s.path + "/" + s.kind + list.query
+				})
 			})
 		}
 		t.measureBoth("get", func(s *side) float64 {
-			return l.measureGets(l.concurrency, "get "+s.name, "application/json", func(i int) string { return s.object(i % l.objectCount) })
+			return l.measureGets(l.concurrency, "get "+s.name, "application/json", func(i int) string {
+				return s.object(i % l.objectCount)
+			})
 		})
 		t.measureBoth("patch", func(s *side) float64 { return l.measurePatches(c, s) })
 	}
@@ -154,7 +197,8 @@ func compareCustomResources(like *load, bin string) error {
 		t.measureBoth("watch, a delivery", func(s *side) float64 {
 			w := *l
 			w.watchers, w.rate, w.duration = 200, 20, 8*time.Second
-			w.measureWatches(c, "watch "+s.name, watchedObjects{s.path + "/" + s.kind, s.object}, func(int) string { return s.path + "/" + s.kind + "?watch=1" })
+			w.measureWatches(c, "watch "+s.name, watchedObjects{s.path + "/" + s.kind, s.object},
+				func(int) string { return s.path + "/" + s.kind + "?watch=1" })
 			return w.lastResult("cpu_ms_per_op")
 		})
 	}
@@ -165,7 +209,8 @@ func compareCustomResources(like *load, bin string) error {
 // createGadgetDefinition creates the namespaces and the definition of the custom resources.
 func (l *load) createGadgetDefinition(c *http.Client) error {
 	for i := range namespaces {
-		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
+		if err := l.create(c, "/api/v1/namespaces",
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
 			return err
 		}
 	}
@@ -228,7 +273,9 @@ func (l *load) lastResult(key string) float64 {
 // createChunk creates n objects and returns the CPU time of each in milliseconds.
 func (l *load) createChunk(c *http.Client, s *side, from, n int) float64 {
 	before, start := l.readUsage(), time.Now()
-	lat, errs := runConcurrently(n, l.concurrency, func(i int) error { return l.create(c, s.collection(from+i), string(s.body(from+i))) })
+	lat, errs := runConcurrently(n, l.concurrency, func(i int) error {
+		return l.create(c, s.collection(from+i), string(s.body(from+i)))
+	})
 	l.addResult("create "+s.name, before, n, time.Since(start).Seconds(), lat, map[string]any{"errors": errs})
 	return l.lastResult("cpu_ms_per_op")
 }
@@ -243,7 +290,8 @@ func (l *load) measureGets(conc int, name, accept string, path func(int) string)
 func (l *load) measurePatches(c *http.Client, s *side) float64 {
 	l.runTimed("patch "+s.name, l.concurrency, func(i int) error {
 		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
-		code, out, err := l.request(c, "PATCH", s.object(i%l.objectCount), "application/merge-patch+json", body, "application/json")
+		code, out, err := l.request(c, "PATCH", s.object(i%l.objectCount), "application/merge-patch+json", body,
+			"application/json")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("patch: %d %.300s", code, out)
 		}

@@ -38,7 +38,8 @@ func measureManyDefinitions(like *load, bin string) error {
 	before, start := l.readUsage(), time.Now()
 	rest := manyDefinitions - fewDefinitions
 	lat, errs := runConcurrently(rest, 4, func(i int) error { return l.createDefinition(c, fewDefinitions+i) })
-	l.addResult("the rest, each used at once", before, rest, time.Since(start).Seconds(), lat, map[string]any{"errors": errs}) // an error if not served
+	l.addResult("the rest, each used at once", before, rest, time.Since(start).Seconds(), lat,
+		map[string]any{"errors": errs}) // an error if not served
 	api.terminate()
 	again, err := b.startAPIServerProcess("definitions", args...)
 	if err != nil {
@@ -50,7 +51,9 @@ func measureManyDefinitions(like *load, bin string) error {
 	l.runScenario(c, "idle") // includes the CPU time since the start
 	fmt.Printf("CPU until ready: %.2f s\n", l.readUsage().cpu["apiserver"])
 	c = l.newClient()
-	code, out, err := l.request(c, http.MethodGet, fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (manyDefinitions-1)%20, manyDefinitions-1), "", nil, "application/json")
+	code, out, err := l.request(c, http.MethodGet,
+		fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (manyDefinitions-1)%20, manyDefinitions-1), "", nil,
+		"application/json")
 	if err != nil || code != http.StatusOK {
 		return fmt.Errorf("the last definition is not served: %d %.300s %w", code, out, err)
 	}
@@ -64,7 +67,8 @@ func (l *load) createDefinition(c *http.Client, i int) error {
 	if err := l.create(c, definitionsPath, string(widgetDefinition(i))); err != nil {
 		return err
 	}
-	code, out, err := l.request(c, http.MethodGet, fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "", nil, "application/json")
+	code, out, err := l.request(c, http.MethodGet, fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "",
+		nil, "application/json")
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("definition %d is not served: %d %.300s", i, code, out)
 	}

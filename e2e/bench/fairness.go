@@ -40,8 +40,10 @@ type probeClient struct {
 }
 
 var probeClients = []probeClient{
-	{"kubelet's heartbeat", "system:node:node-1", "system:nodes", http.MethodPatch, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-1"},
-	{"leader election", "system:kube-controller-manager", "", http.MethodPatch, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"},
+	{"kubelet's heartbeat", "system:node:node-1", "system:nodes", http.MethodPatch,
+		"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-1"},
+	{"leader election", "system:kube-controller-manager", "", http.MethodPatch,
+		"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"},
 	{"an administrator", "admin", "admins", http.MethodGet, "/api/v1/namespaces/bench-1/pods/pod-00001"},
 }
 
@@ -83,7 +85,8 @@ func compareFairness(like *load, bin, plots string, names []string) error {
 		}
 		for _, b := range probeClients {
 			quiet, during := splitByStorm(responses[b.name])
-			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", t.label, b.name, formatLatencies(quiet), formatLatencies(during)))
+			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", t.label, b.name, formatLatencies(quiet),
+				formatLatencies(during)))
 		}
 		if stormOutput != "" {
 			rows = append(rows, fmt.Sprintf("| %s | the storm | | %s |", t.label, stormOutput))
@@ -100,13 +103,15 @@ func compareFairness(like *load, bin, plots string, names []string) error {
 
 // measureFairness runs a server and probe clients while a background load begins and ends. It
 // returns the responses by probe client, and the output of the process that generates the load.
-func measureFairness(like *load, bin string, t backgroundLoad) (responses map[string][]probeResponse, stormOutput string, err error) {
+func measureFairness(like *load, bin string,
+	t backgroundLoad) (responses map[string][]probeResponse, stormOutput string, err error) {
 	b, err := newBench(bin)
 	if err != nil {
 		return nil, "", err
 	}
 	defer b.close()
-	api, err := b.startAPIServerProcess("fairness", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount,NodeRestriction",
+	api, err := b.startAPIServerProcess("fairness", "--authorization-mode=AlwaysAllow",
+		"--disable-admission-plugins=ServiceAccount,NodeRestriction",
 		fmt.Sprintf("--enable-priority-and-fairness=%t", t.priorityAndFairness),
 		fmt.Sprintf("--max-requests-inflight=%d", stormReads), fmt.Sprintf("--max-mutating-requests-inflight=%d", stormWrites))
 	if err != nil {
@@ -122,7 +127,9 @@ func measureFairness(like *load, bin string, t backgroundLoad) (responses map[st
 	}
 	for _, o := range probeClients[:2] {
 		at, name := o.path[:strings.LastIndexByte(o.path, '/')], o.path[strings.LastIndexByte(o.path, '/')+1:]
-		if err := l.create(c, at, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"`+name+`"},"spec":{"holderIdentity":"a"}}`); err != nil {
+		if err := l.create(c, at,
+			`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"`+name+
+				`"},"spec":{"holderIdentity":"a"}}`); err != nil {
 			return nil, "", err
 		}
 	}

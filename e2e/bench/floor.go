@@ -49,10 +49,15 @@ func serveFloor(args []string) error {
 	f := &floor{
 		upstream: *upstream, responses: map[string]recordedResponse{}, watchers: map[string]map[chan []byte]bool{},
 		client: &http.Client{Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, DisableCompression: true,
+			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}},
+			DisableCompression: true,
 		}},
 	}
-	s := &http.Server{Addr: fmt.Sprintf("%s:%d", *bind, *port), Handler: f, TLSConfig: &tls.Config{ClientAuth: tls.RequestClientCert}}
+	s := &http.Server{
+		Addr:      fmt.Sprintf("%s:%d", *bind, *port),
+		Handler:   f,
+		TLSConfig: &tls.Config{ClientAuth: tls.RequestClientCert},
+	}
 	return s.ListenAndServeTLS(*servingCert, *servingKey)
 }
 

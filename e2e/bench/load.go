@@ -52,7 +52,12 @@ func (l *load) newClient() *http.Client {
 		check(err)
 		cfg.Certificates = []tls.Certificate{c}
 	}
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 256, DisableCompression: true}}
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig:     cfg,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: 256,
+		DisableCompression:  true,
+	}}
 }
 
 // check exits if err is not nil.
@@ -96,7 +101,8 @@ func (l *load) podBody(i int) []byte {
 		fmt.Fprintf(&env, `{"name":"SETTING_%d","value":"value-%x-%x"}`, e, r.Int63(), r.Int63())
 	}
 	return []byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"pod-%05d","namespace":"bench-%d","labels":{"app":"app-%d","tier":"t%d","pod-template-hash":"%x"},"annotations":{"bench/stamp":"0","checksum/config":"%x%x"}},"spec":{"nodeName":"node-%d","serviceAccountName":"default","automountServiceAccountToken":false,"containers":[{"name":"main","image":"registry.example/team/service-%d:v1.%d.%d","args":["--listen=:8080","--log=info","--workers=%d"],"ports":[{"containerPort":8080,"name":"http"},{"containerPort":9090,"name":"metrics"}],"env":[%s],"resources":{"requests":{"cpu":"100m","memory":"128Mi"},"limits":{"cpu":"500m","memory":"256Mi"}},"readinessProbe":{"httpGet":{"path":"/ready","port":"http"},"periodSeconds":10},"livenessProbe":{"httpGet":{"path":"/live","port":"http"},"periodSeconds":20},"volumeMounts":[{"name":"config","mountPath":"/etc/app"},{"name":"cache","mountPath":"/cache"}]},{"name":"sidecar","image":"registry.example/mesh/proxy:v2.1.%d","ports":[{"containerPort":15001}],"resources":{"requests":{"cpu":"10m","memory":"64Mi"}}}],"volumes":[{"name":"config","configMap":{"name":"app-%d"}},{"name":"cache","emptyDir":{}}]}}`,
-		i, i%namespaces, i%50, i%3, r.Int31(), r.Int63(), r.Int63(), i%nodes, i%50, r.Intn(20), r.Intn(20), 1+r.Intn(8), env.String(), r.Intn(9), i%50))
+		i, i%namespaces, i%50, i%3, r.Int31(), r.Int63(), r.Int63(), i%nodes, i%50, r.Intn(20), r.Intn(20),
+		1+r.Intn(8), env.String(), r.Intn(9), i%50))
 }
 
 // runConcurrently calls f with 0 to total-1 from c goroutines. It returns the durations in ms and
@@ -138,15 +144,18 @@ func runConcurrently(total, c int, f func(i int) error) (latencies []float64, er
 // createPods creates the namespaces and l.objectCount pods.
 func (l *load) createPods(c *http.Client) {
 	for i := 0; i < namespaces; i++ {
-		l.request(c, "POST", "/api/v1/namespaces", "application/json", []byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)), "application/json")
+		l.request(c, "POST", "/api/v1/namespaces", "application/json",
+			[]byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)), "application/json")
 	}
 	for i := 0; i < namespaces; i++ {
-		l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/serviceaccounts", i), "application/json", []byte(`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`), "application/json")
+		l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/serviceaccounts", i), "application/json",
+			[]byte(`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`), "application/json")
 	}
 	b := l.readUsage()
 	t := time.Now()
 	lat, errs := runConcurrently(l.objectCount, l.concurrency, func(i int) error {
-		code, body, err := l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), "application/json", l.podBody(i), "application/json")
+		code, body, err := l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces),
+			"application/json", l.podBody(i), "application/json")
 		if err == nil && code != 201 && code != 200 {
 			err = fmt.Errorf("create pod %d: %d %.300s", i, code, body)
 		}
@@ -211,7 +220,9 @@ func (l *load) measurePodPatches(c *http.Client) {
 	ops, secs, lat, errs := l.runForDuration(l.concurrency, func(i int) error {
 		k := i % l.objectCount
 		body := []byte(fmt.Sprintf(`{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano()))
-		code, out, err := l.request(c, "PATCH", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", k%namespaces, k), "application/merge-patch+json", body, "application/json")
+		code, out, err := l.request(c, "PATCH",
+			fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", k%namespaces, k), "application/merge-patch+json",
+			body, "application/json")
 		if err == nil && code != 200 {
 			err = fmt.Errorf("patch: %d %.300s", code, out)
 		}

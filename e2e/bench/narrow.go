@@ -30,7 +30,9 @@ func measureNarrowWatchers(l *load, bin, profile string) error {
 	fmt.Print("| | deliveries | CPU ms a write | a delivery | p50 ms | p99 ms | KiB a watcher | peak MiB |\n|---|---|---|---|---|---|---|---|\n")
 	for _, side := range []*load{ours, bare} {
 		side.runScenario(side.newClient(), "watch-node")
-		fmt.Printf("| %s | %v | %v | %v | %v | %v | %v | %v |\n", side.label, resultCell(*side, "ops"), resultCell(*side, "cpu_ms_per_write"), resultCell(*side, "cpu_ms_per_op"), resultCell(*side, "p50_ms"), resultCell(*side, "p99_ms"), resultCell(*side, "kib_per_watcher"), resultCell(*side, "peak_mib_"+side.label))
+		fmt.Printf("| %s | %v | %v | %v | %v | %v | %v | %v |\n", side.label, resultCell(*side, "ops"),
+			resultCell(*side, "cpu_ms_per_write"), resultCell(*side, "cpu_ms_per_op"), resultCell(*side, "p50_ms"),
+			resultCell(*side, "p99_ms"), resultCell(*side, "kib_per_watcher"), resultCell(*side, "peak_mib_"+side.label))
 	}
 	return <-profiled
 }

@@ -30,7 +30,8 @@ func measurePolicies(like *load, bin string) error {
 		return err
 	}
 	defer b.close()
-	api, err := b.startAPIServerProcess("policies", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
+	api, err := b.startAPIServerProcess("policies", "--authorization-mode=AlwaysAllow",
+		"--disable-admission-plugins=ServiceAccount")
 	if err != nil {
 		return err
 	}
@@ -38,7 +39,8 @@ func measurePolicies(like *load, bin string) error {
 	l := b.newLoad(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
 	for i := range namespaces {
-		if err := l.create(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
+		if err := l.create(c, "/api/v1/namespaces",
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
 			return err
 		}
 	}
@@ -46,9 +48,11 @@ func measurePolicies(like *load, bin string) error {
 	measure := func(name string) {
 		run, round := *l, len(rows)
 		run.runTimed("create, "+name, run.concurrency, func(i int) error {
-			return run.create(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), run.largePod(fmt.Sprintf("pod-%d-%d", round, i), i))
+			return run.create(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces),
+				run.largePod(fmt.Sprintf("pod-%d-%d", round, i), i))
 		})
-		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", name, resultCell(run, "ops_per_s"), resultCell(run, "cpu_ms_per_op"), resultCell(run, "p50_ms"), resultCell(run, "p99_ms")))
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", name, resultCell(run, "ops_per_s"),
+			resultCell(run, "cpu_ms_per_op"), resultCell(run, "p50_ms"), resultCell(run, "p99_ms")))
 	}
 	measure("no policies, warming up")
 	measure("no policies")
@@ -57,7 +61,8 @@ func measurePolicies(like *load, bin string) error {
 		return err
 	}
 	for i := range idlePolicies {
-		if err := l.createPolicy(c, fmt.Sprintf("idle-%04d", i), "apps", "deployments", fmt.Sprintf(`{"expression":"object.spec.replicas > %d","message":"too few"}`, i)); err != nil {
+		if err := l.createPolicy(c, fmt.Sprintf("idle-%04d", i), "apps", "deployments",
+			fmt.Sprintf(`{"expression":"object.spec.replicas > %d","message":"too few"}`, i)); err != nil {
 			return err
 		}
 	}
@@ -70,13 +75,16 @@ func measurePolicies(like *load, bin string) error {
 	}
 	measure(fmt.Sprintf("beside %d policies that do not match", idlePolicies))
 	for i := range activePolicies {
-		if err := l.createPolicy(c, fmt.Sprintf("active-%d", i), "", "pods", fmt.Sprintf(`{"expression":"object.metadata.labels.app != 'x%[1]d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example/') && c.name != 'n%[1]d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%[1]d'"}`, i)); err != nil {
+		if err := l.createPolicy(c, fmt.Sprintf("active-%d", i), "", "pods",
+			fmt.Sprintf(`{"expression":"object.metadata.labels.app != 'x%[1]d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example/') && c.name != 'n%[1]d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%[1]d'"}`, i)); err != nil {
 			return err
 		}
 	}
 	measure(fmt.Sprintf("and with %d that match", activePolicies))
-	fmt.Printf("\n| create | creates/s | CPU ms/create | p50 ms | p99 ms |\n|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
-	fmt.Printf("\nA policy that does not match, with its binding and what is stored of both: %.1f KiB\n", (after-before)/idlePolicies/1024)
+	fmt.Printf("\n| create | creates/s | CPU ms/create | p50 ms | p99 ms |\n|---|---|---|---|---|\n%s\n",
+		strings.Join(rows, "\n"))
+	fmt.Printf("\nA policy that does not match, with its binding and what is stored of both: %.1f KiB\n",
+		(after-before)/idlePolicies/1024)
 	return nil
 }
 
@@ -92,11 +100,13 @@ func (l *load) largePod(name string, i int) string {
 
 // createPolicy creates a policy and its binding.
 func (l *load) createPolicy(c *http.Client, name, group, resource, validations string) error {
-	if err := l.create(c, policiesPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
+	if err := l.create(c, policiesPath,
+		fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
 		"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},"validations":[%s]}}`, name, group, resource, validations)); err != nil {
 		return err
 	}
-	return l.create(c, bindingsPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%[1]q},"spec":{"policyName":%[1]q,"validationActions":["Deny"]}}`, name))
+	return l.create(c, bindingsPath,
+		fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%[1]q},"spec":{"policyName":%[1]q,"validationActions":["Deny"]}}`, name))
 }
 
 // waitForTypeChecks waits until all policies have a status.

@@ -12,7 +12,8 @@ import (
 const restarts = 2
 
 // listMediaTypes are the media types in which a restarted server lists all pods.
-var listMediaTypes = []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"}
+var listMediaTypes = []string{"application/json", "application/vnd.kubernetes.protobuf",
+	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"}
 
 // measureRestarts starts a server repeatedly on copies of the same data with l.n pods. It prints
 // the cost until the server is ready, and the resident memory then and after lists of all pods in
@@ -120,6 +121,8 @@ func (b *bench) restart(like *load, data string) error {
 	memory := func(u processUsage) string {
 		return fmt.Sprintf("%.0f, %.0f", u.resident["apiserver"], u.anonymous["apiserver"])
 	}
-	fmt.Printf("| %d | %.2f | %.1f (%.1f 5 s later) | %.0f | %s | %s | %s | %s | %.1f |\n", like.objectCount, api.ready.Seconds(), ready.cpu["apiserver"], later.cpu["apiserver"], later.peak["apiserver"], memory(ready), memory(later), memory(listed), memory(end), listed.cpu["apiserver"]-later.cpu["apiserver"])
+	fmt.Printf("| %d | %.2f | %.1f (%.1f 5 s later) | %.0f | %s | %s | %s | %s | %.1f |\n", like.objectCount,
+		api.ready.Seconds(), ready.cpu["apiserver"], later.cpu["apiserver"], later.peak["apiserver"], memory(ready),
+		memory(later), memory(listed), memory(end), listed.cpu["apiserver"]-later.cpu["apiserver"])
 	return nil
 }

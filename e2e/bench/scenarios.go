@@ -31,11 +31,14 @@ func (l *load) runScenario(c *http.Client, s string) {
 			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&labelSelector=app%%3Dapp-%d", i%50)
 		}, l.accept)
 	case "list-meta":
-		l.measureRequests(c, "list-meta", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+		l.measureRequests(c, "list-meta", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" },
+			"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 	case "list-table":
-		l.measureRequests(c, "list-table", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, "application/json;as=Table;g=meta.k8s.io;v=v1")
+		l.measureRequests(c, "list-table", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" },
+			"application/json;as=Table;g=meta.k8s.io;v=v1")
 	case "list-proto":
-		l.measureRequests(c, "list-proto", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, "application/vnd.kubernetes.protobuf")
+		l.measureRequests(c, "list-proto", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" },
+			"application/vnd.kubernetes.protobuf")
 	case "page":
 		l.measureRequests(c, "page-500", 1, func(int) string { return "/api/v1/pods?limit=500" }, l.accept)
 	case "get":
@@ -44,7 +47,8 @@ func (l *load) runScenario(c *http.Client, s string) {
 		}, l.accept)
 	case "get-rv0":
 		l.measureRequests(c, "get-rv0", l.concurrency, func(i int) string {
-			return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d?resourceVersion=0", (i%l.objectCount)%namespaces, i%l.objectCount)
+			return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d?resourceVersion=0",
+				(i%l.objectCount)%namespaces, i%l.objectCount)
 		}, l.accept)
 	case "patch":
 		l.measurePodPatches(c)

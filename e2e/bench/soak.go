@@ -52,7 +52,8 @@ func runSoak(l *load, bin, plots string) error {
 	if plots == "" {
 		return nil
 	}
-	return drawSoak(filepath.Join(plots, "soak.svg"), fmt.Sprintf("%d watchers by node, %.0f writes a second", l.watchers, l.rate), samples)
+	return drawSoak(filepath.Join(plots, "soak.svg"),
+		fmt.Sprintf("%d watchers by node, %.0f writes a second", l.watchers, l.rate), samples)
 }
 
 // takeSamples takes samples until ctx ends.

@@ -102,7 +102,11 @@ var scenarios = []struct {
 	floor bool        // whether the floor supports it
 	set   func(*load) // changes the load, unless nil
 }{
-	{"list", true, nil}, {"list-consistent", true, nil}, {"list-proto", true, nil}, {"list-meta", true, nil}, {"list-table", true, nil},
+	{"list", true, nil},
+	{"list-consistent", true, nil},
+	{"list-proto", true, nil},
+	{"list-meta", true, nil},
+	{"list-table", true, nil},
 	{"list-ns", true, nil}, {"list-node", true, nil}, {"list-label", true, nil}, {"page", true, nil},
 	{"list-storm", true, func(l *load) { l.concurrency = 8 }},
 	{"get", true, nil}, {"get-rv0", true, nil}, {"patch", false, nil},
@@ -126,8 +130,12 @@ func compareWithFloor(l *load, binary string) error {
 		return fmt.Errorf("make certificates: %w\n%s", err, out)
 	}
 	file := func(folder, name string) string { return filepath.Join(certs, folder, name) }
-	tlsArgs := []string{"--tls-cert-file=" + file("apiserver", "apiserver.crt"), "--tls-private-key-file=" + file("apiserver", "apiserver.key")}
-	api, err := startProcess(filepath.Join(dir, "apiserver.log"), binary, file("admin", "admin.crt"), file("admin", "admin.key"), append(tlsArgs, "--data-dir="+filepath.Join(dir, "data"), "--client-ca-file="+file("apiserver", "client-ca.crt"), "--disable-admission-plugins=ServiceAccount")...)
+	tlsArgs := []string{"--tls-cert-file=" + file("apiserver", "apiserver.crt"),
+		"--tls-private-key-file=" + file("apiserver", "apiserver.key")}
+	api, err := startProcess(filepath.Join(dir, "apiserver.log"), binary, file("admin", "admin.crt"),
+		file("admin", "admin.key"),
+		append(tlsArgs, "--data-dir="+filepath.Join(dir, "data"),
+			"--client-ca-file="+file("apiserver", "client-ca.crt"), "--disable-admission-plugins=ServiceAccount")...)
 	if err != nil {
 		return err
 	}
@@ -145,7 +153,8 @@ func compareWithFloor(l *load, binary string) error {
 	if err != nil {
 		return err
 	}
-	floor, err := startProcess(filepath.Join(dir, "floor.log"), self, "", "", append([]string{"floor", "--upstream=" + api.url, "--cert=" + l.certFile, "--key=" + l.keyFile}, tlsArgs...)...)
+	floor, err := startProcess(filepath.Join(dir, "floor.log"), self, "", "",
+		append([]string{"floor", "--upstream=" + api.url, "--cert=" + l.certFile, "--key=" + l.keyFile}, tlsArgs...)...)
 	if err != nil {
 		return err
 	}
@@ -163,14 +172,16 @@ func compareWithFloor(l *load, binary string) error {
 			}
 		}
 		ours.runScenario(ours.newClient(), s.name)
-		row := []string{s.name, resultCell(ours, "cpu_ms_per_op"), "", resultCell(ours, "p50_ms"), resultCell(ours, "p99_ms"), resultCell(ours, "peak_mib_apiserver")}
+		row := []string{s.name, resultCell(ours, "cpu_ms_per_op"), "", resultCell(ours, "p50_ms"),
+			resultCell(ours, "p99_ms"), resultCell(ours, "peak_mib_apiserver")}
 		if s.floor {
 			theirs.runScenario(theirs.newClient(), s.name)
 			row[2] = resultCell(theirs, "cpu_ms_per_op")
 		}
 		rows = append(rows, "| "+strings.Join(row, " | ")+" |")
 	}
-	fmt.Printf("\n| scenario | CPU ms/op | floor | p50 ms | p99 ms | peak MiB |\n|---|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+	fmt.Printf("\n| scenario | CPU ms/op | floor | p50 ms | p99 ms | peak MiB |\n|---|---|---|---|---|---|\n%s\n",
+		strings.Join(rows, "\n"))
 	return nil
 }
 

@@ -20,7 +20,12 @@ type processUsage struct {
 
 // readUsage reads the usage of the processes in l.pids.
 func (l *load) readUsage() processUsage {
-	u := processUsage{cpu: map[string]float64{}, resident: map[string]float64{}, peak: map[string]float64{}, anonymous: map[string]float64{}}
+	u := processUsage{
+		cpu:       map[string]float64{},
+		resident:  map[string]float64{},
+		peak:      map[string]float64{},
+		anonymous: map[string]float64{},
+	}
 	for _, p := range strings.Split(l.pids, ",") {
 		name, pid, ok := strings.Cut(p, "=")
 		if !ok {
@@ -76,7 +81,16 @@ func percentile(d []float64, p float64) float64 {
 // addResult prints a result as a line of JSON and adds it to l.results.
 func (l *load) addResult(scenario string, before processUsage, ops int, secs float64, latencies []float64, extra map[string]any) {
 	after := l.readUsage()
-	out := map[string]any{"scenario": scenario, "label": l.label, "ops": ops, "secs": roundToThousandths(secs), "ops_per_s": roundToThousandths(float64(ops) / secs), "p50_ms": roundToThousandths(percentile(latencies, .5)), "p90_ms": roundToThousandths(percentile(latencies, .9)), "p99_ms": roundToThousandths(percentile(latencies, .99))}
+	out := map[string]any{
+		"scenario":  scenario,
+		"label":     l.label,
+		"ops":       ops,
+		"secs":      roundToThousandths(secs),
+		"ops_per_s": roundToThousandths(float64(ops) / secs),
+		"p50_ms":    roundToThousandths(percentile(latencies, .5)),
+		"p90_ms":    roundToThousandths(percentile(latencies, .9)),
+		"p99_ms":    roundToThousandths(percentile(latencies, .99)),
+	}
 	total := 0.0
 	for k, v := range after.cpu {
 		d := v - before.cpu[k]

@@ -69,7 +69,11 @@ func (l *load) measureWatches(c *http.Client, name string, objects watchedObject
 	streams.mu.Lock()
 	defer streams.mu.Unlock()
 	l.addResult(name, before, int(delivered), elapsed, streams.latencies, map[string]any{
-		"watchers": l.watchers, "opened": streams.opened.Load(), "closed_early": closedEarly, "writes": writes, "write_errors": failed,
+		"watchers":                     l.watchers,
+		"opened":                       streams.opened.Load(),
+		"closed_early":                 closedEarly,
+		"writes":                       writes,
+		"write_errors":                 failed,
 		"kib_per_watcher":              roundToThousandths(kibPerWatcher),
 		"cpu_s_per_million_deliveries": roundToThousandths(cpu / float64(max(delivered, 1)) * 1e6),
 		"cpu_ms_per_write":             roundToThousandths(cpu * 1000 / float64(max(writes, 1))),
@@ -112,7 +116,8 @@ func (l *load) openWatches(revision string, watchPath func(w int) string) *watch
 		}
 		go streams.watch(client, req)
 	}
-	for start := time.Now(); streams.opened.Load()+streams.closed.Load() < int64(l.watchers) && time.Since(start) < 60*time.Second; {
+	for start := time.Now(); streams.opened.Load()+streams.closed.Load() < int64(l.watchers) &&
+		time.Since(start) < 60*time.Second; {
 		time.Sleep(50 * time.Millisecond) // polling interval
 	}
 	time.Sleep(2 * time.Second) // the server's memory settles

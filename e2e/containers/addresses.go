@@ -100,7 +100,8 @@ func (c *composition) serviceAddress(ctx context.Context, service, network strin
 		if err != nil {
 			return "", err
 		}
-		out, err := docker("inspect", "--format={{with index .NetworkSettings.Networks \""+c.networkName(network)+"\"}}{{.IPAddress}}{{end}}", id)
+		out, err := docker("inspect",
+			"--format={{with index .NetworkSettings.Networks \""+c.networkName(network)+"\"}}{{.IPAddress}}{{end}}", id)
 		if err != nil {
 			return "", err
 		}

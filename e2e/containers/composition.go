@@ -105,7 +105,12 @@ func startComposition(t *testing.T, name string, changes ...string) *composition
 // startCompositionWithTag does the same as startComposition, with existing images.
 func startCompositionWithTag(t *testing.T, name, tag string, changes ...string) *composition {
 	t.Helper()
-	c := &composition{t: t, project: fmt.Sprintf("%s%d-%s", projectPrefix, os.Getpid(), name), state: t.TempDir(), port: harness.FreePort(t)}
+	c := &composition{
+		t:       t,
+		project: fmt.Sprintf("%s%d-%s", projectPrefix, os.Getpid(), name),
+		state:   t.TempDir(),
+		port:    harness.FreePort(t),
+	}
 	// Containers run as another user, which must be able to read the state folder.
 	if err := os.Chmod(c.state, 0o755); err != nil {
 		t.Fatal(err)
@@ -116,7 +121,8 @@ func startCompositionWithTag(t *testing.T, name, tag string, changes ...string) 
 		}
 		removeProject(t, c.project)
 	})
-	c.composeEdits = append(changes, "    - --cluster-id=binnacle\n", "    - --cluster-id=binnacle\n    - --feature-gates=WatchList=true\n    - --etcd-compaction-interval=0\n", // the recorder reads from the first revision
+	c.composeEdits = append(changes, "    - --cluster-id=binnacle\n",
+		"    - --cluster-id=binnacle\n    - --feature-gates=WatchList=true\n    - --etcd-compaction-interval=0\n", // the recorder reads from the first revision
 		// Only containers are killed, not the machine, and other tests share its disk.
 		"    - --initial-cluster-token=binnacle\n", "    - --initial-cluster-token=binnacle\n    - --unsafe-no-fsync\n")
 	c.writeComposeFile()
@@ -140,7 +146,8 @@ func (c *composition) writeComposeFile() {
 	}
 	// Relative paths in the file start at its folder. The first match is replaced, so c.changes
 	// take precedence.
-	replace := slices.Concat(c.composeEdits, []string{"- ../manifests/", "- " + filepath.Dir(folder) + "/manifests/", "- ./nats.conf", "- " + folder + "/nats.conf"})
+	replace := slices.Concat(c.composeEdits,
+		[]string{"- ../manifests/", "- " + filepath.Dir(folder) + "/manifests/", "- ./nats.conf", "- " + folder + "/nats.conf"})
 	c.composeFile = filepath.Join(c.state, "compose.yaml")
 	if err := os.WriteFile(c.composeFile, []byte(strings.NewReplacer(replace...).Replace(string(text))), 0o644); err != nil {
 		c.t.Fatal(err)
@@ -159,8 +166,10 @@ func (c *composition) mustCompose(command string, more ...string) {
 func (c *composition) runCompose(command string, more ...string) error {
 	c.t.Helper()
 	defer c.addresses.clear()
-	args := append([]string{command, "--project=" + c.project, "--state=" + c.state, "--file=" + c.composeFile, "--images=" + imagesPrefix,
-		"--tag=" + imageTag(), fmt.Sprintf("--port=%d", c.port), "--no-build", "--no-pull", "--timeout=" + (2 * waitTimeout).String()}, more...)
+	args := append([]string{command, "--project=" + c.project, "--state=" + c.state, "--file=" + c.composeFile,
+		"--images=" + imagesPrefix,
+		"--tag=" + imageTag(), fmt.Sprintf("--port=%d", c.port), "--no-build", "--no-pull",
+		"--timeout=" + (2 * waitTimeout).String()}, more...)
 	cmd := exec.CommandContext(c.t.Context(), harness.Binary(c.t, harness.Compose), args...)
 	cmd.Dir = harness.Project(c.t)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -171,7 +180,8 @@ func (c *composition) runCompose(command string, more ...string) error {
 
 // container returns the ID of the container of a service, running or not.
 func (c *composition) container(service string) (string, error) {
-	out, err := docker("ps", "--all", "--quiet", "--filter=label="+projectLabel+"="+c.project, "--filter=label="+serviceLabel+"="+service)
+	out, err := docker("ps", "--all", "--quiet", "--filter=label="+projectLabel+"="+c.project,
+		"--filter=label="+serviceLabel+"="+service)
 	if err != nil {
 		return "", err
 	}

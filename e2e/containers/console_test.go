@@ -36,7 +36,13 @@ func checkConsole(t *testing.T, c *composition) {
 		}
 		return resp.StatusCode, body
 	}
-	for pair, want := range map[string]int{"admin/admin": 200, "monitoring/monitoring": 200, "": 401, "tokencleaner/tokencleaner-client": 403, "etcd/etcd": 401} {
+	for pair, want := range map[string]int{
+		"admin/admin":                      200,
+		"monitoring/monitoring":            200,
+		"":                                 401,
+		"tokencleaner/tokencleaner-client": 403,
+		"etcd/etcd":                        401,
+	} {
 		if code, body := state(pair); code != want {
 			t.Errorf("pair %q: got %d, want %d: %s", pair, code, want, body)
 		}

@@ -121,8 +121,10 @@ func checkAccess(t *testing.T, c *composition) {
 	cli.Run(t, "create", "rolebinding", "readers", "--clusterrole=view", "--serviceaccount=default:reader", "-n", "default")
 	token := strings.TrimSpace(cli.Run(t, "create", "token", "reader", "-n", "default"))
 	as := func(args ...string) harness.Result {
-		return cli.Execute(t, "", append([]string{"--kubeconfig=" + os.DevNull, "--server=https://127.0.0.1:" + strconv.Itoa(c.port),
-			"--certificate-authority=" + c.certificate("ca", "serving-ca.crt"), "--token=" + token, "-n", "default"}, args...)...)
+		return cli.Execute(t, "",
+			append([]string{"--kubeconfig=" + os.DevNull, "--server=https://127.0.0.1:" + strconv.Itoa(c.port),
+				"--certificate-authority=" + c.certificate("ca", "serving-ca.crt"), "--token=" + token, "-n",
+				"default"}, args...)...)
 	}
 	harness.Eventually(t, waitTimeout, "a service account to read pods", func() error {
 		return as("get", "pods").Err
@@ -134,5 +136,6 @@ func checkAccess(t *testing.T, c *composition) {
 
 // removeImages removes the images of this process.
 func removeImages() error {
-	return removeUntilGone([]string{"image", "ls", "--format={{.Repository}}:{{.Tag}}", "--filter=reference=" + imagesPrefix + "/*:" + imageTag() + "*"}, []string{"image", "rm", "--force"})
+	return removeUntilGone([]string{"image", "ls", "--format={{.Repository}}:{{.Tag}}",
+		"--filter=reference=" + imagesPrefix + "/*:" + imageTag() + "*"}, []string{"image", "rm", "--force"})
 }

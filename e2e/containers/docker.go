@@ -117,7 +117,11 @@ func removeProject(t testing.TB, project string) {
 		{[]string{"ps", "--all", "--quiet", filter}, []string{"rm", "--force", "--volumes"}},
 		{[]string{"network", "ls", "--quiet", filter}, []string{"network", "rm"}},
 		{[]string{"volume", "ls", "--quiet", filter}, []string{"volume", "rm"}},
-		{[]string{"image", "ls", "--format={{.Repository}}:{{.Tag}}", "--filter=reference=" + imagesPrefix + "/*:" + project + "*"}, []string{"image", "rm", "--force"}},
+		{
+			[]string{"image", "ls", "--format={{.Repository}}:{{.Tag}}",
+				"--filter=reference=" + imagesPrefix + "/*:" + project + "*"},
+			[]string{"image", "rm", "--force"},
+		},
 	} {
 		// A failed removal does not affect the result. The next run removes the rest.
 		if err := removeUntilGone(step.list, step.remove); err != nil {

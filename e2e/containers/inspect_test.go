@@ -76,13 +76,15 @@ func checkContainers(t *testing.T, c *composition) {
 			t.Errorf("%s: got user %q, want another than root", s, f.Config.User)
 		}
 		h := f.HostConfig
-		if !h.ReadonlyRootfs || h.Privileged || !slices.Equal(h.CapDrop, []string{"ALL"}) || len(h.CapAdd) > 0 || !slices.Contains(h.SecurityOpt, "no-new-privileges:true") {
+		if !h.ReadonlyRootfs || h.Privileged || !slices.Equal(h.CapDrop, []string{"ALL"}) || len(h.CapAdd) > 0 ||
+			!slices.Contains(h.SecurityOpt, "no-new-privileges:true") {
 			t.Errorf("%s: got %+v, want a read-only file system and no privileges", s, h)
 		}
 		checkEnvironment(t, s, f.Config.Env)
 		program := strings.TrimRight(s, "-0123456789")
 		for _, m := range f.Mounts {
-			if m.Destination == "/certs" && m.Source != c.certificate(program) || strings.HasPrefix(m.Source, c.certificate("ca")) {
+			if m.Destination == "/certs" && m.Source != c.certificate(program) || strings.HasPrefix(m.Source,
+				c.certificate("ca")) {
 				t.Errorf("%s mounts %s", s, m.Source)
 			}
 		}

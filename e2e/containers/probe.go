@@ -70,7 +70,8 @@ var containerRunError = sync.OnceValue(func() (err error) {
 		return err
 	}
 	out, err := docker("run", "--detach", "--name="+project, "--network="+project, label, "--read-only", "--cap-drop=ALL",
-		"--security-opt=no-new-privileges:true", "--volume="+config+":/nats.conf:ro", imageOf("nats-server"), "--config=/nats.conf")
+		"--security-opt=no-new-privileges:true", "--volume="+config+":/nats.conf:ro", imageOf("nats-server"),
+		"--config=/nats.conf")
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}

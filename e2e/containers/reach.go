@@ -71,7 +71,11 @@ func (c *composition) trafficReplica(service string) traffic.Replica {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return traffic.Replica{JSON: harness.ClientFor(c.t, config), Protobuf: harness.ClientFor(c.t, harness.Protobuf(config)), Metadata: m}
+	return traffic.Replica{
+		JSON:     harness.ClientFor(c.t, config),
+		Protobuf: harness.ClientFor(c.t, harness.Protobuf(config)),
+		Metadata: m,
+	}
 }
 
 // etcdClient returns a client with the API servers' certificate.
@@ -83,7 +87,8 @@ func (c *composition) etcdClient() *clientv3.Client {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
-	pair, err := tls.LoadX509KeyPair(c.certificate("apiserver", "apiserver-etcd-client.crt"), c.certificate("apiserver", "apiserver-etcd-client.key"))
+	pair, err := tls.LoadX509KeyPair(c.certificate("apiserver", "apiserver-etcd-client.crt"),
+		c.certificate("apiserver", "apiserver-etcd-client.key"))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -92,7 +97,9 @@ func (c *composition) etcdClient() *clientv3.Client {
 		Endpoints:   []string{"https://etcd-0:2379", "https://etcd-1:2379", "https://etcd-2:2379"},
 		TLS:         &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}},
 		DialTimeout: dialTimeout, DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second,
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) })},
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dial(ctx, "tcp", address)
+		})},
 	})
 	if err != nil {
 		c.t.Fatal(err)

@@ -50,7 +50,8 @@ func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 	admin := c.adminClient("apiserver-1")
 	var namespaces []string
 	for _, name := range []string{"load-a", "load-b"} {
-		if _, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := admin.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		namespaces = append(namespaces, name)

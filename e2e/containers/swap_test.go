@@ -79,10 +79,13 @@ current-context: x
 // and tokens of the former webhook are rejected.
 func checkOtherTokenWebhook(t *testing.T, c *composition) {
 	admin := c.adminClient("apiserver-1")
-	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil { // no controller creates the default account
-		if _, err = admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err == nil {
-			token, err = admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		if _, err = admin.CoreV1().ServiceAccounts("default").Create(t.Context(),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err == nil {
+			token, err = admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default",
+				&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		}
 	}
 	if err != nil {
@@ -96,7 +99,8 @@ func checkOtherTokenWebhook(t *testing.T, c *composition) {
 		if err != nil {
 			return "", err
 		}
-		r, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		r, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if err != nil {
 			return "", err
 		}
@@ -121,9 +125,11 @@ func checkOtherTokenWebhook(t *testing.T, c *composition) {
 	// The same program with another configuration: a token file and no service accounts. Its
 	// certificate has the name authn-webhook-0.
 	tokens := c.writeFile(t, "tokens.csv", ada+",ada,uid-1,\"crew\"\n")
-	c.runContainer(t, "authn-webhook-0", "authn-webhook", []string{c.certificate("authn-webhook") + ":/certs:ro", tokens + ":/tokens.csv:ro",
-		c.kubeconfigFor(t, "other-authn.kubeconfig", "https://apiserver:6443", "authn-webhook-client") + ":/kubeconfig:ro"},
-		"--secure-port=6444", "--tls-cert-file=/certs/authn-webhook.crt", "--tls-private-key-file=/certs/authn-webhook.key", "--client-ca-file=/certs/client-ca.crt",
+	c.runContainer(t, "authn-webhook-0", "authn-webhook",
+		[]string{c.certificate("authn-webhook") + ":/certs:ro", tokens + ":/tokens.csv:ro",
+			c.kubeconfigFor(t, "other-authn.kubeconfig", "https://apiserver:6443", "authn-webhook-client") + ":/kubeconfig:ro"},
+		"--secure-port=6444", "--tls-cert-file=/certs/authn-webhook.crt",
+		"--tls-private-key-file=/certs/authn-webhook.key", "--client-ca-file=/certs/client-ca.crt",
 		"--kubeconfig=/kubeconfig", "--allowed-client-names=system:binnacle:apiserver", "--token-auth-file=/tokens.csv",
 		"--api-audiences=https://kubernetes.default.svc")
 	there := c.kubeconfigFor(t, "to-other-authn.kubeconfig", "https://authn-webhook-0:6444", "apiserver-webhook-client")
@@ -138,7 +144,8 @@ func checkOtherTokenWebhook(t *testing.T, c *composition) {
 
 // checkSeparateControllers runs the services with controllers with a separate API server.
 func checkSeparateControllers(t *testing.T, c *composition) {
-	pair := []string{"--tls-private-key-file=/certs/apiserver.key", "--tls-cert-file=/certs/apiserver.crt", "--client-ca-file=/certs/client-ca.crt"}
+	pair := []string{"--tls-private-key-file=/certs/apiserver.key", "--tls-cert-file=/certs/apiserver.crt",
+		"--client-ca-file=/certs/client-ca.crt"}
 	// The name apiserver-0 is in the certificate.
 	data := filepath.Join(c.state, "other-data")
 	if err := os.Mkdir(data, 0o700); err != nil {
@@ -155,9 +162,16 @@ func checkSeparateControllers(t *testing.T, c *composition) {
 	})
 	bootstrapToken := func(id, expiration string) {
 		t.Helper()
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id}, Type: corev1.SecretTypeBootstrapToken, StringData: map[string]string{
-			"token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-signing": "true", "usage-bootstrap-authentication": "true",
-		}}
+		secret := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id},
+			Type:       corev1.SecretTypeBootstrapToken,
+			StringData: map[string]string{
+				"token-id":                       id,
+				"token-secret":                   "0123456789abcdef",
+				"usage-bootstrap-signing":        "true",
+				"usage-bootstrap-authentication": "true",
+			},
+		}
 		if expiration != "" {
 			secret.StringData["expiration"] = expiration
 		}
@@ -167,14 +181,19 @@ func checkSeparateControllers(t *testing.T, c *composition) {
 	}
 	bootstrapToken("aaaaaa", "")
 	bootstrapToken("bbbbbb", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
-	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cluster-info"}, Data: map[string]string{"kubeconfig": "apiVersion: v1\nkind: Config\n"}}
+	info := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "cluster-info"},
+		Data:       map[string]string{"kubeconfig": "apiVersion: v1\nkind: Config\n"},
+	}
 	if _, err := admin.CoreV1().ConfigMaps("kube-public").Create(t.Context(), info, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for port, s := range map[string]string{"6446": "tokencleaner", "6447": "bootstrapsigner", "6449": "controllers"} {
 		kubeconfig := c.kubeconfigFor(t, s+"-elsewhere.kubeconfig", "https://apiserver-0:6443", s+"-client")
-		c.runContainer(t, s+"-0", s, []string{c.certificate(s) + ":/certs:ro", kubeconfig + ":/kubeconfig:ro"}, "--secure-port="+port,
-			"--tls-cert-file=/certs/"+s+".crt", "--tls-private-key-file=/certs/"+s+".key", "--client-ca-file=/certs/client-ca.crt", "--kubeconfig=/kubeconfig")
+		c.runContainer(t, s+"-0", s, []string{c.certificate(s) + ":/certs:ro", kubeconfig + ":/kubeconfig:ro"},
+			"--secure-port="+port,
+			"--tls-cert-file=/certs/"+s+".crt", "--tls-private-key-file=/certs/"+s+".key",
+			"--client-ca-file=/certs/client-ca.crt", "--kubeconfig=/kubeconfig")
 	}
 	harness.Eventually(t, waitTimeout, "removal of the expired token", func() error {
 		_, err := admin.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-bbbbbb", metav1.GetOptions{})
@@ -190,7 +209,8 @@ func checkSeparateControllers(t *testing.T, c *composition) {
 		}
 		return err
 	})
-	if _, err := admin.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-aaaaaa", metav1.GetOptions{}); err != nil {
+	if _, err := admin.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-aaaaaa",
+		metav1.GetOptions{}); err != nil {
 		t.Errorf("get a valid token: %v", err)
 	}
 }

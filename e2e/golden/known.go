@@ -55,7 +55,8 @@ func (k KnownDifferences) Check(r Result) error {
 	reason, listed := k[stepID{r.Case.File, r.Step}]
 	switch {
 	case listed && r.Equivalent:
-		return fmt.Errorf("%s step %d agrees, but is listed as a known difference (%s): remove it from the list", r.Case.File, r.Step, reason)
+		return fmt.Errorf("%s step %d agrees, but is listed as a known difference (%s): remove it from the list",
+			r.Case.File, r.Step, reason)
 	case !listed && !r.Equivalent:
 		return errors.New(r.Describe(true))
 	}

@@ -106,7 +106,8 @@ func (r *Runner) createNamespace(ns string) error {
 	if err := r.create("/api/v1/namespaces", namespace); err != nil {
 		return err
 	}
-	return r.create("/api/v1/namespaces/"+ns+"/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
+	return r.create("/api/v1/namespaces/"+ns+"/serviceaccounts",
+		`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
 }
 
 // create creates an object. path is the path of the collection.
@@ -243,7 +244,8 @@ func (r *Runner) newRequest(method, path string, header map[string]string, body 
 	return req, nil
 }
 
-func (r *Runner) send(c *http.Client, method, path string, header map[string]string, body string) (*http.Response, []byte, error) {
+func (r *Runner) send(c *http.Client, method, path string, header map[string]string,
+	body string) (*http.Response, []byte, error) {
 	req, err := r.newRequest(method, path, header, body)
 	if err != nil {
 		return nil, nil, err

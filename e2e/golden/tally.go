@@ -49,7 +49,8 @@ func (t Tally) Total() Count {
 // Write prints a line for each area and one for all.
 func (t Tally) Write(w io.Writer) error {
 	line := func(name string, c Count) error {
-		_, err := fmt.Fprintf(w, "%-10s %4d of %4d steps are equivalent, %4d of them identical\n", name, c.Equivalent, c.Steps, c.Identical)
+		_, err := fmt.Fprintf(w, "%-10s %4d of %4d steps are equivalent, %4d of them identical\n", name, c.Equivalent,
+			c.Steps, c.Identical)
 		return err
 	}
 	for _, area := range slices.Sorted(maps.Keys(t)) {

@@ -61,7 +61,8 @@ func (a *Authority) Start() {
 func WithAuthorizationConfig(addr, content string) Option {
 	return func(s *Server) {
 		file := filepath.Join(s.t.TempDir(), "authorization.yaml")
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(content, "KUBECONFIG", s.webhookKubeconfig(addr))), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(content, "KUBECONFIG", s.webhookKubeconfig(addr))),
+			0o600); err != nil {
 			s.t.Fatal(err)
 		}
 		s.removeFlag("--authorization-mode")
@@ -73,7 +74,8 @@ func WithAuthorizationConfig(addr, content string) Option {
 func WithAccessWebhook(addr string) Option {
 	return func(s *Server) {
 		s.removeFlag("--authorization-mode")
-		s.args = append(s.args, "--authorization-mode=Webhook", "--authorization-webhook-version=v1", "--authorization-webhook-config-file="+s.webhookKubeconfig(addr))
+		s.args = append(s.args, "--authorization-mode=Webhook", "--authorization-webhook-version=v1",
+			"--authorization-webhook-config-file="+s.webhookKubeconfig(addr))
 	}
 }
 
@@ -104,5 +106,6 @@ func (s *Server) webhookKubeconfig(addr string) string {
 func (a *Authority) AllowServer(s *Server) {
 	a.t.Helper()
 	serving := s.PKI.Serving(a.name)
-	a.args = append(a.args, "--tls-cert-file="+serving.CertFile, "--tls-private-key-file="+serving.KeyFile, "--client-ca-file="+s.PKI.CA)
+	a.args = append(a.args, "--tls-cert-file="+serving.CertFile, "--tls-private-key-file="+serving.KeyFile,
+		"--client-ca-file="+s.PKI.CA)
 }

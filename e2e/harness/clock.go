@@ -90,7 +90,8 @@ func clockShiftableBinary(t testing.TB, p Program) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := goCommand(Project(t), "build", "-overlay="+overlay, "-o", path, "-ldflags=-s -w", "./services/"+string(p)).CombinedOutput()
+	out, err := goCommand(Project(t), "build", "-overlay="+overlay, "-o", path, "-ldflags=-s -w",
+		"./services/"+string(p)).CombinedOutput()
 	if err != nil {
 		t.Fatalf("build %s with another clock: %v\n%s", p, err, out)
 	}

@@ -24,7 +24,8 @@ func StartDisk(t testing.TB) (*Disk, error) {
 	}
 	node := &diskNode{LoopbackNode: fs.LoopbackNode{RootData: root}, disk: d}
 	root.RootNode = node
-	server, err := fs.Mount(d.Dir, node, &fs.Options{MountOptions: fuse.MountOptions{FsName: "binnacle-e2e", DirectMount: syscall.Geteuid() == 0}})
+	server, err := fs.Mount(d.Dir, node,
+		&fs.Options{MountOptions: fuse.MountOptions{FsName: "binnacle-e2e", DirectMount: syscall.Geteuid() == 0}})
 	if err != nil {
 		return nil, fmt.Errorf("cannot mount a FUSE file system: %w", err)
 	}
@@ -66,7 +67,8 @@ type diskNode struct {
 }
 
 // Create implements fs.NodeCreater.
-func (n *diskNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+func (n *diskNode) Create(ctx context.Context, name string, flags, mode uint32,
+	out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
 	if err := n.disk.spaceError(); err != fs.OK {
 		return nil, nil, 0, err
 	}

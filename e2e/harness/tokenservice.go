@@ -19,7 +19,8 @@ func WithTokenService(port int) Option {
 	return func(s *Server) {
 		s.args = slices.DeleteFunc(s.args, func(arg string) bool { return strings.HasPrefix(arg, "--service-account-key-file=") })
 		s.args = append(s.args,
-			"--authentication-token-webhook-config-file="+s.KubeconfigAt(fmt.Sprintf("https://127.0.0.1:%d", port), s.PKI.Client(webhookClient, "system:binnacle")),
+			"--authentication-token-webhook-config-file="+s.KubeconfigAt(fmt.Sprintf("https://127.0.0.1:%d", port),
+				s.PKI.Client(webhookClient, "system:binnacle")),
 			"--authentication-token-webhook-version=v1",
 		)
 	}
@@ -44,7 +45,8 @@ func (s *Server) StartTokenService(port int, flags ...string) *TokenService {
 		"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
 		"--client-ca-file=" + s.PKI.CA, "--allowed-client-names=" + webhookClient,
 		"--kubeconfig=" + s.Kubeconfig(s.PKI.Client("system:binnacle:"+name, "system:binnacle")),
-		"--enable-bootstrap-token-auth", "--service-account-issuer=" + ServiceAccountIssuer, "--service-account-key-file=" + s.Signer.CertFile,
+		"--enable-bootstrap-token-auth", "--service-account-issuer=" + ServiceAccountIssuer,
+		"--service-account-key-file=" + s.Signer.CertFile,
 	}, flags...)
 	r.Start()
 	return r

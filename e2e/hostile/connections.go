@@ -115,7 +115,12 @@ func (c *rawHTTP2) encodeHeaders(path string) []byte {
 
 // get sends a GET on a stream.
 func (c *rawHTTP2) get(id uint32, path string) error {
-	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.encodeHeaders(path), EndHeaders: true, EndStream: true})
+	return c.WriteHeaders(http2.HeadersFrameParam{
+		StreamID:      id,
+		BlockFragment: c.encodeHeaders(path),
+		EndHeaders:    true,
+		EndStream:     true,
+	})
 }
 
 // requestWithoutWindow requests large lists with a window of zero, so that no response can be sent.
@@ -151,7 +156,8 @@ func floodControlFrames(ctx context.Context, x *target, _ *rand.Rand) {
 	if c == nil {
 		return
 	}
-	for c.WritePing(false, [8]byte{}) == nil && c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16}) == nil {
+	for c.WritePing(false, [8]byte{}) == nil &&
+		c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16}) == nil {
 	}
 }
 

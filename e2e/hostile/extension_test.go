@@ -50,13 +50,17 @@ func (e *hostileExtension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Query().Get("watch") != "":
 		e.sendEndlessly(w, `{"type":"ADDED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"a":[`)
 	default:
-		_, _ = io.WriteString(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[]}`)
+		_, _ = io.WriteString(w,
+			`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[]}`)
 	}
 }
 
 // serveDiscovery writes the discovery document with all resources.
 func (e *hostileExtension) serveDiscovery(w http.ResponseWriter) {
-	all := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: extensionGroup + "/v1"}
+	all := metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: extensionGroup + "/v1",
+	}
 	for i := range extensionLists {
 		for name, kind := range map[string]string{"lists": "List", "events": "Event"} {
 			all.APIResources = append(all.APIResources, metav1.APIResource{
@@ -91,14 +95,18 @@ func TestExtensionServerDoesNotExhaustControllers(t *testing.T) {
 	backend := httptest.NewTLSServer(extension)
 	t.Cleanup(backend.Close)
 	x := &target{url: s.URL, admin: newClient(tlsCertificate(t, s.Admin))}
-	x.mustCreate(t, "/api/v1/namespaces/default/services", `{"metadata":{"name":"hostile"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	x.mustCreate(t, "/apis/apiregistration.k8s.io/v1/apiservices", fmt.Sprintf(`{"metadata":{"name":"v1.%[1]s"},"spec":{"group":%[1]q,"version":"v1","groupPriorityMinimum":100,"versionPriority":10,
-		"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"hostile","port":%[2]s}}}`, extensionGroup, backend.URL[strings.LastIndexByte(backend.URL, ':')+1:]))
+	x.mustCreate(t, "/api/v1/namespaces/default/services",
+		`{"metadata":{"name":"hostile"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	x.mustCreate(t, "/apis/apiregistration.k8s.io/v1/apiservices",
+		fmt.Sprintf(`{"metadata":{"name":"v1.%[1]s"},"spec":{"group":%[1]q,"version":"v1","groupPriorityMinimum":100,"versionPriority":10,
+		"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"hostile","port":%[2]s}}}`,
+			extensionGroup, backend.URL[strings.LastIndexByte(backend.URL, ':')+1:]))
 	harness.Eventually(t, controllersSettle, "the extension server", func() error {
 		return x.sendAndRead(x.admin, http.MethodGet, extensionPath, "", "").requireCode(http.StatusOK)
 	})
 	p := harness.NewProcess(t, "controllers", harness.Binary(t, harness.Controllers))
-	p.Start("--kubeconfig="+s.Kubeconfig(s.PKI.Client("system:binnacle:controllers", "system:binnacle")), "--bind-address=127.0.0.1",
+	p.Start("--kubeconfig="+s.Kubeconfig(s.PKI.Client("system:binnacle:controllers", "system:binnacle")),
+		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", harness.FreePort(t)), "--cert-dir="+t.TempDir())
 	most := make(chan int)
 	ctx, stop := context.WithCancel(t.Context())
@@ -127,12 +135,18 @@ func TestExtensionServerDoesNotExhaustControllers(t *testing.T) {
 func waitForGarbageCollection(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	maps := c.CoreV1().ConfigMaps("default")
-	owner, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	owner, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "dependent",
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}}}, metav1.CreateOptions{})
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "v1",
+			Kind:       "ConfigMap",
+			Name:       owner.Name,
+			UID:        owner.UID,
+		}}}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,8 @@ func TestHostileClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attacks := slices.Concat(connectionAttacks(), exhaustionAttacks(envOr("BINNACLE_HOSTILE_EXHAUSTION", "") == "each"), []attack{malformedRequestAttack(), mutated})
+	attacks := slices.Concat(connectionAttacks(),
+		exhaustionAttacks(envOr("BINNACLE_HOSTILE_EXHAUSTION", "") == "each"), []attack{malformedRequestAttack(), mutated})
 	attackTime := whole / time.Duration(2*(len(attacks)-1))
 	only, err := regexp.Compile(envOr("BINNACLE_HOSTILE_ONLY", ""))
 	if err != nil {
@@ -70,10 +71,14 @@ func TestHostileClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	quiet := x.measureAttack(t, b, attackTime, attack{name: "no attack"})
-	busy := x.measureAttack(t, b, attackTime, attack{name: "busy machine", attackers: runtime.NumCPU(), run: func(ctx context.Context, _ *target, _ *rand.Rand) {
-		for ctx.Err() == nil {
-		}
-	}})
+	busy := x.measureAttack(t, b, attackTime, attack{
+		name:      "busy machine",
+		attackers: runtime.NumCPU(),
+		run: func(ctx context.Context, _ *target, _ *rand.Rand) {
+			for ctx.Err() == nil {
+			}
+		},
+	})
 	before, err := x.heapSize()
 	if err != nil {
 		t.Fatal(err)
@@ -98,8 +103,10 @@ func TestHostileClients(t *testing.T) {
 	})
 	after, _ := x.heapSize()
 	peak, _ := x.sumMetric("process_resident_memory_bytes", "")
-	t.Logf("probe client p99: %v without attack, %v on a busy machine, %v in the worst attack, %s", quiet.P99, busy.P99, worst.P99, worstAttack)
-	t.Logf("heap of %.0f MiB before and %.0f MiB after, %.0f MiB resident; %d requests of attackers", before/(1<<20), after/(1<<20), peak/(1<<20), x.requestCount.Load())
+	t.Logf("probe client p99: %v without attack, %v on a busy machine, %v in the worst attack, %s", quiet.P99,
+		busy.P99, worst.P99, worstAttack)
+	t.Logf("heap of %.0f MiB before and %.0f MiB after, %.0f MiB resident; %d requests of attackers", before/(1<<20),
+		after/(1<<20), peak/(1<<20), x.requestCount.Load())
 }
 
 // measureAttack runs an attack for d and returns the latencies of the probe client. It checks that
@@ -151,6 +158,7 @@ func (x *target) measureAttack(t *testing.T, b *probeProcess, d time.Duration, a
 	}
 	resident, _ := x.sumMetric("process_resident_memory_bytes", "")
 	cpuAfter, _ := x.sumMetric("process_cpu_seconds_total", "")
-	t.Logf("%-27s %v, %4.0f MiB resident, %.2f CPUs", a.name, w, resident/(1<<20), (cpuAfter-cpuBefore)/time.Since(start).Seconds())
+	t.Logf("%-27s %v, %4.0f MiB resident, %.2f CPUs", a.name, w, resident/(1<<20),
+		(cpuAfter-cpuBefore)/time.Since(start).Seconds())
 	return w
 }

@@ -52,13 +52,18 @@ func tenantLoads() map[string]func() loadRequest {
 		},
 		"invented names": func() loadRequest {
 			n := rand.Int()
-			return loadRequest{method: http.MethodGet, path: fmt.Sprintf("/apis/g%d.example/v%d/namespaces/b/r%d/%s", n, n, n, strings.Repeat("n", 2000)),
-				header: http.Header{"User-Agent": {fmt.Sprint("a", n)}}}
+			return loadRequest{
+				method: http.MethodGet,
+				path:   fmt.Sprintf("/apis/g%d.example/v%d/namespaces/b/r%d/%s", n, n, n, strings.Repeat("n", 2000)),
+				header: http.Header{"User-Agent": {fmt.Sprint("a", n)}},
+			}
 		},
-		"rules reviews":  post(reviewsPath+"selfsubjectrulesreviews", `{"spec":{"namespace":"b"}}`),
-		"access reviews": post(reviewsPath+"selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"none"}}}`),
-		"events":         post(ownPath+"events", `{"metadata":{"generateName":"e"},"involvedObject":{"namespace":"b"},"message":"`+strings.Repeat("x", 1000)+`"}`),
-		"invalid names":  post(ownPath+"configmaps", `{"metadata":{"name":"`+strings.Repeat(`\n`, 10_000)+`"}}`),
+		"rules reviews": post(reviewsPath+"selfsubjectrulesreviews", `{"spec":{"namespace":"b"}}`),
+		"access reviews": post(reviewsPath+"selfsubjectaccessreviews",
+			`{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"none"}}}`),
+		"events": post(ownPath+"events",
+			`{"metadata":{"generateName":"e"},"involvedObject":{"namespace":"b"},"message":"`+strings.Repeat("x", 1000)+`"}`),
+		"invalid names": post(ownPath+"configmaps", `{"metadata":{"name":"`+strings.Repeat(`\n`, 10_000)+`"}}`),
 		"impersonated groups": func() loadRequest {
 			return loadRequest{method: http.MethodGet, path: ownPath + "configmaps/none",
 				header: http.Header{"Impersonate-User": {"system:serviceaccount:b:a"}, "Impersonate-Group": groups}}
@@ -146,7 +151,8 @@ func (x *tenants) watchLargeObjects(ctx context.Context, n int) {
 		if err != nil {
 			return
 		}
-		_, _ = io.WriteString(conn, "GET "+ownPath+"configmaps?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: a\r\n\r\n") // holdConnectionOpen notices an error
+		_, _ = io.WriteString(conn,
+			"GET "+ownPath+"configmaps?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: a\r\n\r\n") // holdConnectionOpen notices an error
 		holdConnectionOpen(ctx, conn)
 	})
 }
@@ -156,14 +162,16 @@ func (x *tenants) createLargeObjects(t *testing.T) {
 	t.Helper()
 	large, fields := strings.Repeat("x", 200<<10), numberedElements(`"f:k%d":{}`, 10_000)
 	for i := range 40 {
-		x.mustCreate(t, ownPath+"configmaps", fmt.Sprintf(`{"metadata":{"name":"large-%d","annotations":{"a":%q},"managedFields":[{"manager":"m","operation":"Update",
+		x.mustCreate(t, ownPath+"configmaps",
+			fmt.Sprintf(`{"metadata":{"name":"large-%d","annotations":{"a":%q},"managedFields":[{"manager":"m","operation":"Update",
 			"apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{%s}}]},"data":{"a":%q}}`, i, large, fields, large))
 	}
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/" + ownNamespace + "/"
 	rules := numberedElements(`{"apiGroups":["g"],"resources":["r%d"],"verbs":["get"]}`, 2000)
 	for i := range 10 {
 		x.mustCreate(t, rbac+"roles", fmt.Sprintf(`{"metadata":{"name":"r%d"},"rules":[%s]}`, i, rules))
-		x.mustCreate(t, rbac+"rolebindings", fmt.Sprintf(`{"metadata":{"name":"r%[1]d"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r%[1]d"},
+		x.mustCreate(t, rbac+"rolebindings",
+			fmt.Sprintf(`{"metadata":{"name":"r%[1]d"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r%[1]d"},
 			"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`, i))
 	}
 }

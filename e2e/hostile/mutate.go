@@ -73,11 +73,14 @@ func (m mutator) mutatedRequest() request {
 		case 1:
 			q.path = m.addQueryParameter(q.path)
 		case 2:
-			q.media = pickOne(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, applyMedia, mergePatchMedia, strategicPatchMedia, jsonPatchMedia,
+			q.media = pickOne(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, applyMedia, mergePatchMedia,
+				strategicPatchMedia, jsonPatchMedia,
 				"application/apply-patch+cbor", "text/plain", "", "a/b;c", ";;", "application/json;x=y")
 		case 3:
-			q.accept = pickOne(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, "*/*", "", ",,;q=x", "application/json;as=Table;g=meta.k8s.io;v=v1",
-				"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protoMedia+";stream=watch", "application/json;as=Table;g=a;v=b")
+			q.accept = pickOne(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, "*/*", "", ",,;q=x",
+				"application/json;as=Table;g=meta.k8s.io;v=v1",
+				"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protoMedia+";stream=watch",
+				"application/json;as=Table;g=a;v=b")
 		case 4:
 			q.method = pickOne(m.Rand, "GET", "POST", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "X")
 		default:
@@ -103,7 +106,8 @@ func (m mutator) mutatePath(p string) string {
 		other, _, _ := strings.Cut(m.recorded[m.IntN(len(m.recorded))].path, "?")
 		parts[i] = pickOne(m.Rand, strings.Split(other, "/")...)
 	case 4:
-		parts = append(parts, pickOne(m.Rand, "status", "scale", "log", "exec", "proxy", "binding", "eviction", "token", "", "approval", "ephemeralcontainers", "finalize"))
+		parts = append(parts, pickOne(m.Rand, "status", "scale", "log", "exec", "proxy", "binding", "eviction",
+			"token", "", "approval", "ephemeralcontainers", "finalize"))
 	case 5:
 		parts = append([]string{"", pickOne(m.Rand, "api", "apis", "watch", "proxy", "openapi")}, parts...)
 	default:
@@ -117,9 +121,12 @@ func (m mutator) mutatePath(p string) string {
 func (m mutator) addQueryParameter(p string) string {
 	path, query, _ := strings.Cut(p, "?")
 	q, _ := url.ParseQuery(query)
-	name := pickOne(m.Rand, "watch", "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector", "dryRun", "fieldManager",
-		"fieldValidation", "force", "timeout", "timeoutSeconds", "sendInitialEvents", "allowWatchBookmarks", "pretty", "propagationPolicy", "gracePeriodSeconds", "orphanDependents")
-	q.Set(name, pickOne(m.Rand, "", "1", "true", "-1", "0", "99999999999999999999", "All", "x", "a in (b,", "!", "a=b,c!=d", "metadata.name=x", "Exact", "NotOlderThan",
+	name := pickOne(m.Rand, "watch", "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector",
+		"fieldSelector", "dryRun", "fieldManager",
+		"fieldValidation", "force", "timeout", "timeoutSeconds", "sendInitialEvents", "allowWatchBookmarks", "pretty",
+		"propagationPolicy", "gracePeriodSeconds", "orphanDependents")
+	q.Set(name, pickOne(m.Rand, "", "1", "true", "-1", "0", "99999999999999999999", "All", "x", "a in (b,", "!",
+		"a=b,c!=d", "metadata.name=x", "Exact", "NotOlderThan",
 		"Strict", "Ignore", "Foreground", "1ns", "\x00", strings.Repeat("x", 200)))
 	return path + "?" + q.Encode()
 }
@@ -144,8 +151,10 @@ func (m mutator) mutateBody(body string) string {
 // mutateValue changes a value at a random place.
 func (m mutator) mutateValue(v any, depth int) any {
 	if m.IntN(12) == 0 && depth > 0 {
-		return pickOne[any](m.Rand, nil, map[string]any{}, []any{}, []any{nil}, map[string]any{"": nil}, "", "x", strings.Repeat("y", 300), "\x00", -1, 1.5, 1e300,
-			json.Number("9223372036854775808"), true, []any{map[string]any{"name": []any{nil}}, map[string]any{"name": []any{nil}}}, map[string]any{"$patch": "delete"})
+		return pickOne[any](m.Rand, nil, map[string]any{}, []any{}, []any{nil}, map[string]any{"": nil}, "", "x",
+			strings.Repeat("y", 300), "\x00", -1, 1.5, 1e300,
+			json.Number("9223372036854775808"), true,
+			[]any{map[string]any{"name": []any{nil}}, map[string]any{"name": []any{nil}}}, map[string]any{"$patch": "delete"})
 	}
 	switch v := v.(type) {
 	case map[string]any:
@@ -214,8 +223,10 @@ func malformedRequestAttack() attack {
 			return
 		}
 		defer conn.Close()
-		lines := []string{"GET / HTTP/1.1", "GET /api/v1/pods HTTP/9.9", "POST /api HTTP/1.1", "\x00\x01", "Host: a", "Host: b", "Content-Length: -1", "Content-Length: 5",
-			"Transfer-Encoding: chunked", "Upgrade: websocket", "Connection: upgrade", "Expect: 100-continue", "ffffffffffffffff", "Accept: " + strings.Repeat("a/b,", 200), ""}
+		lines := []string{"GET / HTTP/1.1", "GET /api/v1/pods HTTP/9.9", "POST /api HTTP/1.1", "\x00\x01", "Host: a",
+			"Host: b", "Content-Length: -1", "Content-Length: 5",
+			"Transfer-Encoding: chunked", "Upgrade: websocket", "Connection: upgrade", "Expect: 100-continue",
+			"ffffffffffffffff", "Accept: " + strings.Repeat("a/b,", 200), ""}
 		for range 30 {
 			x.requestCount.Add(1)
 			if _, err := fmt.Fprintf(conn, "%s\r\n", pickOne(r, lines...)); err != nil {

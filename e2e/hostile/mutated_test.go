@@ -69,7 +69,8 @@ func (x *tenants) createSamples(t *testing.T) []sample {
 		}
 		if kind.namespaced {
 			s.namespace = fmt.Sprintf("n%d", i)
-			x.mustCreate(t, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"resource.kubernetes.io/admin-access":"true","resource.k8s.io/admin-access":"true"}}}`, s.namespace))
+			x.mustCreate(t, "/api/v1/namespaces",
+				fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"resource.kubernetes.io/admin-access":"true","resource.k8s.io/admin-access":"true"}}}`, s.namespace))
 			s.collection = strings.TrimSuffix(s.collection, resource) + "namespaces/" + s.namespace + "/" + resource
 		}
 		s.body = x.protobufOf(t, s, file.Minimal)
@@ -174,7 +175,8 @@ func (x *tenants) servedKinds(t *testing.T) map[string]servedKind {
 // disruptiveResources are resources whose objects change the handling of other requests. They are
 // mutated last, one at a time, and each object is deleted at once.
 var disruptiveResources = []string{
-	"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+	"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
+	"validatingadmissionpolicybindings",
 	"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "apiservices", "customresourcedefinitions", "flowschemas",
 	"prioritylevelconfigurations", "priorityclasses", "servicecidrs",
 }
@@ -186,7 +188,8 @@ type mutationCounts struct {
 
 // sendMutations sends n objects with one changed byte and reads each stored object in every form.
 // It deletes created objects if deleteCreated is true.
-func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client, r *rand.Rand, s sample, n int, deleteCreated bool) {
+func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client, r *rand.Rand, s sample, n int,
+	deleteCreated bool) {
 	storedPath := s.collection + "/stored-one"
 	first := x.sendAndRead(c, "POST", s.collection, protoMedia, strings.Replace(s.body, sampleName, "stored-one", 1))
 	updates := first.code == http.StatusCreated && strings.Contains(s.body, sampleName)
@@ -204,9 +207,11 @@ func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client,
 		}
 		m.sent.Add(1)
 		form := responseForms[i%len(responseForms)]
-		response := x.sendAndRead(c, method, path, protoMedia, strings.Replace(string(b), sampleName, name, 1), "Accept", strings.Replace(form, "MetadataList", "Metadata", 1))
+		response := x.sendAndRead(c, method, path, protoMedia, strings.Replace(string(b), sampleName, name, 1),
+			"Accept", strings.Replace(form, "MetadataList", "Metadata", 1))
 		if response.err != nil || response.code >= http.StatusInternalServerError {
-			t.Errorf("%s of %s with byte %d set to %#x, response form %s: %v", method, s.resource, at, b[at], form, response.requireCode(http.StatusCreated))
+			t.Errorf("%s of %s with byte %d set to %#x, response form %s: %v", method, s.resource, at, b[at], form,
+				response.requireCode(http.StatusCreated))
 		}
 		if response.code/100 != 2 {
 			continue
@@ -220,7 +225,8 @@ func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client,
 			form = strings.Replace(form, "MetadataList", "Metadata", 1)
 			got := x.sendAndRead(c, "GET", object, "", "", "Accept", form)
 			if got.code != http.StatusNotFound && got.requireCode(http.StatusOK) != nil { // the mutation may be in the name
-				t.Errorf("%s with byte %d set to %#x, read as %s: %v", s.resource, at, b[at], form, got.requireCode(http.StatusOK))
+				t.Errorf("%s with byte %d set to %#x, read as %s: %v", s.resource, at, b[at], form,
+					got.requireCode(http.StatusOK))
 			}
 			m.read.Add(1)
 		}
@@ -274,13 +280,16 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 		for range 4 {
 			workers.Go(func() {
 				for i := range work {
-					m.sendMutations(t, x, newClient(tlsCertificate(t, x.server.Admin)), rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, false)
+					m.sendMutations(t, x, newClient(tlsCertificate(t, x.server.Admin)),
+						rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, false)
 				}
 			})
 		}
 		var last []int
 		for i, s := range all {
-			if slices.ContainsFunc(disruptiveResources, func(resource string) bool { return strings.HasSuffix(s.resource, "/"+resource) }) {
+			if slices.ContainsFunc(disruptiveResources, func(resource string) bool {
+				return strings.HasSuffix(s.resource, "/"+resource)
+			}) {
 				last = append(last, i)
 				continue
 			}
@@ -293,5 +302,6 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 		}
 		x.checkReads(t)
 	})
-	t.Logf("%d samples, %d mutations, %d stored, %d reads of stored objects", len(all), m.sent.Load(), m.stored.Load(), m.read.Load())
+	t.Logf("%d samples, %d mutations, %d stored, %d reads of stored objects", len(all), m.sent.Load(),
+		m.stored.Load(), m.read.Load())
 }

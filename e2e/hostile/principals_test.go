@@ -29,7 +29,8 @@ func TestManyNamesOfOnePrincipalDoNotBlockOtherClients(t *testing.T) {
 			if i >= 30 { // ever smaller bodies fill the rest of the byte budget
 				declared = max(4<<10, declared>>((i-30)/9))
 			}
-			conn, err := x.openRequest(ctx, x.attackerCert, http.MethodPost, "/api/v1/namespaces/b/configmaps", fmt.Sprintf("system:serviceaccount:b:a%d", i), declared)
+			conn, err := x.openRequest(ctx, x.attackerCert, http.MethodPost, "/api/v1/namespaces/b/configmaps",
+				fmt.Sprintf("system:serviceaccount:b:a%d", i), declared)
 			if err != nil {
 				pauseAttacker(ctx)
 				return
@@ -72,7 +73,11 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 					{method: http.MethodPut, path: "/api/v1/namespaces/probe/configmaps/mine", name: ""},
 					{method: http.MethodPatch, path: "/api/v1/namespaces/probe/configmaps/mine", name: ""},
 					{method: http.MethodDelete, path: "/api/v1/namespaces/probe/configmaps", name: ""},
-					{method: http.MethodPost, path: "/api/v1/namespaces/b/configmaps", name: fmt.Sprintf("system:serviceaccount:b:a%d", i)}, // has no role
+					{
+						method: http.MethodPost,
+						path:   "/api/v1/namespaces/b/configmaps",
+						name:   fmt.Sprintf("system:serviceaccount:b:a%d", i),
+					}, // has no role
 					{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", name: ""},
 				} {
 					x.dialing <- struct{}{}
@@ -108,14 +113,19 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 	const path = "/api/v1/namespaces/b/configmaps?labelSelector=a%3Db&resourceVersion=999999999&resourceVersionMatch=NotOlderThan"
 	// These requests hold bytes when they start to wait.
 	for what, q := range map[string]struct{ method, path, body string }{
-		"options": {method: http.MethodDelete, path: path, body: strings.Replace(options, "[", "["+repeatElements("1", 80_000)+",", 2)},
+		"options": {
+			method: http.MethodDelete,
+			path:   path,
+			body:   strings.Replace(options, "[", "["+repeatElements("1", 80_000)+",", 2),
+		},
 		"address": {
 			method: http.MethodGet,
 			path:   path + "&fieldSelector=" + strings.Repeat("metadata.name!%3Da,", 500) + "metadata.name!%3Da",
 			body:   "",
 		},
 	} {
-		if err := x.sendAndRead(x.attackerClient(), q.method, q.path, jsonMedia, q.body).requireCode(http.StatusGatewayTimeout, http.StatusBadRequest); err != nil {
+		if err := x.sendAndRead(x.attackerClient(), q.method, q.path, jsonMedia,
+			q.body).requireCode(http.StatusGatewayTimeout, http.StatusBadRequest); err != nil {
 			t.Fatalf("large %s: %v", what, err)
 		}
 	}
@@ -137,7 +147,8 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 	}
 	c := newClient(tlsCertificate(t, x.server.PKI.Client("probe")))
 	body := fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":%q}}`, strings.Repeat("x", 100_000))
-	if err := x.sendAndRead(c, http.MethodPost, "/api/v1/namespaces/probe/configmaps", jsonMedia, body).requireCode(http.StatusCreated); err != nil {
+	if err := x.sendAndRead(c, http.MethodPost, "/api/v1/namespaces/probe/configmaps", jsonMedia,
+		body).requireCode(http.StatusCreated); err != nil {
 		t.Fatal(err)
 	}
 	for _, names := range []int{6, 60} {
@@ -150,7 +161,8 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 			var ordinary sync.WaitGroup
 			ordinary.Go(func() {
 				for ; ctx.Err() == nil; writes++ {
-					if err := x.sendAndRead(c, http.MethodPut, "/api/v1/namespaces/probe/configmaps/large", jsonMedia, body).requireCode(http.StatusOK); err != nil {
+					if err := x.sendAndRead(c, http.MethodPut, "/api/v1/namespaces/probe/configmaps/large", jsonMedia,
+						body).requireCode(http.StatusOK); err != nil {
 						t.Errorf("write of 100 KB: %v", err)
 					}
 					pauseAttacker(ctx)

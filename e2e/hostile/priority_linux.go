@@ -31,7 +31,8 @@ func setSchedulingPolicy(policy int, priority int32) error {
 		if err != nil {
 			return err
 		}
-		_, _, errno := syscall.Syscall(syscall.SYS_SCHED_SETSCHEDULER, uintptr(id), uintptr(policy), uintptr(unsafe.Pointer(&priority)))
+		_, _, errno := syscall.Syscall(syscall.SYS_SCHED_SETSCHEDULER, uintptr(id), uintptr(policy),
+			uintptr(unsafe.Pointer(&priority)))
 		if errno != 0 && errno != syscall.ESRCH {
 			return errno
 		}

@@ -81,14 +81,16 @@ func (b *probeClient) sendNext(n int) error {
 	case leaderElection:
 		return b.renewLease()
 	case administrator:
-		return b.send("PUT", "/api/v1/namespaces/default/configmaps/administrator", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"administrator"},"data":{"n":"%d"}}`, n))
+		return b.send("PUT", "/api/v1/namespaces/default/configmaps/administrator",
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"administrator"},"data":{"n":"%d"}}`, n))
 	}
 	const object = "/api/v1/namespaces/probe/configmaps/mine"
 	switch n % 4 {
 	case 0:
 		return b.send("GET", object, "")
 	case 1:
-		return b.send("PUT", object, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"},"data":{"n":"%d"}}`, n))
+		return b.send("PUT", object,
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"},"data":{"n":"%d"}}`, n))
 	case 2:
 		return b.send("GET", "/api/v1/namespaces/probe/configmaps", "")
 	}
@@ -166,7 +168,8 @@ type summary struct {
 
 func (w summary) String() string {
 	const exact = 100 * time.Microsecond
-	return fmt.Sprintf("%5d requests, p50 %8v, p99 %8v, max %8v", w.Requests, w.P50.Round(exact), w.P99.Round(exact), w.Max.Round(exact))
+	return fmt.Sprintf("%5d requests, p50 %8v, p99 %8v, max %8v", w.Requests, w.P50.Round(exact), w.P99.Round(exact),
+		w.Max.Round(exact))
 }
 
 // collect returns the summary since the last call.

@@ -22,7 +22,10 @@ func startHostileServer(t *testing.T, protocol string, serve func(*tls.Conn)) (u
 	t.Helper()
 	certified := httptest.NewTLSServer(nil) // only for its certificate
 	t.Cleanup(certified.Close)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{protocol}})
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: certified.TLS.Certificates,
+		NextProtos:   []string{protocol},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +101,8 @@ func floodPings(conn *tls.Conn) {
 // heads.
 func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
 	head := longResponseHead(10 << 20)
-	unfinished := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat(" ", 999_999)
+	unfinished := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n" +
+		strings.Repeat(" ", 999_999)
 	for _, tt := range []struct {
 		name, protocol string
 		serve          func(*tls.Conn)
@@ -111,7 +115,8 @@ func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			x := startTenants(t)
 			url, ca := startHostileServer(t, tt.protocol, tt.serve)
-			x.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"hostile"},"webhooks":[{"name":"hostile.ex.test",
+			x.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+				fmt.Sprintf(`{"metadata":{"name":"hostile"},"webhooks":[{"name":"hostile.ex.test",
 				"admissionReviewVersions":["v1"],"sideEffects":"None","timeoutSeconds":10,"failurePolicy":"Ignore","namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"b"}},
 				"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],
 				"clientConfig":{"url":%q,"caBundle":%q}}]}`, url, base64.StdEncoding.EncodeToString(ca)))
@@ -119,7 +124,8 @@ func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
 				c := x.attackerClient()
 				defer c.CloseIdleConnections()
 				runAttackers(ctx, tt.attackers, func(ctx context.Context, _ int) {
-					req, err := http.NewRequest("POST", x.url+"/api/v1/namespaces/b/configmaps?dryRun=All", strings.NewReader(`{"metadata":{"name":"a"}}`))
+					req, err := http.NewRequest("POST", x.url+"/api/v1/namespaces/b/configmaps?dryRun=All",
+						strings.NewReader(`{"metadata":{"name":"a"}}`))
 					if err != nil {
 						t.Error(err)
 						return

@@ -32,12 +32,20 @@ func costlyQuantities() []expandingRequest {
 		return `{"apiVersion":"` + apiVersion + `","kind":"` + kind + `","metadata":{"name":"q"},` + rest + `}`
 	}
 	const own = "/api/v1/namespaces/b/"
-	container := protobufField(1, "a") + protobufField(2, "b") + protobufField(8, protobufField(1, protobufField(1, "cpu")+protobufField(2, protobufField(1, q))))
+	container := protobufField(1, "a") + protobufField(2, "b") + protobufField(8,
+		protobufField(1, protobufField(1, "cpu")+protobufField(2, protobufField(1, q))))
 	pod := protobufEnvelope("v1", "Pod", protobufField(1, protobufField(1, "q"))+protobufField(2, protobufField(2, container)))
 	patch := `{"spec":{"hard":{"cpu":"` + q + `"}}}`
 	hpa := "/apis/autoscaling/v1/namespaces/b/horizontalpodautoscalers"
 	return []expandingRequest{
-		{name: "create", method: "POST", path: own + "pods", media: jsonMedia, body: document("v1", "Pod", spec), want: rejectedExponent},
+		{
+			name:   "create",
+			method: "POST",
+			path:   own + "pods",
+			media:  jsonMedia,
+			body:   document("v1", "Pod", spec),
+			want:   rejectedExponent,
+		},
 		{name: "create with space", method: "POST", path: own + "pods", media: jsonMedia,
 			body: strings.Replace(document("v1", "Pod", spec), q, q+" ", 1), want: rejectedExponent},
 		{name: "dry run", method: "POST", path: own + "pods?dryRun=All", media: jsonMedia, body: document("v1", "Pod", spec),
@@ -46,16 +54,35 @@ func costlyQuantities() []expandingRequest {
 			body: "apiVersion: v1\nkind: Pod\nmetadata: {name: q}\nspec: {containers: [{name: a, image: b, resources: {limits: {cpu: '1\\x65-2147483647'}}}]}"},
 		{name: "protobuf", method: "POST", path: own + "pods", media: protoMedia, body: pod, want: rejectedExponent},
 		{name: "template", method: "POST", path: "/apis/apps/v1/namespaces/b/deployments", media: jsonMedia,
-			body: document("apps/v1", "Deployment", `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},`+spec+`}}`), want: rejectedExponent},
+			body: document("apps/v1", "Deployment",
+				`"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},`+spec+`}}`),
+			want: rejectedExponent,
+		},
 		{name: "claim", method: "POST", path: own + "persistentvolumeclaims", media: jsonMedia,
-			body: document("v1", "PersistentVolumeClaim", `"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"`+q+`"}}}`), want: rejectedExponent},
+			body: document("v1", "PersistentVolumeClaim",
+				`"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"`+q+`"}}}`),
+			want: rejectedExponent,
+		},
 		{name: "divisor", method: "POST", path: own + "pods", media: jsonMedia,
-			body: document("v1", "Pod", `"spec":{"containers":[{"name":"a","image":"b","env":[{"name":"e","valueFrom":{"resourceFieldRef":{"resource":"limits.cpu","divisor":"`+q+`"}}}]}]}`), want: rejectedExponent},
+			body: document("v1", "Pod",
+				`"spec":{"containers":[{"name":"a","image":"b","env":[{"name":"e","valueFrom":{"resourceFieldRef":{"resource":"limits.cpu","divisor":"`+q+`"}}}]}]}`),
+			want: rejectedExponent,
+		},
 		{name: "metric", method: "POST", path: "/apis/autoscaling/v2/namespaces/b/horizontalpodautoscalers", media: jsonMedia,
-			body: document("autoscaling/v2", "HorizontalPodAutoscaler", `"spec":{"maxReplicas":1,"scaleTargetRef":{"kind":"a","name":"b"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"AverageValue","averageValue":"`+q+`"}}}]}`), want: rejectedExponent},
+			body: document("autoscaling/v2", "HorizontalPodAutoscaler",
+				`"spec":{"maxReplicas":1,"scaleTargetRef":{"kind":"a","name":"b"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"AverageValue","averageValue":"`+q+`"}}}]}`),
+			want: rejectedExponent,
+		},
 		{name: "metric in an annotation", method: "POST", path: hpa, media: jsonMedia,
 			body: `{"metadata":{"name":"q","annotations":{"autoscaling.alpha.kubernetes.io/metrics":"[{\"type\":\"Resource\",\"resource\":{\"name\":\"cpu\",\"targetAverageValue\":\"` + q + `\"}}]"}},"spec":{"maxReplicas":1,"scaleTargetRef":{"kind":"a","name":"b"}}}`},
-		{name: "merge patch", method: "PATCH", path: own + "resourcequotas/q", media: mergePatchMedia, body: patch, want: rejectedExponent},
+		{
+			name:   "merge patch",
+			method: "PATCH",
+			path:   own + "resourcequotas/q",
+			media:  mergePatchMedia,
+			body:   patch,
+			want:   rejectedExponent,
+		},
 		{
 			name: "strategic merge patch", method: "PATCH", path: own + "resourcequotas/q",
 			media: strategicPatchMedia, body: patch, want: rejectedExponent,
@@ -77,7 +104,8 @@ func costlyQuantities() []expandingRequest {
 			body: document("v1", "LimitRange", `"spec":{"limits":[{"type":"Container","max":{"cpu":"`+q+`"}}]}`),
 			want: rejectedExponent},
 		{name: "huge pages", method: "POST", path: own + "pods", media: jsonMedia,
-			body: document("v1", "Pod", `"spec":{"containers":[{"name":"a","image":"b","resources":{"limits":{"hugepages-`+q+`":"1"}}}]}`)},
+			body: document("v1", "Pod",
+				`"spec":{"containers":[{"name":"a","image":"b","resources":{"limits":{"hugepages-`+q+`":"1"}}}]}`)},
 		{name: "rule of a definition", method: "POST", path: "/apis/ex.test/v1/namespaces/b/rules", media: jsonMedia,
 			body: `{"apiVersion":"ex.test/v1","kind":"Rule","metadata":{"name":"q"},"spec":{"q":"` + q + `","a":"x","b":"x"}}`,
 			want: "exponent"},
@@ -117,7 +145,13 @@ func expandingValues() []expandingRequest {
 			body: data("matches", map[string]string{"a": long, "b": "(((((a{0,9}){0,9}){0,9}){0,9}){0,9})"}), want: "matches"},
 		{name: "URL", method: "POST", path: own + "configmaps", media: jsonMedia,
 			body: data("url", map[string]string{"a": "https://[" + strings.Repeat(":", 300_000) + "]/"})},
-		{name: "network", method: "POST", path: own + "configmaps", media: jsonMedia, body: data("cidr", map[string]string{"a": "::/0"})},
+		{
+			name:   "network",
+			method: "POST",
+			path:   own + "configmaps",
+			media:  jsonMedia,
+			body:   data("cidr", map[string]string{"a": "::/0"}),
+		},
 		{name: "defaults of many elements", method: "POST", path: "/apis/ex.test/v1/namespaces/b/rules", media: jsonMedia,
 			body: custom(`"q":"1","a":"x","b":"x","list":[` + repeatElements("{}", 100_000) + `]`), want: "too large"},
 		{name: "number beyond a float", method: "POST", path: "/apis/ex.test/v1/namespaces/b/rules", media: jsonMedia,
@@ -163,24 +197,39 @@ func (x *tenants) createPolicies(t *testing.T) {
 	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
 	doubled := []map[string]string{{"name": "v0", "expression": "object.data.a"}}
 	for i := range 40 {
-		doubled = append(doubled, map[string]string{"name": fmt.Sprintf("v%d", i+1), "expression": fmt.Sprintf("variables.v%d + variables.v%d", i, i)})
+		doubled = append(doubled, map[string]string{
+			"name":       fmt.Sprintf("v%d", i+1),
+			"expression": fmt.Sprintf("variables.v%d + variables.v%d", i, i),
+		})
 	}
 	for name, expression := range map[string]string{
 		"quantity": "quantity(object.data.q).isGreaterThan(quantity('0'))", "concat": "variables.v40.size() > 0",
-		"join": "object.data.a.split('').join(object.data.b).size() > 0", "replace": "object.data.a.replace('a', object.data.b).size() > 0",
-		"format": "object.data.a.format([1.0]).size() > 0", "matches": "object.data.a.matches(object.data.b)",
-		"url": "isURL(object.data.a)", "cidr": "cidr(object.data.a).containsCIDR('::/1')", "duration": "duration(object.data.a) > duration('1s')",
+		"join":    "object.data.a.split('').join(object.data.b).size() > 0",
+		"replace": "object.data.a.replace('a', object.data.b).size() > 0",
+		"format":  "object.data.a.format([1.0]).size() > 0", "matches": "object.data.a.matches(object.data.b)",
+		"url":      "isURL(object.data.a)",
+		"cidr":     "cidr(object.data.a).containsCIDR('::/1')",
+		"duration": "duration(object.data.a) > duration('1s')",
 	} {
 		spec := map[string]any{
-			"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{"apiGroups": []string{""}, "apiVersions": []string{"v1"}, "operations": []string{"CREATE"}, "resources": []string{"configmaps"}, "resourceNames": []string{name}}}},
-			"validations":      []any{map[string]string{"expression": expression}},
+			"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{
+				"apiGroups":     []string{""},
+				"apiVersions":   []string{"v1"},
+				"operations":    []string{"CREATE"},
+				"resources":     []string{"configmaps"},
+				"resourceNames": []string{name},
+			}}},
+			"validations": []any{map[string]string{"expression": expression}},
 		}
 		if name == "concat" {
 			spec["variables"] = doubled
 		}
 		for path, object := range map[string]any{
-			"ies":       map[string]any{"metadata": map[string]string{"name": name}, "spec": spec},
-			"ybindings": map[string]any{"metadata": map[string]string{"name": name}, "spec": map[string]any{"policyName": name, "validationActions": []string{"Deny"}}},
+			"ies": map[string]any{"metadata": map[string]string{"name": name}, "spec": spec},
+			"ybindings": map[string]any{
+				"metadata": map[string]string{"name": name},
+				"spec":     map[string]any{"policyName": name, "validationActions": []string{"Deny"}},
+			},
 		} {
 			body, err := json.Marshal(object)
 			if err != nil {
@@ -189,16 +238,21 @@ func (x *tenants) createPolicies(t *testing.T) {
 			x.mustCreate(t, policies+path, string(body))
 		}
 	}
-	x.mustCreate(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"rules.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"rules","kind":"Rule"},"versions":[{"name":"v1","served":true,"storage":true,
+	x.mustCreate(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		`{"metadata":{"name":"rules.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"rules","kind":"Rule"},"versions":[{"name":"v1","served":true,"storage":true,
 		"additionalPrinterColumns":[{"name":"x","type":"string","jsonPath":".spec.list[*].a"},{"name":"y","type":"string","jsonPath":".spec.list[0:1000000].a"}],
 		"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{
 			"q":{"type":"string","maxLength":100,"x-kubernetes-validations":[{"rule":"quantity(self).isGreaterThan(quantity('0'))"}]},
 			"a":{"type":"string"},"b":{"type":"string"},"n":{"type":"number"},
-			"list":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string","default":"`+strings.Repeat("y", 50_000)+`"}}}}}}}}}}]}}`)
-	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/roles", `{"metadata":{"name":"rules"},"rules":[{"apiGroups":["ex.test","","policy"],"resources":["*"],"verbs":["*"]}]}`)
-	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", `{"metadata":{"name":"rules"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"rules"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`)
+			"list":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string","default":"`+
+			strings.Repeat("y", 50_000)+`"}}}}}}}}}}]}}`)
+	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/roles",
+		`{"metadata":{"name":"rules"},"rules":[{"apiGroups":["ex.test","","policy"],"resources":["*"],"verbs":["*"]}]}`)
+	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
+		`{"metadata":{"name":"rules"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"rules"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`)
 	x.mustCreate(t, "/api/v1/namespaces/b/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/secrets":"9"}}}`)
-	x.mustCreate(t, "/api/v1/namespaces/b/configmaps", `{"metadata":{"name":"mine"},"data":{"a":"`+strings.Repeat("x", 100_000)+`"}}`)
+	x.mustCreate(t, "/api/v1/namespaces/b/configmaps",
+		`{"metadata":{"name":"mine"},"data":{"a":"`+strings.Repeat("x", 100_000)+`"}}`)
 }
 
 // TestValuesThatExpandAreRejectedOrBounded pins the check of quantities before they are parsed, the
@@ -208,7 +262,8 @@ func TestValuesThatExpandAreRejectedOrBounded(t *testing.T) {
 	x.createPolicies(t)
 	c := x.attackerClient()
 	harness.Eventually(t, waitTimeout, "the policies to take effect", func() error {
-		return x.sendAndRead(c, "POST", "/api/v1/namespaces/b/configmaps?dryRun=All", jsonMedia, `{"metadata":{"name":"quantity"},"data":{"q":"-1"}}`).requireCode(http.StatusUnprocessableEntity)
+		return x.sendAndRead(c, "POST", "/api/v1/namespaces/b/configmaps?dryRun=All", jsonMedia,
+			`{"metadata":{"name":"quantity"},"data":{"q":"-1"}}`).requireCode(http.StatusUnprocessableEntity)
 	})
 	x.attackFor(t, 0, func(context.Context) {
 		for _, e := range append(costlyQuantities(), expandingValues()...) {
@@ -258,7 +313,11 @@ func TestReasonsOfDenialsAreBounded(t *testing.T) {
 					method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 					body: `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"nodes"}}}`,
 				},
-				{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body: `{"spec":{"namespace":"b"}}`},
+				{
+					method: "POST",
+					path:   "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+					body:   `{"spec":{"namespace":"b"}}`,
+				},
 			} {
 				r := x.sendAndRead(c, q.method, q.path, jsonMedia, q.body)
 				if r.err == nil && len(r.body) > bound && !strings.Contains(q.path, "rules") {

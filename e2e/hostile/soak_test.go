@@ -29,31 +29,61 @@ type temporary struct {
 // temporaries are objects of the kinds for which the server keeps metrics, compiled expressions,
 // clients, documents or queues.
 var temporaries = []temporary{
-	{collection: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", name: "widgets.g%[1]d.test", body: `{"metadata":{"name":"widgets.g%[1]d.test"},"spec":{"group":"g%[1]d.test","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
+	{
+		collection: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		name:       "widgets.g%[1]d.test",
+		body: `{"metadata":{"name":"widgets.g%[1]d.test"},"spec":{"group":"g%[1]d.test","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
 		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.%[2]d:9/c%[1]d"}}},
 		"versions":[{"name":"v1","served":true,"storage":true,"additionalPrinterColumns":[{"name":"x","type":"string","jsonPath":".spec.a"}],
 		"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{"type":"string","pattern":"^x%[1]d","x-kubernetes-validations":[{"rule":"self != 'y%[1]d'"}]}}}}}}},
 		{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`,
 		uses: [][2]string{
-			{"POST", "/apis/g%[1]d.test/v1/namespaces/default/widgets"}, {"GET", "/apis/g%[1]d.test/v1/widgets"}, {"GET", "/apis/g%[1]d.test/v2/widgets"},
-			{"GET", "/apis/g%[1]d.test/v1/widgets?watch=1&timeoutSeconds=1"}, {"GET", "/openapi/v3/apis/g%[1]d.test/v1"}, {"GET", "/apis/g%[1]d.test"},
-		}},
+			{"POST", "/apis/g%[1]d.test/v1/namespaces/default/widgets"},
+			{"GET", "/apis/g%[1]d.test/v1/widgets"},
+			{"GET", "/apis/g%[1]d.test/v2/widgets"},
+			{"GET", "/apis/g%[1]d.test/v1/widgets?watch=1&timeoutSeconds=1"},
+			{"GET", "/openapi/v3/apis/g%[1]d.test/v1"},
+			{"GET", "/apis/g%[1]d.test"},
+		},
+	},
 	{collection: "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", name: "p%[1]d",
 		body: `{"metadata":{"name":"p%[1]d"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["secrets"]}]},"validations":[{"expression":"object.metadata.name != 'x%[1]d'"}]}}`},
-	{collection: "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", name: "p%[1]d", body: `{"metadata":{"name":"p%[1]d"},"spec":{"policyName":"p%[1]d","validationActions":["Deny"]}}`,
-		uses: [][2]string{{"POST", "/api/v1/namespaces/default/secrets?dryRun=All"}}},
-	{collection: "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", name: "w%[1]d", body: `{"metadata":{"name":"w%[1]d"},"webhooks":[{"name":"w%[1]d.hostile.test","failurePolicy":"Ignore","timeoutSeconds":1,"sideEffects":"None","admissionReviewVersions":["v1"],
+	{
+		collection: "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+		name:       "p%[1]d",
+		body:       `{"metadata":{"name":"p%[1]d"},"spec":{"policyName":"p%[1]d","validationActions":["Deny"]}}`,
+		uses:       [][2]string{{"POST", "/api/v1/namespaces/default/secrets?dryRun=All"}},
+	},
+	{
+		collection: "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+		name:       "w%[1]d",
+		body: `{"metadata":{"name":"w%[1]d"},"webhooks":[{"name":"w%[1]d.hostile.test","failurePolicy":"Ignore","timeoutSeconds":1,"sideEffects":"None","admissionReviewVersions":["v1"],
 		"clientConfig":{"url":"https://127.0.0.%[2]d:%[3]d/w"},"matchConditions":[{"name":"m","expression":"object.metadata.name != 'x%[1]d'"}],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["podtemplates"]}]}]}`,
-		uses: [][2]string{{"POST", "/api/v1/namespaces/default/podtemplates?dryRun=All"}}},
-	{collection: "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", name: "w%[1]d", body: `{"metadata":{"name":"w%[1]d"},"webhooks":[{"name":"w%[1]d.hostile.test","failurePolicy":"Ignore","timeoutSeconds":1,"sideEffects":"None","admissionReviewVersions":["v1"],
+		uses: [][2]string{{"POST", "/api/v1/namespaces/default/podtemplates?dryRun=All"}},
+	},
+	{
+		collection: "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+		name:       "w%[1]d",
+		body: `{"metadata":{"name":"w%[1]d"},"webhooks":[{"name":"w%[1]d.hostile.test","failurePolicy":"Ignore","timeoutSeconds":1,"sideEffects":"None","admissionReviewVersions":["v1"],
 		"clientConfig":{"url":"https://127.0.0.%[2]d:%[3]d/m"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["podtemplates"]}]}]}`,
-		uses: [][2]string{{"POST", "/api/v1/namespaces/default/podtemplates?dryRun=All"}}},
+		uses: [][2]string{{"POST", "/api/v1/namespaces/default/podtemplates?dryRun=All"}},
+	},
 	{collection: "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations", name: "l%[1]d",
 		body: `{"metadata":{"name":"l%[1]d"},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":1,"limitResponse":{"type":"Queue","queuing":{"queues":8,"handSize":2,"queueLengthLimit":5}}}}}`},
-	{collection: "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", name: "f%[1]d", body: `{"metadata":{"name":"f%[1]d"},"spec":{"priorityLevelConfiguration":{"name":"l%[1]d"},"matchingPrecedence":9000,"rules":[{"subjects":[{"kind":"User","user":{"name":"u%[1]d"}}],"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}]}]}}`,
-		uses: [][2]string{{"GET", "/api/v1/namespaces/default/configmaps?as=u%[1]d"}}},
+	{
+		collection: "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+		name:       "f%[1]d",
+		body:       `{"metadata":{"name":"f%[1]d"},"spec":{"priorityLevelConfiguration":{"name":"l%[1]d"},"matchingPrecedence":9000,"rules":[{"subjects":[{"kind":"User","user":{"name":"u%[1]d"}}],"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}]}]}}`,
+		uses:       [][2]string{{"GET", "/api/v1/namespaces/default/configmaps?as=u%[1]d"}},
+	},
 	{collection: "/api/v1/namespaces", name: "n%[1]d", body: `{"metadata":{"name":"n%[1]d"}}`,
-		uses: [][2]string{{"GET", "/api/v1/namespaces/n%[1]d/secrets"}, {"GET", "/apis/unknown%[1]d.test/v1/things"}, {"POST", "/api/v1/namespaces/n%[1]d/unknown%[1]d"}}, finalizePath: "/api/v1/namespaces/n%[1]d/finalize"},
+		uses: [][2]string{
+			{"GET", "/api/v1/namespaces/n%[1]d/secrets"},
+			{"GET", "/apis/unknown%[1]d.test/v1/things"},
+			{"POST", "/api/v1/namespaces/n%[1]d/unknown%[1]d"},
+		},
+		finalizePath: "/api/v1/namespaces/n%[1]d/finalize",
+	},
 	{collection: "/api/v1/namespaces/default/resourcequotas", name: "q%[1]d",
 		body: `{"metadata":{"name":"q%[1]d"},"spec":{"hard":{"count/things.q%[1]d.test":"1","secrets":"900"}}}`,
 		uses: [][2]string{{"POST", "/api/v1/namespaces/default/secrets?dryRun=All"}}},
@@ -61,9 +91,11 @@ var temporaries = []temporary{
 
 // useTemporaryObjects creates, uses and deletes one object of each kind.
 func (x *tenants) useTemporaryObjects(t *testing.T, n int) {
-	fill := strings.NewReplacer("%[1]d", strconv.Itoa(n), "%[2]d", strconv.Itoa(2+n%250), "%[3]d", strconv.Itoa(1024+n%60_000)).Replace
+	fill := strings.NewReplacer("%[1]d", strconv.Itoa(n), "%[2]d", strconv.Itoa(2+n%250), "%[3]d",
+		strconv.Itoa(1024+n%60_000)).Replace
 	for _, o := range temporaries {
-		if err := x.sendAndRead(x.admin, "POST", o.collection, jsonMedia, fill(o.body)).requireCode(http.StatusCreated); err != nil {
+		if err := x.sendAndRead(x.admin, "POST", o.collection, jsonMedia,
+			fill(o.body)).requireCode(http.StatusCreated); err != nil {
 			t.Errorf("%s: %v", fill(o.name), err)
 		}
 	}
@@ -87,7 +119,8 @@ func (x *tenants) useTemporaryObjects(t *testing.T, n int) {
 			switch {
 			case r.err != nil:
 				t.Errorf("%s %s: %v", use[0], path, r.err)
-			case r.code == http.StatusInternalServerError && !strings.Contains(r.body, "conversion webhook"): // fails as in Kubernetes
+			case r.code == http.StatusInternalServerError && !strings.Contains(r.body,
+				"conversion webhook"): // fails as in Kubernetes
 				t.Errorf("%s %s: got 500, want another status: %.300s", use[0], path, r.body)
 			}
 		}
@@ -98,7 +131,8 @@ func (x *tenants) useTemporaryObjects(t *testing.T, n int) {
 			t.Errorf("delete %s: %v", path, err)
 		}
 		if o.finalizePath != "" {
-			if err := x.sendAndRead(x.admin, "PUT", fill(o.finalizePath), jsonMedia, fill(`{"metadata":{"name":"n%[1]d"},"spec":{"finalizers":[]}}`)).requireCode(http.StatusOK); err != nil {
+			if err := x.sendAndRead(x.admin, "PUT", fill(o.finalizePath), jsonMedia,
+				fill(`{"metadata":{"name":"n%[1]d"},"spec":{"finalizers":[]}}`)).requireCode(http.StatusOK); err != nil {
 				t.Errorf("finalize %s: %v", path, err)
 			}
 		}
@@ -208,5 +242,6 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 	})
 	now, _, _ := x.countSeries()
 	after, _ := x.heapSize()
-	t.Logf("%d rounds: %d series before, %d after; heap of %.1f MiB before, %.1f MiB after", n.Load(), series, now, heap/(1<<20), after/(1<<20))
+	t.Logf("%d rounds: %d series before, %d after; heap of %.1f MiB before, %.1f MiB after", n.Load(), series, now,
+		heap/(1<<20), after/(1<<20))
 }

@@ -55,7 +55,15 @@ func startTarget(t *testing.T, r *rand.Rand, long bool) (*target, *probeProcess)
 	}
 	s := harness.StartServer(t, harness.WithFlags("--authorization-mode=ABAC", "--authorization-policy-file="+file,
 		"--feature-gates=CBORServingAndStorage=true"))
-	x := &target{url: s.URL, addr: strings.TrimPrefix(s.URL, "https://"), server: s, rand: r, long: long, serverErrors: map[string]int{}, dialing: make(chan struct{}, 8)}
+	x := &target{
+		url:          s.URL,
+		addr:         strings.TrimPrefix(s.URL, "https://"),
+		server:       s,
+		rand:         r,
+		long:         long,
+		serverErrors: map[string]int{},
+		dialing:      make(chan struct{}, 8),
+	}
 	x.attackerCert = tlsCertificate(t, s.PKI.Client("mallory"))
 	x.admin = newClient(tlsCertificate(t, s.Admin))
 	x.mustCreate(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"probe"}}`)
@@ -63,7 +71,8 @@ func startTarget(t *testing.T, r *rand.Rand, long bool) (*target, *probeProcess)
 	x.mustCreate(t, "/api/v1/namespaces/probe/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`)
 	for i := range 20 { // data to read
 		x.mustCreate(t, "/api/v1/namespaces/hostile/configmaps",
-			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 500_000)))
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large-%d"},"data":{"a":%q}}`, i,
+				strings.Repeat("x", 500_000)))
 	}
 	var err error // responses with code 500 before the server was ready
 	if x.expectedErrors, err = x.sumMetric("apiserver_request_total", `code="500"`); err != nil {
@@ -105,7 +114,11 @@ func (x *target) mustCreate(t *testing.T, path, body string) {
 
 // dial opens a TLS connection with one protocol. It is closed when ctx ends.
 func (x *target) dial(ctx context.Context, proto string) (*tls.Conn, error) {
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{x.attackerCert}, NextProtos: []string{proto}}}
+	d := tls.Dialer{Config: &tls.Config{
+		InsecureSkipVerify: true,
+		Certificates:       []tls.Certificate{x.attackerCert},
+		NextProtos:         []string{proto},
+	}}
 	conn, err := d.DialContext(ctx, "tcp", x.addr)
 	if err != nil {
 		return nil, err

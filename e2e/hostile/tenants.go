@@ -28,9 +28,14 @@ type tenants struct {
 // startTenants starts a server with RBAC and further options.
 func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	t.Helper()
-	s := harness.StartServer(t, append([]harness.Option{harness.WithFlags("--feature-gates=CBORServingAndStorage=true")}, options...)...)
+	s := harness.StartServer(t,
+		append([]harness.Option{harness.WithFlags("--feature-gates=CBORServingAndStorage=true")}, options...)...)
 	x := &tenants{target: &target{
-		url: s.URL, addr: strings.TrimPrefix(s.URL, "https://"), server: s, serverErrors: map[string]int{}, dialing: make(chan struct{}, 8),
+		url:          s.URL,
+		addr:         strings.TrimPrefix(s.URL, "https://"),
+		server:       s,
+		serverErrors: map[string]int{},
+		dialing:      make(chan struct{}, 8),
 		attackerCert: tlsCertificate(t, s.PKI.Client("mallory")), admin: newClient(tlsCertificate(t, s.Admin)),
 		long: envOr("BINNACLE_HOSTILE", "") == "long",
 	}}
@@ -43,7 +48,9 @@ func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	x.mustCreate(t, "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"administrator"}}`)
 	x.mustCreate(t, leaseCollection, leaseJSON(time.Now(), ""))
 	for as, p := range map[probeRole]harness.Pair{
-		ordinaryClient: s.PKI.Client("probe"), leaderElection: s.PKI.Client("system:kube-controller-manager"), administrator: s.Admin,
+		ordinaryClient: s.PKI.Client("probe"),
+		leaderElection: s.PKI.Client("system:kube-controller-manager"),
+		administrator:  s.Admin,
 	} {
 		x.probes = append(x.probes, newProbeProcess(t, x.url, p, as, tenantProbeTimeout))
 	}
@@ -88,7 +95,8 @@ func (x *tenants) attackFor(t *testing.T, d time.Duration, attack func(ctx conte
 	if grown > maxMemoryGrowth {
 		t.Errorf("resident memory grew by %.0f MiB, want at most %d MiB", grown/(1<<20), maxMemoryGrowth>>20)
 	}
-	if failed, err := x.sumMetric("apiserver_request_total", `code="500"`); err != nil || failed > x.expectedErrors { // it decreases when series are removed
+	if failed, err := x.sumMetric("apiserver_request_total", `code="500"`); err != nil ||
+		failed > x.expectedErrors { // it decreases when series are removed
 		t.Errorf("the server counts %v unexpected responses with code 500, %v, want 0", failed-x.expectedErrors, err)
 	}
 	if !x.server.Running() || strings.Contains(x.server.Log(), "panic") {
@@ -184,8 +192,13 @@ func (r response) requireRejection(text string) error {
 
 // openRequest opens a connection and sends the head of a request with a declared body length. If
 // name is not empty, the request impersonates it.
-func (x *target) openRequest(ctx context.Context, cert tls.Certificate, method, path, impersonated string, contentLength int) (*tls.Conn, error) {
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}}}
+func (x *target) openRequest(ctx context.Context, cert tls.Certificate, method, path, impersonated string,
+	contentLength int) (*tls.Conn, error) {
+	d := tls.Dialer{Config: &tls.Config{
+		InsecureSkipVerify: true,
+		Certificates:       []tls.Certificate{cert},
+		NextProtos:         []string{"http/1.1"},
+	}}
 	conn, err := d.DialContext(ctx, "tcp", x.addr)
 	if err != nil {
 		return nil, err
@@ -194,7 +207,9 @@ func (x *target) openRequest(ctx context.Context, cert tls.Certificate, method, 
 	if impersonated != "" {
 		impersonate = "Impersonate-User: " + impersonated + "\r\n"
 	}
-	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, impersonate, contentLength)
+	_, err = fmt.Fprintf(conn,
+		"%s %s HTTP/1.1\r\nHost: a\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path,
+		impersonate, contentLength)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

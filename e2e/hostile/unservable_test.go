@@ -72,31 +72,52 @@ func unservableWrites(t *testing.T) []expandingRequest {
 	invalidLabels := metadata("s")
 	invalidLabels.Labels = map[string]string{"a": "b\xff"}
 	create := func(kind, apiVersion string, obj protobufObject, want string) expandingRequest {
-		return expandingRequest{kind + " " + want, "POST", collectionPath(kind), protoMedia, encodeProtobuf(t, apiVersion, kind, obj), want}
+		return expandingRequest{kind + " " + want, "POST", collectionPath(kind), protoMedia,
+			encodeProtobuf(t, apiVersion, kind, obj), want}
 	}
-	service := &corev1.Service{ObjectMeta: metadata("s"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: port}}}}
+	service := &corev1.Service{
+		ObjectMeta: metadata("s"),
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: port}}},
+	}
 	storedService := service.DeepCopy()
 	storedService.Name = "stored"
 	status := &corev1.Pod{ObjectMeta: metadata("stored"), Status: corev1.PodStatus{StartTime: &late}}
 	all := []expandingRequest{
 		create("Service", "v1", service, "targetPort"),
-		create("Pod", "v1", &corev1.Pod{ObjectMeta: metadata("s"), Spec: podSpecWith(corev1.Container{ReadinessProbe: probe})}, "readinessProbe"),
-		create("Pod", "v1", &corev1.Pod{ObjectMeta: metadata("s"), Spec: podSpecWith(corev1.Container{Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}}})}, "preStop"),
+		create("Pod", "v1", &corev1.Pod{
+			ObjectMeta: metadata("s"),
+			Spec:       podSpecWith(corev1.Container{ReadinessProbe: probe}),
+		}, "readinessProbe"),
+		create("Pod", "v1", &corev1.Pod{
+			ObjectMeta: metadata("s"),
+			Spec:       podSpecWith(corev1.Container{Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}}}),
+		}, "preStop"),
 		create("Deployment", "apps/v1", &appsv1.Deployment{ObjectMeta: metadata("s"), Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec:       podSpecWith(corev1.Container{LivenessProbe: probe}),
 			},
 		}}, "livenessProbe"),
-		create("NetworkPolicy", "networking.k8s.io/v1", &networkingv1.NetworkPolicy{ObjectMeta: metadata("s"), Spec: networkingv1.NetworkPolicySpec{
-			Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &port}}}},
-		}}, "port"),
+		create("NetworkPolicy", "networking.k8s.io/v1",
+			&networkingv1.NetworkPolicy{ObjectMeta: metadata("s"), Spec: networkingv1.NetworkPolicySpec{
+				Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &port}}}},
+			}}, "port"),
 		create("ConfigMap", "v1", &corev1.ConfigMap{ObjectMeta: metadata("s"), Data: map[string]string{"a": "b\xff"}}, "data"),
 		create("ConfigMap", "v1", &corev1.ConfigMap{ObjectMeta: invalidLabels}, "labels"),
 		create("ConfigMap", "v1", &corev1.ConfigMap{ObjectMeta: invalidFields}, "fieldsV1"),
 		create("Secret", "v1", &corev1.Secret{ObjectMeta: metadata("s"), Data: map[string][]byte{"a\xff": nil}}, "data"),
-		create("ControllerRevision", "apps/v1", &appsv1.ControllerRevision{ObjectMeta: metadata("s"), Revision: 1, Data: runtime.RawExtension{Raw: []byte(`{"a":`)}}, "data"),
-		create("ControllerRevision", "apps/v1", &appsv1.ControllerRevision{ObjectMeta: metadata("s"), Revision: 1, Data: runtime.RawExtension{Raw: []byte(`{"a":"\ud800"}`)}}, "data"),
+		create("ControllerRevision", "apps/v1",
+			&appsv1.ControllerRevision{
+				ObjectMeta: metadata("s"),
+				Revision:   1,
+				Data:       runtime.RawExtension{Raw: []byte(`{"a":`)},
+			}, "data"),
+		create("ControllerRevision", "apps/v1",
+			&appsv1.ControllerRevision{
+				ObjectMeta: metadata("s"),
+				Revision:   1,
+				Data:       runtime.RawExtension{Raw: []byte(`{"a":"\ud800"}`)},
+			}, "data"),
 		{name: "update", method: "PUT", path: collectionPath("Service") + "/stored", media: protoMedia,
 			body: encodeProtobuf(t, "v1", "Service", storedService), want: "targetPort"},
 		{name: "status", method: "PUT", path: collectionPath("Pod") + "/stored/status", media: protoMedia,
@@ -104,8 +125,13 @@ func unservableWrites(t *testing.T) []expandingRequest {
 	}
 	surrogate := `{"a":"\ud800"}`
 	for _, e := range []expandingRequest{
-		{name: "surrogate", method: "POST", media: jsonMedia, body: `{"metadata":{"name":"s"},"revision":1,"data":` + surrogate + `}`,
-			want: "data"},
+		{
+			name:   "surrogate",
+			method: "POST",
+			media:  jsonMedia,
+			body:   `{"metadata":{"name":"s"},"revision":1,"data":` + surrogate + `}`,
+			want:   "data",
+		},
 		{
 			name: "surrogate in a merge patch", method: "PATCH", path: "/stored", media: mergePatchMedia,
 			body: `{"data":` + surrogate + `}`, want: "data",
@@ -115,13 +141,15 @@ func unservableWrites(t *testing.T) []expandingRequest {
 		{name: "surrogate in a JSON patch", method: "PATCH", path: "/stored", media: jsonPatchMedia,
 			body: `[{"op":"replace","path":"/data","value":` + surrogate + `}]`, want: "data"},
 		{name: "surrogate that is applied", method: "PATCH", path: "/s?fieldManager=m", media: applyMedia,
-			body: `{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"s"},"revision":1,"data":` + surrogate + `}`},
+			body: `{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"s"},"revision":1,"data":` +
+				surrogate + `}`},
 	} {
 		e.path = collectionPath("ControllerRevision") + e.path
 		all = append(all, e)
 	}
 	for _, media := range []string{mergePatchMedia, strategicPatchMedia} {
-		all = append(all, expandingRequest{"time in " + media, "PATCH", collectionPath("Pod") + "/stored/status", media, `{"status":{"startTime":"12000-01-01T00:00:00Z"}}`, "12000-01-01"})
+		all = append(all, expandingRequest{"time in " + media, "PATCH", collectionPath("Pod") + "/stored/status",
+			media, `{"status":{"startTime":"12000-01-01T00:00:00Z"}}`, "12000-01-01"})
 	}
 	return all
 }
@@ -130,11 +158,14 @@ func unservableWrites(t *testing.T) []expandingRequest {
 // kinds.
 func (x *tenants) grantNamespace(t *testing.T) {
 	t.Helper()
-	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/roles", `{"metadata":{"name":"all"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`)
-	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", `{"metadata":{"name":"all"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"all"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`)
+	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/roles",
+		`{"metadata":{"name":"all"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`)
+	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
+		`{"metadata":{"name":"all"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"all"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`)
 	x.mustCreate(t, collectionPath("Service"), `{"metadata":{"name":"stored"},"spec":{"ports":[{"port":80}]}}`)
 	x.mustCreate(t, collectionPath("Pod"), `{"metadata":{"name":"stored"},"spec":{"containers":[{"name":"a","image":"b"}]}}`)
-	x.mustCreate(t, collectionPath("ControllerRevision"), `{"metadata":{"name":"stored"},"revision":1,"data":{"a":"\ud83d\ude00"}}`)
+	x.mustCreate(t, collectionPath("ControllerRevision"),
+		`{"metadata":{"name":"stored"},"revision":1,"data":{"a":"\ud83d\ude00"}}`)
 }
 
 // responseForms are the values of Accept with which objects are read.

@@ -57,7 +57,8 @@ func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 		}
 	}
 	for document := range index.Paths {
-		if _, isVersion := strings.CutPrefix(document, "apis/"); isVersion && strings.Count(document, "/") == 2 && want[document] == nil {
+		if _, isVersion := strings.CutPrefix(document,
+			"apis/"); isVersion && strings.Count(document, "/") == 2 && want[document] == nil {
 			check(document, difference{kind: "new"})
 		}
 	}

@@ -88,7 +88,11 @@ func (e *Extension) AddListener(t testing.TB, cert tls.Certificate) (port string
 		t.Fatal(err)
 	}
 	_, port, _ = net.SplitHostPort(l.Addr().String())
-	s := &http.Server{Handler: e, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert}}
+	s := &http.Server{
+		Handler:   e,
+		ErrorLog:  log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert},
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -133,7 +137,14 @@ func (e *Extension) Calls() []ProxiedCall {
 // ServeHTTP implements http.Handler.
 func (e *Extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	raw, _ := io.ReadAll(r.Body)
-	got := ProxiedCall{Path: r.RequestURI, Proto: r.Proto, Method: r.Method, Host: r.Host, User: r.Header.Get("X-Remote-User"), Headers: map[string]any{}}
+	got := ProxiedCall{
+		Path:    r.RequestURI,
+		Proto:   r.Proto,
+		Method:  r.Method,
+		Host:    r.Host,
+		User:    r.Header.Get("X-Remote-User"),
+		Headers: map[string]any{},
+	}
 	if len(raw) > 0 && json.Unmarshal(raw, &got.Body) != nil {
 		got.Body = string(raw)
 	}
@@ -208,7 +219,15 @@ func (c *ProxiedCall) recordedResponse() (a proxiedResponse) {
 
 // comparedParts returns the parts of a request that the replay compares, by name.
 func (c *ProxiedCall) comparedParts() map[string]any {
-	return map[string]any{"path": c.Path, "proto": c.Proto, "method": c.Method, "host": c.Host, "clientCertificate": c.ClientCertificate, "headers": c.Headers, "body": c.Body}
+	return map[string]any{
+		"path":              c.Path,
+		"proto":             c.Proto,
+		"method":            c.Method,
+		"host":              c.Host,
+		"clientCertificate": c.ClientCertificate,
+		"headers":           c.Headers,
+		"body":              c.Body,
+	}
 }
 
 func (c *ProxiedCall) String() string {

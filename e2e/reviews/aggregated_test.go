@@ -57,7 +57,8 @@ func newAggregation(t *testing.T, proxied bool, flags ...string) *aggregation {
 	pki := harness.NewPKI(t)
 	if proxied {
 		proxy := pki.Client("front-proxy-client")
-		flags = append(flags, "--requestheader-client-ca-file="+pki.CA, "--proxy-client-cert-file="+proxy.CertFile, "--proxy-client-key-file="+proxy.KeyFile)
+		flags = append(flags, "--requestheader-client-ca-file="+pki.CA, "--proxy-client-cert-file="+proxy.CertFile,
+			"--proxy-client-key-file="+proxy.KeyFile)
 		flags = append(flags, aggregationFlags...)
 	}
 	a := &aggregation{player: newPlayerWithPKI(t, pki, nil, flags), ownResponses: map[string]proxiedResponse{}}
@@ -66,15 +67,25 @@ func newAggregation(t *testing.T, proxied bool, flags ...string) *aggregation {
 	a.values["<ext-wrong-name>"] = a.ext.AddListener(t, Certificate(t, pki.ServingFor("other", "wrong.example")))
 	a.values["<hook-unknown-ca>"] = a.ext.AddListener(t, Certificate(t, harness.NewPKI(t).ServingFor("ext", "ext.agg.svc")))
 	a.values["<plain>"] = a.ext.AddListener(t, tls.Certificate{})
-	a.anonymous = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	a.anonymous = &http.Client{
+		Timeout:   30 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	}
 	t.Cleanup(a.anonymous.CloseIdleConnections)
 	a.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	a.mustRequest("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	a.mustRequest("POST", "/api/v1/namespaces/agg/services",
+		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
 	a.mustRequest("DELETE", "/api/v1/namespaces/agg/services/cip", `{}`)
-	a.mustRequest("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
+	a.mustRequest("POST", "/api/v1/namespaces/agg/services",
+		`{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
 	a.mustRequest("POST", "/api/v1/namespaces/agg/serviceaccounts", `{"metadata":{"name":"s"}}`)
-	a.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","name":"s","namespace":"agg"}]}`)
-	_, _, token := a.sendRequest(&ClientRequest{Method: "POST", Path: "/api/v1/namespaces/agg/serviceaccounts/s/token", Body: map[string]any{}})
+	a.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		`{"metadata":{"name":"s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","name":"s","namespace":"agg"}]}`)
+	_, _, token := a.sendRequest(&ClientRequest{
+		Method: "POST",
+		Path:   "/api/v1/namespaces/agg/serviceaccounts/s/token",
+		Body:   map[string]any{},
+	})
 	a.token, _ = token.(map[string]any)["status"].(map[string]any)["token"].(string)
 	recorded := loadExchanges(t, "1-registration.json")
 	for _, e := range recorded {
@@ -156,7 +167,8 @@ func (a *aggregation) portNames() map[string]string {
 // diffValues returns the differences between two values, with ports replaced by their recorded
 // names.
 func (a *aggregation) diffValues(at string, want, got any) []string {
-	return differences(at, replaceVariableValues(toGenericJSON(want), a.portNames()), replaceVariableValues(toGenericJSON(got), a.portNames()))
+	return differences(at, replaceVariableValues(toGenericJSON(want), a.portNames()),
+		replaceVariableValues(toGenericJSON(got), a.portNames()))
 }
 
 // diffResponse returns the differences between a response and the recorded one.
@@ -238,7 +250,10 @@ func (a *aggregation) diffProxiedRequest(e *AggregatedExchange) []string {
 			stream.WriteString(jsonText(line) + "\n")
 		}
 		path, _, _ := strings.Cut(e.Client.Path, "?")
-		a.ext.Play(map[string]proxiedResponse{path: {Headers: map[string]string{"Content-Type": "application/json"}, Body: stream.String()}})
+		a.ext.Play(map[string]proxiedResponse{path: {
+			Headers: map[string]string{"Content-Type": "application/json"},
+			Body:    stream.String(),
+		}})
 	}
 	status, headers, body := a.sendAsRecorder(e.Client, strings.HasPrefix(e.Name, "anonymous"))
 	return a.diffResponse("response", &want, status, headers, body)
@@ -263,7 +278,10 @@ func (a *aggregation) diffRawResponse(e *AggregatedExchange) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	conn, err := tls.Dial("tcp", u.Host, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{Certificate(a.t, a.server.Admin)}})
+	conn, err := tls.Dial("tcp", u.Host, &tls.Config{
+		InsecureSkipVerify: true,
+		Certificates:       []tls.Certificate{Certificate(a.t, a.server.Admin)},
+	})
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -362,7 +380,10 @@ func (a *aggregation) diffAvailability(e *AggregatedExchange) (diff []string) {
 	if m := discoveryStatus.FindStringSubmatch(e.Name); m != nil {
 		code := 0
 		fmt.Sscan(m[1], &code)
-		responses[version] = proxiedResponse{Status: code, Headers: map[string]string{"Content-Type": "text/plain", "Location": "/elsewhere"}}
+		responses[version] = proxiedResponse{
+			Status:  code,
+			Headers: map[string]string{"Content-Type": "text/plain", "Location": "/elsewhere"},
+		}
 	}
 	if e.Name == "discovery takes 8 s" {
 		slow := responses[version]
@@ -370,7 +391,10 @@ func (a *aggregation) diffAvailability(e *AggregatedExchange) (diff []string) {
 		responses[version] = slow
 	}
 	if e.Request != nil {
-		responses[e.Request.Client.Path] = proxiedResponse{Headers: map[string]string{"Content-Type": "application/json"}, Body: e.Request.Response.Body}
+		responses[e.Request.Client.Path] = proxiedResponse{
+			Headers: map[string]string{"Content-Type": "application/json"},
+			Body:    e.Request.Response.Body,
+		}
 	}
 	a.ext.Play(responses)
 	defer a.createEndpoints(e.Name)()
@@ -415,12 +439,18 @@ func (a *aggregation) diffClientResponses(e *AggregatedExchange) (diff []string)
 		if want == nil {
 			return
 		}
-		_, _, body := a.sendAsRecorder(&ClientRequest{Method: "GET", Path: "/apis", Headers: map[string]string{"Accept": accept}}, false)
+		_, _, body := a.sendAsRecorder(&ClientRequest{
+			Method:  "GET",
+			Path:    "/apis",
+			Headers: map[string]string{"Accept": accept},
+		}, false)
 		all, _ := body.(map[string]any)[list].([]any)
 		groups := slices.DeleteFunc(all, func(g any) bool { return named(g.(map[string]any)) != "ext.test" })
 		diff = append(diff, a.diffValues(list, want, groups)...)
 	}
-	diffGroupIn(e.AggregatedDiscovery, aggregatedMedia, "items", func(g map[string]any) any { return g["metadata"].(map[string]any)["name"] })
+	diffGroupIn(e.AggregatedDiscovery, aggregatedMedia, "items", func(g map[string]any) any {
+		return g["metadata"].(map[string]any)["name"]
+	})
 	diffGroupIn(e.GroupList, "application/json", "groups", func(g map[string]any) any { return g["name"] })
 	return diff
 }

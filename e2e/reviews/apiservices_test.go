@@ -36,7 +36,8 @@ func TestAPIServiceObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	size := strings.NewReplacer("591 bytes", fmt.Sprintf("%d bytes", len(ca)))
-	a.mustRequest("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"gads.ex.test"},"spec":{"group":"ex.test","scope":"Cluster","names":{"plural":"gads","kind":"Gad"},"versions":[
+	a.mustRequest("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		`{"metadata":{"name":"gads.ex.test"},"spec":{"group":"ex.test","scope":"Cluster","names":{"plural":"gads","kind":"Gad"},"versions":[
 		{"name":"v2alpha1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	for _, e := range recorded {
 		t.Run(e.Name, func(t *testing.T) {
@@ -110,7 +111,12 @@ func (a *aggregation) listAPIServices() (out []listedAPIService) {
 		if strings.HasSuffix(i.Metadata.Name, ".ex.test") {
 			continue
 		}
-		l := listedAPIService{Name: i.Metadata.Name, Labels: i.Metadata.Labels, GroupPriority: i.Spec.GroupPriority, VersionPriority: i.Spec.VersionPriority}
+		l := listedAPIService{
+			Name:            i.Metadata.Name,
+			Labels:          i.Metadata.Labels,
+			GroupPriority:   i.Spec.GroupPriority,
+			VersionPriority: i.Spec.VersionPriority,
+		}
 		for _, c := range i.Status.Conditions {
 			l.Condition = append(l.Condition, [4]string{c.Type, c.Status, c.Reason, c.Message})
 		}

@@ -77,7 +77,8 @@ func TestClassification(t *testing.T) {
 		_, h, _ := p.sendRequest(r)
 		schema, level := names[h.Get("X-Kubernetes-Pf-Flowschema-Uid")], names[h.Get("X-Kubernetes-Pf-Prioritylevel-Uid")]
 		if schema != row.FlowSchema || level != row.PriorityLevel {
-			t.Errorf("%s %s as %s: got flow schema %q and level %q, want %q and %q", row.Method, row.Path, row.User, schema, level, row.FlowSchema, row.PriorityLevel)
+			t.Errorf("%s %s as %s: got flow schema %q and level %q, want %q and %q", row.Method, row.Path, row.User,
+				schema, level, row.FlowSchema, row.PriorityLevel)
 		}
 	}
 }
@@ -114,7 +115,8 @@ func TestFlowObjects(t *testing.T) {
 			name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i+1, e.Name)
 			diff := p.replayPluginExchange(e)
 			if strings.Contains(e.Name, "s later") {
-				for end := time.Now().Add(80 * time.Second); len(diff) > 0 && time.Now().Before(end); diff = p.replayPluginExchange(e) {
+				for end := time.Now().Add(80 * time.Second); len(diff) > 0 &&
+					time.Now().Before(end); diff = p.replayPluginExchange(e) {
 					time.Sleep(100 * time.Millisecond)
 				}
 			}

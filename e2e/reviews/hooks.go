@@ -40,7 +40,11 @@ func StartHooks(t testing.TB, cert tls.Certificate, protocols ...string) *Hooks 
 		t.Fatal(err)
 	}
 	_, h.Port, _ = net.SplitHostPort(l.Addr().String())
-	s := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, NextProtos: protocols}}
+	s := &http.Server{
+		Handler:   h,
+		ErrorLog:  log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, NextProtos: protocols},
+	}
 	if len(protocols) > 0 {
 		s.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // no HTTP/2
 	}

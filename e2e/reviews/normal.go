@@ -161,7 +161,13 @@ func bindPlaceholders(recorded, fresh any, into map[string]string) {
 var placeholder = regexp.MustCompile(`^<(uid|rv|time)(-\d+)?>$`)
 
 // servicePorts are placeholders of service ports, which are numbers if they stand alone.
-var servicePorts = map[string]bool{"<ext>": true, "<ext-wrong-name>": true, "<hook-unknown-ca>": true, "<closed-port>": true, "<plain>": true}
+var servicePorts = map[string]bool{
+	"<ext>":             true,
+	"<ext-wrong-name>":  true,
+	"<hook-unknown-ca>": true,
+	"<closed-port>":     true,
+	"<plain>":           true,
+}
 
 // fillPlaceholders returns a copy of v with placeholders replaced by their values.
 func fillPlaceholders(v any, values map[string]string) any {

@@ -16,7 +16,8 @@ var knownPluginDifferences = map[string]string{}
 func TestPlugins(t *testing.T) {
 	exchanges, files, flags := loadPluginExchanges(t, "off-by-default.json")
 	p := newPlayer(t, files, append(flags,
-		"--admission-control-config-file=<dir>/admission.yaml", "--feature-gates=PodTopologyLabelsAdmission=true,ClusterTrustBundle=true",
+		"--admission-control-config-file=<dir>/admission.yaml",
+		"--feature-gates=PodTopologyLabelsAdmission=true,ClusterTrustBundle=true",
 		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")...)
 	recorded := p.hooks.respond
 	p.hooks.respond = func(c Call) CallResponse {
@@ -69,7 +70,8 @@ func loadPluginExchanges(t *testing.T, name string) (exchanges []*Exchange, file
 		t.Fatal(err)
 	}
 	// Responses are not cached, so that the speed of the replay does not matter.
-	config := strings.ReplaceAll(strings.ReplaceAll(first[0].Admission, "allowTTL: 1", "allowTTL: -1"), "denyTTL: 1", "denyTTL: -1")
+	config := strings.ReplaceAll(strings.ReplaceAll(first[0].Admission, "allowTTL: 1", "allowTTL: -1"), "denyTTL: 1",
+		"denyTTL: -1")
 	files = map[string]string{
 		"admission.yaml": config, "erl.yaml": first[0].Limits, "pns.yaml": first[0].Selectors,
 		"ip.kubeconfig": "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:<hook>/image', insecure-skip-tls-verify: true}}]\ncontexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n",
@@ -92,7 +94,8 @@ func (p *player) replayPluginExchange(e *Exchange) (diff []string) {
 		} else {
 			for i := range calls {
 				diff = append(diff, differences("call", e.Calls[i].Path, calls[i].Path)...)
-				diff = append(diff, differences("call", replaceVariableValues(toGenericJSON(e.Calls[i].Body), nil), replaceVariableValues(calls[i].Body, nil))...)
+				diff = append(diff, differences("call", replaceVariableValues(toGenericJSON(e.Calls[i].Body), nil),
+					replaceVariableValues(calls[i].Body, nil))...)
 			}
 		}
 	}
@@ -102,5 +105,6 @@ func (p *player) replayPluginExchange(e *Exchange) (diff []string) {
 	if w, ok := e.Response.Headers["Warning"]; ok {
 		diff = append(diff, differences("Warning", w, any(headers.Get("Warning")))...)
 	}
-	return append(diff, differences("body", replaceVariableValues(toGenericJSON(e.Response.Body), nil), replaceVariableValues(body, map[string]string{"<PEM>": p.pem}))...)
+	return append(diff, differences("body", replaceVariableValues(toGenericJSON(e.Response.Body), nil),
+		replaceVariableValues(body, map[string]string{"<PEM>": p.pem}))...)
 }

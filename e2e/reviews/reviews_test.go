@@ -62,7 +62,8 @@ func newPlayerWithPKI(t *testing.T, pki *harness.PKI, files map[string]string, f
 		for placeholder, value := range p.values {
 			content = strings.ReplaceAll(content, placeholder, value)
 		}
-		content = strings.ReplaceAll(strings.ReplaceAll(content, folder+"/jane.crt", jane.CertFile), folder+"/jane.key", jane.KeyFile)
+		content = strings.ReplaceAll(strings.ReplaceAll(content, folder+"/jane.crt", jane.CertFile),
+			folder+"/jane.key", jane.KeyFile)
 		write(filepath.Join(folder, name), content)
 	}
 	flags = append([]string{"--token-auth-file=" + tokens}, flags...)
@@ -86,7 +87,8 @@ func newPlayerWithPKI(t *testing.T, pki *harness.PKI, files map[string]string, f
 	p.mustRequest("POST", "/api/v1/namespaces/w/serviceaccounts", `{"metadata":{"name":"default"}}`)
 	p.mustRequest("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
 	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"agg"}}`)
-	p.mustRequest("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	p.mustRequest("POST", "/api/v1/namespaces/agg/services",
+		`{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
 	p.mustRequest("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"port":443}]}}`)
 	return p
 }
@@ -117,8 +119,10 @@ const (
 	node       = `/api/v1/nodes {"metadata":{"name":"n1"}}`
 	service    = `/api/v1/namespaces/w/services {"metadata":{"name":"s1"},"spec":{"ports":[{"port":80}]}}`
 	definition = `{"metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[
-		{"name":"v1","served":true,"storage":true,"subresources":` + subresources + `,"schema":{"openAPIV3Schema":` + schema + `}},
-		{"name":"v1beta1","served":true,"storage":false,"subresources":` + subresources + `,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
+		{"name":"v1","served":true,"storage":true,"subresources":` + subresources + `,"schema":{"openAPIV3Schema":` +
+		schema + `}},
+		{"name":"v1beta1","served":true,"storage":false,"subresources":` + subresources +
+		`,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
 	subresources = `{"status":{},"scale":{"specReplicasPath":".spec.size","statusReplicasPath":".status.size"}}`
 	schema       = `{"type":"object","properties":{"spec":{"type":"object","properties":{"size":{"type":"integer"},"color":{"type":"string","default":"red"}}},"status":{"type":"object","properties":{"size":{"type":"integer"}}}}}`
 )
@@ -126,7 +130,8 @@ const (
 // reusedCollections are emptied before each file, because earlier files leave objects in them.
 var reusedCollections = []string{
 	"/api/v1/namespaces/w/configmaps", "/api/v1/namespaces/w/pods?gracePeriodSeconds=0", "/apis/apps/v1/namespaces/w/deployments",
-	"/apis/autoscaling/v2/namespaces/w/horizontalpodautoscalers", "/apis/ex.test/v1/namespaces/w/wids", "/api/v1/namespaces/w/events",
+	"/apis/autoscaling/v2/namespaces/w/horizontalpodautoscalers", "/apis/ex.test/v1/namespaces/w/wids",
+	"/api/v1/namespaces/w/events",
 }
 
 // mustRequest sends a request that must succeed.
@@ -162,7 +167,10 @@ func (p *player) sendRequest(c *ClientRequest) (int, http.Header, any) {
 	}
 	client := p.client
 	if r.Header.Get("Authorization") != "" {
-		client = &http.Client{Timeout: p.client.Timeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+		client = &http.Client{
+			Timeout:   p.client.Timeout,
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
+		}
 	}
 	resp, err := client.Do(r)
 	if err != nil {
@@ -190,7 +198,10 @@ func decodeLatin1(s string) string {
 }
 
 // collectionOfKind maps the kinds of webhook configurations to their resources.
-var collectionOfKind = map[string]string{"ValidatingWebhookConfiguration": "validatingwebhookconfigurations", "MutatingWebhookConfiguration": "mutatingwebhookconfigurations"}
+var collectionOfKind = map[string]string{
+	"ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+	"MutatingWebhookConfiguration":   "mutatingwebhookconfigurations",
+}
 
 const admissionAPI = "/apis/admissionregistration.k8s.io/v1/"
 
@@ -316,7 +327,8 @@ func (p *player) replayExchange(e *Exchange) (diff []string) {
 		diff = append(diff, differences("header "+k, want, got)...)
 	}
 	if e.Response.Body != nil {
-		diff = append(diff, differences("body", replaceVariableValues(toGenericJSON(e.Response.Body), ports), replaceVariableValues(body, ports))...)
+		diff = append(diff, differences("body", replaceVariableValues(toGenericJSON(e.Response.Body), ports),
+			replaceVariableValues(body, ports))...)
 	}
 	return diff
 }

@@ -43,7 +43,11 @@ type gate struct {
 // newGate starts a gate and registers it.
 func newGate(t *testing.T, p *player) *gate {
 	t.Helper()
-	g := &gate{release: map[string]chan struct{}{"bob": make(chan struct{}), "alice": make(chan struct{}), "admin": make(chan struct{})}}
+	g := &gate{release: map[string]chan struct{}{
+		"bob":   make(chan struct{}),
+		"alice": make(chan struct{}),
+		"admin": make(chan struct{}),
+	}}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct {
 			Request struct {
@@ -64,10 +68,11 @@ func newGate(t *testing.T, p *player) *gate {
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{Certificate(t, p.server.PKI.Serving("gate"))}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	p.mustRequest("POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"gate"},"webhooks":[{"name":"gate.ex.test",
+	p.mustRequest("POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+		fmt.Sprintf(`{"metadata":{"name":"gate"},"webhooks":[{"name":"gate.ex.test",
 		"clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":30,
 		"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"]}]}]}`,
-		strings.Replace(server.URL, "127.0.0.1", "localhost", 1)+"/hold", p.values["<base64>"]))
+			strings.Replace(server.URL, "127.0.0.1", "localhost", 1)+"/hold", p.values["<base64>"]))
 	return g
 }
 
@@ -91,7 +96,11 @@ func (p *player) startCreates(user, prefix string, n int) <-chan createResponse 
 	out := make(chan createResponse, n)
 	for i := range n {
 		go func() {
-			r := &ClientRequest{Method: "POST", Path: "/api/v1/namespaces/sat/configmaps", Body: map[string]any{"metadata": map[string]any{"name": fmt.Sprintf("%s-%d", prefix, i)}}}
+			r := &ClientRequest{
+				Method: "POST",
+				Path:   "/api/v1/namespaces/sat/configmaps",
+				Body:   map[string]any{"metadata": map[string]any{"name": fmt.Sprintf("%s-%d", prefix, i)}},
+			}
 			if user != "admin" {
 				r.User = "token:t-" + user
 			}
@@ -198,14 +207,17 @@ func TestSaturation(t *testing.T) {
 		for _, name := range []string{"GET of the same user", "/healthz of the same user"} {
 			e := findBurst(name)
 			status, header, body := p.sendRequest(e.Client)
-			if jsonText(status) != jsonText(e.Response.Status) || body != e.Response.Body || (header.Get("Retry-After") == "") != (e.Response.Headers["Retry-After"] == nil) {
-				t.Errorf("%s: got %d %v with headers %v, want %v %v with headers %v", name, status, body, header, e.Response.Status, e.Response.Body, e.Response.Headers)
+			if jsonText(status) != jsonText(e.Response.Status) || body != e.Response.Body ||
+				(header.Get("Retry-After") == "") != (e.Response.Headers["Retry-After"] == nil) {
+				t.Errorf("%s: got %d %v with headers %v, want %v %v with headers %v", name, status, body, header,
+					e.Response.Status, e.Response.Body, e.Response.Headers)
 			}
 		}
 	})
 	p.replayBurst(g, findBurst("9 creates"), "alice", "queued", names, func() { checkPages("level tinyq saturated") })
 	zero := findBurst("zero shares")
-	if status, _, body := p.sendRequest(zero.Client); jsonText(status) != jsonText(zero.Response.Status) || len(differences("", toGenericJSON(zero.Response.Body), body)) > 0 {
+	if status, _, body := p.sendRequest(zero.Client); jsonText(status) != jsonText(zero.Response.Status) ||
+		len(differences("", toGenericJSON(zero.Response.Body), body)) > 0 {
 		t.Errorf("%s: got %d %v, want %v %v", zero.Name, status, body, zero.Response.Status, zero.Response.Body)
 	}
 	p.replayBurst(g, findBurst("creates of 20 s"), "alice", "late", names, nil)
@@ -218,18 +230,25 @@ func (p *player) createLevels() map[string]string {
 	p.t.Helper()
 	names := map[string]string{}
 	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)
-	p.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/sat/rolebindings", `{"metadata":{"name":"sat"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"bob"},{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"alice"}]}`)
+	p.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/sat/rolebindings",
+		`{"metadata":{"name":"sat"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"bob"},{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"alice"}]}`)
 	for level, limited := range map[string]string{
 		"tiny":  `"nominalConcurrencyShares":1,"lendablePercent":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Reject"}`,
 		"tinyq": `"nominalConcurrencyShares":1,"lendablePercent":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Queue","queuing":{"queues":1,"handSize":1,"queueLengthLimit":2}}`,
 		"zero":  `"nominalConcurrencyShares":0,"lendablePercent":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Reject"}`,
 	} {
-		p.mustRequest("POST", flowAPI+"prioritylevelconfigurations", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{%s}}}`, level, limited))
+		p.mustRequest("POST", flowAPI+"prioritylevelconfigurations",
+			fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{%s}}}`, level, limited))
 		_, _, made := p.sendRequest(&ClientRequest{Method: "GET", Path: flowAPI + "prioritylevelconfigurations/" + level})
 		names["<"+level+">"] = made.(map[string]any)["metadata"].(map[string]any)["uid"].(string)
 	}
-	for schema, of := range map[string][2]string{"bob-tiny": {"tiny", "bob"}, "alice-q": {"tinyq", "alice"}, "cadmin-zero": {"zero", "cadmin"}} {
-		p.mustRequest("POST", flowAPI+"flowschemas", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"priorityLevelConfiguration":{"name":%q},"matchingPrecedence":100,"rules":[{"subjects":[{"kind":"User","user":{"name":%q}}],
+	for schema, of := range map[string][2]string{
+		"bob-tiny":    {"tiny", "bob"},
+		"alice-q":     {"tinyq", "alice"},
+		"cadmin-zero": {"zero", "cadmin"},
+	} {
+		p.mustRequest("POST", flowAPI+"flowschemas",
+			fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"priorityLevelConfiguration":{"name":%q},"matchingPrecedence":100,"rules":[{"subjects":[{"kind":"User","user":{"name":%q}}],
 			"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"namespaces":["*"],"clusterScope":true}]}]}}`, schema, of[0], of[1]))
 		_, _, made := p.sendRequest(&ClientRequest{Method: "GET", Path: flowAPI + "flowschemas/" + schema})
 		names["<"+schema+">"] = made.(map[string]any)["metadata"].(map[string]any)["uid"].(string)
@@ -334,8 +353,10 @@ func (p *player) checkFlowMetrics() {
 		return len(all) == len(want)
 	}
 	for _, want := range recorded {
-		if types[want.Name] != want.Type || !hasExactly(labels[want.Name], want.Labels) || !hasExactly(buckets[want.Name], want.Buckets) {
-			p.t.Errorf("%s: got %s with labels %v and buckets %v, want %s with labels %v and buckets %v", want.Name, types[want.Name], labels[want.Name], buckets[want.Name], want.Type, want.Labels, want.Buckets)
+		if types[want.Name] != want.Type || !hasExactly(labels[want.Name], want.Labels) ||
+			!hasExactly(buckets[want.Name], want.Buckets) {
+			p.t.Errorf("%s: got %s with labels %v and buckets %v, want %s with labels %v and buckets %v", want.Name,
+				types[want.Name], labels[want.Name], buckets[want.Name], want.Type, want.Labels, want.Buckets)
 		}
 	}
 }

@@ -36,7 +36,8 @@ func clockFaults() []fault {
 	return []fault{
 		{"the publisher's clock jumps ahead", atPublisher(jumpClock(threeHours)), brief},
 		{"the publisher's clock jumps back", atPublisher(jumpClock(-threeHours)), brief},
-		{"the publisher's clock jumps back and forth", atPublisher(jumpClock(threeHours, -threeHours, oneMinute, -oneMinute)), brief},
+		{"the publisher's clock jumps back and forth",
+			atPublisher(jumpClock(threeHours, -threeHours, oneMinute, -oneMinute)), brief},
 		{"a replica's clock jumps ahead", atOtherReplica(jumpClock(threeHours)), brief},
 		{"a replica's clock jumps back", atOtherReplica(jumpClock(-threeHours)), brief},
 		{"a replica's clock jumps past the expiry of all certificates", atOtherReplica(jumpClock(fiveYears)), brief},

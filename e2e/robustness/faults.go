@@ -175,7 +175,10 @@ func writeLargeObject(c *Cluster) func() {
 	defer cancel()
 	maps := c.replicas[c.rand.IntN(len(c.replicas))].admin.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	large := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "large", Annotations: map[string]string{history.MarkAnnotation: fmt.Sprint("large-", c.scenarioCount)}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "large",
+			Annotations: map[string]string{history.MarkAnnotation: fmt.Sprint("large-", c.scenarioCount)},
+		},
 		BinaryData: map[string][]byte{"data": make([]byte, largeSize)},
 	}
 	if _, err := maps.Create(ctx, large, metav1.CreateOptions{}); err != nil {
@@ -208,7 +211,8 @@ func etcdFaults() []fault {
 		{"history compacted", func(c *Cluster) func() { c.compactHistory(); return func() {} }, brief},
 		{"history compacted while a replica is disconnected", compactWhileDisconnected, brief},
 		{"history compacted when etcd restarts", compactAfterRestart, brief},
-		{"packets of every link lost and delayed", func(c *Cluster) func() { return c.setTraffic(harness.Lose, c.allLinks()...) }, brief},
+		{"packets of every link lost and delayed",
+			func(c *Cluster) func() { return c.setTraffic(harness.Lose, c.allLinks()...) }, brief},
 	}
 }
 

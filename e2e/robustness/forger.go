@@ -40,7 +40,8 @@ func (c *Cluster) startForger() *forger {
 	for _, n := range c.nats {
 		servers = append(servers, "nats://"+n.Addr)
 	}
-	conn, err := nats.Connect(strings.Join(servers, ","), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	conn, err := nats.Connect(strings.Join(servers, ","), nats.NoEcho(), nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -146,21 +147,22 @@ func replayOldPublisher(c *Cluster) func() {
 // publishInvalidMessages publishes corrupt messages and valid ones of other format versions.
 func publishInvalidMessages(c *Cluster) func() {
 	c.t.Helper()
-	return c.forger.publish(c.awaitMessages(), rand.New(rand.NewPCG(c.rand.Uint64(), 0)), func(r *rand.Rand, message []byte) []byte {
-		message = slices.Clone(message)
-		switch r.IntN(4) {
-		case 0:
-			message[r.IntN(len(message))] ^= 1 << r.IntN(8)
-		case 1:
-			message = message[:r.IntN(len(message))]
-		case 2:
-			message = appendChecksum(append(message[:len(message)-checksumBytes], byte(r.Uint32())))
-		default:
-			message[versionOffset] += byte(1 + r.IntN(254))
-			message = appendChecksum(message[:len(message)-checksumBytes])
-		}
-		return message
-	})
+	return c.forger.publish(c.awaitMessages(), rand.New(rand.NewPCG(c.rand.Uint64(), 0)),
+		func(r *rand.Rand, message []byte) []byte {
+			message = slices.Clone(message)
+			switch r.IntN(4) {
+			case 0:
+				message[r.IntN(len(message))] ^= 1 << r.IntN(8)
+			case 1:
+				message = message[:r.IntN(len(message))]
+			case 2:
+				message = appendChecksum(append(message[:len(message)-checksumBytes], byte(r.Uint32())))
+			default:
+				message[versionOffset] += byte(1 + r.IntN(254))
+				message = appendChecksum(message[:len(message)-checksumBytes])
+			}
+			return message
+		})
 }
 
 // awaitMessages waits until the forger has recorded enough messages and returns them.

@@ -27,7 +27,8 @@ func (c *Cluster) startServersWithTLS() {
 	c.etcd = []*member{{etcd, &harness.Disk{}}}
 	c.certificates.etcdServing = serving
 	pair := c.certificates.pki.Serving("nats")
-	c.nats = harness.StartNATS(c.t, c.topology.nats, "--tlsverify", "--tlscert="+pair.CertFile, "--tlskey="+pair.KeyFile, "--tlscacert="+c.certificates.pki.CA)
+	c.nats = harness.StartNATS(c.t, c.topology.nats, "--tlsverify", "--tlscert="+pair.CertFile,
+		"--tlskey="+pair.KeyFile, "--tlscacert="+c.certificates.pki.CA)
 }
 
 // withCertificates gives a replica its own client certificates.

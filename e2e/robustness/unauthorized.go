@@ -52,7 +52,8 @@ func (s *scenario) startUnauthorizedClients() *unauthorizedClients {
 				s.t.Fatal(err)
 			}
 			client.Timeout = requestTimeout
-			all = append(all, unauthorizedClient{fmt.Sprintf("%s at replica %d", name, i), r.URL + "/api/v1/secrets", client, from, clock})
+			all = append(all, unauthorizedClient{fmt.Sprintf("%s at replica %d", name, i), r.URL + "/api/v1/secrets",
+				client, from, clock})
 		}
 		add("an anonymous client", time.Time{}, nil, rest.AnonymousClientConfig(r.Config()))
 		add("a user without rights", time.Time{}, nil, r.ConfigFor(r.PKI.Client("user-without-roles")))
@@ -60,7 +61,8 @@ func (s *scenario) startUnauthorizedClients() *unauthorizedClients {
 		over := r.PKI.Reissue(r.PKI.Client("former-admin", harness.SystemMasters), end)
 		// Validity times of certificates have whole seconds.
 		add("a former administrator", end.Add(time.Second), r.clock, r.ConfigFor(over))
-		add("a future administrator", time.Time{}, r.clock, r.ConfigFor(r.PKI.Postpone(r.PKI.Client("future-admin", harness.SystemMasters), threeHours/2)))
+		add("a future administrator", time.Time{}, r.clock,
+			r.ConfigFor(r.PKI.Postpone(r.PKI.Client("future-admin", harness.SystemMasters), threeHours/2)))
 	}
 	ctx, stop := context.WithCancel(s.t.Context())
 	out := &unauthorizedClients{stop: stop}

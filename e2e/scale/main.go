@@ -46,7 +46,8 @@ func main() {
 			wait = "does not keep up"
 		}
 		fmt.Printf("| %s | %.2f of %d cores | %.0f %% of its time | %.1f GiB | %.0f s | %.0f MB/s | %.0f MB/s | %.1f, %.1f GB | %s |\n",
-			s.Name, f.ReplicaCores, s.Cores, 100*r.EtcdBusy, f.ReplicaMemory/(1<<30), f.LoadTime.Seconds(), f.NATSBandwidth/1e6, f.ClientBandwidth/1e6, f.Stored/1e9, f.WithHistory/1e9, wait)
+			s.Name, f.ReplicaCores, s.Cores, 100*r.EtcdBusy, f.ReplicaMemory/(1<<30), f.LoadTime.Seconds(),
+			f.NATSBandwidth/1e6, f.ClientBandwidth/1e6, f.Stored/1e9, f.WithHistory/1e9, wait)
 	}
 }
 

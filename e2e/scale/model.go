@@ -93,8 +93,27 @@ func Suites() []Suite {
 		return s
 	}
 	return []Suite{
-		{Name: "10,000 objects, 2,000 watchers, 1 replica, 50 writes/s", Objects: 10_000, Watchers: 2000, Matching: 20, Replicas: 1, Cores: 2, Etcds: 1, Writes: 50},
-		{Name: "100,000 objects, 10,000 watchers, 3 replicas, 500 writes/s", Objects: 100_000, Watchers: 10_000, Matching: 3, Broad: 30, Replicas: 3, Cores: 4, Etcds: 1, Writes: 500},
+		{
+			Name:     "10,000 objects, 2,000 watchers, 1 replica, 50 writes/s",
+			Objects:  10_000,
+			Watchers: 2000,
+			Matching: 20,
+			Replicas: 1,
+			Cores:    2,
+			Etcds:    1,
+			Writes:   50,
+		},
+		{
+			Name:     "100,000 objects, 10,000 watchers, 3 replicas, 500 writes/s",
+			Objects:  100_000,
+			Watchers: 10_000,
+			Matching: 3,
+			Broad:    30,
+			Replicas: 3,
+			Cores:    4,
+			Etcds:    1,
+			Writes:   500,
+		},
 		with("1 M objects, 100,000 watchers, 10 replicas, 2,500 writes/s", func(s *Suite) { s.Writes = 2500 }),
 		with("the same, 5,000 writes/s", func(*Suite) {}),
 		with("the same, over 2 etcds", func(s *Suite) { s.Etcds = 2 }),
@@ -102,6 +121,8 @@ func Suites() []Suite {
 		with("over 4 etcds, 300 watchers of everything", func(s *Suite) { s.Etcds, s.Broad = 4, 300 }),
 		with("over 4 etcds, 7 of the 10 only read", func(s *Suite) { s.Etcds, s.Readers = 4, 7 }),
 		with("over 4 etcds, NATS leaf nodes in 3 zones", func(s *Suite) { s.Etcds, s.Leaves = 4, 3 }),
-		with("over 4 etcds, 30 replicas, 27 for reads only, leaf nodes in 3 zones", func(s *Suite) { s.Etcds, s.Replicas, s.Readers, s.Leaves = 4, 30, 27, 3 }),
+		with("over 4 etcds, 30 replicas, 27 for reads only, leaf nodes in 3 zones", func(s *Suite) {
+			s.Etcds, s.Replicas, s.Readers, s.Leaves = 4, 30, 27, 3
+		}),
 	}
 }

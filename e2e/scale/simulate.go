@@ -77,7 +77,8 @@ func (m *simulation) receiveWrite(now, duration time.Duration) {
 	if now > duration {
 		return
 	}
-	m.schedule(now+time.Duration(m.rand.ExpFloat64()/m.suite.Writes*float64(time.Second)), func(t time.Duration) { m.receiveWrite(t, duration) })
+	m.schedule(now+time.Duration(m.rand.ExpFloat64()/m.suite.Writes*float64(time.Second)),
+		func(t time.Duration) { m.receiveWrite(t, duration) })
 	writers := max(m.suite.Replicas-m.suite.Readers, 1)
 	done := m.replicas[m.rand.Intn(writers)].runOn(now, m.units.ReceiveWrite)
 	i := m.rand.Intn(m.suite.Etcds)
@@ -131,7 +132,8 @@ func (m *simulation) deliver(r int, arrived time.Duration, broad, narrow int) {
 		pieces := min(broad+narrow, m.suite.Cores)
 		for i := range pieces {
 			end := m.replicas[r].runOn(t, cost/time.Duration(pieces))
-			m.delivered = append(m.delivered, delivery{arrived, end + m.units.HopLatency - arrived, partSize(broad+narrow, pieces, i)})
+			m.delivered = append(m.delivered,
+				delivery{arrived, end + m.units.HopLatency - arrived, partSize(broad+narrow, pieces, i)})
 		}
 	})
 }

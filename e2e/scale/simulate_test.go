@@ -14,7 +14,8 @@ func TestSingleWriteTakesSumOfCosts(t *testing.T) {
 	u := MeasuredUnits()
 	s := Suite{Objects: 1, Broad: 1, Replicas: 1, Cores: 2, Etcds: 1, Writes: 5}
 	r := Simulate(s, u, 20*time.Second, 1)
-	want := u.ReceiveWrite + u.HopLatency + u.EtcdSync + u.EtcdWrite + u.HopLatency + u.ApplyChange + u.BroadDelivery + u.HopLatency
+	want := u.ReceiveWrite + u.HopLatency + u.EtcdSync + u.EtcdWrite + u.HopLatency + u.ApplyChange +
+		u.BroadDelivery + u.HopLatency
 	if r.P50 != want {
 		t.Errorf("latency of a single write: got %v, want %v", r.P50, want)
 	}
@@ -43,9 +44,17 @@ func TestOverloadIsReported(t *testing.T) {
 		overloaded bool
 	}{
 		{name: "fewer writes than etcd can process", suite: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 0.8}},
-		{name: "more writes than etcd can process", suite: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 1.3}, overloaded: true},
+		{
+			name:       "more writes than etcd can process",
+			suite:      Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 1, Writes: most * 1.3},
+			overloaded: true,
+		},
 		{name: "the same over two etcds", suite: Suite{Broad: 1, Replicas: 4, Cores: 8, Etcds: 2, Writes: most * 1.3}},
-		{name: "more deliveries than the cores can process", suite: Suite{Broad: 400, Replicas: 1, Cores: 2, Etcds: 1, Writes: 1000}, overloaded: true},
+		{
+			name:       "more deliveries than the cores can process",
+			suite:      Suite{Broad: 400, Replicas: 1, Cores: 2, Etcds: 1, Writes: 1000},
+			overloaded: true,
+		},
 		{name: "the same over ten replicas", suite: Suite{Broad: 400, Replicas: 10, Cores: 2, Etcds: 1, Writes: 1000}},
 	} {
 		if r := Simulate(c.suite, u, short, 1); r.Overloaded != c.overloaded {
@@ -69,7 +78,9 @@ func TestTwoEtcdsHoldHalfTheDataEach(t *testing.T) {
 	two := one
 	two.Etcds = 2
 	u := MeasuredUnits()
-	if a, b := one.ComputeFigures(u), two.ComputeFigures(u); a.WithHistory != 2*b.WithHistory || a.ReplicaMemory != b.ReplicaMemory {
-		t.Errorf("one etcd: got %+v; two: %+v, want a history of %v and a replica memory of %v for one", a, b, 2*b.WithHistory, b.ReplicaMemory)
+	if a, b := one.ComputeFigures(u), two.ComputeFigures(u); a.WithHistory != 2*b.WithHistory ||
+		a.ReplicaMemory != b.ReplicaMemory {
+		t.Errorf("one etcd: got %+v; two: %+v, want a history of %v and a replica memory of %v for one", a, b,
+			2*b.WithHistory, b.ReplicaMemory)
 	}
 }

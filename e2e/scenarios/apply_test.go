@@ -74,7 +74,8 @@ spec:
 // fieldManagers returns the field managers of an object in the order of its managedFields.
 func fieldManagers(t *testing.T, cli *harness.CLI, object string) string {
 	t.Helper()
-	return cli.Run(t, "get", object, "--show-managed-fields", "-o", `jsonpath={range .metadata.managedFields[*]}{.manager}:{.operation}{":"}{.subresource} {end}`)
+	return cli.Run(t, "get", object, "--show-managed-fields", "-o",
+		`jsonpath={range .metadata.managedFields[*]}{.manager}:{.operation}{":"}{.subresource} {end}`)
 }
 
 // checkMigrationToServerSideApply migrates an object from client-side to server-side apply without
@@ -83,7 +84,8 @@ func checkMigrationToServerSideApply(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, webDeployment("web:1", "2"), "apply", "-f", "-")
 	expectParts(t, "before", fieldManagers(t, cli, "deployment/web"), "kubectl-client-side-apply:Update:")
 	cli.RunWith(t, webDeployment("web:2", "2"), "apply", "--server-side", "-f", "-")
-	if got := fieldManagers(t, cli, "deployment/web"); !strings.Contains(got, "kubectl:Apply: ") || strings.Contains(got, "Update") {
+	if got := fieldManagers(t, cli, "deployment/web"); !strings.Contains(got, "kubectl:Apply: ") ||
+		strings.Contains(got, "Update") {
 		t.Errorf("managers after the migration: got %q, want kubectl:Apply and no Update", got)
 	}
 	// A removed field has no other owner and is deleted.
@@ -108,14 +110,18 @@ func checkApplyConflicts(t *testing.T, cli *harness.CLI) {
 	if r.Err == nil {
 		t.Fatal("apply by another manager: got no error, want a conflict")
 	}
-	expectParts(t, "conflict", r.Stderr, `Apply failed with 2 conflicts: conflicts with "first"`, ".spec.replicas", `.spec.template.spec.containers[name="web"].image`, "--force-conflicts")
-	cli.RunWith(t, webDeployment("web:2", "2"), "apply", "--server-side", "--force-conflicts", "--field-manager=second", "-f", "-")
-	if r := cli.Execute(t, webDeployment("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-"); r.Err == nil {
+	expectParts(t, "conflict", r.Stderr, `Apply failed with 2 conflicts: conflicts with "first"`, ".spec.replicas",
+		`.spec.template.spec.containers[name="web"].image`, "--force-conflicts")
+	cli.RunWith(t, webDeployment("web:2", "2"), "apply", "--server-side", "--force-conflicts",
+		"--field-manager=second", "-f", "-")
+	if r := cli.Execute(t, webDeployment("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f",
+		"-"); r.Err == nil {
 		t.Error("apply by the first manager after a forced apply: got no error, want a conflict")
 	}
 	cli.Run(t, "set", "image", "deployment/web", "web=web:9")
 	r = cli.Execute(t, webDeployment("web:2", "2"), "apply", "--server-side", "--field-manager=second", "-f", "-")
-	expectParts(t, "conflict with an update", r.Stderr, `Apply failed with 1 conflict: conflict with "kubectl-set" using apps/v1: .spec.template.spec.containers[name="web"].image`)
+	expectParts(t, "conflict with an update", r.Stderr,
+		`Apply failed with 1 conflict: conflict with "kubectl-set" using apps/v1: .spec.template.spec.containers[name="web"].image`)
 	expectParts(t, "managers", fieldManagers(t, cli, "deployment/web"), "first:Apply:", "second:Apply:", "kubectl-set:Update:")
 }
 
@@ -139,24 +145,32 @@ func checkEdit(t *testing.T, cli *harness.CLI) {
 // checkPatches checks strategic, merge and JSON patches, and that invalid ones are rejected.
 func checkPatches(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, webDeployment("web:1", "1"), "create", "-f", "-")
-	cli.Run(t, "patch", "deployment", "web", "-p", `{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"s:1"}]}}}}`)
-	cli.Run(t, "patch", "deployment", "web", "--type=merge", "-p", `{"metadata":{"labels":{"app":null,"tier":"front"}},"spec":{"paused":true}}`)
-	cli.Run(t, "patch", "deployment", "web", "--type=json", "-p", `[{"op":"test","path":"/spec/paused","value":true},{"op":"replace","path":"/spec/replicas","value":4}]`)
+	cli.Run(t, "patch", "deployment", "web", "-p",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"s:1"}]}}}}`)
+	cli.Run(t, "patch", "deployment", "web", "--type=merge", "-p",
+		`{"metadata":{"labels":{"app":null,"tier":"front"}},"spec":{"paused":true}}`)
+	cli.Run(t, "patch", "deployment", "web", "--type=json", "-p",
+		`[{"op":"test","path":"/spec/paused","value":true},{"op":"replace","path":"/spec/replicas","value":4}]`)
 	cli.Run(t, "patch", "deployment", "web", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":4}}`)
-	got := cli.Run(t, "get", "deployment", "web", "-o", "jsonpath={..image} {.metadata.labels} {.spec.paused} {.spec.replicas} {.status.replicas}")
+	got := cli.Run(t, "get", "deployment", "web", "-o",
+		"jsonpath={..image} {.metadata.labels} {.spec.paused} {.spec.replicas} {.status.replicas}")
 	if want := `s:1 web:1 {"tier":"front"} true 4 4`; got != want {
 		t.Errorf("after the patches: got %s, want %s", got, want)
 	}
-	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=json", "-p", `[{"op":"test","path":"/spec/paused","value":false},{"op":"replace","path":"/spec/replicas","value":5}]`); r.Err == nil {
+	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=json", "-p",
+		`[{"op":"test","path":"/spec/paused","value":false},{"op":"replace","path":"/spec/replicas","value":5}]`); r.Err == nil {
 		t.Error("patch with a failing test operation: got no error, want one")
 	}
-	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"metadata":{"name":"other"}}`); r.Err == nil {
+	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=merge", "-p",
+		`{"metadata":{"name":"other"}}`); r.Err == nil {
 		t.Error("patch of the name: got no error, want one")
 	}
-	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"replicas":"many"}}`); r.Err == nil || !strings.Contains(r.Stderr, "patch: Invalid value") {
+	if r := cli.Execute(t, "", "patch", "deployment", "web", "--type=merge", "-p",
+		`{"spec":{"replicas":"many"}}`); r.Err == nil || !strings.Contains(r.Stderr, "patch: Invalid value") {
 		t.Errorf("patch that does not decode: got %v, error output %s, want the error: patch: Invalid value", r.Err, r.Stderr)
 	}
-	expectParts(t, "managers", fieldManagers(t, cli, "deployment/web"), "kubectl-create:Update: ", "kubectl-patch:Update: ", "kubectl-patch:Update:status ")
+	expectParts(t, "managers", fieldManagers(t, cli, "deployment/web"), "kubectl-create:Update: ",
+		"kubectl-patch:Update: ", "kubectl-patch:Update:status ")
 }
 
 // checkValidation checks each value of --validate with apply.
@@ -174,12 +188,15 @@ func checkValidation(t *testing.T, cli *harness.CLI) {
 	} {
 		r := cli.Execute(t, manifest, "apply", "--dry-run=server", "--validate="+c.validate, "-f", "-")
 		if (r.Err != nil) != c.fails || !strings.Contains(r.Stderr, c.stderr) || c.stderr == "" && r.Stderr != "" {
-			t.Errorf("--validate=%s: got %v, error output %s, want %q and failure: %t", c.validate, r.Err, r.Stderr, c.stderr, c.fails)
+			t.Errorf("--validate=%s: got %v, error output %s, want %q and failure: %t", c.validate, r.Err, r.Stderr,
+				c.stderr, c.fails)
 		}
 	}
 	// Server-side apply rejects unknown fields in any case.
-	if r := cli.Execute(t, manifest, "apply", "--server-side", "--validate=ignore", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, ".spec: field not declared in schema") {
-		t.Errorf("server-side apply: got %v, error output %s, want the error: .spec: field not declared in schema", r.Err, r.Stderr)
+	if r := cli.Execute(t, manifest, "apply", "--server-side", "--validate=ignore", "-f", "-"); r.Err == nil ||
+		!strings.Contains(r.Stderr, ".spec: field not declared in schema") {
+		t.Errorf("server-side apply: got %v, error output %s, want the error: .spec: field not declared in schema",
+			r.Err, r.Stderr)
 	}
 }
 
@@ -202,7 +219,8 @@ func checkDryRuns(t *testing.T, cli *harness.CLI) {
 	run("label", "", "label", "deployment", "web", "a=b")
 	run("delete", "", "delete", "deployment", "web")
 	run("delete all", "", "delete", "deployments", "--all")
-	if r := cli.Execute(t, webDeployment("web:2", "2"), "apply", "--server-side", "--field-manager=other", "--dry-run=server", "-f", "-"); r.Err == nil {
+	if r := cli.Execute(t, webDeployment("web:2", "2"), "apply", "--server-side", "--field-manager=other",
+		"--dry-run=server", "-f", "-"); r.Err == nil {
 		t.Error("dry run by another manager: got no error, want a conflict")
 	}
 	if after := cli.Run(t, "get", "deployment", "web", "--show-managed-fields", "-o", "yaml"); after != before {
@@ -272,41 +290,56 @@ func checkTypedApply(t *testing.T, client kubernetes.Interface) {
 			t.Errorf("%s: got managers %v, want only typed with operation %s", kind, managers, metav1.ManagedFieldsOperationApply)
 		}
 	}
-	cm, err := client.CoreV1().ConfigMaps(ns).Apply(ctx, applycore.ConfigMap("a", ns).WithData(map[string]string{"a": "1", "b": "2"}), o)
+	cm, err := client.CoreV1().ConfigMaps(ns).Apply(ctx,
+		applycore.ConfigMap("a", ns).WithData(map[string]string{"a": "1", "b": "2"}), o)
 	check("config map", cm.ManagedFields)
-	secret, err := client.CoreV1().Secrets(ns).Apply(ctx, applycore.Secret("a", ns).WithStringData(map[string]string{"a": "1"}).WithType(corev1.SecretTypeOpaque), o)
+	secret, err := client.CoreV1().Secrets(ns).Apply(ctx,
+		applycore.Secret("a", ns).WithStringData(map[string]string{"a": "1"}).WithType(corev1.SecretTypeOpaque), o)
 	check("secret", secret.ManagedFields)
-	service, err := client.CoreV1().Services(ns).Apply(ctx, applycore.Service("a", ns).WithSpec(applycore.ServiceSpec().WithSelector(labels).WithPorts(
-		applycore.ServicePort().WithName("http").WithPort(80).WithTargetPort(intstr.FromInt32(8080)),
-	)), o)
+	service, err := client.CoreV1().Services(ns).Apply(ctx,
+		applycore.Service("a", ns).WithSpec(applycore.ServiceSpec().WithSelector(labels).WithPorts(
+			applycore.ServicePort().WithName("http").WithPort(80).WithTargetPort(intstr.FromInt32(8080)),
+		)), o)
 	check("service", service.ManagedFields)
 	account, err := client.CoreV1().ServiceAccounts(ns).Apply(ctx, applycore.ServiceAccount("a", ns).WithLabels(labels), o)
 	check("service account", account.ManagedFields)
-	deployment, err := client.AppsV1().Deployments(ns).Apply(ctx, applyapps.Deployment("a", ns).WithSpec(applyapps.DeploymentSpec().WithReplicas(2).WithSelector(selector).WithTemplate(pod())), o)
+	deployment, err := client.AppsV1().Deployments(ns).Apply(ctx,
+		applyapps.Deployment("a",
+			ns).WithSpec(applyapps.DeploymentSpec().WithReplicas(2).WithSelector(selector).WithTemplate(pod())), o)
 	check("deployment", deployment.ManagedFields)
-	set, err := client.AppsV1().StatefulSets(ns).Apply(ctx, applyapps.StatefulSet("a", ns).WithSpec(applyapps.StatefulSetSpec().WithServiceName("a").WithSelector(selector).WithTemplate(pod())), o)
+	set, err := client.AppsV1().StatefulSets(ns).Apply(ctx,
+		applyapps.StatefulSet("a",
+			ns).WithSpec(applyapps.StatefulSetSpec().WithServiceName("a").WithSelector(selector).WithTemplate(pod())), o)
 	check("stateful set", set.ManagedFields)
-	job, err := client.BatchV1().Jobs(ns).Apply(ctx, applybatch.Job("a", ns).WithSpec(applybatch.JobSpec().WithParallelism(1).WithTemplate(once())), o)
+	job, err := client.BatchV1().Jobs(ns).Apply(ctx,
+		applybatch.Job("a", ns).WithSpec(applybatch.JobSpec().WithParallelism(1).WithTemplate(once())), o)
 	check("job", job.ManagedFields)
-	cron, err := client.BatchV1().CronJobs(ns).Apply(ctx, applybatch.CronJob("a", ns).WithSpec(applybatch.CronJobSpec().WithSchedule("* * * * *").WithJobTemplate(
-		applybatch.JobTemplateSpec().WithSpec(applybatch.JobSpec().WithTemplate(once())),
-	)), o)
+	cron, err := client.BatchV1().CronJobs(ns).Apply(ctx,
+		applybatch.CronJob("a", ns).WithSpec(applybatch.CronJobSpec().WithSchedule("* * * * *").WithJobTemplate(
+			applybatch.JobTemplateSpec().WithSpec(applybatch.JobSpec().WithTemplate(once())),
+		)), o)
 	check("cron job", cron.ManagedFields)
-	role, err := client.RbacV1().Roles(ns).Apply(ctx, applyrbac.Role("a", ns).WithRules(applyrbac.PolicyRule().WithAPIGroups("").WithResources("pods").WithVerbs("get")), o)
+	role, err := client.RbacV1().Roles(ns).Apply(ctx,
+		applyrbac.Role("a", ns).WithRules(applyrbac.PolicyRule().WithAPIGroups("").WithResources("pods").WithVerbs("get")), o)
 	check("role", role.ManagedFields)
-	ingress, err := client.NetworkingV1().Ingresses(ns).Apply(ctx, applynetworking.Ingress("a", ns).WithSpec(applynetworking.IngressSpec().WithRules(
-		applynetworking.IngressRule().WithHost("h.example.org").WithHTTP(applynetworking.HTTPIngressRuleValue().WithPaths(
-			applynetworking.HTTPIngressPath().WithPath("/").WithPathType(networkingv1.PathTypePrefix).WithBackend(
-				applynetworking.IngressBackend().WithService(applynetworking.IngressServiceBackend().WithName("a").WithPort(applynetworking.ServiceBackendPort().WithNumber(80))),
-			),
-		)),
-	)), o)
+	ingress, err := client.NetworkingV1().Ingresses(ns).Apply(ctx,
+		applynetworking.Ingress("a", ns).WithSpec(applynetworking.IngressSpec().WithRules(
+			applynetworking.IngressRule().WithHost("h.example.org").WithHTTP(applynetworking.HTTPIngressRuleValue().WithPaths(
+				applynetworking.HTTPIngressPath().WithPath("/").WithPathType(networkingv1.PathTypePrefix).WithBackend(
+					applynetworking.IngressBackend().WithService(applynetworking.IngressServiceBackend().WithName("a").WithPort(applynetworking.ServiceBackendPort().WithNumber(80))),
+				),
+			)),
+		)), o)
 	check("ingress", ingress.ManagedFields)
-	budget, err := client.PolicyV1().PodDisruptionBudgets(ns).Apply(ctx, applypolicy.PodDisruptionBudget("a", ns).WithSpec(applypolicy.PodDisruptionBudgetSpec().WithSelector(selector).WithMinAvailable(intstr.FromString("50%"))), o)
+	budget, err := client.PolicyV1().PodDisruptionBudgets(ns).Apply(ctx,
+		applypolicy.PodDisruptionBudget("a",
+			ns).WithSpec(applypolicy.PodDisruptionBudgetSpec().WithSelector(selector).WithMinAvailable(intstr.FromString("50%"))), o)
 	check("disruption budget", budget.ManagedFields)
-	scaler, err := client.AutoscalingV2().HorizontalPodAutoscalers(ns).Apply(ctx, applyautoscaling.HorizontalPodAutoscaler("a", ns).WithSpec(applyautoscaling.HorizontalPodAutoscalerSpec().WithMaxReplicas(3).WithScaleTargetRef(
-		applyautoscaling.CrossVersionObjectReference().WithAPIVersion("apps/v1").WithKind("Deployment").WithName("a"),
-	)), o)
+	scaler, err := client.AutoscalingV2().HorizontalPodAutoscalers(ns).Apply(ctx,
+		applyautoscaling.HorizontalPodAutoscaler("a",
+			ns).WithSpec(applyautoscaling.HorizontalPodAutoscalerSpec().WithMaxReplicas(3).WithScaleTargetRef(
+			applyautoscaling.CrossVersionObjectReference().WithAPIVersion("apps/v1").WithKind("Deployment").WithName("a"),
+		)), o)
 	check("autoscaler", scaler.ManagedFields)
 	if t.Failed() {
 		return
@@ -321,12 +354,14 @@ func checkExtractedApply(t *testing.T, client kubernetes.Interface, deployment *
 	t.Helper()
 	deployments := client.AppsV1().Deployments(typedNamespace)
 	config, err := applyapps.ExtractDeployment(deployment, "typed")
-	if err != nil || config.Spec == nil || *config.Spec.Replicas != 2 || *config.Spec.Template.Spec.Containers[0].Image != "c:1" || config.Spec.RevisionHistoryLimit != nil {
+	if err != nil || config.Spec == nil || *config.Spec.Replicas != 2 ||
+		*config.Spec.Template.Spec.Containers[0].Image != "c:1" || config.Spec.RevisionHistoryLimit != nil {
 		t.Fatalf("extract: got %+v, %v, want 2 replicas of c:1, and no field of other managers", config.Spec, err)
 	}
 	config.Spec.Template.Spec.Containers[0].WithImage("c:2").Ports = nil
 	deployment, err = deployments.Apply(t.Context(), config, typedOptions)
-	if err != nil || deployment.Spec.Template.Spec.Containers[0].Image != "c:2" || len(deployment.Spec.Template.Spec.Containers[0].Ports) != 0 {
+	if err != nil || deployment.Spec.Template.Spec.Containers[0].Image != "c:2" ||
+		len(deployment.Spec.Template.Spec.Containers[0].Ports) != 0 {
 		t.Fatalf("second apply: got %+v, %v, want image c:2 without ports", deployment.Spec, err)
 	}
 	same, err := deployments.Apply(t.Context(), config, typedOptions)
@@ -345,13 +380,15 @@ func checkStatusApply(t *testing.T, client kubernetes.Interface) {
 	))
 	deployment, err := deployments.ApplyStatus(ctx, status, typedOptions)
 	if err != nil || deployment.Status.Replicas != 2 || len(deployment.ManagedFields) != 2 {
-		t.Errorf("apply status: got %d replicas, managers %+v, %v, want 2 replicas and 2 managers", deployment.Status.Replicas, deployment.ManagedFields, err)
+		t.Errorf("apply status: got %d replicas, managers %+v, %v, want 2 replicas and 2 managers",
+			deployment.Status.Replicas, deployment.ManagedFields, err)
 	}
 	changed := status.WithStatus(applyapps.DeploymentStatus().WithReplicas(3))
 	if _, err := deployments.ApplyStatus(ctx, changed, metav1.ApplyOptions{FieldManager: "other"}); !apierrors.IsConflict(err) {
 		t.Errorf("apply status as another manager: got %v", err)
 	}
-	if _, err := deployments.ApplyStatus(ctx, applyapps.Deployment("absent", typedNamespace), typedOptions); !apierrors.IsNotFound(err) {
+	if _, err := deployments.ApplyStatus(ctx, applyapps.Deployment("absent", typedNamespace),
+		typedOptions); !apierrors.IsNotFound(err) {
 		t.Errorf("apply status of a missing object: got %v", err)
 	}
 }

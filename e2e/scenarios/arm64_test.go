@@ -19,7 +19,8 @@ func TestARM64(t *testing.T) {
 	s := harness.StartServer(t, harness.Emulated(path, harness.EverythingFor(t, "arm64"), "apiserver"))
 	cli := harness.NewCLI(t, s)
 	var version struct{ Platform string }
-	if err := json.Unmarshal([]byte(cli.Run(t, "get", "--raw", "/version")), &version); err != nil || version.Platform != "linux/arm64" {
+	if err := json.Unmarshal([]byte(cli.Run(t, "get", "--raw", "/version")), &version); err != nil ||
+		version.Platform != "linux/arm64" {
 		t.Errorf("got platform %q, %v, want linux/arm64", version.Platform, err)
 	}
 	cli.Run(t, "create", "configmap", "ship", "--from-literal=bearing=north")
@@ -28,7 +29,8 @@ func TestARM64(t *testing.T) {
 		t.Errorf("bearing: got %q, want \"south\"", got)
 	}
 	cli.Run(t, "apply", "--server-side", "-f", "testdata/arm64.yaml")
-	if got := cli.Run(t, "get", "deployments,services", "-o", "name"); !strings.Contains(got, "deployment.apps/ship") || !strings.Contains(got, "service/ship") {
+	if got := cli.Run(t, "get", "deployments,services", "-o", "name"); !strings.Contains(got,
+		"deployment.apps/ship") || !strings.Contains(got, "service/ship") {
 		t.Errorf("got %q, want deployment.apps/ship and service/ship", got)
 	}
 	s.Restart() // data must persist

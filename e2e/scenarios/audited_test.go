@@ -55,7 +55,8 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	policy, file := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := harness.StartServer(t, harness.WithFlags("--audit-policy-file="+policy, "--audit-log-path="+file))
@@ -79,7 +80,8 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 					if err != nil {
 						return // the server was killed
 					}
-					read, err := sendAndReturnAuditID(ctx, client, http.MethodGet, s.URL+"/api/v1/namespaces/default/configmaps/"+name, "", "", http.StatusOK)
+					read, err := sendAndReturnAuditID(ctx, client, http.MethodGet,
+						s.URL+"/api/v1/namespaces/default/configmaps/"+name, "", "", http.StatusOK)
 					mu.Lock()
 					responded[id] = name
 					if err == nil {
@@ -107,7 +109,8 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 	log := readAuditLog(t, file)
 	for id, name := range responded {
 		if !log.received[id] || !log.complete[id] {
-			t.Errorf("%s: got a response with audit ID %s; logged on receipt: %v, on completion: %v, want both", name, id, log.received[id], log.complete[id])
+			t.Errorf("%s: got a response with audit ID %s; logged on receipt: %v, on completion: %v, want both", name,
+				id, log.received[id], log.complete[id])
 		}
 	}
 	client, err := rest.HTTPClientFor(s.Config())
@@ -136,14 +139,17 @@ func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 		}
 	}
 	if len(responded) < 2*kills*enough-kills*clients || 2*changed < len(responded) {
-		t.Errorf("got %d responses and %d objects, want at least %d responses and half as many objects", len(responded), changed, 2*kills*enough-kills*clients)
+		t.Errorf("got %d responses and %d objects, want at least %d responses and half as many objects",
+			len(responded), changed, 2*kills*enough-kills*clients)
 	}
 }
 
 // applyConfigMap applies an object and returns the audit ID of the request.
 func applyConfigMap(ctx context.Context, client *http.Client, url, name string) (string, error) {
 	body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{"k":"v"}}`
-	return sendAndReturnAuditID(ctx, client, http.MethodPatch, url+"/api/v1/namespaces/default/configmaps/"+name+"?fieldManager=e2e", "application/apply-patch+yaml", body, http.StatusCreated)
+	return sendAndReturnAuditID(ctx, client, http.MethodPatch,
+		url+"/api/v1/namespaces/default/configmaps/"+name+"?fieldManager=e2e", "application/apply-patch+yaml", body,
+		http.StatusCreated)
 }
 
 // sendAndReturnAuditID sends a request, reads the whole response and returns the audit ID.

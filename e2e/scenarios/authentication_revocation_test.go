@@ -54,36 +54,55 @@ func revocableTokens() []revocable {
 		{name: "a deleted pod", token: boundTokenOf("Pod", "pod"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Pods("default").Delete(t.Context(), "pod", now)
 		}},
-		{name: "a deleted secret", token: boundTokenOf("Secret", "secret"), revoke: func(t *testing.T, c kubernetes.Interface) error {
-			return c.CoreV1().Secrets("default").Delete(t.Context(), "secret", now)
-		}},
+		{
+			name:  "a deleted secret",
+			token: boundTokenOf("Secret", "secret"),
+			revoke: func(t *testing.T, c kubernetes.Interface) error {
+				return c.CoreV1().Secrets("default").Delete(t.Context(), "secret", now)
+			},
+		},
 		{name: "a deleted node", token: boundTokenOf("Node", "node"), revoke: func(t *testing.T, c kubernetes.Interface) error {
 			return c.CoreV1().Nodes().Delete(t.Context(), "node", now)
 		}},
-		{name: "a deleted bootstrap token", token: bootstrap("aaaaaa.0123456789abcdef"), revoke: func(t *testing.T, c kubernetes.Interface) error {
-			return c.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-aaaaaa", now)
-		}},
-		{name: "a changed bootstrap token", token: bootstrap("bbbbbb.0123456789abcdef"), revoke: func(t *testing.T, c kubernetes.Interface) error {
-			s, err := c.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-bbbbbb", metav1.GetOptions{})
-			if err != nil {
+		{
+			name:  "a deleted bootstrap token",
+			token: bootstrap("aaaaaa.0123456789abcdef"),
+			revoke: func(t *testing.T, c kubernetes.Interface) error {
+				return c.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-aaaaaa", now)
+			},
+		},
+		{
+			name:  "a changed bootstrap token",
+			token: bootstrap("bbbbbb.0123456789abcdef"),
+			revoke: func(t *testing.T, c kubernetes.Interface) error {
+				s, err := c.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-bbbbbb", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				s.Data["token-secret"] = []byte("fedcba9876543210")
+				_, err = c.CoreV1().Secrets("kube-system").Update(t.Context(), s, metav1.UpdateOptions{})
 				return err
-			}
-			s.Data["token-secret"] = []byte("fedcba9876543210")
-			_, err = c.CoreV1().Secrets("kube-system").Update(t.Context(), s, metav1.UpdateOptions{})
-			return err
-		}},
-		{name: "a recreated account", token: func(t *testing.T, c kubernetes.Interface) string { return createToken(t, c, "robot", nil) },
+			},
+		},
+		{
+			name:  "a recreated account",
+			token: func(t *testing.T, c kubernetes.Interface) string { return createToken(t, c, "robot", nil) },
 			revoke: func(t *testing.T, c kubernetes.Interface) error {
 				if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now); err != nil {
 					return err
 				}
-				_, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), serviceAccount("robot"), metav1.CreateOptions{})
+				_, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), serviceAccount("robot"),
+					metav1.CreateOptions{})
 				return err
-			}},
-		{name: "a deleted account", token: func(t *testing.T, c kubernetes.Interface) string { return createToken(t, c, "robot", nil) },
+			},
+		},
+		{
+			name:  "a deleted account",
+			token: func(t *testing.T, c kubernetes.Interface) string { return createToken(t, c, "robot", nil) },
 			revoke: func(t *testing.T, c kubernetes.Interface) error {
 				return c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now)
-			}},
+			},
+		},
 	}
 }
 
@@ -107,7 +126,8 @@ func TestRevocation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = core.Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: objectMeta("secret")}, metav1.CreateOptions{}); err != nil {
+	if _, err = core.Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: objectMeta("secret")},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	pod := &corev1.Pod{ObjectMeta: objectMeta("pod"), Spec: corev1.PodSpec{
@@ -121,14 +141,18 @@ func TestRevocation(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			token := r.token(t, admin)
 			for where, b := range at {
-				harness.Eventually(t, settleTimeout, "acceptance by "+where, func() error { return b.checkStatus(t, token, http.StatusCreated) })
+				harness.Eventually(t, settleTimeout, "acceptance by "+where, func() error {
+					return b.checkStatus(t, token, http.StatusCreated)
+				})
 			}
 			if err := r.revoke(t, admin); err != nil {
 				t.Fatal(err)
 			}
 			acknowledged := time.Now()
 			for where, b := range at {
-				harness.Eventually(t, settleTimeout, "rejection by "+where, func() error { return b.checkStatus(t, token, http.StatusUnauthorized) })
+				harness.Eventually(t, settleTimeout, "rejection by "+where, func() error {
+					return b.checkStatus(t, token, http.StatusUnauthorized)
+				})
 				t.Logf("rejected by %s %v after the acknowledgement", where, time.Since(acknowledged).Round(100*time.Microsecond))
 			}
 		})

@@ -173,7 +173,9 @@ func TestTokenService(t *testing.T) {
 	var known []string
 	for range 4 {
 		token := createToken(t, admin, "robot", nil)
-		harness.Eventually(t, settleTimeout, "acceptance of a token", func() error { return b.checkStatus(t, token, http.StatusCreated) })
+		harness.Eventually(t, settleTimeout, "acceptance of a token", func() error {
+			return b.checkStatus(t, token, http.StatusCreated)
+		})
 		known = append(known, token)
 	}
 	l := startLoad(t, b, known)
@@ -268,7 +270,8 @@ func TestTokenWebhookReplacesAuthnWebhook(t *testing.T) {
 	server := harness.StartServer(t, harness.WithTokenService(port))
 	serving := server.PKI.Serving("token-webhook")
 	harness.NewProcess(t, "token-webhook", harness.Binary(t, harness.TokenWebhook)).Start(
-		fmt.Sprintf("--address=127.0.0.1:%d", port), "--users="+users, "--client-ca="+server.PKI.CA, "--cert="+serving.CertFile, "--key="+serving.KeyFile)
+		fmt.Sprintf("--address=127.0.0.1:%d", port), "--users="+users, "--client-ca="+server.PKI.CA,
+		"--cert="+serving.CertFile, "--key="+serving.KeyFile)
 	b := newTokenClient(t, server)
 	harness.Eventually(t, settleTimeout, "acceptance of ada", func() error {
 		code, user, err := b.userOf(t.Context(), token)

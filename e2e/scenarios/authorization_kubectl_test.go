@@ -29,18 +29,27 @@ func TestKubectlAuth(t *testing.T) {
 
 	expectParts(t, "whoami", alice.Run(t, "auth", "whoami"), "alice", "[dev system:authenticated]")
 	for question, yes := range map[string]bool{
-		"list pods -n one": true, "list pods": false, "list pods -A": false, "get pods/log -n one": true, "delete pods -n one": false,
-		"patch deployments.apps/web -n one": true, "patch deployments.apps/other -n one": false, "get /version": true, "get /metrics": false,
-		"get secrets -n one": false, "create selfsubjectaccessreviews.authorization.k8s.io": true,
+		"list pods -n one":                    true,
+		"list pods":                           false,
+		"list pods -A":                        false,
+		"get pods/log -n one":                 true,
+		"delete pods -n one":                  false,
+		"patch deployments.apps/web -n one":   true,
+		"patch deployments.apps/other -n one": false,
+		"get /version":                        true,
+		"get /metrics":                        false,
+		"get secrets -n one":                  false, "create selfsubjectaccessreviews.authorization.k8s.io": true,
 	} {
 		r := alice.Execute(t, "", append([]string{"auth", "can-i"}, strings.Fields(question)...)...)
 		if want := map[bool]string{true: "yes", false: "no"}[yes]; strings.TrimSpace(r.Stdout) != want || (r.Err == nil) != yes {
 			t.Errorf("can-i %s: got %q, %v, want %s", question, r.Stdout, r.Err, want)
 		}
 	}
-	expectParts(t, "can-i for another", admin.Run(t, "auth", "can-i", "list", "pods", "-n", "one", "--as=bob", "--as-group=dev"), "yes")
+	expectParts(t, "can-i for another",
+		admin.Run(t, "auth", "can-i", "list", "pods", "-n", "one", "--as=bob", "--as-group=dev"), "yes")
 	expectParts(t, "can-i --list", alice.Run(t, "auth", "can-i", "--list", "-n", "one"),
-		"Resources", "selfsubjectaccessreviews.authorization.k8s.io", "pods/log", "deployments.apps", "[web]", "[patch]", "[/healthz]")
+		"Resources", "selfsubjectaccessreviews.authorization.k8s.io", "pods/log", "deployments.apps", "[web]",
+		"[patch]", "[/healthz]")
 	checkReconcile(t, admin)
 }
 
@@ -82,13 +91,15 @@ func checkReconcile(t *testing.T, admin *harness.CLI) {
 			t.Errorf("after reconcile: got %s, want %s", got, want)
 		}
 	}
-	expectParts(t, "reconcile", reconcile(policyRules("get", user("ann"))), "role.rbac.authorization.k8s.io/reconciled reconciled", "rolebinding.rbac.authorization.k8s.io/reconciled reconciled")
+	expectParts(t, "reconcile", reconcile(policyRules("get", user("ann"))),
+		"role.rbac.authorization.k8s.io/reconciled reconciled", "rolebinding.rbac.authorization.k8s.io/reconciled reconciled")
 	expect(`["get"] ann Role/reconciled`)
 	reconcile(policyRules("list", user("ben")))
 	expect(`["get"] ["list"] ann ben Role/reconciled`)
 	reconcile(policyRules("list", user("ben")), "--remove-extra-permissions", "--remove-extra-subjects")
 	expect(`["list"] ben Role/reconciled`)
-	other := strings.Replace(policyRules("list", user("ben")), "kind: Role, name: reconciled}", "kind: ClusterRole, name: view}", 1)
+	other := strings.Replace(policyRules("list", user("ben")), "kind: Role, name: reconciled}",
+		"kind: ClusterRole, name: view}", 1)
 	reconcile(other)
 	expect(`["list"] ben ClusterRole/view`)
 }
@@ -100,23 +111,27 @@ func TestAccessWebhookReplacesAuthzWebhook(t *testing.T) {
 	address := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
 	server := harness.StartServer(t, harness.WithAccessWebhook(address))
 	serving, rules := server.PKI.Serving("access-webhook"), filepath.Join(t.TempDir(), "rules.json")
-	if err := os.WriteFile(rules, []byte(`{"users": {"ada": ["*"]}, "groups": {"dev": ["get", "list", "watch"]}}`), 0o600); err != nil {
+	if err := os.WriteFile(rules, []byte(`{"users": {"ada": ["*"]}, "groups": {"dev": ["get", "list", "watch"]}}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	example := harness.NewProcess(t, string(harness.AccessExample), harness.Binary(t, harness.AccessExample))
-	example.Start("--address="+address, "--cert="+serving.CertFile, "--key="+serving.KeyFile, "--client-ca="+server.PKI.CA, "--rules="+rules)
+	example.Start("--address="+address, "--cert="+serving.CertFile, "--key="+serving.KeyFile,
+		"--client-ca="+server.PKI.CA, "--rules="+rules)
 	ada, dev := newCLIForUser(t, server, "ada"), newCLIForUser(t, server, "ben", "dev")
 	harness.Eventually(t, patience, "ada to be allowed to write", func() error {
 		return ada.Execute(t, "", "create", "configmap", "c", "-n", "default").Err
 	})
 	expectParts(t, "ben reads", dev.Run(t, "get", "configmaps", "-n", "default", "-o", "name"), "configmap/c")
-	if r := dev.Execute(t, "", "delete", "configmap", "c", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") || !strings.Contains(r.Stderr, "no rule allows it") {
+	if r := dev.Execute(t, "", "delete", "configmap", "c", "-n", "default"); !strings.Contains(r.Stderr,
+		"Forbidden") || !strings.Contains(r.Stderr, "no rule allows it") {
 		t.Errorf("delete as ben: got %v %s, want Forbidden: no rule allows it", r.Err, r.Stderr)
 	}
 	// RBAC roles have no effect.
 	admin := harness.NewCLI(t, server)
 	admin.Run(t, "create", "rolebinding", "admins", "--clusterrole=cluster-admin", "--user=mallory", "-n", "default")
-	if r := newCLIForUser(t, server, "mallory").Execute(t, "", "get", "configmaps", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") {
+	if r := newCLIForUser(t, server, "mallory").Execute(t, "", "get", "configmaps", "-n",
+		"default"); !strings.Contains(r.Stderr, "Forbidden") {
 		t.Errorf("read as mallory: got %v %s, want Forbidden", r.Err, r.Stdout)
 	}
 }

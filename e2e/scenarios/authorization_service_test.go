@@ -144,7 +144,8 @@ func isUndecided(err error) bool {
 func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	t.Parallel()
 	s := startAccessSuite(t)
-	if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"), metav1.CreateOptions{}); err != nil {
+	if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	alice, bob, mallory := s.clientFor("alice"), s.clientFor("bob"), s.clientFor("mallory")
@@ -173,7 +174,8 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 		n := 0
 		harness.Eventually(t, patience, "a decision after "+after, func() error {
 			n++
-			if err := readConfigMap(t.Context(), bob, fmt.Sprintf("after-%s-%d", strings.ReplaceAll(after, " ", "-"), n)); !apierrors.IsNotFound(err) {
+			if err := readConfigMap(t.Context(), bob,
+				fmt.Sprintf("after-%s-%d", strings.ReplaceAll(after, " ", "-"), n)); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("%v", err)
 			}
 			return nil
@@ -238,7 +240,8 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	}
 	awaitDecisions("replacement")
 	s.stop()
-	t.Logf("%d cached decisions, %d new ones (%d without a response), %d rejections", cached.Load(), fresh.Load(), undecided.Load(), rejections.Load())
+	t.Logf("%d cached decisions, %d new ones (%d without a response), %d rejections", cached.Load(), fresh.Load(),
+		undecided.Load(), rejections.Load())
 }
 
 // TestRevokedPermissionEndsCachedDecisions revokes a permission while no webhook responds. The
@@ -297,7 +300,8 @@ func TestPolicyChangeAppliesToAllReplicas(t *testing.T) {
 	t.Parallel()
 	harness.Binary(t, harness.AuthzWebhook)
 	etcd, nats := harness.StartEtcd(t), harness.StartNATS(t, 1)
-	shared := harness.WithFlags("--etcd-servers="+etcd.Endpoint, "--nats-servers=nats://"+nats[0].Addr, "--cluster-id=authorization")
+	shared := harness.WithFlags("--etcd-servers="+etcd.Endpoint, "--nats-servers=nats://"+nats[0].Addr,
+		"--cluster-id=authorization")
 	address := harness.StartProxy(t)
 	inProcess := harness.StartServer(t, shared)
 	asking := harness.StartServer(t, shared, harness.WithAccessWebhook(address.Addr))
@@ -340,7 +344,8 @@ func TestPolicyChangeAppliesToAllReplicas(t *testing.T) {
 func TestAuthzWebhookNeedsOnlyItsRoles(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
-	harness.NewCLI(t, server).Run(t, "apply", "-f", filepath.Join("..", "..", "deploy", "manifests", "rbac", "authz-webhook.yaml"))
+	harness.NewCLI(t, server).Run(t, "apply", "-f",
+		filepath.Join("..", "..", "deploy", "manifests", "rbac", "authz-webhook.yaml"))
 	// Outside of the suite's group the user name has no special rights.
 	kubeconfig := server.Kubeconfig(server.PKI.Client("system:binnacle:authz-webhook"))
 	harness.NewAuthority(t, server, harness.AuthzWebhook, "--kubeconfig="+kubeconfig).Start() // waits until it is ready

@@ -28,16 +28,22 @@ func TestAuthorization(t *testing.T) {
 		return err
 	}
 	create := func() error {
-		_, err := alice.CoreV1().ConfigMaps(ns).Create(t.Context(), configMap("x", "1"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := alice.CoreV1().ConfigMaps(ns).Create(t.Context(), configMap("x", "1"),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
 	err := list()
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "alice" cannot list resource "configmaps" in API group "" in the namespace "authorization"`) {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(),
+		`User "alice" cannot list resource "configmaps" in API group "" in the namespace "authorization"`) {
 		t.Fatalf("without roles: got %v", err)
 	}
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""},
+			Resources: []string{"configmaps"},
+			Verbs:     []string{"get", "list", "watch"},
+		}},
 	}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "readers"},
@@ -78,7 +84,11 @@ func checkEscalation(t *testing.T, admin, alice kubernetes.Interface, ns string)
 	writer := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
 		// Not "*", which would include the verb escalate.
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"}, Verbs: []string{"create", "get", "update"}}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{rbacv1.GroupName},
+			Resources: []string{"roles", "rolebindings"},
+			Verbs:     []string{"create", "get", "update"},
+		}},
 	}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "role-writers"},
@@ -100,7 +110,8 @@ func checkEscalation(t *testing.T, admin, alice kubernetes.Interface, ns string)
 			ObjectMeta: metav1.ObjectMeta{Name: "of-alice-" + resource},
 			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"get"}}},
 		}
-		if _, err := alice.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); (err == nil) != allowed || err != nil && !apierrors.IsForbidden(err) {
+		if _, err := alice.RbacV1().Roles(ns).Create(t.Context(), role,
+			metav1.CreateOptions{}); (err == nil) != allowed || err != nil && !apierrors.IsForbidden(err) {
 			t.Errorf("role for %s: got %[3]v, want allowed %[2]v", resource, allowed, err)
 		}
 	}
@@ -136,7 +147,8 @@ func checkReviews(t *testing.T, server *harness.Server, alice kubernetes.Interfa
 		t.Errorf("impersonated with the group: got %v", err)
 	}
 	config.Impersonate.Groups = nil
-	if _, err := harness.ClientFor(t, config).CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := harness.ClientFor(t, config).CoreV1().ConfigMaps(ns).List(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("impersonated without the group: got %v", err)
 	}
 }

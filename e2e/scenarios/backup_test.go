@@ -44,7 +44,8 @@ func TestBackupAndRestore(t *testing.T) {
 
 	data := filepath.Join(t.TempDir(), "restored")
 	const peer = "http://127.0.0.1:1" // a single member connects to no peer
-	runRestore(t, "--from="+file, "--data-dir="+data, "--name=e2e", "--initial-cluster=e2e="+peer, "--initial-cluster-token=restored", "--initial-advertise-peer-urls="+peer)
+	runRestore(t, "--from="+file, "--data-dir="+data, "--name=e2e", "--initial-cluster=e2e="+peer,
+		"--initial-cluster-token=restored", "--initial-advertise-peer-urls="+peer)
 	again := harness.StartServer(t, harness.WithEtcd(harness.StartEtcd(t, "--data-dir="+data)))
 	maps = again.Client().CoreV1().ConfigMaps("default")
 	got, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
@@ -70,7 +71,8 @@ func TestBackupAndRestore(t *testing.T) {
 	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
 		t.Errorf("watch from before the restore: got %v", e)
 	}
-	if list, err := again.Client().CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 4 {
+	if list, err := again.Client().CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil ||
+		len(list.Items) != 4 {
 		t.Errorf("got %d namespaces, %v, want 4", len(list.Items), err)
 	}
 }
@@ -99,7 +101,8 @@ func TestSnapshotOfEmbeddedEtcd(t *testing.T) {
 		}
 	})
 	file := filepath.Join(dir, "snapshot.db")
-	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer), "snapshot", "save", "--endpoint="+socket, "--to="+file).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer), "snapshot", "save",
+		"--endpoint="+socket, "--to="+file).CombinedOutput()
 	cancel()
 	writing.Wait()
 	if err != nil || !strings.Contains(string(out), "saved a snapshot") {
@@ -126,7 +129,8 @@ func TestSnapshotOfEmbeddedEtcd(t *testing.T) {
 		t.Errorf("saved object: got %v, %v, want UID %s", got, err, before.UID)
 	}
 	got.Data["value"] = "2"
-	if changed, err := maps.Update(t.Context(), got, metav1.UpdateOptions{}); err != nil || parseRevision(t, changed.ResourceVersion) < 1_000_000_000 {
+	if changed, err := maps.Update(t.Context(), got, metav1.UpdateOptions{}); err != nil ||
+		parseRevision(t, changed.ResourceVersion) < 1_000_000_000 {
 		t.Errorf("got %v, %v, want no error, revision(t, changed.ResourceVersion) at least 1_000_000_000", changed, err)
 	}
 }
@@ -134,7 +138,8 @@ func TestSnapshotOfEmbeddedEtcd(t *testing.T) {
 // runRestore runs the command that creates a data folder from a snapshot.
 func runRestore(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer), append([]string{"snapshot", "restore"}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer),
+		append([]string{"snapshot", "restore"}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -49,7 +49,8 @@ func startControllerWith(t *testing.T, p harness.Program, kubeconfig string) *re
 	port := harness.FreePort(t)
 	r := &replica{
 		Process: harness.NewProcess(t, string(p), harness.Binary(t, p)), url: fmt.Sprintf("https://127.0.0.1:%d", port),
-		args: append(controllerLeaseFlags(), "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir()),
+		args: append(controllerLeaseFlags(), "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1",
+			fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir()),
 	}
 	r.Start(r.args...)
 	return r
@@ -139,11 +140,15 @@ func TestBootstrapTokens(t *testing.T) {
 
 	expiration, _ := expirationAfter(-time.Hour)
 	createBootstrapToken(t, client, "bbbbbb", expiration)
-	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error { return checkTokenDeleted(t, client, "bbbbbb") })
+	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error {
+		return checkTokenDeleted(t, client, "bbbbbb")
+	})
 
 	text, at := expirationAfter(5 * time.Second)
 	createBootstrapToken(t, client, "cccccc", text)
-	harness.Eventually(t, tokenSettle, "another signature", func() error { return checkSignatures(t, client, "aaaaaa", "cccccc") })
+	harness.Eventually(t, tokenSettle, "another signature", func() error {
+		return checkSignatures(t, client, "aaaaaa", "cccccc")
+	})
 	harness.Eventually(t, tokenSettle, "removal of a token", func() error { return checkTokenDeleted(t, client, "cccccc") })
 	if now := time.Now(); now.Before(at) {
 		t.Errorf("the token was removed %s before its expiration", at.Sub(now))
@@ -165,8 +170,12 @@ func TestBootstrapTokens(t *testing.T) {
 	expiration, _ = expirationAfter(-time.Hour)
 	createBootstrapToken(t, client, "dddddd", expiration)
 	createBootstrapToken(t, client, "eeeeee", "")
-	harness.Eventually(t, tokenSettle, "takeover by the other cleaner", func() error { return checkTokenDeleted(t, client, "dddddd") })
-	harness.Eventually(t, tokenSettle, "takeover by the other signer", func() error { return checkSignatures(t, client, "aaaaaa", "eeeeee") })
+	harness.Eventually(t, tokenSettle, "takeover by the other cleaner", func() error {
+		return checkTokenDeleted(t, client, "dddddd")
+	})
+	harness.Eventually(t, tokenSettle, "takeover by the other signer", func() error {
+		return checkSignatures(t, client, "aaaaaa", "eeeeee")
+	})
 }
 
 // checkSignatureAsJoiner reads cluster-info with kubectl as an anonymous user, as the role in
@@ -174,7 +183,8 @@ func TestBootstrapTokens(t *testing.T) {
 // implementation of the algorithm.
 func checkSignatureAsJoiner(t *testing.T, s *harness.Server, id string) {
 	t.Helper()
-	harness.NewCLI(t, s).Run(t, "apply", "-f", filepath.Join(harness.Project(t), "deploy", "manifests", "rbac", "cluster-info.yaml"))
+	harness.NewCLI(t, s).Run(t, "apply", "-f",
+		filepath.Join(harness.Project(t), "deploy", "manifests", "rbac", "cluster-info.yaml"))
 	// kubectl requires a credential; no server accepts this one.
 	const username, configMaps = "--username=unknown", "/api/v1/namespaces/kube-public/configmaps" // anonymous users have no access to discovery
 	anonymous := harness.CLIOf(t, s.Kubeconfig(harness.Pair{}))
@@ -209,7 +219,10 @@ func checkSignatureAsJoiner(t *testing.T, s *harness.Server, id string) {
 
 func createClusterInfo(t *testing.T, c *kubernetes.Clientset) {
 	t.Helper()
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: map[string]string{"kubeconfig": "k", "other": "x"}}
+	m := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
+		Data:       map[string]string{"kubeconfig": "k", "other": "x"},
+	}
 	if _, err := c.CoreV1().ConfigMaps("kube-public").Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

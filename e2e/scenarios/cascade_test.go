@@ -55,7 +55,8 @@ func TestCascadeSurvivesFaults(t *testing.T) {
 	}
 	waitForLeader()
 	policy := metav1.DeletePropagationForeground
-	if err := client.CoreV1().ConfigMaps("cascade").Delete(t.Context(), "doomed", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+	if err := client.CoreV1().ConfigMaps("cascade").Delete(t.Context(), "doomed",
+		metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 		t.Fatal(err)
 	}
 	waitForDeletions := func(share int) {
@@ -158,7 +159,13 @@ func createFamily(t *testing.T, client kubernetes.Interface, dependents int) map
 			return metav1.OwnerReference{}, err
 		}
 		block := true
-		return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: made.UID, BlockOwnerDeletion: &block}, nil
+		return metav1.OwnerReference{
+			APIVersion:         "v1",
+			Kind:               "ConfigMap",
+			Name:               name,
+			UID:                made.UID,
+			BlockOwnerDeletion: &block,
+		}, nil
 	}
 	doomed, err := create("doomed")
 	if err != nil {

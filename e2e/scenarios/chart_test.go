@@ -62,7 +62,8 @@ func valueCombinations() (out []combination) {
 	for _, store := range stores {
 		for _, certificates := range []string{"secrets", "cert-manager"} {
 			for _, extras := range []bool{false, true} {
-				rest := []string{store, "certificates: {mode: " + certificates + "}", fmt.Sprintf("serviceMonitors: {enabled: %t}, podDisruptionBudgets: {enabled: %t}, networkPolicies: {enabled: %t}", extras, extras, extras)}
+				rest := []string{store, "certificates: {mode: " + certificates + "}",
+					fmt.Sprintf("serviceMonitors: {enabled: %t}, podDisruptionBudgets: {enabled: %t}, networkPolicies: {enabled: %t}", extras, extras, extras)}
 				add(rest...)
 				if strings.Contains(store, "enabled: false") {
 					add(append(rest, "console: {enabled: true, replicas: 2}")...)
@@ -78,7 +79,8 @@ func valueCombinations() (out []combination) {
 	add(`apiserver: {service: {type: LoadBalancer, annotations: {a: b}}, extraArgs: ["--audit-log-path=/audit/log"], extraVolumes: [{name: audit, emptyDir: {}}],`+
 		`extraVolumeMounts: [{name: audit, mountPath: /audit}], podAnnotations: {c: d}, nodeSelector: {e: f}, priorityClassName: high, tolerations: [{operator: Exists}],`+
 		`affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: g, operator: Exists}]}]}}}}`,
-		"images: {prefix: registry.example.org/x, tag: v1, pullSecrets: [{name: pull}]}", "etcd: {storage: {className: fast, size: 1Gi}}",
+		"images: {prefix: registry.example.org/x, tag: v1, pullSecrets: [{name: pull}]}",
+		"etcd: {storage: {className: fast, size: 1Gi}}",
 		"certificates: {mode: cert-manager, certManager: {names: [api.example.org], addresses: ['2001:db8::1'], issuers: {serving-ca: {name: i, kind: ClusterIssuer, group: cert-manager.io}}}}",
 		"serviceMonitors: {enabled: true, labels: {release: prometheus}}")
 	return out
@@ -115,7 +117,8 @@ func TestChart(t *testing.T) {
 		}
 	}
 	t.Logf("%d combinations, %d kinds of objects", len(all), len(applied.kinds))
-	for _, kind := range []string{"Deployment", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "Certificate", "Issuer", "PersistentVolumeClaim", "CronJob"} {
+	for _, kind := range []string{"Deployment", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy",
+		"ServiceMonitor", "Certificate", "Issuer", "PersistentVolumeClaim", "CronJob"} {
 		if applied.kinds[kind] == 0 {
 			t.Errorf("got no %s in the chart, want one", kind)
 		}
@@ -177,7 +180,12 @@ func (a *applier) apply(o *unstructured.Unstructured) error {
 		patch := func() error {
 			force := true
 			_, err := resource.Patch(context.Background(), o.GetName(), "application/apply-patch+yaml", data,
-				metav1.PatchOptions{FieldManager: "helm", Force: &force, FieldValidation: metav1.FieldValidationStrict, DryRun: dry})
+				metav1.PatchOptions{
+					FieldManager:    "helm",
+					Force:           &force,
+					FieldValidation: metav1.FieldValidationStrict,
+					DryRun:          dry,
+				})
 			return err
 		}
 		err := patch()
@@ -211,7 +219,8 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 		return
 	}
 	spec := template.Spec
-	if len(spec.TopologySpreadConstraints) == 0 || spec.SecurityContext == nil || !*spec.SecurityContext.RunAsNonRoot || *spec.AutomountServiceAccountToken {
+	if len(spec.TopologySpreadConstraints) == 0 || spec.SecurityContext == nil ||
+		!*spec.SecurityContext.RunAsNonRoot || *spec.AutomountServiceAccountToken {
 		t.Errorf("%s: %s: %+v", c.name, o.GetName(), spec)
 	}
 	container := spec.Containers[0]
@@ -229,8 +238,10 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 		}
 	}
 	for _, a := range container.Args {
-		if _, value, _ := strings.Cut(a, "="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
-			t.Errorf("%s: %s: got argument %s, want a volume with its file; got files %v", c.name, o.GetName(), a, slices.Sorted(maps.Keys(files)))
+		if _, value, _ := strings.Cut(a,
+			"="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
+			t.Errorf("%s: %s: got argument %s, want a volume with its file; got files %v", c.name, o.GetName(), a,
+				slices.Sorted(maps.Keys(files)))
 		}
 	}
 }
@@ -299,7 +310,11 @@ func TestChartRejectsConflictingValues(t *testing.T) {
 		{namespace: "binnacle", values: "etcd: {mode: external}", want: "etcd.mode external needs etcd.endpoints"},
 		{namespace: "binnacle", values: "nats: {mode: external}", want: "nats.mode external needs nats.servers"},
 		{namespace: "binnacle", values: "apiserver: {enabled: false}", want: "apiserver.url is needed"},
-		{namespace: "binnacle", values: "{console: {enabled: true}, apiserver: {enabled: false, url: 'https://x'}, authnWebhook: {enabled: false}, authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}, controllers: {enabled: false}}", want: "console.enabled needs a service to show"},
+		{
+			namespace: "binnacle",
+			values:    "{console: {enabled: true}, apiserver: {enabled: false, url: 'https://x'}, authnWebhook: {enabled: false}, authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}, controllers: {enabled: false}}",
+			want:      "console.enabled needs a service to show",
+		},
 		{namespace: "elsewhere", values: "{}", want: "use certificates.mode cert-manager"},
 		{namespace: "binnacle", values: "etcd: {mode: raft}", want: "etcd"},
 		{namespace: "binnacle", values: "apiserver: {replicas: many}", want: "replicas"},
@@ -316,7 +331,10 @@ func TestChartRejectsConflictingValues(t *testing.T) {
 func TestChartMatchesManifests(t *testing.T) {
 	t.Parallel()
 	kubectl := harness.CLIOf(t, "/dev/null")
-	for overlay, values := range map[string]string{"ha": "{console: {enabled: true}}", "single": "{etcd: {mode: embedded}, nats: {mode: none}, apiserver: {replicas: 1}, console: {enabled: true}}"} {
+	for overlay, values := range map[string]string{
+		"ha":     "{console: {enabled: true}}",
+		"single": "{etcd: {mode: embedded}, nats: {mode: none}, apiserver: {replicas: 1}, console: {enabled: true}}",
+	} {
 		text, err := runHelm(t, "template", "binnacle", values)
 		if err != nil {
 			t.Fatal(err)

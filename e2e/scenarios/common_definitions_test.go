@@ -34,9 +34,14 @@ var fieldModules = []struct {
 	definitions  []string // patterns of files in the module
 	examples     []string // folders whose objects of the defined kinds are used
 }{
-	{name: "cert-manager", module: "github.com/cert-manager/cert-manager@v1.17.2", definitions: []string{"deploy/crds/crd-*.yaml"}},
+	{
+		name:        "cert-manager",
+		module:      "github.com/cert-manager/cert-manager@v1.17.2",
+		definitions: []string{"deploy/crds/crd-*.yaml"},
+	},
 	{name: "cluster-api", module: "sigs.k8s.io/cluster-api@v1.10.1",
-		definitions: []string{"config/crd/bases/*.yaml", "bootstrap/kubeadm/config/crd/bases/*.yaml", "controlplane/kubeadm/config/crd/bases/*.yaml"}},
+		definitions: []string{"config/crd/bases/*.yaml", "bootstrap/kubeadm/config/crd/bases/*.yaml",
+			"controlplane/kubeadm/config/crd/bases/*.yaml"}},
 	{name: "gateway-api", module: "sigs.k8s.io/gateway-api@v1.3.0", definitions: []string{"config/crd/standard/*.yaml"},
 		examples: []string{"examples/standard"}},
 	{name: "gateway-api, experimental", module: "sigs.k8s.io/gateway-api@v1.3.0",
@@ -70,7 +75,8 @@ func TestDefinitionsOfCommonProjects(t *testing.T) {
 			for _, gvk := range sortedKinds(kinds) {
 				k := kinds[gvk]
 				text := cli.Run(t, "explain", "--recursive", "--api-version="+gvk.GroupVersion().String(), k.gvr.Resource)
-				expectParts(t, "explain "+gvk.String(), text, "KIND:       "+gvk.Kind+"\n", "FIELDS:\n", "  metadata\t<ObjectMeta>")
+				expectParts(t, "explain "+gvk.String(), text, "KIND:       "+gvk.Kind+"\n", "FIELDS:\n",
+					"  metadata\t<ObjectMeta>")
 				if k.spec {
 					expectParts(t, "explain "+gvk.String(), text, "  spec\t<Object>")
 				}
@@ -87,7 +93,8 @@ func TestDefinitionsOfCommonProjects(t *testing.T) {
 			for _, folder := range m.examples {
 				// Files of scrape classes contain parts of objects.
 				err := filepath.WalkDir(filepath.Join(dir, folder), func(path string, e fs.DirEntry, err error) error {
-					if err != nil || e.IsDir() || filepath.Ext(path) != ".yaml" || strings.Contains(path, "crd") || strings.Contains(path, "scrapeclass") {
+					if err != nil || e.IsDir() || filepath.Ext(path) != ".yaml" || strings.Contains(path, "crd") ||
+						strings.Contains(path, "scrapeclass") {
 						return err
 					}
 					text, err := os.ReadFile(path)
@@ -156,7 +163,8 @@ func installDefinitions(t *testing.T, client dynamic.Interface, files []string) 
 			if crd.GetKind() != "CustomResourceDefinition" {
 				continue
 			}
-			got, err := client.Resource(definitionsGVR).Create(t.Context(), crd, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+			got, err := client.Resource(definitionsGVR).Create(t.Context(), crd,
+				metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 			if err != nil {
 				t.Errorf("%s: %v", filepath.Base(file), err)
 				continue
@@ -174,7 +182,11 @@ func installDefinitions(t *testing.T, client dynamic.Interface, files []string) 
 				name, _ := v["name"].(string)
 				fields, _, _ := unstructured.NestedMap(v, "schema", "openAPIV3Schema", "properties", "spec", "properties")
 				gv := schema.GroupVersion{Group: group, Version: name}
-				kinds[gv.WithKind(kind)] = customKind{gvr: gv.WithResource(plural), namespaced: scope == "Namespaced", spec: len(fields) > 0}
+				kinds[gv.WithKind(kind)] = customKind{
+					gvr:        gv.WithResource(plural),
+					namespaced: scope == "Namespaced",
+					spec:       len(fields) > 0,
+				}
 			}
 		}
 	}
@@ -202,7 +214,8 @@ func parseDocuments(t *testing.T, text string) (out []*unstructured.Unstructured
 
 // createAndCompare applies an object of one of the kinds and checks that invalid variants are
 // rejected. It returns 1, or 0 for objects of other kinds.
-func createAndCompare(t *testing.T, server *harness.Server, client dynamic.Interface, kinds map[schema.GroupVersionKind]customKind, obj *unstructured.Unstructured, from string) int {
+func createAndCompare(t *testing.T, server *harness.Server, client dynamic.Interface,
+	kinds map[schema.GroupVersionKind]customKind, obj *unstructured.Unstructured, from string) int {
 	t.Helper()
 	k, ok := kinds[obj.GroupVersionKind()]
 	if !ok {
@@ -222,7 +235,9 @@ func createAndCompare(t *testing.T, server *harness.Server, client dynamic.Inter
 	wrong.SetName("wrong")
 	_ = unstructured.SetNestedField(wrong.Object, true, "spec", "thatNobodyKnows")
 	strict := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
-	if _, err := r.Create(ctx, wrong, strict); k.spec && (!apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), `unknown field "spec.thatNobodyKnows"`)) {
+	if _, err := r.Create(ctx, wrong,
+		strict); k.spec && (!apierrors.IsBadRequest(err) || !strings.Contains(err.Error(),
+		`unknown field "spec.thatNobodyKnows"`)) {
 		t.Errorf("%s with an unknown field: got %v", at, err)
 	}
 	wrong = obj.DeepCopy()
@@ -245,7 +260,8 @@ func createAndCompare(t *testing.T, server *harness.Server, client dynamic.Inter
 	}
 	again, err := r.Apply(ctx, obj.GetName(), obj, apply)
 	if err != nil || again.GetResourceVersion() != got.GetResourceVersion() {
-		t.Errorf("%s, third apply: got %v, resourceVersion %s then %s", at, err, got.GetResourceVersion(), again.GetResourceVersion())
+		t.Errorf("%s, third apply: got %v, resourceVersion %s then %s", at, err, got.GetResourceVersion(),
+			again.GetResourceVersion())
 	}
 	for _, form := range []string{"Table", "PartialObjectMetadata"} {
 		body, code := readForm(t, server, got, k, form)
@@ -258,7 +274,11 @@ func createAndCompare(t *testing.T, server *harness.Server, client dynamic.Inter
 
 func ensureNamespace(t *testing.T, ctx context.Context, client kubernetes.Interface, name string) {
 	t.Helper()
-	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+	ns := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1",
+		"kind":       "Namespace",
+		"metadata":   map[string]any{"name": name},
+	}}
 	raw, err := ns.MarshalJSON()
 	if err != nil {
 		t.Fatal(err)

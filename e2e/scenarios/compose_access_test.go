@@ -61,11 +61,15 @@ var unauthorized = map[string]string{
 func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	t.Parallel()
 	certs, _ := createCertificates(t)
-	client, peer := fmt.Sprintf("https://127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("https://127.0.0.1:%d", harness.FreePort(t))
+	client, peer := fmt.Sprintf("https://127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("https://127.0.0.1:%d",
+		harness.FreePort(t))
 	// A single member on other addresses. The flags for certificates are unchanged.
 	args := map[string]string{
-		"--name": "etcd-0", "--data-dir": t.TempDir(), "--initial-cluster": "etcd-0=" + peer, "--initial-advertise-peer-urls": peer,
-		"--listen-peer-urls": peer, "--listen-client-urls": client, "--advertise-client-urls": client,
+		"--name":                        "etcd-0",
+		"--data-dir":                    t.TempDir(),
+		"--initial-cluster":             "etcd-0=" + peer,
+		"--initial-advertise-peer-urls": peer,
+		"--listen-peer-urls":            peer, "--listen-client-urls": client, "--advertise-client-urls": client,
 		"--listen-metrics-urls": fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t)),
 	}
 	var flags []string
@@ -83,7 +87,11 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	harness.NewProcess(t, "etcd", harness.Binary(t, harness.EtcdServer)).Start(append(flags, "--log-level=warn")...)
 
 	put := func(pair string) error {
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{client}, DialTimeout: 2 * time.Second, TLS: clientTLSConfig(t, certs, "etcd-ca", pair)})
+		c, err := clientv3.New(clientv3.Config{
+			Endpoints:   []string{client},
+			DialTimeout: 2 * time.Second,
+			TLS:         clientTLSConfig(t, certs, "etcd-ca", pair),
+		})
 		if err != nil {
 			return err
 		}
@@ -93,12 +101,15 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 		_, err = c.Put(ctx, "/registry/k", "v")
 		return err
 	}
-	harness.Eventually(t, accessTimeout, "a write of the API server", func() error { return put("apiserver/apiserver-etcd-client") })
+	harness.Eventually(t, accessTimeout, "a write of the API server", func() error {
+		return put("apiserver/apiserver-etcd-client")
+	})
 	if err := put("tokencleaner/tokencleaner-client"); err == nil {
 		t.Error("write to etcd as the token cleaner: got no error, want one")
 	}
 	version := func(url, pair string) error {
-		return checkStatusLine(strings.TrimPrefix(url, "https://"), clientTLSConfig(t, certs, "etcd-ca", pair), "GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n", "HTTP/1.1 200")
+		return checkStatusLine(strings.TrimPrefix(url, "https://"), clientTLSConfig(t, certs, "etcd-ca", pair),
+			"GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n", "HTTP/1.1 200")
 	}
 	if err := version(client, "apiserver/apiserver-etcd-client"); err != nil {
 		t.Error(err)
@@ -109,7 +120,11 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 		}
 	}
 	// A client is not a member, although etcd's CA signed its certificate.
-	for pair, want := range map[string]bool{"etcd/etcd": true, "apiserver/apiserver-etcd-client": false, "tokencleaner/tokencleaner-client": false} {
+	for pair, want := range map[string]bool{
+		"etcd/etcd":                        true,
+		"apiserver/apiserver-etcd-client":  false,
+		"tokencleaner/tokencleaner-client": false,
+	} {
 		if err := version(peer, pair); (err == nil) != want {
 			t.Errorf("as a member with %s: got %v, want success: %v", pair, err, want)
 		}
@@ -238,7 +253,8 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 		clients[i], routes[i] = fmt.Sprintf("127.0.0.1:%d", first+i), fmt.Sprintf("127.0.0.1:%d", first+n+i)
 	}
 	for i := range n {
-		conf := strings.NewReplacer("/certs/", filepath.Join(certs, "nats")+"/", "0.0.0.0:4222", clients[i], "0.0.0.0:6222", routes[i],
+		conf := strings.NewReplacer("/certs/", filepath.Join(certs, "nats")+"/", "0.0.0.0:4222", clients[i],
+			"0.0.0.0:6222", routes[i],
 			"nats-0:6222", routes[0], "nats-1:6222", routes[1], `"tls://nats-2:6222"`, "").Replace(string(text))
 		file := filepath.Join(t.TempDir(), "nats.conf")
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
@@ -263,7 +279,8 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 	const connect = `CONNECT {"verbose":false,"echo":false,"lang":"go","version":"1","protocol":1}`
 	replicas := make([]*natsClient, n)
 	for i := range n {
-		if replicas[i], err = dialNATS(clients[i], clientTLSConfig(t, certs, "nats-ca", "apiserver/apiserver-nats-client"), connect); err != nil {
+		if replicas[i], err = dialNATS(clients[i],
+			clientTLSConfig(t, certs, "nats-ca", "apiserver/apiserver-nats-client"), connect); err != nil {
 			t.Fatal(err)
 		}
 		defer replicas[i].Close()
@@ -289,7 +306,8 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 			return fmt.Errorf("no message yet")
 		}
 	})
-	for _, command := range []string{"PUB binnacle.other.changes 1\r\nx", "PUB _INBOX.a 1\r\nx", "SUB > 3", "SUB binnacle.other.ask 4", "SUB $SYS.> 5"} {
+	for _, command := range []string{"PUB binnacle.other.changes 1\r\nx", "PUB _INBOX.a 1\r\nx", "SUB > 3",
+		"SUB binnacle.other.ask 4", "SUB $SYS.> 5"} {
 		if err := replicas[0].send(command); err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +323,11 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 		}
 	}
 	// An API server is not a member, although NATS' CA signed its certificate.
-	for pair, want := range map[string]bool{"nats/nats": true, "apiserver/apiserver-nats-client": false, "tokencleaner/tokencleaner-client": false} {
+	for pair, want := range map[string]bool{
+		"nats/nats":                        true,
+		"apiserver/apiserver-nats-client":  false,
+		"tokencleaner/tokencleaner-client": false,
+	} {
 		if err := joinCluster(routes[0], clientTLSConfig(t, certs, "nats-ca", pair)); (err == nil) != want {
 			t.Errorf("as a member with %s: got %v, want success: %v", pair, err, want)
 		}

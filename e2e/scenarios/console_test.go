@@ -97,7 +97,10 @@ func consoleState(t *testing.T, page, token string) (code int, state shownState)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	client := &http.Client{
+		Timeout:   20 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +129,8 @@ func testBrowser(t *testing.T, page, link string, services []string) {
 	shows := func(url string, parts ...string) {
 		t.Helper()
 		harness.Eventually(t, time.Minute, "the page in "+browser, func() error {
-			cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors",
+			cmd := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu",
+				"--ignore-certificate-errors",
 				"--user-data-dir="+t.TempDir(), "--virtual-time-budget=8000", "--dump-dom", url)
 			cmd.WaitDelay = 10 * time.Second
 			dom, err := cmd.Output()
@@ -142,7 +146,9 @@ func testBrowser(t *testing.T, page, link string, services []string) {
 		})
 	}
 	shows(page+"/", "authentication required: bearer token or client certificate")
-	parts := []string{fmt.Sprintf("%d of %d replicas are ready", len(services), len(services)), "publisher", "LIST secrets", "up, leader", "user binnacle-admin", "clusterroles.rbac.authorization.k8s.io", "requests/s in the last 15 minutes"}
+	parts := []string{fmt.Sprintf("%d of %d replicas are ready", len(services), len(services)), "publisher",
+		"LIST secrets", "up, leader", "user binnacle-admin", "clusterroles.rbac.authorization.k8s.io",
+		"requests/s in the last 15 minutes"}
 	for _, s := range services {
 		parts = append(parts, `<th scope="row">`+s+"</th>")
 	}

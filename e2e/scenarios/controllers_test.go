@@ -42,7 +42,11 @@ func TestControlPlaneIsWholeWithoutKubeControllerManager(t *testing.T) {
 
 	t.Run("service account", func(t *testing.T) { checkDefaultServiceAccount(t, client, cli) })
 	t.Run("quota", func(t *testing.T) { checkQuotaStatus(t, client) })
-	for policy, want := range map[string]string{"background": "", "foreground": "", "orphan": "configmap/child\nwidget.controllers.example.com/child\nsecret/grandchild"} {
+	for policy, want := range map[string]string{
+		"background": "",
+		"foreground": "",
+		"orphan":     "configmap/child\nwidget.controllers.example.com/child\nsecret/grandchild",
+	} {
 		t.Run(policy, func(t *testing.T) { checkDeletionPolicy(t, client, cli, policy, want) })
 	}
 	t.Run("namespace", func(t *testing.T) { checkNamespaceDeletion(t, client, cli) })
@@ -80,7 +84,11 @@ func checkDefaultServiceAccount(t *testing.T, client kubernetes.Interface, cli *
 // checkQuotaStatus checks that a quota does not block writes, and releases what is deleted.
 func checkQuotaStatus(t *testing.T, client kubernetes.Interface) {
 	createNamespace(t, client, "limited")
-	hard := corev1.ResourceList{"count/widgets.controllers.example.com": resource.MustParse("2"), "secrets": resource.MustParse("1"), "pods": resource.MustParse("3")}
+	hard := corev1.ResourceList{
+		"count/widgets.controllers.example.com": resource.MustParse("2"),
+		"secrets":                               resource.MustParse("1"),
+		"pods":                                  resource.MustParse("3"),
+	}
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 	if _, err := client.CoreV1().ResourceQuotas("limited").Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -141,7 +149,8 @@ func checkNamespaceDeletion(t *testing.T, client kubernetes.Interface, cli *harn
 	if _, err := client.CoreV1().ConfigMaps("doomed").Create(t.Context(), held, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	cli.WithNamespace("doomed").RunWith(t, "{apiVersion: controllers.example.com/v1, kind: Widget, metadata: {name: w}}", "create", "-f", "-")
+	cli.WithNamespace("doomed").RunWith(t,
+		"{apiVersion: controllers.example.com/v1, kind: Widget, metadata: {name: w}}", "create", "-f", "-")
 	cli.WithNamespace("doomed").Run(t, "create", "deployment", "d", "--image=i")
 	cli.RunWith(t, brokenService, "apply", "-f", "-")
 	if err := client.CoreV1().Namespaces().Delete(t.Context(), "doomed", metav1.DeleteOptions{}); err != nil {
@@ -169,7 +178,8 @@ func checkNamespaceDeletion(t *testing.T, client kubernetes.Interface, cli *harn
 
 // checkConditions compares the conditions of a namespace: status, reason and the beginning of the
 // message.
-func checkConditions(t *testing.T, client kubernetes.Interface, name string, want map[corev1.NamespaceConditionType]string) error {
+func checkConditions(t *testing.T, client kubernetes.Interface, name string,
+	want map[corev1.NamespaceConditionType]string) error {
 	ns, err := client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -26,7 +26,11 @@ import (
 	"binnacle/e2e/harness"
 )
 
-var definitionsGVR = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var definitionsGVR = schema.GroupVersionResource{
+	Group:    "apiextensions.k8s.io",
+	Version:  "v1",
+	Resource: "customresourcedefinitions",
+}
 
 // converter is a conversion webhook between v1 with spec.hostPort and v2 with spec.host and
 // spec.port.
@@ -150,17 +154,33 @@ func convertedDefinition(addr string, ca []byte) *unstructured.Unstructured {
 		for _, f := range fields {
 			props[f] = field
 		}
-		return map[string]any{"name": name, "served": true, "storage": stored, "subresources": map[string]any{"status": map[string]any{}, "scale": map[string]any{"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.n"}},
-			"additionalPrinterColumns": []any{map[string]any{"name": "First", "type": "string", "jsonPath": ".spec." + fields[0]}},
+		return map[string]any{
+			"name":    name,
+			"served":  true,
+			"storage": stored,
+			"subresources": map[string]any{
+				"status": map[string]any{},
+				"scale":  map[string]any{"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.n"},
+			},
+			"additionalPrinterColumns": []any{map[string]any{
+				"name":     "First",
+				"type":     "string",
+				"jsonPath": ".spec." + fields[0],
+			}},
 			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
 				"spec":   map[string]any{"type": "object", "properties": props},
 				"status": map[string]any{"type": "object", "properties": map[string]any{"n": map[string]any{"type": "integer"}}},
-			}}}}
+			}}},
+		}
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "eps.conv.test"},
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": "eps.conv.test"},
 		"spec": map[string]any{
-			"group": "conv.test", "scope": "Namespaced", "names": map[string]any{"plural": "eps", "singular": "ep", "kind": "Ep", "listKind": "EpList"},
+			"group":    "conv.test",
+			"scope":    "Namespaced",
+			"names":    map[string]any{"plural": "eps", "singular": "ep", "kind": "Ep", "listKind": "EpList"},
 			"versions": []any{version("v1", true, "hostPort"), version("v2", false, "host", "port")},
 			"conversion": map[string]any{"strategy": "Webhook", "webhook": map[string]any{
 				"conversionReviewVersions": []any{"v1"}, "clientConfig": map[string]any{"url": "https://" + addr + "/convert"},
@@ -189,7 +209,13 @@ type conversionTest struct {
 func startConversionTest(t *testing.T) *conversionTest {
 	t.Helper()
 	s := harness.StartServer(t)
-	c := &conversionTest{T: t, server: s, client: dynamic.NewForConfigOrDie(s.Config()), authority: harness.NewPKI(t), hook: startConverter(t)}
+	c := &conversionTest{
+		T:         t,
+		server:    s,
+		client:    dynamic.NewForConfigOrDie(s.Config()),
+		authority: harness.NewPKI(t),
+		hook:      startConverter(t),
+	}
 	createNamespace(t, s.Client(), "f")
 	c.hook.start(c.authority.Serving("hook"))
 	definition := convertedDefinition(c.hook.addr, readFile(t, c.authority.CA))
@@ -197,7 +223,11 @@ func startConversionTest(t *testing.T) *conversionTest {
 		t.Fatal(err)
 	}
 	eps := func(version string) dynamic.ResourceInterface {
-		return c.client.Resource(schema.GroupVersionResource{Group: "conv.test", Version: version, Resource: "eps"}).Namespace("f")
+		return c.client.Resource(schema.GroupVersionResource{
+			Group:    "conv.test",
+			Version:  version,
+			Resource: "eps",
+		}).Namespace("f")
 	}
 	c.older = eps("v1")
 	c.newer = eps("v2")
@@ -206,13 +236,15 @@ func startConversionTest(t *testing.T) *conversionTest {
 
 // createOlder creates an object in the stored version.
 func (c *conversionTest) createOlder(name, hostPort string) error {
-	_, err := c.older.Create(c.Context(), endpointObject("v1", name, map[string]any{"hostPort": hostPort}), metav1.CreateOptions{})
+	_, err := c.older.Create(c.Context(), endpointObject("v1", name, map[string]any{"hostPort": hostPort}),
+		metav1.CreateOptions{})
 	return err
 }
 
 // createNewer creates an object in the version that is not stored.
 func (c *conversionTest) createNewer(name, host, port string) (*unstructured.Unstructured, error) {
-	return c.newer.Create(c.Context(), endpointObject("v2", name, map[string]any{"host": host, "port": port}), metav1.CreateOptions{})
+	return c.newer.Create(c.Context(), endpointObject("v2", name, map[string]any{"host": host, "port": port}),
+		metav1.CreateOptions{})
 }
 
 // readFile returns the content of a file.
@@ -262,7 +294,8 @@ func (c *conversionTest) testVerbs() watch.Interface {
 	if err != nil || specJSON(created) != `{"host":"h","port":"1"}` || created.GetAPIVersion() != "conv.test/v2" {
 		c.Fatalf("create: got %v, %v, want v2 with host h and port 1", created, err)
 	}
-	if ev := <-w.ResultChan(); ev.Type != watch.Added || specJSON(ev.Object.(*unstructured.Unstructured)) != `{"host":"h","port":"1"}` {
+	if ev := <-w.ResultChan(); ev.Type != watch.Added ||
+		specJSON(ev.Object.(*unstructured.Unstructured)) != `{"host":"h","port":"1"}` {
 		c.Errorf("watch: got %v, want ADDED with host h and port 1", ev)
 	}
 	if o, err := c.older.Get(c.Context(), "a", metav1.GetOptions{}); err != nil || specJSON(o) != `{"hostPort":"h:1"}` {
@@ -271,7 +304,8 @@ func (c *conversionTest) testVerbs() watch.Interface {
 	patch := func(body string, subresources ...string) (*unstructured.Unstructured, error) {
 		return c.newer.Patch(c.Context(), "a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresources...)
 	}
-	if o, err := patch(`{"spec":{"port":"2"}}`); err != nil || specJSON(o) != `{"host":"h","port":"2"}` || o.GetGeneration() != 2 {
+	if o, err := patch(`{"spec":{"port":"2"}}`); err != nil || specJSON(o) != `{"host":"h","port":"2"}` ||
+		o.GetGeneration() != 2 {
 		c.Errorf("patch: got %v, %v, want host h, port 2 and generation 2", o, err)
 	}
 	if o, err := patch(`{"status":{"n":3}}`, "status"); err != nil || fmt.Sprint(o.Object["status"]) != "map[n:3]" {
@@ -280,7 +314,8 @@ func (c *conversionTest) testVerbs() watch.Interface {
 	if o, err := patch(`{"spec":{"replicas":4}}`, "scale"); err != nil || fmt.Sprint(o.Object["spec"]) != "map[replicas:4]" {
 		c.Errorf("patch of the scale: got %v, %v, want 4 replicas", o, err)
 	}
-	applied, err := c.newer.Apply(c.Context(), "b", endpointObject("v2", "b", map[string]any{"host": "b", "port": "9"}), metav1.ApplyOptions{FieldManager: "me"})
+	applied, err := c.newer.Apply(c.Context(), "b",
+		endpointObject("v2", "b", map[string]any{"host": "b", "port": "9"}), metav1.ApplyOptions{FieldManager: "me"})
 	if err != nil || specJSON(applied) != `{"host":"b","port":"9"}` {
 		c.Errorf("apply: got %v, %v, want host b and port 9", applied, err)
 	}
@@ -375,13 +410,15 @@ func (c *conversionTest) testHangingWebhook() {
 		c.Error("request with a hanging webhook: got no error, want a timeout")
 	}
 	cancel()
-	if code := getWithTimeout(c.T, c.server, "/apis/conv.test/v2/namespaces/f/eps/slow?timeout=1s"); code != http.StatusGatewayTimeout {
+	if code := getWithTimeout(c.T, c.server,
+		"/apis/conv.test/v2/namespaces/f/eps/slow?timeout=1s"); code != http.StatusGatewayTimeout {
 		c.Errorf("timed-out request: got %d, want %d", code, http.StatusGatewayTimeout)
 	}
 	start := time.Now()
 	code, err := readWithTimeout(c.T, c.server, "/apis/conv.test/v2/namespaces/f/eps?watch=1&timeoutSeconds=2")
 	if code != http.StatusOK || err != nil || time.Since(start) > 10*time.Second {
-		c.Errorf("watch of 2 s: got status %d after %v, %v, want %d within %v", code, time.Since(start), err, http.StatusOK, 10*time.Second)
+		c.Errorf("watch of 2 s: got status %d after %v, %v, want %d within %v", code, time.Since(start), err,
+			http.StatusOK, 10*time.Second)
 	}
 	close(hold)
 	c.hook.setBehaviour(nil, nil)
@@ -402,10 +439,12 @@ func (c *conversionTest) testChangedCA() {
 	}
 	config := map[string]any{"caBundle": readFile(c.T, other.CA)}
 	body, _ := json.Marshal(map[string]any{"spec": map[string]any{"conversion": map[string]any{"webhook": map[string]any{"clientConfig": config}}}})
-	if _, err := c.client.Resource(definitionsGVR).Patch(c.Context(), "eps.conv.test", types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+	if _, err := c.client.Resource(definitionsGVR).Patch(c.Context(), "eps.conv.test", types.MergePatchType, body,
+		metav1.PatchOptions{}); err != nil {
 		c.Fatal(err)
 	}
-	if o, err := c.newer.Get(c.Context(), "rotated", metav1.GetOptions{}); err != nil || specJSON(o) != `{"host":"h","port":"1"}` {
+	if o, err := c.newer.Get(c.Context(), "rotated", metav1.GetOptions{}); err != nil ||
+		specJSON(o) != `{"host":"h","port":"1"}` {
 		c.Errorf("get after the change of the definition: got %v, %v, want host h and port 1", o, err)
 	}
 }

@@ -17,12 +17,21 @@ import (
 // plainDefinition returns the definition of a cluster-scoped kind Widget.
 func plainDefinition(group string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "widgets." + group},
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": "widgets." + group},
 		"spec": map[string]any{
-			"group": group, "scope": "Cluster", "names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget"},
-			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{
-				"type": "object", "x-kubernetes-preserve-unknown-fields": true,
-			}}}},
+			"group": group,
+			"scope": "Cluster",
+			"names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget"},
+			"versions": []any{map[string]any{
+				"name":    "v1",
+				"served":  true,
+				"storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{
+					"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+				}},
+			}},
 		},
 	}}
 }
@@ -32,7 +41,11 @@ func widgetResource(group string) schema.GroupVersionResource {
 }
 
 func newWidget(group, name string, finalizers ...string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": group + "/v1", "kind": "Widget", "metadata": map[string]any{"name": name}}}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1",
+		"kind":       "Widget",
+		"metadata":   map[string]any{"name": name},
+	}}
 	u.SetFinalizers(finalizers)
 	return u
 }
@@ -49,13 +62,16 @@ func TestDefinitionsOnEveryReplica(t *testing.T) {
 	for i := range 40 {
 		here, there := clients[i%2], clients[(i+1)%2]
 		group := fmt.Sprintf("g%d.replicas.test", i)
-		if _, err := here.Resource(definitionsGVR).Create(t.Context(), plainDefinition(group), metav1.CreateOptions{}); err != nil {
+		if _, err := here.Resource(definitionsGVR).Create(t.Context(), plainDefinition(group),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := there.Resource(widgetResource(group)).Create(t.Context(), newWidget(group, "a"), metav1.CreateOptions{}); err != nil {
+		if _, err := there.Resource(widgetResource(group)).Create(t.Context(), newWidget(group, "a"),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatalf("object %d on the other replica: %v", i, err)
 		}
-		if l, err := here.Resource(widgetResource(group)).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 1 {
+		if l, err := here.Resource(widgetResource(group)).List(t.Context(), metav1.ListOptions{}); err != nil ||
+			len(l.Items) != 1 {
 			t.Fatalf("list %d on the first replica: got %v, %v, want one object", i, l, err)
 		}
 	}
@@ -71,7 +87,8 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 		group := func(i int) string { return fmt.Sprintf("g%d-%d.killed.test", round, i) }
 		const n = 6
 		for i := range n {
-			if _, err := client.Resource(definitionsGVR).Create(t.Context(), plainDefinition(group(i)), metav1.CreateOptions{}); err != nil {
+			if _, err := client.Resource(definitionsGVR).Create(t.Context(), plainDefinition(group(i)),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			for k := range 20 {
@@ -79,7 +96,8 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 				if k == 0 && i == 1 {
 					o.SetFinalizers([]string{"killed.test/hold"})
 				}
-				if _, err := client.Resource(widgetResource(group(i))).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+				if _, err := client.Resource(widgetResource(group(i))).Create(t.Context(), o,
+					metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -115,16 +133,19 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 				removeLastFinalizer(t, client, group(i))
 			}
 			harness.Eventually(t, 30*time.Second, "removal of a deleted definition", func() error {
-				if _, err := client.Resource(definitionsGVR).Get(t.Context(), "widgets."+group(i), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				if _, err := client.Resource(definitionsGVR).Get(t.Context(), "widgets."+group(i),
+					metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 					return fmt.Errorf("definition %d: %v", i, err)
 				}
 				return nil
 			})
 			// A new definition with the same name must not have the old objects.
-			if _, err := client.Resource(definitionsGVR).Create(t.Context(), plainDefinition(group(i)), metav1.CreateOptions{}); err != nil {
+			if _, err := client.Resource(definitionsGVR).Create(t.Context(), plainDefinition(group(i)),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if l, err := client.Resource(widgetResource(group(i))).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 0 {
+			if l, err := client.Resource(widgetResource(group(i))).List(t.Context(),
+				metav1.ListOptions{}); err != nil || len(l.Items) != 0 {
 				t.Errorf("round %d: new definition: got %d objects of the old one, %v, want none", round, len(l.Items), err)
 			}
 		}

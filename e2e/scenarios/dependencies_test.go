@@ -36,18 +36,55 @@ func TestServicesReportMissingDependencies(t *testing.T) {
 		check   string
 		waits   string // in the response of the check and in the log
 	}{
-		{program: harness.APIServer, flags: []string{"--etcd-servers=" + unreachable}, live: false, check: "informer-sync", waits: ""},
-		{program: harness.AuthnWebhook, flags: []string{"--master=" + unreachable, "--enable-bootstrap-token-auth"}, live: true, check: "apiserver", waits: "waiting for the API server"},
-		{program: harness.AuthzWebhook, flags: []string{"--master=" + unreachable}, live: true, check: "apiserver", waits: "waiting for the API server"},
-		{program: harness.TokenCleaner, flags: []string{"--master=" + unreachable}, live: true, check: "apiserver", waits: "waiting for the API server"},
-		{program: harness.BootstrapSigner, flags: []string{"--master=" + unreachable}, live: true, check: "apiserver", waits: "waiting for the API server"},
-		{program: harness.Controllers, flags: []string{"--master=" + unreachable}, live: true, check: "apiserver", waits: "waiting for the API server"},
+		{
+			program: harness.APIServer,
+			flags:   []string{"--etcd-servers=" + unreachable},
+			live:    false,
+			check:   "informer-sync",
+			waits:   "",
+		},
+		{
+			program: harness.AuthnWebhook,
+			flags:   []string{"--master=" + unreachable, "--enable-bootstrap-token-auth"},
+			live:    true,
+			check:   "apiserver",
+			waits:   "waiting for the API server",
+		},
+		{
+			program: harness.AuthzWebhook,
+			flags:   []string{"--master=" + unreachable},
+			live:    true,
+			check:   "apiserver",
+			waits:   "waiting for the API server",
+		},
+		{
+			program: harness.TokenCleaner,
+			flags:   []string{"--master=" + unreachable},
+			live:    true,
+			check:   "apiserver",
+			waits:   "waiting for the API server",
+		},
+		{
+			program: harness.BootstrapSigner,
+			flags:   []string{"--master=" + unreachable},
+			live:    true,
+			check:   "apiserver",
+			waits:   "waiting for the API server",
+		},
+		{
+			program: harness.Controllers,
+			flags:   []string{"--master=" + unreachable},
+			live:    true,
+			check:   "apiserver",
+			waits:   "waiting for the API server",
+		},
 	} {
 		t.Run(string(c.program), func(t *testing.T) {
 			t.Parallel()
 			port := harness.FreePort(t)
 			p := harness.NewProcess(t, string(c.program), harness.Binary(t, c.program))
-			p.Start(append(c.flags, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir(), "--client-ca-file="+pki.CA)...)
+			p.Start(append(c.flags, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+				"--cert-dir="+t.TempDir(), "--client-ca-file="+pki.CA)...)
 			get := func(path string) (int, string, error) {
 				resp, err := client.Get(fmt.Sprintf("https://127.0.0.1:%d%s", port, path))
 				if err != nil {
@@ -68,7 +105,8 @@ func TestServicesReportMissingDependencies(t *testing.T) {
 					return fmt.Errorf("%d %s", code, body)
 				}
 				code, body, err = get("/readyz/" + c.check)
-				if err == nil && (code != http.StatusInternalServerError || !strings.Contains(body, c.waits) || !strings.Contains(p.Log(), c.waits)) {
+				if err == nil && (code != http.StatusInternalServerError || !strings.Contains(body, c.waits) ||
+					!strings.Contains(p.Log(), c.waits)) {
 					err = fmt.Errorf("%d %s", code, body)
 				}
 				return err
@@ -96,10 +134,13 @@ func TestControllersNeedOnlyTheirRoles(t *testing.T) {
 	expiration, _ := expirationAfter(-time.Hour)
 	createBootstrapToken(t, client, "bbbbbb", expiration)
 	harness.Eventually(t, tokenSettle, "a signature", func() error { return checkSignatures(t, client, "aaaaaa") })
-	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error { return checkTokenDeleted(t, client, "bbbbbb") })
+	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error {
+		return checkTokenDeleted(t, client, "bbbbbb")
+	})
 	createBootstrapToken(t, client, "cccccc", "tomorrow")
 	harness.Eventually(t, tokenSettle, "an event about an invalid expiration", func() error {
-		out := harness.NewCLI(t, server).Run(t, "get", "events", "-n", "kube-system", "-o", "name", "--field-selector=reason=InvalidExpiration,involvedObject.name=bootstrap-token-cccccc")
+		out := harness.NewCLI(t, server).Run(t, "get", "events", "-n", "kube-system", "-o", "name",
+			"--field-selector=reason=InvalidExpiration,involvedObject.name=bootstrap-token-cccccc")
 		if strings.TrimSpace(out) == "" {
 			return errors.New("no such event")
 		}

@@ -23,8 +23,12 @@ import (
 // programs are the programs of images, by the last part of the image names.
 var programs = map[string]harness.Program{
 	"apiserver": harness.APIServer, "authn-webhook": harness.AuthnWebhook, "authz-webhook": harness.AuthzWebhook,
-	"tokencleaner": harness.TokenCleaner, "bootstrapsigner": harness.BootstrapSigner, "controllers": harness.Controllers, "etcd": harness.EtcdServer, "nats": harness.NATSServer,
-	"console": harness.Console, "balancer": harness.Balancer,
+	"tokencleaner":    harness.TokenCleaner,
+	"bootstrapsigner": harness.BootstrapSigner,
+	"controllers":     harness.Controllers,
+	"etcd":            harness.EtcdServer,
+	"nats":            harness.NATSServer,
+	"console":         harness.Console, "balancer": harness.Balancer,
 }
 
 // imageName matches the last part of an image name and its tag.
@@ -74,7 +78,8 @@ func createCertificates(t *testing.T) (dir, secrets string) {
 	t.Helper()
 	dir = t.TempDir()
 	secrets = filepath.Join(dir, "secrets.yaml")
-	if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.Certificates), "--dir="+dir, "--secrets="+secrets).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.Certificates), "--dir="+dir,
+		"--secrets="+secrets).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return dir, secrets
@@ -95,14 +100,34 @@ func TestManifests(t *testing.T) {
 		replicas map[string]int32
 	}{
 		{overlay: "single",
-			replicas: map[string]int32{"apiserver": 1, "authn-webhook": 1, "authz-webhook": 1, "tokencleaner": 1, "bootstrapsigner": 1, "controllers": 1, "console": 1}},
+			replicas: map[string]int32{
+				"apiserver":       1,
+				"authn-webhook":   1,
+				"authz-webhook":   1,
+				"tokencleaner":    1,
+				"bootstrapsigner": 1,
+				"controllers":     1,
+				"console":         1,
+			}},
 		{overlay: "ha",
-			replicas: map[string]int32{"apiserver": 3, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "controllers": 2, "console": 1, "etcd": 3, "nats": 3}},
+			replicas: map[string]int32{
+				"apiserver":       3,
+				"authn-webhook":   2,
+				"authz-webhook":   2,
+				"tokencleaner":    2,
+				"bootstrapsigner": 2,
+				"controllers":     2,
+				"console":         1,
+				"etcd":            3,
+				"nats":            3,
+			}},
 	} {
 		folder := filepath.Join(manifests, "overlays", c.overlay)
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)
 		versions := func() string {
-			return cli.WithNamespace("binnacle").Run(t, "get", "deployments,statefulsets,poddisruptionbudgets,networkpolicies,services,configmaps", "-o", "custom-columns=:.kind,:.metadata.name,:.metadata.resourceVersion")
+			return cli.WithNamespace("binnacle").Run(t, "get",
+				"deployments,statefulsets,poddisruptionbudgets,networkpolicies,services,configmaps", "-o",
+				"custom-columns=:.kind,:.metadata.name,:.metadata.resourceVersion")
 		}
 		before := versions()
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)
@@ -147,14 +172,19 @@ func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTempla
 	}
 	isTrue := func(b *bool) bool { return b != nil && *b }
 	spec := &p.Spec
-	require(spec.AutomountServiceAccountToken != nil && !*spec.AutomountServiceAccountToken, "got a service account token, want none")
+	require(spec.AutomountServiceAccountToken != nil && !*spec.AutomountServiceAccountToken,
+		"got a service account token, want none")
 	require(spec.SecurityContext != nil && isTrue(spec.SecurityContext.RunAsNonRoot), "got permission to run as root, want none")
 	for _, c := range spec.Containers {
 		checkFlags(t, c.Image, c.Args)
 		sc := c.SecurityContext
-		require(sc != nil && isTrue(sc.ReadOnlyRootFilesystem) && sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation, "got security context %v, want a read-only file system without privilege escalation", sc)
-		require(c.ReadinessProbe != nil && c.LivenessProbe != nil, "got readiness probe %v and liveness probe %v, want both", c.ReadinessProbe, c.LivenessProbe)
-		require(!c.Resources.Requests.Cpu().IsZero() && !c.Resources.Requests.Memory().IsZero(), "got requests %v, want CPU and memory", c.Resources.Requests)
+		require(sc != nil && isTrue(sc.ReadOnlyRootFilesystem) && sc.AllowPrivilegeEscalation != nil &&
+			!*sc.AllowPrivilegeEscalation,
+			"got security context %v, want a read-only file system without privilege escalation", sc)
+		require(c.ReadinessProbe != nil && c.LivenessProbe != nil,
+			"got readiness probe %v and liveness probe %v, want both", c.ReadinessProbe, c.LivenessProbe)
+		require(!c.Resources.Requests.Cpu().IsZero() && !c.Resources.Requests.Memory().IsZero(),
+			"got requests %v, want CPU and memory", c.Resources.Requests)
 		checkVolumes(t, s, name, spec, c)
 		checkEtcdMemory(t, c)
 	}
@@ -171,7 +201,8 @@ func checkEtcdMemory(t *testing.T, c corev1.Container) {
 		}
 		quota, err := strconv.ParseInt(value, 10, 64)
 		if limit := c.Resources.Limits.Memory().Value(); err != nil || limit < quota+1<<30 {
-			t.Errorf("%s: memory limit %d, quota %s, %v, want no error, limit at least %v", c.Name, limit, value, err, quota+1<<30)
+			t.Errorf("%s: memory limit %d, quota %s, %v, want no error, limit at least %v", c.Name, limit, value, err,
+				quota+1<<30)
 		}
 		if c.StartupProbe == nil {
 			t.Errorf("%s: got no startup probe, want one", c.Name)
@@ -190,7 +221,8 @@ func TestManifestComponents(t *testing.T) {
 	cli.Run(t, "wait", "--for=condition=Established", "-f", "testdata/chart-crds.yaml")
 	cli.Run(t, "apply", "-f", filepath.Join(manifests, "base", "namespace.yaml"))
 	cli.WithNamespace("binnacle").Run(t, "apply", "-f", secrets)
-	cli.Run(t, "apply", "--validate=strict", "-k", writeKustomization(t, "overlays/ha", "components/backup", "components/rbac-fallback", "monitoring"))
+	cli.Run(t, "apply", "--validate=strict", "-k",
+		writeKustomization(t, "overlays/ha", "components/backup", "components/rbac-fallback", "monitoring"))
 	job, err := server.Client().BatchV1().CronJobs("binnacle").Get(t.Context(), "etcd-backup", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -203,10 +235,12 @@ func TestManifestComponents(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkPods(t, server, "apiserver", &d.Spec.Template)
-	if args := strings.Join(d.Spec.Template.Spec.Containers[0].Args, " "); !strings.Contains(args, "--authorization-config=/etc/authorization/authorization.yaml") || strings.Contains(args, "--authorization-mode") {
+	if args := strings.Join(d.Spec.Template.Spec.Containers[0].Args, " "); !strings.Contains(args,
+		"--authorization-config=/etc/authorization/authorization.yaml") || strings.Contains(args, "--authorization-mode") {
 		t.Errorf("got arguments %s, want --authorization-config and no --authorization-mode", args)
 	}
-	if monitors := strings.Fields(cli.WithNamespace("binnacle").Run(t, "get", "servicemonitors", "-o", "name")); len(monitors) != 8 {
+	if monitors := strings.Fields(cli.WithNamespace("binnacle").Run(t, "get", "servicemonitors", "-o",
+		"name")); len(monitors) != 8 {
 		t.Errorf("got ServiceMonitors %v, want 8", monitors)
 	}
 }
@@ -242,7 +276,8 @@ func checkVolumes(t *testing.T, s *harness.Server, name string, spec *corev1.Pod
 		}
 	}
 	for _, a := range c.Args {
-		if _, value, _ := strings.Cut(a, "="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
+		if _, value, _ := strings.Cut(a,
+			"="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
 			t.Errorf("%s: got argument %s, want a volume with its file", name, a)
 		}
 	}
@@ -296,11 +331,13 @@ func TestCompose(t *testing.T) {
 	compose := readComposeFile(t)
 	number := map[string]int{}
 	for name, s := range compose.Services {
-		if !s.ReadOnly || s.User != "65532:65532" || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.Security, []string{"no-new-privileges:true"}) {
+		if !s.ReadOnly || s.User != "65532:65532" || !slices.Equal(s.CapDrop, []string{"ALL"}) ||
+			!slices.Equal(s.Security, []string{"no-new-privileges:true"}) {
 			t.Errorf("%s: got %+v, want no privileges", name, s)
 		}
 		program := strings.TrimRight(name, "-0123456789")
-		if s.Memory == "" || s.Restart != "unless-stopped" || s.Logging.Options["max-size"] == "" || len(s.Health.Test) == 0 != (program == "nats" || program == "etcd") {
+		if s.Memory == "" || s.Restart != "unless-stopped" || s.Logging.Options["max-size"] == "" ||
+			len(s.Health.Test) == 0 != (program == "nats" || program == "etcd") {
 			t.Errorf("%s: got %+v, want limits, a restart policy and a health check", name, s)
 		}
 		if len(s.Health.Test) > 2 && s.Health.Test[2] == "healthcheck" {
@@ -337,10 +374,22 @@ func TestCompose(t *testing.T) {
 		checkFlags(t, s.Image, s.Command)
 		number[imageName.FindStringSubmatch(s.Image)[1]]++
 	}
-	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "controllers": 2, "balancer": 1, "console": 1}; !maps.Equal(number, want) {
+	if want := map[string]int{
+		"etcd":            3,
+		"nats":            3,
+		"apiserver":       2,
+		"authn-webhook":   2,
+		"authz-webhook":   2,
+		"tokencleaner":    2,
+		"bootstrapsigner": 2,
+		"controllers":     2,
+		"balancer":        1,
+		"console":         1,
+	}; !maps.Equal(number, want) {
 		t.Errorf("got services %v, want %v", number, want)
 	}
-	for _, conf := range []string{filepath.Join(folder, "nats.conf"), filepath.Join(harness.Project(t), "deploy", "manifests", "overlays", "ha", "nats.conf")} {
+	for _, conf := range []string{filepath.Join(folder, "nats.conf"),
+		filepath.Join(harness.Project(t), "deploy", "manifests", "overlays", "ha", "nats.conf")} {
 		text, err := os.ReadFile(conf)
 		if err != nil {
 			t.Fatal(err)
@@ -349,7 +398,8 @@ func TestCompose(t *testing.T) {
 		if err := os.WriteFile(here, []byte(strings.ReplaceAll(string(text), "/certs/", dir+"/nats/")), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.NATSServer), "-t", "--config="+here).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.NATSServer), "-t",
+			"--config="+here).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", conf, err, out)
 		}
 	}
@@ -380,7 +430,8 @@ func checkKubeconfigs(t *testing.T, certs string) {
 				t.Errorf("%s: %v", filepath.Base(f), err)
 			}
 		}
-		if !slices.Contains([]string{"https://apiserver:6443", "https://authn-webhook:6444", "https://authz-webhook:6445"}, cluster.Server) {
+		if !slices.Contains([]string{"https://apiserver:6443", "https://authn-webhook:6444",
+			"https://authz-webhook:6445"}, cluster.Server) {
 			t.Errorf("%s: got server %s, want one of the suite", filepath.Base(f), cluster.Server)
 		}
 	}

@@ -72,7 +72,8 @@ func TestDocumentation(t *testing.T) {
 	}
 	flags := map[string]bool{}
 	for _, p := range []harness.Program{
-		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers, harness.Console,
+		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner,
+		harness.Controllers, harness.Console,
 		harness.Certificates, harness.Images, harness.EtcdServer,
 	} {
 		for f := range supportedFlags(t, p) {
@@ -92,7 +93,8 @@ func TestDocumentation(t *testing.T) {
 	}
 	// Flags of other programs and flags that the help omits.
 	for _, f := range []string{
-		"--controllers", "--mark-compacted", "--set", "--apiserver-count", "--kubelet-read-only-port", "--default-watch-cache-size",
+		"--controllers", "--mark-compacted", "--set", "--apiserver-count", "--kubelet-read-only-port",
+		"--default-watch-cache-size",
 		"--source", "--builder-id", // of deploy/dist
 		"--cluster-signing-kubelet-client-cert-file", "--cluster-signing-kubelet-serving-cert-file", "--bootstrap-kubeconfig",
 	} {

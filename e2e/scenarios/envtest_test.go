@@ -79,10 +79,14 @@ func TestEnvtestContract(t *testing.T) {
 		"--etcd-servers="+etcd.Endpoint, "--cert-dir="+certDir, "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
 		"--client-ca-file="+pki.CA, "--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24",
 		"--allow-privileged=true", "--disable-admission-plugins=ServiceAccount",
-		"--service-account-issuer="+url+"/", "--service-account-key-file="+signer.CertFile, "--service-account-signing-key-file="+signer.KeyFile,
+		"--service-account-issuer="+url+"/", "--service-account-key-file="+signer.CertFile,
+		"--service-account-signing-key-file="+signer.KeyFile,
 	)
 	// Anonymous, and with a certificate of an unknown CA.
-	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	anonymous := &http.Client{Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true,
+	}}
 	harness.Eventually(t, 20*time.Second, "healthz", func() error {
 		resp, err := anonymous.Get(url + "/healthz")
 		if err != nil {
@@ -95,20 +99,27 @@ func TestEnvtestContract(t *testing.T) {
 		return nil
 	})
 	// The certificate in --cert-dir is used.
-	config := &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAFile: pki.CA, CertData: admin.Cert, KeyData: admin.Key}}
+	config := &rest.Config{
+		Host:            url,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: pki.CA, CertData: admin.Cert, KeyData: admin.Key},
+	}
 	c := harness.ClientFor(t, config)
 	harness.Eventually(t, 5*time.Second, "namespace default", func() error {
 		_, err := c.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceDefault, metav1.GetOptions{})
 		return err
 	})
 	// Pods need no service account if the plugin is disabled.
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
 	if _, err := c.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
 	stranger := pki.Client("stranger")
 	config.CertData, config.KeyData = stranger.Cert, stranger.Key
-	if _, err := harness.ClientFor(t, config).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := harness.ClientFor(t, config).CoreV1().Pods("").List(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("user without roles: got %v, want Forbidden", err)
 	}
 	if err := process.Stop(); err != nil {
@@ -279,8 +290,11 @@ var _ reconcile.Reconciler = (*copier)(nil)
 func startCopier(t *testing.T, config *rest.Config) {
 	t.Helper()
 	manager, err := ctrl.NewManager(config, ctrl.Options{
-		Metrics:        metricsserver.Options{BindAddress: "0"},
-		LeaderElection: true, LeaderElectionID: "copier", LeaderElectionNamespace: metav1.NamespaceDefault, LeaderElectionReleaseOnCancel: true,
+		Metrics:                       metricsserver.Options{BindAddress: "0"},
+		LeaderElection:                true,
+		LeaderElectionID:              "copier",
+		LeaderElectionNamespace:       metav1.NamespaceDefault,
+		LeaderElectionReleaseOnCancel: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +339,8 @@ func testCopier(t *testing.T, c client.Client) {
 		}
 	}
 	harness.Eventually(t, wait, "the copy", holds("one"))
-	if err := c.Patch(ctx, source, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"value":"two"}}`))); err != nil {
+	if err := c.Patch(ctx, source,
+		client.RawPatch("application/merge-patch+json", []byte(`{"data":{"value":"two"}}`))); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, wait, "the changed copy", holds("two"))

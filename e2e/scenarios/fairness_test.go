@@ -61,7 +61,8 @@ func TestDependentsOfANamespaceDoNotDelayOthers(t *testing.T) {
 	harness.Eventually(t, controllersSettle, "the controllers are ready", r.checkReady)
 	harness.Eventually(t, controllersSettle, "the dependents of the ordinary namespace are deleted", func() error {
 		for i := range few {
-			if _, err := client.CoreV1().ConfigMaps("ordinary").Get(t.Context(), fmt.Sprintf("o-%d", i), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			if _, err := client.CoreV1().ConfigMaps("ordinary").Get(t.Context(), fmt.Sprintf("o-%d", i),
+				metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("o-%d exists: %w", i, err)
 			}
 		}

@@ -35,8 +35,12 @@ func startGoAwayServer(t *testing.T, flags ...string) (*harness.Server, *goAwayC
 	t.Helper()
 	server := harness.StartServer(t, harness.WithFlags(flags...))
 	for i := range 30 {
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%d", i)}, Data: map[string]string{"text": strings.Repeat("x", 8<<10)}}
-		if _, err := server.Client().CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		object := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%d", i)},
+			Data:       map[string]string{"text": strings.Repeat("x", 8<<10)},
+		}
+		if _, err := server.Client().CoreV1().ConfigMaps("default").Create(t.Context(), object,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,7 +125,8 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 		t.Error(err)
 	}
 	all.Wait()
-	t.Logf("%d requests, %d with a small window, %d connections ended by GOAWAY, %d requests not accepted", done.Load(), whole.Load(), client.goAways.Load()+slow.goAways.Load(), client.unprocessed.Load())
+	t.Logf("%d requests, %d with a small window, %d connections ended by GOAWAY, %d requests not accepted",
+		done.Load(), whole.Load(), client.goAways.Load()+slow.goAways.Load(), client.unprocessed.Load())
 }
 
 // goAwayClient opens connections and honours GOAWAY.
@@ -164,11 +169,18 @@ func (c *goAwayClient) runSession(ctx context.Context, requests int) (done int, 
 		return 0, &dialError{err}
 	}
 	defer conn.Close()
-	s := &session{goAwayClient: c, framer: http2.NewFramer(conn, conn), next: 1, open: map[uint32]*goAwayResponse{}, unacked: map[uint32]uint32{}}
+	s := &session{
+		goAwayClient: c,
+		framer:       http2.NewFramer(conn, conn),
+		next:         1,
+		open:         map[uint32]*goAwayResponse{},
+		unacked:      map[uint32]uint32{},
+	}
 	s.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	s.encoder = hpack.NewEncoder(&s.block)
 	_, err = io.WriteString(conn, http2.ClientPreface)
-	err = errors.Join(err, s.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: c.window}), s.framer.WriteWindowUpdate(0, 1<<30))
+	err = errors.Join(err, s.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: c.window}),
+		s.framer.WriteWindowUpdate(0, 1<<30))
 	if err != nil {
 		return 0, &dialError{err} // no request has been sent
 	}
@@ -203,7 +215,12 @@ func (s *session) sendRequest(path string) error {
 	}
 	s.open[s.next] = &goAwayResponse{path: path}
 	s.next += 2
-	return s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.next - 2, BlockFragment: s.block.Bytes(), EndHeaders: true, EndStream: true})
+	return s.framer.WriteHeaders(http2.HeadersFrameParam{
+		StreamID:      s.next - 2,
+		BlockFragment: s.block.Bytes(),
+		EndHeaders:    true,
+		EndStream:     true,
+	})
 }
 
 // handleFrame handles a frame of the server. It returns an error if an accepted request is lost.

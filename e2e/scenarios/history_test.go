@@ -29,7 +29,8 @@ func TestWatchResumesAfterRestart(t *testing.T) {
 		t.Fatalf("leases of API servers: got %v, %v", list, err)
 	}
 	for _, l := range list.Items {
-		if _, err := leases.Patch(t.Context(), l.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"e2e":"renewed"}}}`), metav1.PatchOptions{}); err != nil {
+		if _, err := leases.Patch(t.Context(), l.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"e2e":"renewed"}}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,7 +25,9 @@ func TestImages(t *testing.T) {
 	}
 	dir := t.TempDir()
 	storage := filepath.Join(dir, "storage.conf")
-	if err := os.WriteFile(storage, []byte(fmt.Sprintf("[storage]\ndriver = \"vfs\"\nrunroot = %q\ngraphroot = %q\n", filepath.Join(dir, "run"), filepath.Join(dir, "graph"))), 0o600); err != nil {
+	if err := os.WriteFile(storage,
+		[]byte(fmt.Sprintf("[storage]\ndriver = \"vfs\"\nrunroot = %q\ngraphroot = %q\n", filepath.Join(dir, "run"),
+			filepath.Join(dir, "graph"))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	run := func(path string, args ...string) (string, error) {
@@ -39,10 +41,12 @@ func TestImages(t *testing.T) {
 		t.Skipf("buildah does not work: %v\n%s", err, out)
 	}
 	out := filepath.Join(dir, "out")
-	if text, err := run(harness.Binary(t, harness.Images), "--builder=buildah", "--bin-dir="+programFolder(t, harness.Balancer), "--out="+out, "--tag=test", "--prefix=localhost/e2e"); err != nil {
+	if text, err := run(harness.Binary(t, harness.Images), "--builder=buildah",
+		"--bin-dir="+programFolder(t, harness.Balancer), "--out="+out, "--tag=test", "--prefix=localhost/e2e"); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	for _, service := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "controllers", "console", "balancer"} {
+	for _, service := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner",
+		"controllers", "console", "balancer"} {
 		archive := filepath.Join(dir, service+".tar")
 		if text, err := run("buildah", "push", "localhost/e2e/"+service+":test", "docker-archive:"+archive); err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -103,7 +107,8 @@ func checkImage(t *testing.T, archive, service string) {
 	if !slices.Equal(files, want) || !executable {
 		t.Errorf("%s: got files %v, executable %t, want %v, true", service, files, executable, want)
 	}
-	if image.Config.User != "65532:65532" || !slices.Equal(image.Config.Entrypoint, []string{"/" + service}) || len(image.Config.Cmd) > 0 {
+	if image.Config.User != "65532:65532" || !slices.Equal(image.Config.Entrypoint, []string{"/" + service}) ||
+		len(image.Config.Cmd) > 0 {
 		t.Errorf("%s: got %+v, want user 65532:65532 and only the entrypoint /%s", service, image.Config, service)
 	}
 }

@@ -152,7 +152,8 @@ func (l *kindTest) testTables(t *testing.T) {
 		if len(lines) != 2 {
 			t.Fatalf("get -o %q: got %q, want a header and a row", option, lines)
 		}
-		if head := regexp.MustCompile(` {2,}`).Split(strings.TrimSpace(lines[0]), -1); strings.Join(head, "|") != strings.Join(columns, "|") {
+		if head := regexp.MustCompile(` {2,}`).Split(strings.TrimSpace(lines[0]),
+			-1); strings.Join(head, "|") != strings.Join(columns, "|") {
 			t.Errorf("get -o %q: want columns %q, got %q", option, columns, head)
 		}
 		if option == "" {
@@ -164,14 +165,16 @@ func (l *kindTest) testTables(t *testing.T) {
 // testFormats reads the object in other output formats, and explains its kind.
 func (l *kindTest) testFormats(t *testing.T) {
 	t.Helper()
-	if got, want := l.cli.Run(t, "get", l.ref, "-o", "custom-columns=N:.metadata.name,K:.kind", "--no-headers"), l.Name+" "+l.Kind; strings.Join(strings.Fields(got), " ") != want {
+	if got, want := l.cli.Run(t, "get", l.ref, "-o", "custom-columns=N:.metadata.name,K:.kind",
+		"--no-headers"), l.Name+" "+l.Kind; strings.Join(strings.Fields(got), " ") != want {
 		t.Errorf("custom-columns: want %q, got %q", want, got)
 	}
 	var object map[string]any
 	if err := yaml.Unmarshal([]byte(l.cli.Run(t, "get", l.ref, "-o", "yaml")), &object); err != nil || object["kind"] != l.Kind {
 		t.Errorf("yaml: want kind %s, got %v, %v", l.Kind, object["kind"], err)
 	}
-	if names := strings.Fields(l.cli.Run(t, "get", l.Resource, "-o", "name")); !strings.Contains(strings.Join(names, " "), "/"+l.Name) {
+	if names := strings.Fields(l.cli.Run(t, "get", l.Resource, "-o", "name")); !strings.Contains(strings.Join(names,
+		" "), "/"+l.Name) {
 		t.Errorf("get -o name: want %q in %q", l.Name, names)
 	}
 	// explain reads the OpenAPI document of the kind's version.

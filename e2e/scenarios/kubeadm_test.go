@@ -53,9 +53,12 @@ func TestKubeadmStaticPod(t *testing.T) {
 	p := harness.NewProcess(t, "kube-apiserver", harness.Binary(t, harness.APIServer))
 	p.Start(append(args, "--bind-address=127.0.0.1")...)
 	admin := pki.Client("kubernetes-admin", harness.SystemMasters)
-	client := harness.ClientFor(t, &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", port), TLSClientConfig: rest.TLSClientConfig{
-		CAFile: pki.CA, CertData: admin.Cert, KeyData: admin.Key,
-	}})
+	client := harness.ClientFor(t, &rest.Config{
+		Host: fmt.Sprintf("https://127.0.0.1:%d", port),
+		TLSClientConfig: rest.TLSClientConfig{
+			CAFile: pki.CA, CertData: admin.Cert, KeyData: admin.Key,
+		},
+	})
 	harness.Eventually(t, tokenSettle, "the server to be ready", func() error {
 		if !p.Running() {
 			t.Fatal("the server has exited")

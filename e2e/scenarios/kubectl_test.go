@@ -69,10 +69,12 @@ func checkDiscovery(t *testing.T, cli *harness.CLI) {
 			t.Errorf("api-resources: want /%s/ in:\n%s", line, resources)
 		}
 	}
-	if cluster := cli.Run(t, "api-resources", "--namespaced=false", "--verbs=list", "-o", "name"); strings.Contains(cluster, "configmaps") || !strings.Contains(cluster, "persistentvolumes\n") {
+	if cluster := cli.Run(t, "api-resources", "--namespaced=false", "--verbs=list", "-o",
+		"name"); strings.Contains(cluster, "configmaps") || !strings.Contains(cluster, "persistentvolumes\n") {
 		t.Errorf("api-resources --namespaced=false: want persistentvolumes and no configmaps, got:\n%s", cluster)
 	}
-	expectParts(t, "api-versions", "\n"+cli.Run(t, "api-versions"), "\nv1\n", "\napps/v1\n", "\nbatch/v1\n", "\nautoscaling/v1\n", "\nautoscaling/v2\n", "\nrbac.authorization.k8s.io/v1\n")
+	expectParts(t, "api-versions", "\n"+cli.Run(t, "api-versions"), "\nv1\n", "\napps/v1\n", "\nbatch/v1\n",
+		"\nautoscaling/v1\n", "\nautoscaling/v2\n", "\nrbac.authorization.k8s.io/v1\n")
 	version := cli.Execute(t, "", "version")
 	expectParts(t, "version", version.Stdout, "Client Version: v1.33", "Server Version: v1.33")
 	if version.Stderr != "" {
@@ -85,13 +87,16 @@ func checkDiscovery(t *testing.T, cli *harness.CLI) {
 		t.Errorf("get --raw /readyz: got %q, want \"ok\"", out)
 	}
 	expectParts(t, "get --raw", cli.Run(t, "get", "--raw", "/api/v1/namespaces/default"), `"kind":"Namespace"`)
-	expectParts(t, "explain a field", cli.Run(t, "explain", "pod.spec.containers.image"), "KIND:       Pod", "FIELD: image <string>")
+	expectParts(t, "explain a field", cli.Run(t, "explain", "pod.spec.containers.image"), "KIND:       Pod",
+		"FIELD: image <string>")
 	expectParts(t, "explain a version", cli.Run(t, "explain", "hpa", "--api-version=autoscaling/v1"), "VERSION:    v1")
-	expectParts(t, "explain --recursive", cli.Run(t, "explain", "deployment.spec", "--recursive"), "terminationGracePeriodSeconds\t<integer>")
+	expectParts(t, "explain --recursive", cli.Run(t, "explain", "deployment.spec", "--recursive"),
+		"terminationGracePeriodSeconds\t<integer>")
 	if r := cli.Execute(t, "", "explain", "pod.spec.nothing"); r.Err == nil {
 		t.Errorf("explain an unknown field: got %s, want an error", r.Stdout)
 	}
-	if r := cli.Execute(t, "", "get", "nothings"); r.Err == nil || !strings.Contains(r.Stderr, `the server doesn't have a resource type "nothings"`) {
+	if r := cli.Execute(t, "", "get", "nothings"); r.Err == nil || !strings.Contains(r.Stderr,
+		`the server doesn't have a resource type "nothings"`) {
 		t.Errorf("get nothings: got %v, error output %s, want an error about the resource type", r.Err, r.Stderr)
 	}
 }
@@ -105,7 +110,12 @@ func checkGenerators(t *testing.T, cli *harness.CLI) {
 		path string // path in the created object whose value is checked
 		at   string
 	}{
-		{args: []string{"create", "configmap", "c", "--from-literal=a=1"}, want: "configmap/c created", path: "configmap/c={.data.a}", at: "1"},
+		{
+			args: []string{"create", "configmap", "c", "--from-literal=a=1"},
+			want: "configmap/c created",
+			path: "configmap/c={.data.a}",
+			at:   "1",
+		},
 		{args: []string{"create", "secret", "generic", "s", "--from-literal=a=1"}, want: "secret/s created",
 			path: "secret/s={.data.a}", at: "MQ=="},
 		{args: []string{"create", "secret", "docker-registry", "d", "--docker-username=u", "--docker-password=p"},
@@ -122,7 +132,12 @@ func checkGenerators(t *testing.T, cli *harness.CLI) {
 			want: "rolebinding.rbac.authorization.k8s.io/b created", path: "rolebinding/b={.subjects[0].name}", at: "alice"},
 		{args: []string{"create", "serviceaccount", "sa"}, want: "serviceaccount/sa created",
 			path: "serviceaccount/sa={.metadata.name}", at: "sa"},
-		{args: []string{"create", "quota", "q", "--hard=pods=2"}, want: "resourcequota/q created", path: "quota/q={.spec.hard.pods}", at: "2"},
+		{
+			args: []string{"create", "quota", "q", "--hard=pods=2"},
+			want: "resourcequota/q created",
+			path: "quota/q={.spec.hard.pods}",
+			at:   "2",
+		},
 		{args: []string{"create", "ingress", "i", "--rule=h.example.org/*=web:80"}, want: "ingress.networking.k8s.io/i created",
 			path: "ingress/i={.spec.rules[0].host}", at: "h.example.org"},
 		{args: []string{"create", "poddisruptionbudget", "p", "--selector=a=b", "--min-available=1"},
@@ -131,7 +146,12 @@ func checkGenerators(t *testing.T, cli *harness.CLI) {
 			path: "hpa/web={.spec.maxReplicas}", at: "4"},
 		{args: []string{"expose", "deployment", "web", "--port=80", "--cluster-ip=None"}, want: "service/web exposed",
 			path: "service/web={.spec.selector.app}", at: "web"},
-		{args: []string{"run", "p", "--image=nginx", "--labels=run=x"}, want: "pod/p created", path: "pod/p={.metadata.labels.run}", at: "x"},
+		{
+			args: []string{"run", "p", "--image=nginx", "--labels=run=x"},
+			want: "pod/p created",
+			path: "pod/p={.metadata.labels.run}",
+			at:   "x",
+		},
 		{args: []string{"set", "image", "deployment/web", "nginx=nginx:9"}, want: "deployment.apps/web image updated",
 			path: "deployment/web={.spec.template.spec.containers[0].image}", at: "nginx:9"},
 		{args: []string{"set", "env", "deployment/web", "A=b"}, want: "deployment.apps/web env updated",
@@ -150,7 +170,8 @@ func checkGenerators(t *testing.T, cli *harness.CLI) {
 			t.Errorf("after kubectl %s: want %q at %s, got %q", strings.Join(tc.args, " "), tc.at, tc.path, got)
 		}
 	}
-	expectParts(t, "get all", cli.Run(t, "get", "all", "-o", "name"), "deployment.apps/web", "pod/p", "service/web", "cronjob.batch/cj", "job.batch/j")
+	expectParts(t, "get all", cli.Run(t, "get", "all", "-o", "name"), "deployment.apps/web", "pod/p", "service/web",
+		"cronjob.batch/cj", "job.batch/j")
 }
 
 // checkWatch checks that get -w prints a line for each change.
@@ -219,7 +240,8 @@ func checkWait(t *testing.T, cli *harness.CLI) {
 	if err := cond.Start(); err != nil {
 		t.Fatal(err)
 	}
-	cli.Run(t, "patch", "deployment", "d", "--subresource=status", "--type=merge", "-p", `{"status":{"conditions":[{"type":"Available","status":"True"}]}}`)
+	cli.Run(t, "patch", "deployment", "d", "--subresource=status", "--type=merge", "-p",
+		`{"status":{"conditions":[{"type":"Available","status":"True"}]}}`)
 	if err := cond.Wait(); err != nil {
 		t.Errorf("wait --for=condition: %v", err)
 	}
@@ -227,7 +249,8 @@ func checkWait(t *testing.T, cli *harness.CLI) {
 
 // checkDryRun checks that server-side dry runs change nothing.
 func checkDryRun(t *testing.T, cli *harness.CLI) {
-	if out := cli.Run(t, "create", "configmap", "ghost", "--dry-run=server"); out != "configmap/ghost created (server dry run)\n" {
+	if out := cli.Run(t, "create", "configmap", "ghost",
+		"--dry-run=server"); out != "configmap/ghost created (server dry run)\n" {
 		t.Errorf("create: got %q, want \"configmap/ghost created (server dry run)\\n\"", out)
 	}
 	if out := cli.Run(t, "get", "configmaps", "--field-selector=metadata.name=ghost", "-o", "name"); out != "" {
@@ -260,18 +283,21 @@ func checkManyObjects(t *testing.T, cli *harness.CLI) {
 		t.Errorf("second apply of a folder: got %d unchanged, want %d", got, objects)
 	}
 	for _, chunk := range []string{"0", "7"} {
-		if got := strings.Count(cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name", "--chunk-size="+chunk), "\n"); got != objects {
+		if got := strings.Count(cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name",
+			"--chunk-size="+chunk), "\n"); got != objects {
 			t.Errorf("--chunk-size=%s: got %d, want %d", chunk, got, objects)
 		}
 	}
-	if got := strings.Fields(cli.Run(t, "get", "configmaps", "-l", "set=many,half!=odd", "--sort-by=.metadata.name", "-o", "jsonpath={.items[*].metadata.name}")); len(got) != objects/2 || got[0] != "m00" {
+	if got := strings.Fields(cli.Run(t, "get", "configmaps", "-l", "set=many,half!=odd", "--sort-by=.metadata.name",
+		"-o", "jsonpath={.items[*].metadata.name}")); len(got) != objects/2 || got[0] != "m00" {
 		t.Errorf("selector and sort: got %q, want %d, m00 first", got, objects/2)
 	}
 	cli.Run(t, "delete", "configmaps", "-l", "half=odd")
 	if got := strings.Count(cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name"), "\n"); got != objects/2 {
 		t.Errorf("after delete -l: got %d, want %d", got, objects/2)
 	}
-	if out := cli.Run(t, "apply", "-f", filepath.Join(dir, "00.yaml"), "--prune", "-l", "set=many", "--prune-allowlist=core/v1/ConfigMap"); strings.Count(out, " pruned\n") != objects/2-1 {
+	if out := cli.Run(t, "apply", "-f", filepath.Join(dir, "00.yaml"), "--prune", "-l", "set=many",
+		"--prune-allowlist=core/v1/ConfigMap"); strings.Count(out, " pruned\n") != objects/2-1 {
 		t.Errorf("apply --prune: want %d pruned objects, got:\n%s", objects/2-1, out)
 	}
 	cli.Run(t, "delete", "-f", dir, "--ignore-not-found")
@@ -286,7 +312,8 @@ func checkRollout(t *testing.T, cli *harness.CLI) {
 	expectParts(t, "pause", cli.Run(t, "rollout", "pause", "deployment/d"), "paused")
 	expectParts(t, "resume", cli.Run(t, "rollout", "resume", "deployment/d"), "resumed")
 	expectParts(t, "restart", cli.Run(t, "rollout", "restart", "deployment/d"), "restarted")
-	if cli.Run(t, "get", "deployment", "d", "-o", `jsonpath={.spec.template.metadata.annotations.kubectl\.kubernetes\.io/restartedAt}`) == "" {
+	if cli.Run(t, "get", "deployment", "d", "-o",
+		`jsonpath={.spec.template.metadata.annotations.kubectl\.kubernetes\.io/restartedAt}`) == "" {
 		t.Error("after rollout restart: got no annotation restartedAt, want a time")
 	}
 	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.metadata.generation}"); got != "4" {
@@ -312,7 +339,8 @@ func checkUnknownFields(t *testing.T, cli *harness.CLI) {
 	if r := cli.Execute(t, manifest, "create", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, `unknown field "spec"`) {
 		t.Errorf("strict: got %v, error output %s, want an error about the field", r.Err, r.Stderr)
 	}
-	if r := cli.Execute(t, manifest, "create", "-f", "-", "--validate=warn"); r.Err != nil || !strings.Contains(r.Stderr, `Warning: unknown field "spec"`) {
+	if r := cli.Execute(t, manifest, "create", "-f", "-", "--validate=warn"); r.Err != nil ||
+		!strings.Contains(r.Stderr, `Warning: unknown field "spec"`) {
 		t.Errorf("warn: got %v, error output %s, want a warning", r.Err, r.Stderr)
 	}
 	cli.Run(t, "delete", "configmap", "u")
@@ -333,17 +361,21 @@ func checkServerSideApply(t *testing.T, cli *harness.CLI) {
 	if again := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}"); again != version {
 		t.Errorf("the same apply again changed the version: %s then %s, want %v", version, again, version)
 	}
-	if r := cli.Execute(t, manifest("2"), "apply", "--server-side", "--field-manager=other", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "Apply failed with 1 conflict") || !strings.Contains(r.Stderr, ".data.a") {
+	if r := cli.Execute(t, manifest("2"), "apply", "--server-side", "--field-manager=other", "-f",
+		"-"); r.Err == nil || !strings.Contains(r.Stderr, "Apply failed with 1 conflict") ||
+		!strings.Contains(r.Stderr, ".data.a") {
 		t.Errorf("conflict: got %v, error output %s, want the error: Apply failed with 1 conflict: .data.a", r.Err, r.Stderr)
 	}
 	cli.RunWith(t, manifest("2"), "apply", "--server-side", "--force-conflicts", "--field-manager=other", "-f", "-")
 	if got := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.data.a}"); got != "2" {
 		t.Errorf("after a forced apply: got %q, want \"2\"", got)
 	}
-	if got := cli.Run(t, "get", "configmap", "owned", "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields[*].manager}"); got != "other" && got != "kubectl other" {
+	if got := cli.Run(t, "get", "configmap", "owned", "--show-managed-fields", "-o",
+		"jsonpath={.metadata.managedFields[*].manager}"); got != "other" && got != "kubectl other" {
 		t.Errorf("managers: got %q, want \"other\" or \"kubectl other\"", got)
 	}
-	expectParts(t, "diff", cli.Execute(t, manifest("3"), "diff", "--server-side", "--force-conflicts", "-f", "-").Stdout, "\n+  a: \"3\"")
+	expectParts(t, "diff", cli.Execute(t, manifest("3"), "diff", "--server-side", "--force-conflicts", "-f",
+		"-").Stdout, "\n+  a: \"3\"")
 }
 
 // checkEvents checks that an event is shown by kubectl events and in both API groups.
@@ -361,13 +393,17 @@ func checkEvents(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "create", "configmap", "c")
 	cli.RunWith(t, string(raw), "create", "-f", "-")
 	expectParts(t, "events", cli.Run(t, "events", "--for=configmap/c"), "Tested", "it was tried", "(x3 over")
-	expectParts(t, "get events", cli.Run(t, "get", "events", "--field-selector=involvedObject.name=c"), "configmap/c", "it was tried")
-	expectParts(t, "the newer group", cli.Run(t, "get", "events.events.k8s.io", "ev.1", "-o", "jsonpath={.note} {.regarding.name} {.deprecatedCount}"), "it was tried c 3")
+	expectParts(t, "get events", cli.Run(t, "get", "events", "--field-selector=involvedObject.name=c"), "configmap/c",
+		"it was tried")
+	expectParts(t, "the newer group",
+		cli.Run(t, "get", "events.events.k8s.io", "ev.1", "-o",
+			"jsonpath={.note} {.regarding.name} {.deprecatedCount}"), "it was tried c 3")
 }
 
 // checkFinalizers checks that a deleted object exists until its last finalizer is removed.
 func checkFinalizers(t *testing.T, cli *harness.CLI) {
-	cli.RunWith(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, finalizers: [e2e.example.org/hold]}\n", "create", "-f", "-")
+	cli.RunWith(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, finalizers: [e2e.example.org/hold]}\n",
+		"create", "-f", "-")
 	expectParts(t, "delete", cli.Run(t, "delete", "configmap", "held", "--wait=false"), "deleted")
 	if cli.Run(t, "get", "configmap", "held", "-o", "jsonpath={.metadata.deletionTimestamp}") == "" {
 		t.Error("deleted object with a finalizer: got no deletionTimestamp, want one")
@@ -390,12 +426,15 @@ func checkFinalizers(t *testing.T, cli *harness.CLI) {
 func checkSubresource(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "create", "deployment", "d", "--image=x", "--replicas=2")
 	expectParts(t, "scale as a table", cli.Run(t, "get", "deployment", "d", "--subresource=scale"), "DESIRED", "AVAILABLE")
-	if got := cli.Run(t, "get", "deployment", "d", "--subresource=scale", "-o", "jsonpath={.kind} {.spec.replicas}"); got != "Scale 2" {
+	if got := cli.Run(t, "get", "deployment", "d", "--subresource=scale", "-o",
+		"jsonpath={.kind} {.spec.replicas}"); got != "Scale 2" {
 		t.Errorf("scale: got %q, want \"Scale 2\"", got)
 	}
 	cli.Run(t, "patch", "deployment", "d", "--subresource=scale", "--type=merge", "-p", `{"spec":{"replicas":7}}`)
-	cli.Run(t, "patch", "deployment", "d", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":1,"observedGeneration":9},"spec":{"replicas":100}}`)
-	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.spec.replicas} {.status.replicas} {.status.observedGeneration} {.metadata.generation}"); got != "7 1 9 2" {
+	cli.Run(t, "patch", "deployment", "d", "--subresource=status", "--type=merge", "-p",
+		`{"status":{"replicas":1,"observedGeneration":9},"spec":{"replicas":100}}`)
+	if got := cli.Run(t, "get", "deployment", "d", "-o",
+		"jsonpath={.spec.replicas} {.status.replicas} {.status.observedGeneration} {.metadata.generation}"); got != "7 1 9 2" {
 		t.Errorf("spec, status and generation: got %q, want \"7 1 9 2\"", got)
 	}
 	cli.Run(t, "patch", "deployment", "d", "--type=merge", "-p", `{"status":{"replicas":100}}`)

@@ -28,7 +28,8 @@ func TestKubectlReachesPods(t *testing.T) {
 	server := harness.StartServer(t, harness.WithKubelets())
 	kubelet := harness.StartKubelet(t, server.PKI)
 	cli, ctx, client := harness.NewCLI(t, server).WithNamespace("default"), t.Context(), server.Client()
-	if _, err := client.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.CoreV1().Nodes().Create(ctx, kubelet.Node("n"), metav1.CreateOptions{}); err != nil {
@@ -44,7 +45,11 @@ func TestKubectlReachesPods(t *testing.T) {
 	}
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name:  "c",
+		Ready: true,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}
 	if _, err := client.CoreV1().Pods("default").UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +61,8 @@ func TestKubectlReachesPods(t *testing.T) {
 		bad := cli.Execute(t, "", "logs", "p", "-c", "other")
 		expectParts(t, "logs of no container", bad.Stderr, "container other is not valid for pod p")
 		expectParts(t, "describe pod", cli.Run(t, "describe", "pod", "p"), "Status:       Running", "Restart Count:  0")
-		expectParts(t, "describe node", cli.Run(t, "describe", "node", "n"), "InternalIP:  127.0.0.1", "default                     p")
+		expectParts(t, "describe node", cli.Run(t, "describe", "node", "n"), "InternalIP:  127.0.0.1",
+			"default                     p")
 		expectParts(t, "proxy to the node", cli.Run(t, "get", "--raw", "/api/v1/nodes/n/proxy/healthz"), "kubelet is ok")
 	})
 	for name, websockets := range map[string]string{"websocket": "true", "spdy": "false"} {
@@ -101,7 +107,9 @@ func TestKubectlReachesPods(t *testing.T) {
 
 // checkPortForward sends a request to a local server through kubectl port-forward.
 func checkPortForward(t *testing.T, cli *harness.CLI) {
-	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "here ", r.URL.Path) }))
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "here ", r.URL.Path)
+	}))
 	defer target.Close()
 	_, port, _ := net.SplitHostPort(target.Listener.Addr().String())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -159,7 +167,8 @@ func TestKubectlServices(t *testing.T) {
 	cli.Run(t, "expose", "deployment", "web", "--type=NodePort", "--port=8080", "--target-port=80")
 	expectParts(t, "get services", cli.Run(t, "get", "services"), "NodePort", "10.0.0.")
 	described := cli.Run(t, "describe", "service", "web")
-	for _, want := range []string{`(?m)^IP Family Policy: +SingleStack$`, `(?m)^IPs: +10\.0\.0\.\d+$`, `(?m)^NodePort: +<unset>  3\d{4}/TCP$`} {
+	for _, want := range []string{`(?m)^IP Family Policy: +SingleStack$`, `(?m)^IPs: +10\.0\.0\.\d+$`,
+		`(?m)^NodePort: +<unset>  3\d{4}/TCP$`} {
 		if !regexp.MustCompile(want).MatchString(described) {
 			t.Errorf("want /%s/ in:\n%s", want, described)
 		}

@@ -56,11 +56,15 @@ func (c *churnTest) writeParam(ctx context.Context, seq int64) error {
 	case isDeletion(seq):
 		err = objects.Delete(ctx, "param", metav1.DeleteOptions{})
 	case seq%churnRound == 0:
-		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "param", "annotations": map[string]any{"seq": value}}}}
+		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
+			"name":        "param",
+			"annotations": map[string]any{"seq": value},
+		}}}
 		u.SetGroupVersionKind(c.kind)
 		_, err = objects.Create(ctx, u, metav1.CreateOptions{})
 	default:
-		_, err = objects.Patch(ctx, "param", types.MergePatchType, []byte(`{"metadata":{"annotations":{"seq":"`+value+`"}}}`), metav1.PatchOptions{})
+		_, err = objects.Patch(ctx, "param", types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"seq":"`+value+`"}}}`), metav1.PatchOptions{})
 	}
 	if err == nil {
 		c.acknowledged[at].Store(seq)
@@ -74,8 +78,15 @@ var judgedBy = regexp.MustCompile(`judged by ([0-9]+)`)
 // askForDecision sends a request to a replica and returns the write of the sequence by which the
 // policy decided, or that the parameter is absent.
 func (c *churnTest) askForDecision(ctx context.Context, replica int) (seq int64, absent bool, err error) {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "asked", "labels": map[string]any{"policy": c.policyName()}}}}
-	_, err = c.clients[replica].Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("churn").Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1",
+		"kind":       "Secret",
+		"metadata":   map[string]any{"name": "asked", "labels": map[string]any{"policy": c.policyName()}},
+	}}
+	_, err = c.clients[replica].Resource(schema.GroupVersionResource{
+		Version:  "v1",
+		Resource: "secrets",
+	}).Namespace("churn").Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if !apierrors.IsInvalid(err) {
 		return 0, false, fmt.Errorf("no decision: %w", err)
 	}
@@ -128,8 +139,14 @@ func TestPolicyParametersStayCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []*churnTest{
-		{resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}},
-		{resource: widgetResource("churn.test"), kind: schema.GroupVersionKind{Group: "churn.test", Version: "v1", Kind: "Widget"}},
+		{
+			resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+			kind:     schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
+		},
+		{
+			resource: widgetResource("churn.test"),
+			kind:     schema.GroupVersionKind{Group: "churn.test", Version: "v1", Kind: "Widget"},
+		},
 	} {
 		c.clients = clients
 		c.acknowledged = make([]atomic.Int64, len(clients))
@@ -153,14 +170,21 @@ func (c *churnTest) run(t *testing.T) {
 
 // admissionClient returns the client of a kind of policy or binding.
 func (c *churnTest) admissionClient(replica int, resource string) dynamic.ResourceInterface {
-	return c.clients[replica].Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource})
+	return c.clients[replica].Resource(schema.GroupVersionResource{
+		Group:    "admissionregistration.k8s.io",
+		Version:  "v1",
+		Resource: resource,
+	})
 }
 
 // create creates a policy or binding.
 func (c *churnTest) create(t *testing.T, replica int, resource, kind string, spec map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": c.policyName()}, "spec": spec,
+		"apiVersion": "admissionregistration.k8s.io/v1",
+		"kind":       kind,
+		"metadata":   map[string]any{"name": c.policyName()},
+		"spec":       spec,
 	}}
 	if _, err := c.admissionClient(replica, resource).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -174,9 +198,17 @@ func (c *churnTest) createPolicy(t *testing.T, replica int) {
 		"paramKind": map[string]any{"apiVersion": c.kind.GroupVersion().String(), "kind": c.kind.Kind},
 		"matchConstraints": map[string]any{
 			"objectSelector": map[string]any{"matchLabels": map[string]any{"policy": c.policyName()}},
-			"resourceRules":  []any{map[string]any{"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"secrets"}}},
+			"resourceRules": []any{map[string]any{
+				"apiGroups":   []any{""},
+				"apiVersions": []any{"v1"},
+				"operations":  []any{"CREATE"},
+				"resources":   []any{"secrets"},
+			}},
 		},
-		"validations": []any{map[string]any{"expression": "params == null", "messageExpression": "'judged by ' + string(params.metadata.annotations.seq)"}},
+		"validations": []any{map[string]any{
+			"expression":        "params == null",
+			"messageExpression": "'judged by ' + string(params.metadata.annotations.seq)",
+		}},
 	})
 }
 
@@ -184,7 +216,9 @@ func (c *churnTest) createPolicy(t *testing.T, replica int) {
 func (c *churnTest) createBinding(t *testing.T, replica int) {
 	t.Helper()
 	c.create(t, replica, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", map[string]any{
-		"policyName": c.policyName(), "validationActions": []any{"Deny"}, "paramRef": map[string]any{"name": "param", "namespace": "churn", "parameterNotFoundAction": "Deny"},
+		"policyName":        c.policyName(),
+		"validationActions": []any{"Deny"},
+		"paramRef":          map[string]any{"name": "param", "namespace": "churn", "parameterNotFoundAction": "Deny"},
 	})
 }
 

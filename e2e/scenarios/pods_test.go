@@ -63,7 +63,13 @@ type target struct {
 // newPodSet prepares the pods of objects, which include the Secrets.
 func newPodSet(t *testing.T, objects []*unstructured.Unstructured) *podSet {
 	t.Helper()
-	s := &podSet{t: t, secrets: map[string]map[string][]byte{}, configs: map[string]map[string][]byte{}, targets: map[string]target{}, used: map[string]bool{}}
+	s := &podSet{
+		t:       t,
+		secrets: map[string]map[string][]byte{},
+		configs: map[string]map[string][]byte{},
+		targets: map[string]target{},
+		used:    map[string]bool{},
+	}
 	maps.Copy(s.secrets, managedSecrets(t, objects))
 	for _, o := range objects {
 		switch o.GetKind() {
@@ -102,9 +108,19 @@ func newPodSet(t *testing.T, objects []*unstructured.Unstructured) *podSet {
 func newPod(t *testing.T, name, subdomain string, template corev1.PodTemplateSpec) *pod {
 	t.Helper()
 	if len(template.Spec.Containers) != 1 || len(template.Spec.InitContainers) != 0 {
-		t.Fatalf("%s: got %d containers and %d init containers, want 1 and 0", name, len(template.Spec.Containers), len(template.Spec.InitContainers))
+		t.Fatalf("%s: got %d containers and %d init containers, want 1 and 0", name, len(template.Spec.Containers),
+			len(template.Spec.InitContainers))
 	}
-	p := &pod{name: name, subdomain: subdomain, labels: template.Labels, spec: &template.Spec, container: &template.Spec.Containers[0], dir: t.TempDir(), ports: map[int]int{}, balanced: map[string]*harness.Proxy{}}
+	p := &pod{
+		name:      name,
+		subdomain: subdomain,
+		labels:    template.Labels,
+		spec:      &template.Spec,
+		container: &template.Spec.Containers[0],
+		dir:       t.TempDir(),
+		ports:     map[int]int{},
+		balanced:  map[string]*harness.Proxy{},
+	}
 	m := imageName.FindStringSubmatch(strings.Replace(p.container.Image, ":latest", ":v1", 1))
 	if m == nil || programs[m[1]] == "" {
 		t.Fatalf("%s: unknown image %s", name, p.container.Image)

@@ -70,33 +70,84 @@ func addOperation(at, value string) string {
 func baselineCases() []podCase {
 	return []podCase{
 		{name: "safe"},
-		{name: "host-network", patch: addOperation("/hostNetwork", "true"), policy: "baseline-host-namespaces", message: "not shared"},
+		{
+			name:    "host-network",
+			patch:   addOperation("/hostNetwork", "true"),
+			policy:  "baseline-host-namespaces",
+			message: "not shared",
+		},
 		{name: "host-pid", patch: addOperation("/hostPID", "true"), policy: "baseline-host-namespaces", message: "not shared"},
 		{name: "host-ipc", patch: addOperation("/hostIPC", "true"), policy: "baseline-host-namespaces", message: "not shared"},
-		{name: "privileged", patch: addOperation(first, `{"privileged":true}`), policy: "baseline-privileged", message: "c must not be privileged"},
+		{
+			name:    "privileged",
+			patch:   addOperation(first, `{"privileged":true}`),
+			policy:  "baseline-privileged",
+			message: "c must not be privileged",
+		},
 		{name: "privileged-init",
-			patch:  addOperation("/initContainers", `[{"name":"i","image":"registry.example.com/i:v1","securityContext":{"privileged":true}}]`),
+			patch: addOperation("/initContainers",
+				`[{"name":"i","image":"registry.example.com/i:v1","securityContext":{"privileged":true}}]`),
 			policy: "baseline-privileged", message: "i must not be privileged"},
 		{name: "some-capabilities", patch: addOperation(first+"/capabilities/add", `["CHOWN","KILL"]`)},
-		{name: "capabilities", patch: addOperation(first+"/capabilities/add", `["CHOWN","SYS_ADMIN"]`), policy: "baseline-capabilities",
-			message: "SYS_ADMIN is too much"},
-		{name: "host-path", patch: addOperation("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), policy: "baseline-host-path", message: "not mounted"},
+		{
+			name:    "capabilities",
+			patch:   addOperation(first+"/capabilities/add", `["CHOWN","SYS_ADMIN"]`),
+			policy:  "baseline-capabilities",
+			message: "SYS_ADMIN is too much",
+		},
+		{
+			name:    "host-path",
+			patch:   addOperation("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`),
+			policy:  "baseline-host-path",
+			message: "not mounted",
+		},
 		{name: "empty-dir", patch: addOperation("/volumes", `[{"name":"h","emptyDir":{}}]`)},
-		{name: "host-port", patch: addOperation("/containers/0/ports", `[{"containerPort":80,"hostPort":80}]`), policy: "baseline-host-ports",
-			message: "not taken"},
+		{
+			name:    "host-port",
+			patch:   addOperation("/containers/0/ports", `[{"containerPort":80,"hostPort":80}]`),
+			policy:  "baseline-host-ports",
+			message: "not taken",
+		},
 		{name: "port", patch: addOperation("/containers/0/ports", `[{"containerPort":80}]`)},
-		{name: "app-armor", patch: addOperation(first+"/appArmorProfile", `{"type":"Unconfined"}`), policy: "baseline-apparmor", message: "stays on"},
+		{
+			name:    "app-armor",
+			patch:   addOperation(first+"/appArmorProfile", `{"type":"Unconfined"}`),
+			policy:  "baseline-apparmor",
+			message: "stays on",
+		},
 		{name: "app-armor-of-the-pod", patch: addOperation("/securityContext/appArmorProfile", `{"type":"Unconfined"}`),
 			policy: "baseline-apparmor", message: "stays on"},
-		{name: "selinux", patch: addOperation("/securityContext/seLinuxOptions", `{"type":"spc_t"}`), policy: "baseline-selinux", message: "limited"},
-		{name: "selinux-user", patch: addOperation(first+"/seLinuxOptions", `{"user":"root"}`), policy: "baseline-selinux", message: "limited"},
+		{
+			name:    "selinux",
+			patch:   addOperation("/securityContext/seLinuxOptions", `{"type":"spc_t"}`),
+			policy:  "baseline-selinux",
+			message: "limited",
+		},
+		{
+			name:    "selinux-user",
+			patch:   addOperation(first+"/seLinuxOptions", `{"user":"root"}`),
+			policy:  "baseline-selinux",
+			message: "limited",
+		},
 		{name: "selinux-container", patch: addOperation(first+"/seLinuxOptions", `{"type":"container_t","level":"s0:c1,c2"}`)},
 		{name: "proc-mount", patch: addOperation("/hostUsers", "false") + "," + addOperation(first+"/procMount", `"Unmasked"`),
 			policy: "baseline-proc-mount", message: "masked"},
-		{name: "seccomp", patch: addOperation(first+"/seccompProfile", `{"type":"Unconfined"}`), policy: "baseline-seccomp", message: "stays on"},
-		{name: "sysctl", patch: addOperation("/securityContext/sysctls", `[{"name":"kernel.msgmax","value":"1"}]`), policy: "baseline-sysctls",
-			message: "kernel.msgmax are set"},
-		{name: "safe-sysctl", patch: addOperation("/securityContext/sysctls", `[{"name":"net.ipv4.tcp_syncookies","value":"1"}]`)},
+		{
+			name:    "seccomp",
+			patch:   addOperation(first+"/seccompProfile", `{"type":"Unconfined"}`),
+			policy:  "baseline-seccomp",
+			message: "stays on",
+		},
+		{
+			name:    "sysctl",
+			patch:   addOperation("/securityContext/sysctls", `[{"name":"kernel.msgmax","value":"1"}]`),
+			policy:  "baseline-sysctls",
+			message: "kernel.msgmax are set",
+		},
+		{
+			name:  "safe-sysctl",
+			patch: addOperation("/securityContext/sysctls", `[{"name":"net.ipv4.tcp_syncookies","value":"1"}]`),
+		},
 	}
 }
 
@@ -104,25 +155,74 @@ func baselineCases() []podCase {
 func restrictedCases() []podCase {
 	return []podCase{
 		{name: "safe"},
-		{name: "host-path", patch: addOperation("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), policy: "restricted-volumes", message: "few kinds"},
+		{
+			name:    "host-path",
+			patch:   addOperation("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`),
+			policy:  "restricted-volumes",
+			message: "few kinds",
+		},
 		{name: "nfs",
-			patch:  addOperation("/volumes", `[{"name":"s","secret":{"secretName":"s"}},{"name":"n","nfs":{"server":"s","path":"/"}}]`),
+			patch: addOperation("/volumes",
+				`[{"name":"s","secret":{"secretName":"s"}},{"name":"n","nfs":{"server":"s","path":"/"}}]`),
 			policy: "restricted-volumes", message: "few kinds"},
 		{name: "secret", patch: addOperation("/volumes", `[{"name":"s","secret":{"secretName":"s"}}]`)},
-		{name: "escalation", patch: addOperation(first+"/allowPrivilegeEscalation", "true"), policy: "restricted-privilege-escalation",
-			message: "do not escalate"},
-		{name: "no-context", patch: `{"op":"remove","path":"` + first + `"}`, policy: "restricted-capabilities", message: "dropped"},
-		{name: "root", patch: `{"op":"remove","path":"/securityContext/runAsNonRoot"}`, policy: "restricted-non-root", message: "as root"},
-		{name: "root-in-one", patch: addOperation(first+"/runAsNonRoot", "false"), policy: "restricted-non-root", message: "as root"},
-		{name: "not-root-in-one", patch: `{"op":"remove","path":"/securityContext/runAsNonRoot"},` + addOperation(first+"/runAsNonRoot", "true")},
-		{name: "user-0", patch: addOperation("/securityContext/runAsUser", "0"), policy: "restricted-non-root", message: "no user is 0"},
+		{
+			name:    "escalation",
+			patch:   addOperation(first+"/allowPrivilegeEscalation", "true"),
+			policy:  "restricted-privilege-escalation",
+			message: "do not escalate",
+		},
+		{
+			name:    "no-context",
+			patch:   `{"op":"remove","path":"` + first + `"}`,
+			policy:  "restricted-capabilities",
+			message: "dropped",
+		},
+		{
+			name:    "root",
+			patch:   `{"op":"remove","path":"/securityContext/runAsNonRoot"}`,
+			policy:  "restricted-non-root",
+			message: "as root",
+		},
+		{
+			name:    "root-in-one",
+			patch:   addOperation(first+"/runAsNonRoot", "false"),
+			policy:  "restricted-non-root",
+			message: "as root",
+		},
+		{
+			name:  "not-root-in-one",
+			patch: `{"op":"remove","path":"/securityContext/runAsNonRoot"},` + addOperation(first+"/runAsNonRoot", "true"),
+		},
+		{
+			name:    "user-0",
+			patch:   addOperation("/securityContext/runAsUser", "0"),
+			policy:  "restricted-non-root",
+			message: "no user is 0",
+		},
 		{name: "user-1", patch: addOperation("/securityContext/runAsUser", "1000")},
-		{name: "no-seccomp", patch: `{"op":"remove","path":"/securityContext/seccompProfile"}`, policy: "restricted-seccomp", message: "seccomp is on"},
+		{
+			name:    "no-seccomp",
+			patch:   `{"op":"remove","path":"/securityContext/seccompProfile"}`,
+			policy:  "restricted-seccomp",
+			message: "seccomp is on",
+		},
 		{name: "seccomp-in-one",
-			patch: `{"op":"remove","path":"/securityContext/seccompProfile"},` + addOperation(first+"/seccompProfile", `{"type":"RuntimeDefault"}`)},
-		{name: "capabilities", patch: `{"op":"remove","path":"` + first + `/capabilities"}`, policy: "restricted-capabilities", message: "dropped"},
+			patch: `{"op":"remove","path":"/securityContext/seccompProfile"},` + addOperation(first+"/seccompProfile",
+				`{"type":"RuntimeDefault"}`)},
+		{
+			name:    "capabilities",
+			patch:   `{"op":"remove","path":"` + first + `/capabilities"}`,
+			policy:  "restricted-capabilities",
+			message: "dropped",
+		},
 		{name: "a-capability", patch: addOperation(first+"/capabilities/add", `["NET_BIND_SERVICE"]`)},
-		{name: "too-many-capabilities", patch: addOperation(first+"/capabilities/add", `["CHOWN"]`), policy: "restricted-capabilities", message: "dropped"},
+		{
+			name:    "too-many-capabilities",
+			patch:   addOperation(first+"/capabilities/add", `["CHOWN"]`),
+			policy:  "restricted-capabilities",
+			message: "dropped",
+		},
 	}
 }
 
@@ -148,7 +248,8 @@ func TestPodSecurityInPolicies(t *testing.T) {
 				t.Errorf("policy %s: got no case, want one", name)
 			}
 			harness.Eventually(t, time.Minute, "type checking of "+name, func() error {
-				if text := cli.Run(t, "get", "validatingadmissionpolicy", name, "-o", "jsonpath={.status.observedGeneration}{.status.typeChecking.expressionWarnings}"); text != "1" {
+				if text := cli.Run(t, "get", "validatingadmissionpolicy", name, "-o",
+					"jsonpath={.status.observedGeneration}{.status.typeChecking.expressionWarnings}"); text != "1" {
 					return errors.New(text)
 				}
 				return nil
@@ -201,7 +302,9 @@ func checkPodCases(t *testing.T, cli *harness.CLI, kind, form string, cases []po
 			}
 			continue
 		}
-		if created || !strings.Contains(said, "ValidatingAdmissionPolicy '"+c.policy+"' with binding '"+c.policy+"' denied request: ") || !strings.Contains(said, c.message) {
+		if created || !strings.Contains(said,
+			"ValidatingAdmissionPolicy '"+c.policy+"' with binding '"+c.policy+"' denied request: ") ||
+			!strings.Contains(said, c.message) {
 			t.Errorf("%s: got created %t, %q; want denied by %s with %q", c.name, created, said, c.policy, c.message)
 		}
 	}
@@ -245,26 +348,33 @@ func TestCommonPolicies(t *testing.T) {
 	}
 	create := []string{"create", "-f", "-"}
 
-	rejected("no parameters", "required-labels", "no params found", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
+	rejected("no parameters", "required-labels", "no params found", "", "create", "deployment", "d",
+		"--image=registry.example.com/a:v1")
 	allowed("the parameters", "", "create", "configmap", "labels", "--from-literal=required=app,cost-center")
-	rejected("a label that is missing", "required-labels", "there are no labels cost-center", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
+	rejected("a label that is missing", "required-labels", "there are no labels cost-center", "", "create",
+		"deployment", "d", "--image=registry.example.com/a:v1")
 	allowed("fewer labels", "", "patch", "configmap", "labels", "--type=merge", "-p", `{"data":{"required":"app"}}`)
 	allowed("all labels, and no limit", "", "create", "deployment", "d", "--image=registry.example.com/a:v1", "--replicas=9")
 	allowed("a limit", limit("v1", "few", 3), create...)
-	rejected("a deployment beyond it", "replica-limit", "at most 3 replicas", "", "create", "deployment", "e", "--image=registry.example.com/a:v1", "--replicas=4")
+	rejected("a deployment beyond it", "replica-limit", "at most 3 replicas", "", "create", "deployment", "e",
+		"--image=registry.example.com/a:v1", "--replicas=4")
 	rejected("a scale beyond it", "replica-limit", "at most 3 replicas", "", "scale", "deployment", "d", "--replicas=4")
 	allowed("a scale within it", "", "scale", "deployment", "d", "--replicas=2")
-	rejected("a patch beyond it", "replica-limit", "at most 3 replicas", "", "patch", "deployment", "d", "-p", `{"spec":{"replicas":5}}`)
-	rejected("a limit of the other version", "limits-of-limits", "no limit of 101, asked as v1beta1", limit("v1beta1", "many", 101), create...)
+	rejected("a patch beyond it", "replica-limit", "at most 3 replicas", "", "patch", "deployment", "d", "-p",
+		`{"spec":{"replicas":5}}`)
+	rejected("a limit of the other version", "limits-of-limits", "no limit of 101, asked as v1beta1",
+		limit("v1beta1", "many", 101), create...)
 	rejected("a limit of the version", "limits-of-limits", "no limit of 101, asked as v1", limit("v1", "many", 101), create...)
 	allowed("a lower one of the other version", limit("v1beta1", "one", 1), create...)
 	rejected("which counts, too", "replica-limit", "at most 1 replicas", "", "scale", "deployment", "d", "--replicas=2")
-	allowed("an exact policy", "", "patch", "validatingadmissionpolicy", "limits-of-limits", "--type=merge", "-p", `{"spec":{"matchConstraints":{"matchPolicy":"Exact"}}}`)
+	allowed("an exact policy", "", "patch", "validatingadmissionpolicy", "limits-of-limits", "--type=merge", "-p",
+		`{"spec":{"matchConstraints":{"matchPolicy":"Exact"}}}`)
 	allowed("is not for the other version", limit("v1beta1", "many", 101), create...)
 	allowed("no limits", "", "delete", "replicalimits", "--all")
 	allowed("any scale then", "", "scale", "deployment", "d", "--replicas=50")
 
-	rejected("another registry", "image-registries", "of another registry: docker.io/a:v1", "", "run", "p", "--image=docker.io/a:v1")
+	rejected("another registry", "image-registries", "of another registry: docker.io/a:v1", "", "run", "p",
+		"--image=docker.io/a:v1")
 	rejected("no version", "image-registries", "images have a version", "", "run", "p", "--image=registry.example.com/a")
 	allowed("the registry", "", "run", "p", "--image=registry.example.com/a:v1", "--labels=protected=true")
 
@@ -284,7 +394,8 @@ func TestCommonPolicies(t *testing.T) {
 	claim := `{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"v"},"spec":{"storageClassName":"fast","accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`
 	allowed("a class, by the administrator", claim, "create", "--dry-run=server", "-f", "-")
 	allowed("a role of another user", "", "create", "rolebinding", "bob", "--clusterrole=edit", "--user=bob")
-	rejected("a class, without permission", "classes-are-granted", "bob may not use fast", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
+	rejected("a class, without permission", "classes-are-granted", "bob may not use fast", claim, "create",
+		"--dry-run=server", "--as=bob", "-f", "-")
 	allowed("a role", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"fast"},"rules":[{"verbs":["use"],"apiGroups":["storage.k8s.io"],"resources":["storageclasses"],"resourceNames":["fast"]}]}`, create...)
 	allowed("a binding of the role", "", "create", "clusterrolebinding", "fast", "--clusterrole=fast", "--user=bob")
 	allowed("a class, with permission", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
@@ -294,10 +405,13 @@ func TestCommonPolicies(t *testing.T) {
 	rejected("a custom resource there", "no-default-namespace", "a namespace of your own", limit("v1", "x", 1), create...)
 	allowed("what is left out", "", "create", "configmap", "allowed")
 	allowed("what is in no namespace", "", "create", "namespace", "other")
-	allowed("to warn", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p", `{"spec":{"validationActions":["Warn","Audit"]}}`)
+	allowed("to warn", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p",
+		`{"spec":{"validationActions":["Warn","Audit"]}}`)
 	warned := team.Execute(t, "", "create", "configmap", "warned")
-	expectParts(t, "a warning", warned.Stderr, "Warning: Validation failed for ValidatingAdmissionPolicy 'no-default-namespace' with binding 'no-default-namespace': use a namespace of your own")
+	expectParts(t, "a warning", warned.Stderr,
+		"Warning: Validation failed for ValidatingAdmissionPolicy 'no-default-namespace' with binding 'no-default-namespace': use a namespace of your own")
 	expectParts(t, "what is warned of", warned.Stdout, "configmap/warned created")
-	allowed("to audit", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p", `{"spec":{"validationActions":["Audit"]}}`)
+	allowed("to audit", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p",
+		`{"spec":{"validationActions":["Audit"]}}`)
 	allowed("what is noted", "", "create", "configmap", "noted")
 }

@@ -57,7 +57,12 @@ func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 	var group sync.WaitGroup
 	load := make([]*loadWriter, 2)
 	for i := range load {
-		load[i] = &loadWriter{t: t, maps: harness.ClientFor(t, config).CoreV1().ConfigMaps("load"), again: isConnectionError, keepInterval: 5}
+		load[i] = &loadWriter{
+			t:            t,
+			maps:         harness.ClientFor(t, config).CoreV1().ConfigMaps("load"),
+			again:        isConnectionError,
+			keepInterval: 5,
+		}
 		group.Go(func() { load[i].run(writing, fmt.Sprintf("w%d", i)) })
 	}
 	for _, name := range everyProcess {
@@ -138,5 +143,6 @@ func killService(t *testing.T, supervisor *harness.Process, name string) {
 func isConnectionError(err error) bool {
 	broken := new(url.Error)
 	// client-go wraps an error in the middle of a response only as text.
-	return isTemporary(err) || errors.As(err, &broken) || strings.Contains(err.Error(), "unexpected error when reading response body")
+	return isTemporary(err) || errors.As(err, &broken) || strings.Contains(err.Error(),
+		"unexpected error when reading response body")
 }

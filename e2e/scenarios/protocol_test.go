@@ -28,7 +28,8 @@ func TestHTTP2Conformance(t *testing.T) {
 	// length.
 	h2spec := func(parts ...string) ([]byte, error) {
 		args := []string{
-			"-host=" + u.Hostname(), "-port=" + u.Port(), "-path=/api/v1/namespaces/default/configmaps", "-timeout=10s", "-strict",
+			"-host=" + u.Hostname(), "-port=" + u.Port(), "-path=/api/v1/namespaces/default/configmaps",
+			"-timeout=10s", "-strict",
 			"-cert=" + server.Admin.CertFile, "-key=" + server.Admin.KeyFile,
 		}
 		return exec.CommandContext(t.Context(), harness.Binary(t, harness.H2Spec), append(args, parts...)...).CombinedOutput()

@@ -28,7 +28,9 @@ func TestQuotaHoldsWhenReplicaIsKilled(t *testing.T) {
 	createNamespace(t, admin, "limited")
 	quotas := admin.CoreV1().ResourceQuotas("limited")
 	hard := corev1.ResourceList{"count/configmaps": resource.MustParse(fmt.Sprint(limit))}
-	q, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
+	q, err := quotas.Create(t.Context(),
+		&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,18 +38,22 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 			harness.Binary(t, harness.AuthzWebhook)
 			etcd := harness.StartEtcd(t)
 			s := &accessSuite{t: t, address: harness.StartProxy(t), stopped: make(chan struct{})}
-			s.server = harness.StartServer(t, harness.WithEtcd(etcd), harness.WithAuthorizationConfig(s.address.Addr, strings.Replace(accessConfig, "timeout: 2s", "timeout: 2s\n    authorizedTTL: 10s", 1)))
+			s.server = harness.StartServer(t, harness.WithEtcd(etcd),
+				harness.WithAuthorizationConfig(s.address.Addr,
+					strings.Replace(accessConfig, "timeout: 2s", "timeout: 2s\n    authorizedTTL: 10s", 1)))
 			s.admin = s.server.Client()
 			authority := harness.NewAuthority(t, s.server, harness.AuthzWebhook)
 			authority.Start()
 			s.address.SetTargets(authority.Addr)
-			if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"), metav1.CreateOptions{}); err != nil {
+			if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			alice, bob, carol := s.clientFor("alice"), s.clientFor("bob"), s.clientFor("carol")
 			s.grantUser("alice")
 			s.grantUser("carol")
-			s.waitForDecisions("before", map[string]*kubernetes.Clientset{"alice": alice, "carol": carol}, map[string]*kubernetes.Clientset{"bob": bob})
+			s.waitForDecisions("before", map[string]*kubernetes.Clientset{"alice": alice, "carol": carol},
+				map[string]*kubernetes.Clientset{"bob": bob})
 
 			r := &restored{T: t, etcd: etcd, client: etcd.Client()}
 			file := saveSnapshot(t, r.client)
@@ -71,7 +75,8 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			dave := s.clientFor("dave")
-			s.waitForDecisions("what will be lost", map[string]*kubernetes.Clientset{"bob": bob, "dave": dave}, map[string]*kubernetes.Clientset{"alice": alice, "carol": carol})
+			s.waitForDecisions("what will be lost", map[string]*kubernetes.Clientset{"bob": bob, "dave": dave},
+				map[string]*kubernetes.Clientset{"alice": alice, "carol": carol})
 
 			if c.restarted {
 				if err := s.server.Stop(); err != nil {
@@ -82,7 +87,10 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 			if c.restarted {
 				s.server.Start()
 			}
-			may, mayNot := map[string]*kubernetes.Clientset{"alice": alice, "carol": carol}, map[string]*kubernetes.Clientset{"bob": bob, "dave": dave}
+			may, mayNot := map[string]*kubernetes.Clientset{
+				"alice": alice,
+				"carol": carol,
+			}, map[string]*kubernetes.Clientset{"bob": bob, "dave": dave}
 			s.waitForDecisions("after", may, mayNot)
 			for range 20 { // and permanently
 				s.checkDecisions("later", may, mayNot, func(err error) { t.Error(err) })

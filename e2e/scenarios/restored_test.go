@@ -116,7 +116,8 @@ func (r *restored) restoreAndCheck(n int, name string, passed bool) {
 		r.Fatal(err)
 	}
 	for i := range 20 {
-		if _, err := first.Create(r.Context(), configMap(fmt.Sprintf("%s-%d", lost, i), "lost"), metav1.CreateOptions{}); err != nil {
+		if _, err := first.Create(r.Context(), configMap(fmt.Sprintf("%s-%d", lost, i), "lost"),
+			metav1.CreateOptions{}); err != nil {
 			r.Fatal(err)
 		}
 	}
@@ -181,7 +182,8 @@ func (r *restored) restoreSnapshot(file string, passed bool) {
 		r.passRevision(data, status.Header.Revision)
 	}
 	r.etcd.StartOn(data)
-	if again, err := r.client.Status(r.Context(), r.etcd.Endpoint); err != nil || again.Header.ClusterId != status.Header.ClusterId {
+	if again, err := r.client.Status(r.Context(), r.etcd.Endpoint); err != nil ||
+		again.Header.ClusterId != status.Header.ClusterId {
 		r.Errorf("cluster: got %[2]v, want %[1]v, %[3]v", status.Header, again, err)
 	}
 }
@@ -222,7 +224,8 @@ func (r *restored) createAtReplicas(round int) {
 			defer cancel()
 			var err error
 			for ctx.Err() == nil {
-				_, err = reader.client.CoreV1().ConfigMaps("default").Create(ctx, configMap(createdName(round, i), "new"), metav1.CreateOptions{})
+				_, err = reader.client.CoreV1().ConfigMaps("default").Create(ctx,
+					configMap(createdName(round, i), "new"), metav1.CreateOptions{})
 				if err == nil || apierrors.IsAlreadyExists(err) {
 					return
 				}

@@ -180,7 +180,8 @@ func (w *loadWriter) send(kind watch.EventType, name string, request func(contex
 		case err == nil:
 			w.done = append(w.done, change{kind, name, m.ResourceVersion})
 			return nil
-		case w.retried > 0 && (kind == watch.Added && apierrors.IsAlreadyExists(err) || kind == watch.Deleted && apierrors.IsNotFound(err)):
+		case w.retried > 0 && (kind == watch.Added && apierrors.IsAlreadyExists(err) ||
+			kind == watch.Deleted && apierrors.IsNotFound(err)):
 			w.done = append(w.done, change{kind, name, ""})
 			return nil
 		}

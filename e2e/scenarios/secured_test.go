@@ -49,13 +49,28 @@ func TestSuiteIsSecured(t *testing.T) {
 		{identity: "tokencleaner/tokencleaner-client", service: api, path: "/api/v1/namespaces/kube-system/secrets", want: 200},
 		{identity: "tokencleaner/tokencleaner-client", service: api, path: "/api/v1/namespaces/default/secrets", want: 403},
 		{identity: "tokencleaner/tokencleaner-client", service: api, path: "/metrics", want: 403},
-		{identity: "bootstrapsigner/bootstrapsigner-client", service: api, path: "/api/v1/namespaces/kube-system/secrets", want: 200},
-		{identity: "bootstrapsigner/bootstrapsigner-client", service: api, path: "/api/v1/namespaces/kube-public/configmaps", want: 403},
+		{
+			identity: "bootstrapsigner/bootstrapsigner-client",
+			service:  api,
+			path:     "/api/v1/namespaces/kube-system/secrets",
+			want:     200,
+		},
+		{
+			identity: "bootstrapsigner/bootstrapsigner-client",
+			service:  api,
+			path:     "/api/v1/namespaces/kube-public/configmaps",
+			want:     403,
+		},
 		{identity: "controllers/controllers-client", service: api, path: "/api/v1/namespaces/default/secrets", want: 200},
 		{identity: "controllers/controllers-client", service: api, path: "/metrics", want: 403},
 		{identity: "authn-webhook/authn-webhook-client", service: api, path: "/api/v1/pods", want: 200},
 		{identity: "authn-webhook/authn-webhook-client", service: api, path: "/api/v1/configmaps", want: 403},
-		{identity: "authz-webhook/authz-webhook-client", service: api, path: "/apis/rbac.authorization.k8s.io/v1/roles", want: 200},
+		{
+			identity: "authz-webhook/authz-webhook-client",
+			service:  api,
+			path:     "/apis/rbac.authorization.k8s.io/v1/roles",
+			want:     200,
+		},
 		{identity: "authz-webhook/authz-webhook-client", service: api, path: "/api/v1/secrets", want: 403},
 		{identity: "apiserver/apiserver-webhook-client", service: api, path: "/api/v1/pods", want: 403},
 		{identity: "monitoring/monitoring", service: api, path: "/metrics", want: 200},
@@ -95,7 +110,11 @@ func TestSuiteIsSecured(t *testing.T) {
 		}
 	}
 	for i := range suiteSize {
-		c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port+i), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
+		c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port+i), &tls.Config{
+			InsecureSkipVerify: true,
+			MinVersion:         tls.VersionTLS10,
+			MaxVersion:         tls.VersionTLS11,
+		})
 		if err == nil {
 			c.Close()
 			t.Errorf("service %d accepts %s, want an error", i, tls.VersionName(c.ConnectionState().Version))
@@ -121,7 +140,10 @@ func (k *requester) statusOf(identity string, service int, path string) int {
 // and body.
 func (k *requester) request(identity string, service int, path string) (int, string) {
 	k.t.Helper()
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: clientTLSConfig(k.t, k.certs, "serving-ca", identity)}}
+	client := &http.Client{
+		Timeout:   10 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: clientTLSConfig(k.t, k.certs, "serving-ca", identity)},
+	}
 	defer client.CloseIdleConnections()
 	url := fmt.Sprintf("https://127.0.0.1:%d", k.first+service)
 	var resp *http.Response
@@ -156,12 +178,16 @@ func (k *requester) checkNoSecrets(supervisor *harness.Process, cli *harness.CLI
 	token := strings.TrimSpace(cli.Run(k.t, "create", "token", "robot", "-n", "default"))
 	cli.Run(k.t, "create", "secret", "generic", "s", "-n", "default", "--from-literal=k="+hidden)
 	for _, bearer := range []string{token, wrong} {
-		req, err := http.NewRequestWithContext(k.t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/api", k.first), nil)
+		req, err := http.NewRequestWithContext(k.t.Context(), http.MethodGet,
+			fmt.Sprintf("https://127.0.0.1:%d/api", k.first), nil)
 		if err != nil {
 			k.t.Fatal(err)
 		}
 		req.Header.Set("Authorization", "Bearer "+bearer)
-		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: clientTLSConfig(k.t, k.certs, "serving-ca", ""), DisableKeepAlives: true}}
+		client := &http.Client{
+			Timeout:   10 * time.Second,
+			Transport: &http.Transport{TLSClientConfig: clientTLSConfig(k.t, k.certs, "serving-ca", ""), DisableKeepAlives: true},
+		}
 		resp, err := client.Do(req)
 		if err != nil {
 			k.t.Fatal(err)

@@ -130,20 +130,27 @@ func checkDeleteOptions(t *testing.T, s subject) {
 	ctx, c := t.Context(), s.create(t, configMap("a", "1"))
 	wrongUID, wrongVersion := types.UID("absent"), "1"
 	for name, p := range map[string]*metav1.Preconditions{
-		"uid": {UID: &wrongUID}, "version": {ResourceVersion: &wrongVersion}, "version though the uid is right": {UID: &c.UID, ResourceVersion: &wrongVersion},
+		"uid":                             {UID: &wrongUID},
+		"version":                         {ResourceVersion: &wrongVersion},
+		"version though the uid is right": {UID: &c.UID, ResourceVersion: &wrongVersion},
 	} {
 		if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: p}); !apierrors.IsConflict(err) {
 			t.Errorf("delete with another %s: got %v, want Conflict", name, err)
 		}
 	}
-	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion}}); err != nil {
+	if err := s.maps.Delete(ctx, "a",
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+			UID:             &c.UID,
+			ResourceVersion: &c.ResourceVersion,
+		}}); err != nil {
 		t.Errorf("delete with the right preconditions: %v", err)
 	}
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("second delete: got %v, want NotFound", err)
 	}
 	for policy, finalizer := range map[metav1.DeletionPropagation]string{
-		metav1.DeletePropagationOrphan: metav1.FinalizerOrphanDependents, metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
+		metav1.DeletePropagationOrphan:     metav1.FinalizerOrphanDependents,
+		metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
 	} {
 		name := string(policy[0]|0x20) + "-policy"
 		s.create(t, configMap(name, "1"))
@@ -157,7 +164,8 @@ func checkDeleteOptions(t *testing.T, s subject) {
 		}
 	}
 	nonsense := metav1.DeletionPropagation("Sideways")
-	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{PropagationPolicy: &nonsense}); !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
+	if err := s.maps.Delete(ctx, "a",
+		metav1.DeleteOptions{PropagationPolicy: &nonsense}); !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
 		t.Errorf("unknown policy: got %v, want Invalid or BadRequest", err)
 	}
 }
@@ -278,7 +286,8 @@ func checkPages(t *testing.T, s subject) {
 		if list.ResourceVersion != version || len(list.Items) > 10 {
 			t.Errorf("page of %d items has version %s, want %s", len(list.Items), list.ResourceVersion, version)
 		}
-		if left := list.RemainingItemCount; list.Continue != "" && (left == nil || *left+int64(len(list.Items)+len(got)) != objects) {
+		if left := list.RemainingItemCount; list.Continue != "" && (left == nil ||
+			*left+int64(len(list.Items)+len(got)) != objects) {
 			t.Errorf("got %v remaining items after %d", left, len(list.Items)+len(got))
 		}
 		for _, c := range list.Items {
@@ -357,11 +366,17 @@ func checkListVersions(t *testing.T, s subject) {
 		{name: "most recent", options: metav1.ListOptions{}, want: count + 1},
 		{name: "any", options: metav1.ListOptions{ResourceVersion: "0"}, want: -1},
 		{name: "not older",
-			options: metav1.ListOptions{ResourceVersion: a.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
-			want:    -1},
+			options: metav1.ListOptions{
+				ResourceVersion:      a.ResourceVersion,
+				ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+			},
+			want: -1},
 		{name: "exact",
-			options: metav1.ListOptions{ResourceVersion: before.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact},
-			want:    count},
+			options: metav1.ListOptions{
+				ResourceVersion:      before.ResourceVersion,
+				ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+			},
+			want: count},
 	} {
 		list, err := s.maps.List(ctx, tc.options)
 		if err != nil || tc.want >= 0 && len(list.Items) != tc.want || tc.want < 0 && len(list.Items) < count-1 {
@@ -371,7 +386,8 @@ func checkListVersions(t *testing.T, s subject) {
 			t.Errorf("exact: want version %s, got %s", before.ResourceVersion, list.ResourceVersion)
 		}
 	}
-	if _, err := s.maps.List(ctx, metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsInvalid(err) {
+	if _, err := s.maps.List(ctx,
+		metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsInvalid(err) {
 		t.Errorf("resourceVersionMatch without a version: got %v, want Invalid", err)
 	}
 }

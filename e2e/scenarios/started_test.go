@@ -47,7 +47,8 @@ func TestDeployedPodsServe(t *testing.T) {
 			return overlay(t, "overlays/ha", "components/backup", "components/rbac-fallback")
 		},
 		"chart with a cluster": func(t *testing.T) string {
-			return chart(t, "{console: {enabled: true}, backup: {enabled: true}, authorization: {fallback: true}}") + string(secrets)
+			return chart(t, "{console: {enabled: true}, backup: {enabled: true}, authorization: {fallback: true}}") +
+				string(secrets)
 		},
 		"chart with embedded etcd and cert-manager": func(t *testing.T) string {
 			return chart(t, "{etcd: {mode: embedded}, nats: {mode: none}, apiserver: {replicas: 1}, certificates: {mode: cert-manager}, console: {enabled: true}}")
@@ -79,7 +80,8 @@ func writeKustomization(t *testing.T, resource string, components ...string) str
 	}
 	t.Cleanup(func() { os.RemoveAll(own) })
 	const manifests = "../../deploy/manifests/"
-	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: binnacle\nresources: [" + manifests + resource + "]\ncomponents:\n"
+	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: binnacle\nresources: [" +
+		manifests + resource + "]\ncomponents:\n"
 	for _, c := range components {
 		text += "- " + manifests + c + "\n"
 	}
@@ -96,7 +98,10 @@ func (s *podSet) checkRequests(certs string) string {
 	t, ctx := s.t, s.t.Context()
 	t.Helper()
 	// The pods verify this server with the CA of their kubeconfigs.
-	config := rest.Config{Host: "https://" + s.targets["apiserver:6443"].local, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	config := rest.Config{
+		Host:            "https://" + s.targets["apiserver:6443"].local,
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+	}
 	asAdmin, asRobot := config, config
 	if admin := s.secrets["admin"]; admin != nil { // of cert-manager
 		asAdmin.CertData, asAdmin.KeyData = admin[corev1.TLSCertKey], admin[corev1.TLSPrivateKeyKey]
@@ -138,16 +143,21 @@ func createRobot(t *testing.T, admin *kubernetes.Clientset) string {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 	}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "robot", Namespace: "default"}}
-	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: of}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: of},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: of, RoleRef: role("view"), Subjects: subjects}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().RoleBindings("default").Create(ctx,
+		&rbacv1.RoleBinding{ObjectMeta: of, RoleRef: role("view"), Subjects: subjects}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: of, RoleRef: role("system:monitoring"), Subjects: subjects}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().ClusterRoleBindings().Create(ctx,
+		&rbacv1.ClusterRoleBinding{ObjectMeta: of, RoleRef: role("system:monitoring"), Subjects: subjects},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "robot",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

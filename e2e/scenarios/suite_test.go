@@ -22,7 +22,8 @@ const suiteSize = 7
 func programFolder(t *testing.T, more ...harness.Program) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, p := range append(more, harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers, harness.Console) {
+	for _, p := range append(more, harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook,
+		harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers, harness.Console) {
 		if err := os.Symlink(harness.Binary(t, p), filepath.Join(dir, string(p))); err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +47,8 @@ func TestSuite(t *testing.T) {
 	harness.Eventually(t, time.Minute, "a config map by kubectl", func() error {
 		return cli.Execute(t, "", "create", "configmap", "c", "-n", "default").Err
 	})
-	expectParts(t, "namespaces", cli.Run(t, "get", "namespaces", "-o", "name"), "namespace/default", "namespace/kube-system", "namespace/kube-public")
+	expectParts(t, "namespaces", cli.Run(t, "get", "namespaces", "-o", "name"), "namespace/default",
+		"namespace/kube-system", "namespace/kube-public")
 	checkPermission(t, cli)
 	checkIdentity(t, cli, filepath.Join(dir, "certs", "admin", "serving-ca.crt"))
 	checkMonitoring(t, kubeconfig, port)
@@ -85,7 +87,8 @@ func checkRotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 		return out
 	}
 	before := serials()
-	if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.Certificates), "--dir="+certs, "--renew").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.Certificates), "--dir="+certs,
+		"--renew").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	harness.Eventually(t, time.Minute, "every service shows its new certificate", func() error {
@@ -104,7 +107,8 @@ func checkRotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 func checkPermission(t *testing.T, cli *harness.CLI) {
 	t.Helper()
 	const mallory = "--as=mallory"
-	if r := cli.Execute(t, "", "get", "pods", mallory); r.Err == nil || !strings.Contains(r.Stderr, `User "mallory" cannot list resource "pods" in API group "" in the namespace "default"`) {
+	if r := cli.Execute(t, "", "get", "pods", mallory); r.Err == nil || !strings.Contains(r.Stderr,
+		`User "mallory" cannot list resource "pods" in API group "" in the namespace "default"`) {
 		t.Errorf("without a role: %v %s", r.Err, r.Stderr)
 	}
 	cli.Run(t, "create", "rolebinding", "viewers", "--clusterrole=view", "--user=mallory", "-n", "default")

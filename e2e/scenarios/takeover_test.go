@@ -23,7 +23,8 @@ func TestDataDirectoryIsCompatibleWithEtcd(t *testing.T) {
 	add := func(s *harness.Server, from string) {
 		t.Helper()
 		for i := range objects {
-			c, err := s.Client().CoreV1().ConfigMaps("default").Create(t.Context(), configMap(fmt.Sprintf("%s-%d", from, i), "1"), metav1.CreateOptions{})
+			c, err := s.Client().CoreV1().ConfigMaps("default").Create(t.Context(),
+				configMap(fmt.Sprintf("%s-%d", from, i), "1"), metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,13 +22,15 @@ const noEtcd = "http://127.0.0.1:1"
 func TestUnreachableEtcdIsNamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.Certificates), "--dir="+dir).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.Certificates),
+		"--dir="+dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	key := filepath.Join(dir, "apiserver", "sa.key")
 	port := harness.FreePort(t)
 	p := harness.NewProcess(t, "apiserver", harness.Binary(t, harness.APIServer))
-	p.Start("--etcd-servers="+noEtcd, "--authorization-mode=RBAC", "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+	p.Start("--etcd-servers="+noEtcd, "--authorization-mode=RBAC", "--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
 		"--cert-dir="+dir, "--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file="+key)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // self-signed
 	defer client.CloseIdleConnections()
@@ -48,7 +50,11 @@ func TestUnreachableEtcdIsNamed(t *testing.T) {
 		}
 		return err
 	})
-	for path, want := range map[string]int{"/livez/ping": http.StatusOK, "/metrics": http.StatusForbidden, "/readyz/../metrics": http.StatusNotFound} {
+	for path, want := range map[string]int{
+		"/livez/ping":        http.StatusOK,
+		"/metrics":           http.StatusForbidden,
+		"/readyz/../metrics": http.StatusNotFound,
+	} {
 		if code, body, err := get(path); err != nil || code != want {
 			t.Errorf("GET %s: %d, want %d: %s, %v", path, code, want, body, err)
 		}
@@ -60,7 +66,8 @@ func TestUnreachableEtcdIsNamed(t *testing.T) {
 		return nil
 	})
 	file := filepath.Join(dir, "snapshot.db")
-	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer), "snapshot", "--endpoint="+noEtcd, "--to="+file).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer), "snapshot",
+		"--endpoint="+noEtcd, "--to="+file).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), noEtcd) || !strings.Contains(string(out), "connection refused") {
 		t.Errorf("snapshot: got %v, output %s, want the error %q: connection refused", err, out, noEtcd)
 	}

@@ -54,7 +54,8 @@ func checkWatchChanges(t *testing.T, s subject) {
 	}
 	set := func(label string) *corev1.ConfigMap {
 		t.Helper()
-		c, err := s.maps.Patch(ctx, "a", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"on":%q}}}`, label), metav1.PatchOptions{})
+		c, err := s.maps.Patch(ctx, "a", types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"labels":{"on":%q}}}`, label), metav1.PatchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +74,8 @@ func checkWatchChanges(t *testing.T, s subject) {
 		t.Fatal(err)
 	}
 	e := nextEvent(t, w)
-	if c, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Deleted || parseRevision(t, c.ResourceVersion) <= parseRevision(t, versions[3]) {
+	if c, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Deleted ||
+		parseRevision(t, c.ResourceVersion) <= parseRevision(t, versions[3]) {
 		t.Errorf("want a deletion newer than %s, got %v", versions[3], e)
 	}
 	// A second watch resumes after the second event.

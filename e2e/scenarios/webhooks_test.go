@@ -87,13 +87,27 @@ func caBundle(t *testing.T, pki *harness.PKI) []byte {
 }
 
 // webhookConfiguration returns a validating webhook for new ConfigMaps.
-func webhookConfiguration(name, url string, ca []byte, policy admissionv1.FailurePolicyType) *admissionv1.ValidatingWebhookConfiguration {
+func webhookConfiguration(name, url string, ca []byte,
+	policy admissionv1.FailurePolicyType) *admissionv1.ValidatingWebhookConfiguration {
 	none, second := admissionv1.SideEffectClassNone, int32(2)
-	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.ValidatingWebhook{{
-		Name: name + ".ex.test", ClientConfig: admissionv1.WebhookClientConfig{URL: &url, CABundle: ca}, FailurePolicy: &policy, TimeoutSeconds: &second,
-		Rules:       []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},
-		SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-	}}}
+	return &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name:           name + ".ex.test",
+			ClientConfig:   admissionv1.WebhookClientConfig{URL: &url, CABundle: ca},
+			FailurePolicy:  &policy,
+			TimeoutSeconds: &second,
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule: admissionv1.Rule{
+					APIGroups:   []string{""},
+					APIVersions: []string{"v1"},
+					Resources:   []string{"configmaps"},
+				},
+			}},
+			SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
 }
 
 // hooked creates ConfigMaps in dry runs.
@@ -105,7 +119,8 @@ type hooked struct {
 
 func (w *hooked) createObject() error {
 	w.n++
-	_, err := w.c.CoreV1().ConfigMaps("default").Create(w.t.Context(), configMap(fmt.Sprintf("hooked-%d", w.n), ""), metav1.CreateOptions{DryRun: []string{"All"}})
+	_, err := w.c.CoreV1().ConfigMaps("default").Create(w.t.Context(), configMap(fmt.Sprintf("hooked-%d", w.n), ""),
+		metav1.CreateOptions{DryRun: []string{"All"}})
 	return err
 }
 
@@ -145,11 +160,16 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "x509") {
 		t.Errorf("with a certificate of another CA: got %v, want an x509 error", err)
 	}
-	patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": caBundle(t, second)}})
+	patch, err := json.Marshal([]map[string]any{{
+		"op":    "replace",
+		"path":  "/webhooks/0/clientConfig/caBundle",
+		"value": caBundle(t, second),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), "rotated", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := w.c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), "rotated",
+		types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.createObject(); err != nil {
@@ -165,7 +185,8 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 			_, later = apierrors.SuggestsClientDelay(last)
 		}
 	}
-	if _, still := apierrors.SuggestsClientDelay(last); !later || !still || !strings.Contains(last.Error(), "connection refused") {
+	if _, still := apierrors.SuggestsClientDelay(last); !later || !still || !strings.Contains(last.Error(),
+		"connection refused") {
 		t.Errorf("while the webhook is down: got %v", last)
 	}
 	if _, err := w.c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
@@ -177,7 +198,8 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 
 	for policy, passes := range map[admissionv1.FailurePolicyType]bool{admissionv1.Fail: false, admissionv1.Ignore: true} {
 		remove := w.register(webhookConfiguration("hangs", "https://"+hook.addr+"/hang", caBundle(t, second), policy))
-		if err := w.createObject(); (err == nil) != passes || err != nil && !strings.Contains(err.Error(), "context deadline exceeded") {
+		if err := w.createObject(); (err == nil) != passes ||
+			err != nil && !strings.Contains(err.Error(), "context deadline exceeded") {
 			t.Errorf("hanging webhook, %s: got %v", policy, err)
 		}
 		remove()
@@ -185,11 +207,13 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 
 	const many = 50
 	for i := range many {
-		w.register(webhookConfiguration(fmt.Sprintf("many-%d", i), fmt.Sprintf("https://%s/%d", hook.addr, i), caBundle(t, second), admissionv1.Fail))
+		w.register(webhookConfiguration(fmt.Sprintf("many-%d", i), fmt.Sprintf("https://%s/%d", hook.addr, i),
+			caBundle(t, second), admissionv1.Fail))
 	}
 	before := hook.requests.Load()
 	if err := w.createObject(); err != nil || hook.requests.Load()-before != many {
-		t.Errorf("%d webhooks: got %v and %d calls, want no error, hook.asked.Load() - before = %v", many, err, hook.requests.Load()-before, many)
+		t.Errorf("%d webhooks: got %v and %d calls, want no error, hook.asked.Load() - before = %v", many, err,
+			hook.requests.Load()-before, many)
 	}
 }
 
@@ -203,28 +227,62 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 	none, fail, ten := admissionv1.SideEffectClassNone, admissionv1.Fail, int32(10)
 	star := []string{"*"}
 	rules := func(groups, resources []string) []admissionv1.RuleWithOperations {
-		return []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"CREATE", "UPDATE", "DELETE"}, Rule: admissionv1.Rule{APIGroups: groups, APIVersions: star, Resources: resources}}}
+		return []admissionv1.RuleWithOperations{{
+			Operations: []admissionv1.OperationType{"CREATE", "UPDATE", "DELETE"},
+			Rule:       admissionv1.Rule{APIGroups: groups, APIVersions: star, Resources: resources},
+		}}
 	}
 	// One service exists without endpoints, the other does not exist.
 	createNamespace(t, c, "kueue-system")
 	at := func(namespace, name, path string) admissionv1.WebhookClientConfig {
-		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: namespace, Name: name, Path: &path}, CABundle: caBundle(t, server.PKI)}
+		return admissionv1.WebhookClientConfig{
+			Service:  &admissionv1.ServiceReference{Namespace: namespace, Name: name, Path: &path},
+			CABundle: caBundle(t, server.PKI),
+		}
 	}
-	notIn := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "cert-manager.io/disable-validation", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"true"}}}}
-	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "cert-manager-webhook"}, Webhooks: []admissionv1.ValidatingWebhook{{
-			Name: "webhook.cert-manager.io", ClientConfig: at("cert-manager", "cert-manager-webhook", "/validate"), FailurePolicy: &fail, TimeoutSeconds: &ten,
-			NamespaceSelector: notIn, Rules: rules(star, []string{"*/*"}), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-		}},
-	}, metav1.CreateOptions{}); err != nil {
+	notIn := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key:      "cert-manager.io/disable-validation",
+		Operator: metav1.LabelSelectorOpNotIn,
+		Values:   []string{"true"},
+	}}}
+	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
+		&admissionv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "cert-manager-webhook"}, Webhooks: []admissionv1.ValidatingWebhook{{
+				Name:                    "webhook.cert-manager.io",
+				ClientConfig:            at("cert-manager", "cert-manager-webhook", "/validate"),
+				FailurePolicy:           &fail,
+				TimeoutSeconds:          &ten,
+				NamespaceSelector:       notIn,
+				Rules:                   rules(star, []string{"*/*"}),
+				SideEffects:             &none,
+				AdmissionReviewVersions: []string{"v1"},
+			}},
+		}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), &admissionv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "kueue-mutating-webhook-configuration"}, Webhooks: []admissionv1.MutatingWebhook{
-			{Name: "mpod.kb.io", ClientConfig: at("kueue-system", "kueue-webhook-service", "/mutate--v1-pod"), FailurePolicy: &fail, TimeoutSeconds: &ten, Rules: rules([]string{""}, []string{"pods", "configmaps"}), SideEffects: &none, AdmissionReviewVersions: []string{"v1"}},
-			{Name: "mjob.kb.io", ClientConfig: at("kueue-system", "kueue-webhook-service", "/mutate-batch-v1-job"), FailurePolicy: &fail, TimeoutSeconds: &ten, Rules: rules([]string{"batch"}, []string{"jobs"}), SideEffects: &none, AdmissionReviewVersions: []string{"v1"}},
-		},
-	}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
+		&admissionv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "kueue-mutating-webhook-configuration"}, Webhooks: []admissionv1.MutatingWebhook{
+				{
+					Name:                    "mpod.kb.io",
+					ClientConfig:            at("kueue-system", "kueue-webhook-service", "/mutate--v1-pod"),
+					FailurePolicy:           &fail,
+					TimeoutSeconds:          &ten,
+					Rules:                   rules([]string{""}, []string{"pods", "configmaps"}),
+					SideEffects:             &none,
+					AdmissionReviewVersions: []string{"v1"},
+				},
+				{
+					Name:                    "mjob.kb.io",
+					ClientConfig:            at("kueue-system", "kueue-webhook-service", "/mutate-batch-v1-job"),
+					FailurePolicy:           &fail,
+					TimeoutSeconds:          &ten,
+					Rules:                   rules([]string{"batch"}, []string{"jobs"}),
+					SideEffects:             &none,
+					AdmissionReviewVersions: []string{"v1"},
+				},
+			},
+		}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	server.Restart() // waits until it is ready
@@ -234,7 +292,8 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 	for range 3 { // the circuit breaker rejects the next ones, and clients retry those
 		var status *apierrors.StatusError
 		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{})
-		if !errors.As(err, &status) || status.ErrStatus.Code != http.StatusInternalServerError || !strings.Contains(err.Error(), "mpod.kb.io") {
+		if !errors.As(err, &status) || status.ErrStatus.Code != http.StatusInternalServerError ||
+			!strings.Contains(err.Error(), "mpod.kb.io") {
 			t.Errorf("write: got %v", err)
 		}
 	}
@@ -242,7 +301,8 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 	harness.Eventually(t, time.Minute, "the configuration in the log", func() error {
 		lines := 0
 		for line := range strings.Lines(server.Log()) {
-			if strings.Contains(line, "admission webhook unreachable; not called until it responds") && strings.Contains(line, "kueue-mutating-webhook-configuration") {
+			if strings.Contains(line, "admission webhook unreachable; not called until it responds") &&
+				strings.Contains(line, "kueue-mutating-webhook-configuration") {
 				lines++
 			}
 		}
@@ -251,10 +311,12 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		}
 		return nil
 	})
-	if err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(t.Context(), "kueue-mutating-webhook-configuration", metav1.DeleteOptions{}); err != nil {
+	if err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(t.Context(),
+		"kueue-mutating-webhook-configuration", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("repair: %v", err)
 	}
-	if err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(), "cert-manager-webhook", metav1.DeleteOptions{}); err != nil {
+	if err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(),
+		"cert-manager-webhook", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("repair: %v", err)
 	}
 	if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{}); err != nil {

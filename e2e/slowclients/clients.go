@@ -223,7 +223,8 @@ func (c *curlClient) outputFile(i int) string { return filepath.Join(c.dir, fmt.
 
 // create implements client.
 func (c *curlClient) create(ctx context.Context, path string, body []byte) error {
-	out, err := c.command(ctx, bytes.NewReader(body), "--data-binary", "@-", "--output", c.outputFile(0), c.baseURL+path).CombinedOutput()
+	out, err := c.command(ctx, bytes.NewReader(body), "--data-binary", "@-", "--output", c.outputFile(0),
+		c.baseURL+path).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}

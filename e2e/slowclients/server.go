@@ -87,6 +87,7 @@ func (s *server) createForCell(ctx context.Context, namespace, name, cell string
 // createObject creates a config map and returns its resource version.
 func (s *server) createObject(ctx context.Context, namespace string, body []byte) (string, error) {
 	var object corev1.ConfigMap
-	err := s.client.CoreV1().RESTClient().Post().AbsPath(configMapsPath(namespace)).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Into(&object)
+	err := s.client.CoreV1().RESTClient().Post().AbsPath(configMapsPath(namespace)).SetHeader("Content-Type",
+		"application/json").Body(body).Do(ctx).Into(&object)
 	return object.ResourceVersion, err
 }

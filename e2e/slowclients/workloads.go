@@ -69,7 +69,8 @@ func (r *cellRun) readLists(ctx context.Context, n int) error {
 	items = max(items, 1)
 	paths := make([]string, n)
 	for i := range paths {
-		paths[i] = configMapsPath(namespace) + "?labelSelector=" + url.QueryEscape(fmt.Sprintf("n<%d", items)) + fmt.Sprintf("&list=%d", i)
+		paths[i] = configMapsPath(namespace) + "?labelSelector=" + url.QueryEscape(fmt.Sprintf("n<%d",
+			items)) + fmt.Sprintf("&list=%d", i)
 	}
 	var mu sync.Mutex
 	whole := 0
@@ -142,7 +143,9 @@ func listsAndWatches(ctx context.Context, r *cellRun) error {
 // initialEvents watches with sendInitialEvents until the bookmark that ends them.
 func initialEvents(ctx context.Context, r *cellRun) error {
 	items, got := max(1, r.transferBytes()/largeObject), 0
-	path := configMapsPath("large") + "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&labelSelector=" + url.QueryEscape(fmt.Sprintf("n<%d", items))
+	path := configMapsPath("large") +
+		"?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&labelSelector=" +
+		url.QueryEscape(fmt.Sprintf("n<%d", items))
 	var failed error
 	err := r.client.watch(ctx, path, func(line []byte) bool {
 		var event struct {
@@ -158,7 +161,8 @@ func initialEvents(ctx context.Context, r *cellRun) error {
 		if event.Type == "ADDED" {
 			got++
 		}
-		return event.Type == "ADDED" || event.Type == "BOOKMARK" && event.Object.Metadata.Annotations["k8s.io/initial-events-end"] != "true"
+		return event.Type == "ADDED" ||
+			event.Type == "BOOKMARK" && event.Object.Metadata.Annotations["k8s.io/initial-events-end"] != "true"
 	})
 	if err = errors.Join(err, failed); err != nil || got != items {
 		return fmt.Errorf("%d of %d initial events: %w", got, items, err)

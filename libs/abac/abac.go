@@ -150,14 +150,17 @@ func (a *Authorizer) Authorize(_ context.Context, attributes *authorizer.Attribu
 
 // allows reports whether a policy allows a request.
 func (s *Spec) allows(attributes *authorizer.Attributes) bool {
-	if !s.appliesTo(attributes.User) || s.Readonly && attributes.Verb != "get" && attributes.Verb != "list" && attributes.Verb != "watch" {
+	if !s.appliesTo(attributes.User) ||
+		s.Readonly && attributes.Verb != "get" && attributes.Verb != "list" && attributes.Verb != "watch" {
 		return false
 	}
 	if attributes.Resource {
-		return matchesPattern(s.Namespace, attributes.Namespace) && matchesPattern(s.Resource, attributes.ResourceName) && matchesPattern(s.APIGroup, attributes.Group)
+		return matchesPattern(s.Namespace, attributes.Namespace) && matchesPattern(s.Resource,
+			attributes.ResourceName) && matchesPattern(s.APIGroup, attributes.Group)
 	}
 	prefix, isPrefix := strings.CutSuffix(s.NonResourcePath, wildcard)
-	return s.NonResourcePath != "" && (s.NonResourcePath == attributes.Path || isPrefix && strings.HasPrefix(attributes.Path, strings.TrimRight(prefix, wildcard)))
+	return s.NonResourcePath != "" && (s.NonResourcePath == attributes.Path ||
+		isPrefix && strings.HasPrefix(attributes.Path, strings.TrimRight(prefix, wildcard)))
 }
 
 func matchesPattern(pattern, value string) bool { return pattern == wildcard || pattern == value }
@@ -184,10 +187,17 @@ func (a *Authorizer) RulesFor(_ context.Context, u *authorizer.User, namespace s
 			verbs = []string{"get", "list", "watch"}
 		}
 		if s.Resource != "" && matchesPattern(s.Namespace, namespace) {
-			out.Resource = append(out.Resource, authorizationv1.ResourceRule{Verbs: verbs, APIGroups: []string{s.APIGroup}, Resources: []string{s.Resource}})
+			out.Resource = append(out.Resource, authorizationv1.ResourceRule{
+				Verbs:     verbs,
+				APIGroups: []string{s.APIGroup},
+				Resources: []string{s.Resource},
+			})
 		}
 		if s.NonResourcePath != "" {
-			out.NonResource = append(out.NonResource, authorizationv1.NonResourceRule{Verbs: verbs, NonResourceURLs: []string{s.NonResourcePath}})
+			out.NonResource = append(out.NonResource, authorizationv1.NonResourceRule{
+				Verbs:           verbs,
+				NonResourceURLs: []string{s.NonResourcePath},
+			})
 		}
 	}
 	return out, nil

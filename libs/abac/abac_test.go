@@ -111,11 +111,15 @@ func TestInvalidFiles(t *testing.T) {
 // TestResourceAndPathPoliciesAreSeparate checks that a policy for resources allows no paths, and
 // vice versa.
 func TestResourceAndPathPoliciesAreSeparate(t *testing.T) {
-	z, err := abac.Parse(strings.NewReader(policyLine(`"user":"alice","namespace":"*","resource":"pods"`) + policyLine(`"user":"bob","namespace":"*","nonResourcePath":"/x"`)))
+	z, err := abac.Parse(strings.NewReader(policyLine(`"user":"alice","namespace":"*","resource":"pods"`) +
+		policyLine(`"user":"bob","namespace":"*","nonResourcePath":"/x"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, _, _ := z.Authorize(t.Context(), &authorizer.Attributes{User: &authorizer.User{Name: "alice"}, Verb: "get"}); d != authorizer.NoOpinion {
+	if d, _, _ := z.Authorize(t.Context(), &authorizer.Attributes{
+		User: &authorizer.User{Name: "alice"},
+		Verb: "get",
+	}); d != authorizer.NoOpinion {
 		t.Error("RulesFor() lists paths for a policy without one")
 	}
 	for user, want := range map[string][2]int{"alice": {1, 0}, "bob": {0, 1}, "carol": {0, 0}} {
@@ -136,7 +140,11 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, a := range []*authorizer.Attributes{{User: &authorizer.User{}, Path: "/a"}, {User: &authorizer.User{}, Resource: true}, {}} {
+		for _, a := range []*authorizer.Attributes{
+			{User: &authorizer.User{}, Path: "/a"},
+			{User: &authorizer.User{}, Resource: true},
+			{},
+		} {
 			if d, _, _ := z.Authorize(context.Background(), a); d != authorizer.NoOpinion {
 				t.Errorf("user without a name: %q: got decision %v, want %v", data, d, authorizer.NoOpinion)
 			}
@@ -152,16 +160,19 @@ func TestUnversionedPolicies(t *testing.T) {
 	}{
 		{
 			policy: `{"user":"alice","resource":"pods","readonly":true,"namespace":"ns"}`,
-			allows: []authorizer.Attributes{resource("alice", "", "get", "", "pods", "ns"), resource("alice", "", "list", "apps", "pods", "ns")},
+			allows: []authorizer.Attributes{resource("alice", "", "get", "", "pods", "ns"),
+				resource("alice", "", "list", "apps", "pods", "ns")},
 			denies: []authorizer.Attributes{
-				resource("alice", "", "create", "", "pods", "ns"), resource("alice", "", "get", "", "pods", "other"), resource("alice", "", "get", "", "secrets", "ns"),
+				resource("alice", "", "create", "", "pods", "ns"), resource("alice", "", "get", "", "pods", "other"),
+				resource("alice", "", "get", "", "secrets", "ns"),
 				resource("bob", "", "get", "", "pods", "ns"), path("alice", "", "/version"),
 			},
 		},
 		{
 			policy: `{"group":"ops","namespace":"ns"}`,
 			allows: []authorizer.Attributes{resource("x", "ops", "delete", "apps", "deployments", "ns")},
-			denies: []authorizer.Attributes{resource("x", "dev", "get", "", "pods", "ns"), resource("x", "ops", "get", "", "nodes", ""), path("x", "ops", "/version")},
+			denies: []authorizer.Attributes{resource("x", "dev", "get", "", "pods", "ns"),
+				resource("x", "ops", "get", "", "nodes", ""), path("x", "ops", "/version")},
 		},
 		{
 			policy: `{"user":"alice"}`,
@@ -180,12 +191,15 @@ func TestUnversionedPolicies(t *testing.T) {
 		},
 		{
 			policy: `{}`,
-			allows: []authorizer.Attributes{resource("x", "system:authenticated", "create", "", "pods", "a"), path("x", "system:authenticated", "/x")},
+			allows: []authorizer.Attributes{resource("x", "system:authenticated", "create", "", "pods", "a"),
+				path("x", "system:authenticated", "/x")},
 			denies: []authorizer.Attributes{path("x", "system:unauthenticated", "/x")},
 		},
 		{
-			policy: policyLine(`"user":"alice","resource":"pods"`) + `{"apiVersion":"abac.authorization.kubernetes.io/v0","kind":"Policy","user":"bob","resource":"pods"}`,
-			allows: []authorizer.Attributes{resource("alice", "", "get", "", "pods", ""), resource("bob", "", "get", "", "pods", "a")},
+			policy: policyLine(`"user":"alice","resource":"pods"`) +
+				`{"apiVersion":"abac.authorization.kubernetes.io/v0","kind":"Policy","user":"bob","resource":"pods"}`,
+			allows: []authorizer.Attributes{resource("alice", "", "get", "", "pods", ""),
+				resource("bob", "", "get", "", "pods", "a")},
 			denies: []authorizer.Attributes{resource("alice", "", "get", "", "pods", "a")},
 		},
 	} {
@@ -194,7 +208,10 @@ func TestUnversionedPolicies(t *testing.T) {
 			t.Errorf("%s: %v", c.policy, err)
 			continue
 		}
-		for want, list := range map[authorizer.Decision][]authorizer.Attributes{authorizer.Allow: c.allows, authorizer.NoOpinion: c.denies} {
+		for want, list := range map[authorizer.Decision][]authorizer.Attributes{
+			authorizer.Allow:     c.allows,
+			authorizer.NoOpinion: c.denies,
+		} {
 			for i := range list {
 				if d, _, _ := z.Authorize(context.Background(), &list[i]); d != want {
 					t.Errorf("%s: %+v of %+v: %v, want %v", c.policy, list[i], list[i].User, d, want)
@@ -210,7 +227,10 @@ func TestUnversionedPoliciesAreLogged(t *testing.T) {
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
 	file := filepath.Join(t.TempDir(), "policy.jsonl")
-	for content, want := range map[string]bool{policyLine(`"user":"alice"`): false, policyLine(`"user":"alice"`) + `{"user":"bob"}`: true} {
+	for content, want := range map[string]bool{
+		policyLine(`"user":"alice"`):                    false,
+		policyLine(`"user":"alice"`) + `{"user":"bob"}`: true,
+	} {
 		logged.Reset()
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -225,7 +245,14 @@ func TestUnversionedPoliciesAreLogged(t *testing.T) {
 }
 
 func resource(user, group, verb, apiGroup, name, namespace string) authorizer.Attributes {
-	return authorizer.Attributes{User: &authorizer.User{Name: user, Groups: []string{group}}, Verb: verb, Resource: true, Group: apiGroup, ResourceName: name, Namespace: namespace}
+	return authorizer.Attributes{
+		User:         &authorizer.User{Name: user, Groups: []string{group}},
+		Verb:         verb,
+		Resource:     true,
+		Group:        apiGroup,
+		ResourceName: name,
+		Namespace:    namespace,
+	}
 }
 
 func path(user, group, path string) authorizer.Attributes {

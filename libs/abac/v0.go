@@ -30,7 +30,14 @@ func parseV0(line []byte) (Spec, error) {
 	if p.Kind != "" && p.Kind != kind {
 		return Spec{}, fmt.Errorf("kind %q: want %s", p.Kind, kind)
 	}
-	s := Spec{User: p.User, Group: p.Group, Readonly: p.Readonly, APIGroup: wildcard, Resource: p.Resource, Namespace: p.Namespace}
+	s := Spec{
+		User:      p.User,
+		Group:     p.Group,
+		Readonly:  p.Readonly,
+		APIGroup:  wildcard,
+		Resource:  p.Resource,
+		Namespace: p.Namespace,
+	}
 	if p.User == "" && p.Group == "" || p.User == wildcard || p.Group == wildcard {
 		s.User = ""
 		s.Group = api.GroupAuthenticated

@@ -34,11 +34,21 @@ func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 		user  string
 		errs  []error
 	}{
-		"no user":                  {union: authenticator.Union{fixedToken("", false, nil)}},
-		"first decides":            {union: authenticator.Union{fixedToken("a", true, nil), never}, user: "a"},
-		"an error does not decide": {union: authenticator.Union{fixedToken("", false, bad), fixedToken("b", true, nil)}, user: "b"},
-		"all errors are returned":  {union: authenticator.Union{fixedToken("", false, bad), fixedToken("", false, nil), fixedToken("", false, worse)}, errs: []error{bad, worse}},
-		"too long is not asked":    {union: authenticator.Union{never}, token: strings.Repeat("x", authenticator.MaxTokenBytes+1), errs: []error{authenticator.ErrTooLong}},
+		"no user":       {union: authenticator.Union{fixedToken("", false, nil)}},
+		"first decides": {union: authenticator.Union{fixedToken("a", true, nil), never}, user: "a"},
+		"an error does not decide": {
+			union: authenticator.Union{fixedToken("", false, bad), fixedToken("b", true, nil)},
+			user:  "b",
+		},
+		"all errors are returned": {
+			union: authenticator.Union{fixedToken("", false, bad), fixedToken("", false, nil), fixedToken("", false, worse)},
+			errs:  []error{bad, worse},
+		},
+		"too long is not asked": {
+			union: authenticator.Union{never},
+			token: strings.Repeat("x", authenticator.MaxTokenBytes+1),
+			errs:  []error{authenticator.ErrTooLong},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, ok, err := c.union.AuthenticateToken(t.Context(), c.token, nil)
@@ -80,10 +90,12 @@ func TestForAudiences(t *testing.T) {
 			}
 		})
 	}
-	if _, ok, err := authenticator.ForAudiences(own, fixedToken("", false, nil)).AuthenticateToken(t.Context(), "t", own); ok || err != nil {
+	if _, ok, err := authenticator.ForAudiences(own, fixedToken("", false, nil)).AuthenticateToken(t.Context(), "t",
+		own); ok || err != nil {
 		t.Errorf("unknown token: %v, %v, want false, no error", ok, err)
 	}
-	if _, ok, err := authenticator.ForAudiences(own, fixedToken("", false, errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
+	if _, ok, err := authenticator.ForAudiences(own,
+		fixedToken("", false, errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
 		t.Errorf("rejected token: %v, %v, want false, an error", ok, err)
 	}
 }
@@ -109,7 +121,8 @@ func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 			t.Errorf("%s: got %+v, %t, %v, want authenticated: %t, as %v", name, r, ok, err, c.ok, c.user)
 		}
 	}
-	if _, ok, err := authenticator.Unreserved(fixedToken("", false, down)).AuthenticateToken(t.Context(), "t", nil); ok || !errors.Is(err, down) {
+	if _, ok, err := authenticator.Unreserved(fixedToken("", false, down)).AuthenticateToken(t.Context(), "t",
+		nil); ok || !errors.Is(err, down) {
 		t.Errorf("rejected token: %v, %v, want false, error %v", ok, err, down)
 	}
 }

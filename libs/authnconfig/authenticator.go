@@ -198,7 +198,8 @@ func (a *Authenticator) Check() error {
 }
 
 // AuthenticateToken implements authenticator.Token.
-func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string,
+	audiences []string) (*authenticator.Response, bool, error) {
 	if len(token) > authenticator.MaxTokenBytes {
 		return nil, false, authenticator.ErrTooLong
 	}
@@ -295,7 +296,8 @@ func (r *runner) reload(_ context.Context, data []byte, err error) {
 	}
 	r.config.Metrics.recordReload(err == nil)
 	if err != nil {
-		r.config.Logger.Error("failed to reload authentication configuration; keeping the previous one", "file", r.config.File, "error", err)
+		r.config.Logger.Error("failed to reload authentication configuration; keeping the previous one", "file",
+			r.config.File, "error", err)
 		return
 	}
 	r.startProviders(next)

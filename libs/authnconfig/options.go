@@ -24,7 +24,8 @@ func NewOptions() *Options { return &Options{OIDC: oidctoken.NewOptions()} }
 
 // AddFlags adds the flags to the section "authentication".
 func (o *Options) AddFlags(s *options.Sections) {
-	s.Set("authentication").StringVar(&o.File, "authentication-config", o.File, "File with an "+Kind+" ("+V1beta1+"), which is followed as it changes; cannot be mixed with the --oidc-* flags.")
+	s.Set("authentication").StringVar(&o.File, "authentication-config", o.File,
+		"File with an "+Kind+" ("+V1beta1+"), which is followed as it changes; cannot be mixed with the --oidc-* flags.")
 	o.OIDC.AddFlags(s)
 }
 
@@ -40,7 +41,8 @@ func (o *Options) Validate() []error {
 // ValidateGates rejects flags that feature gates disable.
 func (o *Options) ValidateGates(g *features.Gates) []error {
 	if o.File != "" && !g.Enabled(features.StructuredAuthenticationConfiguration) {
-		return []error{fmt.Errorf("--authentication-config needs the feature gate %s", features.StructuredAuthenticationConfiguration)}
+		return []error{fmt.Errorf("--authentication-config needs the feature gate %s",
+			features.StructuredAuthenticationConfiguration)}
 	}
 	return nil
 }

@@ -40,16 +40,23 @@ func TestOptionsSource(t *testing.T) {
 		anonymous bool   // the file configures anonymous requests
 		err       string
 	}{
-		"nothing":               {set: func(*authnconfig.Options) {}},
-		"flags":                 {set: flags, user: "flags:ada"},
-		"file":                  {set: of(jwt), user: "file:ada"},
-		"anonymous":             {set: of(jwt + "anonymous: {enabled: true}\n"), user: "file:ada", anonymous: true},
-		"nothing said of them":  {set: of(jwt), fixed: "a flag says it", user: "file:ada"},
-		"said twice":            {set: of(jwt + "anonymous: {enabled: true}\n"), fixed: "a flag says it", err: "anonymous: a flag says it"},
+		"nothing":              {set: func(*authnconfig.Options) {}},
+		"flags":                {set: flags, user: "flags:ada"},
+		"file":                 {set: of(jwt), user: "file:ada"},
+		"anonymous":            {set: of(jwt + "anonymous: {enabled: true}\n"), user: "file:ada", anonymous: true},
+		"nothing said of them": {set: of(jwt), fixed: "a flag says it", user: "file:ada"},
+		"said twice": {
+			set:   of(jwt + "anonymous: {enabled: true}\n"),
+			fixed: "a flag says it",
+			err:   "anonymous: a flag says it",
+		},
 		"bad file":              {set: of("x"), err: "--authentication-config"},
 		"the cluster's issuer":  {set: flags, issuers: []string{i.URL()}, err: "is the issuer of service account tokens"},
 		"the same, in the file": {set: of(jwt), issuers: []string{i.URL()}, err: "URL must not overlap with disallowed issuers"},
-		"bad CA":                {set: func(o *authnconfig.Options) { flags(o); o.OIDC.CAFile = "/no/such" }, err: "--oidc-ca-file"},
+		"bad CA": {
+			set: func(o *authnconfig.Options) { flags(o); o.OIDC.CAFile = "/no/such" },
+			err: "--oidc-ca-file",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := authnconfig.NewOptions()
@@ -57,7 +64,11 @@ func TestOptionsSource(t *testing.T) {
 			if errs := o.Validate(); len(errs) > 0 || o.IsSet() != (name != "nothing") {
 				t.Fatalf("Validate() = %v, IsSet() = %t, want no errors, %t", errs, o.IsSet(), name != "nothing")
 			}
-			s, err := o.Source(authnconfig.Config{DisallowedIssuers: c.issuers, AnonymousFixed: c.fixed, Logger: slog.New(slog.DiscardHandler)})
+			s, err := o.Source(authnconfig.Config{
+				DisallowedIssuers: c.issuers,
+				AnonymousFixed:    c.fixed,
+				Logger:            slog.New(slog.DiscardHandler),
+			})
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Errorf("Source() = %v, want %s", err, c.err)
@@ -82,7 +93,8 @@ func TestOptionsSource(t *testing.T) {
 			}
 			r, ok, err := s.AuthenticateToken(ctx, i.Token(nil), nil)
 			if !ok || r.User.Name != c.user || (s.Anonymous() != nil) != c.anonymous {
-				t.Errorf("got %+v, %v, anonymous setting %v, want user %s, an anonymous setting: %t", r, err, s.Anonymous(), c.user, c.anonymous)
+				t.Errorf("got %+v, %v, anonymous setting %v, want user %s, an anonymous setting: %t", r, err,
+					s.Anonymous(), c.user, c.anonymous)
 			}
 		})
 	}

@@ -98,7 +98,11 @@ func (r *rules) DistributedClaim() string { return r.mappings.Groups.Claim }
 
 // User implements oidctoken.Rules.
 func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.User, error) {
-	e := &evaluation{ctx: ctx, variables: map[string]any{claimsVariable: map[string]any(c)}, budget: celenv.NewBudget(tokenBudget)}
+	e := &evaluation{
+		ctx:       ctx,
+		variables: map[string]any{claimsVariable: map[string]any(c)},
+		budget:    celenv.NewBudget(tokenBudget),
+	}
 	for _, rule := range r.required {
 		if err := c.Require(rule.Claim, rule.RequiredValue); err != nil {
 			return authenticator.User{}, fmt.Errorf("claim validation rule: %w", err)

@@ -72,7 +72,8 @@ func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 	w := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
 	w.awaitLog(t, reachable)
 	moved := func(rest string) string {
-		return header + "jwt:\n" + strings.Replace(issuerConfig(one, rest), "    audiences:", "    discoveryURL: "+s.URL+"/there\n    audiences:", 1)
+		return header + "jwt:\n" + strings.Replace(issuerConfig(one, rest), "    audiences:",
+			"    discoveryURL: "+s.URL+"/there\n    audiences:", 1)
 	}
 	ends := map[time.Time]bool{}
 	for _, prefix := range []string{"b:", "c:"} { // the second iteration has the same place
@@ -92,7 +93,8 @@ func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 	}
 	other := oidctest.New(t).Token(map[string]any{"iss": one.URL()})
 	if _, ok, err := w.AuthenticateToken(t.Context(), other, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("unknown key while the new keys are unknown: %v, %v, want false, error %v", ok, err, authenticator.ErrUnavailable)
+		t.Errorf("unknown key while the new keys are unknown: %v, %v, want false, error %v", ok, err,
+			authenticator.ErrUnavailable)
 	}
 }
 

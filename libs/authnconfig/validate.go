@@ -83,7 +83,8 @@ func (c *compiler) checkUnique(path *field.Path, value string, seen map[string]b
 // validateAnonymous validates the conditions of anonymous requests.
 func (c *compiler) validateAnonymous(path *field.Path, a *Anonymous) {
 	if !a.Enabled && len(a.Conditions) > 0 {
-		c.addError(field.Invalid(path.Child("conditions"), a.Conditions, "enabled should be set to true when conditions are defined"))
+		c.addError(field.Invalid(path.Child("conditions"), a.Conditions,
+			"enabled should be set to true when conditions are defined"))
 	}
 	for i, condition := range a.Conditions {
 		if conditionPath := path.Child("conditions").Index(i).Child("path"); condition.Path == "" {
@@ -119,7 +120,8 @@ func (c *compiler) validateIssuer(path *field.Path, i *Issuer) {
 		c.addError(field.Required(path.Child("url"), "URL is required"))
 	} else {
 		if slices.Contains(c.disallowed, i.URL) {
-			c.addError(field.Invalid(path.Child("url"), i.URL, fmt.Sprintf("URL must not overlap with disallowed issuers: %s", c.disallowed)))
+			c.addError(field.Invalid(path.Child("url"), i.URL,
+				fmt.Sprintf("URL must not overlap with disallowed issuers: %s", c.disallowed)))
 		}
 		c.validateURL(path.Child("url"), i.URL)
 	}
@@ -182,7 +184,8 @@ func (c *compiler) validateAudiences(path *field.Path, i *Issuer) {
 	case len(i.Audiences) > 1:
 		c.addError(field.Invalid(policy, i.AudienceMatchPolicy, "audienceMatchPolicy must be MatchAny for multiple audiences"))
 	case i.AudienceMatchPolicy != "":
-		c.addError(field.Invalid(policy, i.AudienceMatchPolicy, "audienceMatchPolicy must be empty or MatchAny for single audience"))
+		c.addError(field.Invalid(policy, i.AudienceMatchPolicy,
+			"audienceMatchPolicy must be empty or MatchAny for single audience"))
 	}
 }
 
@@ -202,7 +205,8 @@ func (c *compiler) compileClaimRules(path *field.Path, list []ClaimValidationRul
 			r.required = append(r.required, rule)
 		case rule.Expression != "":
 			if rule.RequiredValue != "" {
-				c.addError(field.Invalid(path.Child("requiredValue"), rule.RequiredValue, "requiredValue can't be set when expression is set"))
+				c.addError(field.Invalid(path.Child("requiredValue"), rule.RequiredValue,
+					"requiredValue can't be set when expression is set"))
 			}
 			c.checkUnique(path.Child("expression"), rule.Expression, expressions)
 			if p := c.compileExpression(path.Child("expression"), c.envs.claims, rule.Expression, cel.BoolType); p != nil {
@@ -251,7 +255,8 @@ func (c *compiler) compilePrefixed(path *field.Path, m *PrefixedClaimOrExpressio
 	case m.Expression != "" && m.Prefix != nil:
 		c.addError(field.Invalid(path.Child("prefix"), *m.Prefix, "prefix can't be set when expression is set"))
 	case m.Claim != "" && m.Prefix == nil:
-		c.addError(field.Required(path.Child("prefix"), "prefix is required when claim is set. It can be set to an empty string to disable prefixing"))
+		c.addError(field.Required(path.Child("prefix"),
+			"prefix is required when claim is set. It can be set to an empty string to disable prefixing"))
 	case m.Claim == "" && m.Expression == "" && m.Prefix != nil && *m.Prefix != "":
 		c.addError(field.Required(path, neitherSet))
 	}
@@ -279,7 +284,8 @@ func (c *compiler) validateExtraKey(path *field.Path, key string) {
 	domain, _, _ := strings.Cut(key, "/")
 	for _, reserved := range []string{api.Domain, api.LabelDomain} {
 		if domain == reserved || strings.HasSuffix(domain, "."+reserved) {
-			c.addError(field.Invalid(path, key, fmt.Sprintf("%s, %s and their subdomains are reserved for Kubernetes use", api.Domain, api.LabelDomain)))
+			c.addError(field.Invalid(path, key,
+				fmt.Sprintf("%s, %s and their subdomains are reserved for Kubernetes use", api.Domain, api.LabelDomain)))
 		}
 	}
 }
@@ -301,7 +307,8 @@ func (c *compiler) compileUserRules(path *field.Path, list []UserValidationRule,
 }
 
 // compileExpression returns the program of an expression, or records an error and returns nil.
-func (c *compiler) compileExpression(path *field.Path, env *celenv.Env, expression string, expected ...*cel.Type) *celenv.Program {
+func (c *compiler) compileExpression(path *field.Path, env *celenv.Env, expression string,
+	expected ...*cel.Type) *celenv.Program {
 	p, err := env.Compile(expression, expected...)
 	if err != nil {
 		c.addError(field.Invalid(path, expression, err.Error()))

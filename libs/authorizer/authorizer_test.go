@@ -23,7 +23,10 @@ func (s fixedAuthorizer) Authorize(context.Context, *authorizer.Attributes) (aut
 }
 
 func (s fixedAuthorizer) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
-	return authorizer.Rules{Resource: []authorizationv1.ResourceRule{{Verbs: []string{s.reason}}}, Incomplete: s.err != nil}, s.err
+	return authorizer.Rules{
+		Resource:   []authorizationv1.ResourceRule{{Verbs: []string{s.reason}}},
+		Incomplete: s.err != nil,
+	}, s.err
 }
 
 // TestChainReturnsFirstDecision checks that the first member that allows or denies decides, and
@@ -42,9 +45,19 @@ func TestChainReturnsFirstDecision(t *testing.T) {
 		{chain: nil, d: authorizer.NoOpinion, reason: "", err: ""},
 		{chain: authorizer.Chain{no, yes, never}, d: authorizer.Allow, reason: "yes", err: ""},
 		{chain: authorizer.Chain{no, never, yes}, d: authorizer.Deny, reason: "never", err: ""},
-		{chain: authorizer.Chain{broken, yes}, d: authorizer.Allow, reason: "yes", err: ""}, // a later member may allow after an error
+		{
+			chain:  authorizer.Chain{broken, yes},
+			d:      authorizer.Allow,
+			reason: "yes",
+			err:    "",
+		}, // a later member may allow after an error
 		{chain: authorizer.Chain{no, broken, fixedAuthorizer{}}, d: authorizer.NoOpinion, reason: "a\nb", err: "x"},
-		{chain: authorizer.Chain{broken, fixedAuthorizer{err: errors.New("y")}}, d: authorizer.NoOpinion, reason: "b", err: "[x, y]"},
+		{
+			chain:  authorizer.Chain{broken, fixedAuthorizer{err: errors.New("y")}},
+			d:      authorizer.NoOpinion,
+			reason: "b",
+			err:    "[x, y]",
+		},
 	} {
 		d, reason, err := c.chain.Authorize(t.Context(), &authorizer.Attributes{})
 		text := ""
@@ -55,7 +68,8 @@ func TestChainReturnsFirstDecision(t *testing.T) {
 			t.Errorf("%v: got %v, reason %q, error %q, want %v, %q, %q", c.chain, d, reason, text, c.d, c.reason, c.err)
 		}
 	}
-	rules, err := authorizer.Chain{no, authorizer.SystemMasters{}, broken, authorizer.AlwaysDeny{}, authorizer.AlwaysAllow{}}.RulesFor(t.Context(), &authorizer.User{}, "a")
+	rules, err := authorizer.Chain{no, authorizer.SystemMasters{}, broken, authorizer.AlwaysDeny{},
+		authorizer.AlwaysAllow{}}.RulesFor(t.Context(), &authorizer.User{}, "a")
 	if len(rules.Resource) != 3 || len(rules.NonResource) != 1 || !rules.Incomplete || err == nil || err.Error() != "x" {
 		t.Errorf("got rules %+v, %v, want 3 of resources, 1 of other paths, incomplete, and the error x", rules, err)
 	}
@@ -87,12 +101,15 @@ func TestReviewRoundTrip(t *testing.T) {
 		if string(out) != want.spec {
 			t.Errorf("%s\ngives %s\nwant  %s", in, out, want.spec)
 		}
-		if st := authorizer.StatusOf(authorizer.Deny, "r", nil, problems); !st.Denied || st.Allowed || st.Reason != "r" || st.EvaluationError != want.problems {
+		if st := authorizer.StatusOf(authorizer.Deny, "r", nil, problems); !st.Denied || st.Allowed ||
+			st.Reason != "r" || st.EvaluationError != want.problems {
 			t.Errorf("%s: got status %+v, want it denied with reason r and error %q", in, st, want.problems)
 		}
 	}
-	if st := authorizer.StatusOf(authorizer.Allow, "", errors.New("x"), []*authorizer.SelectorError{{Field: "labelSelector"}}); st.EvaluationError != "x; spec.resourceAttributes.labelSelector ignored due to parse error" {
-		t.Errorf("evaluation error %q, want \"x; spec.resourceAttributes.labelSelector ignored due to parse error\"", st.EvaluationError)
+	if st := authorizer.StatusOf(authorizer.Allow, "", errors.New("x"),
+		[]*authorizer.SelectorError{{Field: "labelSelector"}}); st.EvaluationError != "x; spec.resourceAttributes.labelSelector ignored due to parse error" {
+		t.Errorf("evaluation error %q, want \"x; spec.resourceAttributes.labelSelector ignored due to parse error\"",
+			st.EvaluationError)
 	}
 }
 
@@ -104,7 +121,8 @@ func TestLongSelectorsAreIgnored(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: long},
 	}, nil)
 	if len(a.FieldSelector)+len(a.LabelSelector) > 0 || len(problems) != 2 {
-		t.Errorf("got %d and %d requirements, problems: %v, want no requirements and 2 problems", len(a.FieldSelector), len(a.LabelSelector), problems)
+		t.Errorf("got %d and %d requirements, problems: %v, want no requirements and 2 problems",
+			len(a.FieldSelector), len(a.LabelSelector), problems)
 	}
 	short := long[:1<<14-1]
 	a, problems = authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
@@ -112,6 +130,7 @@ func TestLongSelectorsAreIgnored(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: short},
 	}, nil)
 	if len(a.FieldSelector) != 4096 || len(a.LabelSelector) != 4096 || len(problems) > 0 {
-		t.Errorf("got %d and %d requirements, problems: %v, want 4096 of each and no problems", len(a.FieldSelector), len(a.LabelSelector), problems)
+		t.Errorf("got %d and %d requirements, problems: %v, want 4096 of each and no problems", len(a.FieldSelector),
+			len(a.LabelSelector), problems)
 	}
 }

@@ -17,7 +17,8 @@ func TestSystemMastersAllowsItsGroupOnly(t *testing.T) {
 		{user: &authorizer.User{Name: "system:masters", Groups: []string{"dev"}}, want: authorizer.NoOpinion},
 		{user: &authorizer.User{Name: "a", Groups: []string{"dev", "system:masters"}}, want: authorizer.Allow},
 	} {
-		if d, _, err := (authorizer.SystemMasters{}).Authorize(t.Context(), &authorizer.Attributes{User: c.user}); d != c.want || err != nil {
+		if d, _, err := (authorizer.SystemMasters{}).Authorize(t.Context(),
+			&authorizer.Attributes{User: c.user}); d != c.want || err != nil {
 			t.Errorf("%v: got %v, %v, want %v", c.user, d, err, c.want)
 		}
 	}

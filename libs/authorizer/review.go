@@ -36,7 +36,8 @@ func (e *SelectorError) Unwrap() error { return e.Err }
 
 // AttributesOf returns the attributes of a review. If resource is set, nonResource is ignored. The
 // errors concern only selectors and do not prevent a decision.
-func AttributesOf(u *User, resource *authorizationv1.ResourceAttributes, nonResource *authorizationv1.NonResourceAttributes) (*Attributes, []*SelectorError) {
+func AttributesOf(u *User, resource *authorizationv1.ResourceAttributes,
+	nonResource *authorizationv1.NonResourceAttributes) (*Attributes, []*SelectorError) {
 	if resource == nil {
 		a := &Attributes{User: u}
 		if nonResource != nil {
@@ -46,7 +47,12 @@ func AttributesOf(u *User, resource *authorizationv1.ResourceAttributes, nonReso
 		return a, nil
 	}
 	a := &Attributes{
-		User: u, Resource: true, Verb: resource.Verb, Namespace: resource.Namespace, Group: resource.Group, Version: resource.Version,
+		User:         u,
+		Resource:     true,
+		Verb:         resource.Verb,
+		Namespace:    resource.Namespace,
+		Group:        resource.Group,
+		Version:      resource.Version,
 		ResourceName: resource.Resource, Subresource: resource.Subresource, Name: resource.Name,
 	}
 	if a.Version == "" {

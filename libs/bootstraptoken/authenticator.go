@@ -52,7 +52,10 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 	case !t.Authentication:
 		return nil, false, fmt.Errorf("bootstrap token %s is not for authentication", id)
 	}
-	return &authenticator.Response{User: authenticator.User{Name: UserPrefix + id, Groups: t.Groups}, Expires: t.Expires}, true, nil
+	return &authenticator.Response{
+		User:    authenticator.User{Name: UserPrefix + id, Groups: t.Groups},
+		Expires: t.Expires,
+	}, true, nil
 }
 
 // loadToken returns the token with an id.

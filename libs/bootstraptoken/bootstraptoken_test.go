@@ -61,9 +61,17 @@ func TestAuthenticate(t *testing.T) {
 		groups []string // of the user; nil if not authenticated
 		err    string   // "" with nil groups: the token is ignored
 	}{
-		"good":                  {secret: secret(nil), token: good, groups: []string{"system:bootstrappers"}},
-		"not yet expired":       {secret: secretWith("expiration", "2025-06-01T12:00:01Z"), token: good, groups: []string{"system:bootstrappers"}},
-		"extra groups":          {secret: secretWith("auth-extra-groups", "system:bootstrappers:b,system:bootstrappers:a"), token: good, groups: []string{"system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:b"}},
+		"good": {secret: secret(nil), token: good, groups: []string{"system:bootstrappers"}},
+		"not yet expired": {
+			secret: secretWith("expiration", "2025-06-01T12:00:01Z"),
+			token:  good,
+			groups: []string{"system:bootstrappers"},
+		},
+		"extra groups": {
+			secret: secretWith("auth-extra-groups", "system:bootstrappers:b,system:bootstrappers:a"),
+			token:  good,
+			groups: []string{"system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:b"},
+		},
 		"expired":               {secret: secretWith("expiration", "2025-06-01T12:00:00Z"), token: good, err: "has expired"},
 		"unreadable expiration": {secret: secretWith("expiration", "tomorrow"), token: good, err: "expiration"},
 		"wrong secret":          {secret: secret(nil), token: "abc123.abcdef0123456780", err: "secret is wrong"},
@@ -71,19 +79,35 @@ func TestAuthenticate(t *testing.T) {
 		"id differs from name":  {secret: secretWith("token-id", "abc124"), token: good, err: "token-id"},
 		"no id":                 {secret: secretWith("token-id", ""), token: good, err: "token-id"},
 		"short secret inside":   {secret: secretWith("token-secret", "abc"), token: good, err: "token-secret"},
-		"usage off":             {secret: secretWith("usage-bootstrap-authentication", "false"), token: good, err: "not for authentication"},
-		"usage in capitals":     {secret: secretWith("usage-bootstrap-authentication", "True"), token: good, err: "not for authentication"},
-		"foreign group":         {secret: secretWith("auth-extra-groups", "system:masters"), token: good, err: "auth-extra-groups"},
-		"group with a space":    {secret: secretWith("auth-extra-groups", "system:bootstrappers:a, system:bootstrappers:b"), token: good, err: "auth-extra-groups"},
-		"another type":          {secret: secret(func(s *corev1.Secret) { s.Type = "Opaque" }), token: good, err: "not of type"},
-		"being deleted":         {secret: secret(func(s *corev1.Secret) { s.DeletionTimestamp = &metav1.Time{Time: now} }), token: good, err: "deleted"},
-		"lookup fails":          {down: true, token: good, err: "down"},
-		"capitals":              {secret: secret(nil), token: "ABC123." + secretText},
-		"truncated":             {secret: secret(nil), token: good[:len(good)-1]},
-		"longer":                {secret: secret(nil), token: good + "0"},
-		"a newline":             {secret: secret(nil), token: good[:len(good)-1] + "\n"},
-		"no dot":                {secret: secret(nil), token: strings.Replace(good, ".", "0", 1)},
-		"empty":                 {secret: secret(nil), token: ""},
+		"usage off": {
+			secret: secretWith("usage-bootstrap-authentication", "false"),
+			token:  good,
+			err:    "not for authentication",
+		},
+		"usage in capitals": {
+			secret: secretWith("usage-bootstrap-authentication", "True"),
+			token:  good,
+			err:    "not for authentication",
+		},
+		"foreign group": {secret: secretWith("auth-extra-groups", "system:masters"), token: good, err: "auth-extra-groups"},
+		"group with a space": {
+			secret: secretWith("auth-extra-groups", "system:bootstrappers:a, system:bootstrappers:b"),
+			token:  good,
+			err:    "auth-extra-groups",
+		},
+		"another type": {secret: secret(func(s *corev1.Secret) { s.Type = "Opaque" }), token: good, err: "not of type"},
+		"being deleted": {
+			secret: secret(func(s *corev1.Secret) { s.DeletionTimestamp = &metav1.Time{Time: now} }),
+			token:  good,
+			err:    "deleted",
+		},
+		"lookup fails": {down: true, token: good, err: "down"},
+		"capitals":     {secret: secret(nil), token: "ABC123." + secretText},
+		"truncated":    {secret: secret(nil), token: good[:len(good)-1]},
+		"longer":       {secret: secret(nil), token: good + "0"},
+		"a newline":    {secret: secret(nil), token: good[:len(good)-1] + "\n"},
+		"no dot":       {secret: secret(nil), token: strings.Replace(good, ".", "0", 1)},
+		"empty":        {secret: secret(nil), token: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := secrets{"kube-system/bootstrap-token-abc123": c.secret}
@@ -114,7 +138,8 @@ func TestWrongSecretsDoNotLockToken(t *testing.T) {
 	a := bootstraptoken.New(secrets{"kube-system/bootstrap-token-abc123": secret(nil)}, nil)
 	for i := range 1000 {
 		guess := fmt.Sprintf("%016d", i)
-		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+guess, nil); ok || err == nil || !strings.Contains(err.Error(), "the secret is wrong") {
+		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+guess, nil); ok || err == nil ||
+			!strings.Contains(err.Error(), "the secret is wrong") {
 			t.Fatalf("wrong secret %s: %v, %v, want a rejection: the secret is wrong", guess, ok, err)
 		}
 		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+secretText, nil); !ok {

@@ -34,7 +34,14 @@ func newAuthority(t *testing.T) *authority {
 		t.Fatal(err)
 	}
 	a := &authority{t: t, key: key}
-	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	root := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "ca"},
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
 	a.cert = a.sign(root, root)
 	return a
 }
@@ -53,7 +60,13 @@ func (a *authority) sign(c, by *x509.Certificate) *x509.Certificate {
 }
 
 func (a *authority) client(name string, until time.Time) *x509.Certificate {
-	return a.sign(&x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a.cert)
+	return a.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     until,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, a.cert)
 }
 
 func (a *authority) verify() (x509.VerifyOptions, bool) {
@@ -82,19 +95,36 @@ func TestCheck(t *testing.T) {
 	ours, other := newAuthority(t), newAuthority(t)
 	later := time.Now().Add(time.Hour)
 	api := ours.client("api", later)
-	server := ours.sign(&x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "api"}, NotAfter: later, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, ours.cert)
+	server := ours.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(3),
+		Subject:      pkix.Name{CommonName: "api"},
+		NotAfter:     later,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, ours.cert)
 	plain := httptest.NewRequest(http.MethodPost, "/", nil)
 	for name, c := range map[string]struct {
 		request *http.Request
 		options Options
 		ok      bool
 	}{
-		"a client":                           {request: requestWithCerts(api), options: Options{}, ok: true},
-		"a client of a name":                 {request: requestWithCerts(api), options: Options{Names: []string{"x", "api"}}, ok: true},
-		"of another name":                    {request: requestWithCerts(api), options: Options{Names: []string{"x"}}, ok: false},
-		"of another CA":                      {request: requestWithCerts(other.client("api", later)), options: Options{Names: []string{"api"}}, ok: false},
-		"a server's certificate":             {request: requestWithCerts(server), options: Options{}, ok: false},
-		"an expired certificate":             {request: requestWithCerts(ours.client("api", time.Now().Add(-time.Minute))), options: Options{}, ok: false},
+		"a client": {request: requestWithCerts(api), options: Options{}, ok: true},
+		"a client of a name": {
+			request: requestWithCerts(api),
+			options: Options{Names: []string{"x", "api"}},
+			ok:      true,
+		},
+		"of another name": {request: requestWithCerts(api), options: Options{Names: []string{"x"}}, ok: false},
+		"of another CA": {
+			request: requestWithCerts(other.client("api", later)),
+			options: Options{Names: []string{"api"}},
+			ok:      false,
+		},
+		"a server's certificate": {request: requestWithCerts(server), options: Options{}, ok: false},
+		"an expired certificate": {
+			request: requestWithCerts(ours.client("api", time.Now().Add(-time.Minute))),
+			options: Options{},
+			ok:      false,
+		},
 		"no certificate":                     {request: requestWithCerts(), options: Options{}, ok: false},
 		"no TLS":                             {request: plain, options: Options{}, ok: false},
 		"no certificate, any client allowed": {request: requestWithCerts(), options: Options{AnyClient: true}, ok: true},

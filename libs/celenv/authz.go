@@ -80,54 +80,68 @@ type authzLibrary struct{}
 // CompileOptions implements cel.Library.
 func (authzLibrary) CompileOptions() []cel.EnvOption {
 	restrict := func(name, overload string, set func(a *authorizer.Attributes, value string)) cel.EnvOption {
-		return cel.Function(name, derivedCheck(overload, ResourceCheckType, ResourceCheckType, func(a *authorizer.Attributes, value string) string {
-			set(a, value)
-			return ""
-		}))
+		return cel.Function(name,
+			derivedCheck(overload, ResourceCheckType, ResourceCheckType, func(a *authorizer.Attributes, value string) string {
+				set(a, value)
+				return ""
+			}))
 	}
 	resultField := func(name, overload string, out *cel.Type, get func(*checkResult) ref.Val) cel.EnvOption {
-		return cel.Function(name, cel.MemberOverload(overload, []*cel.Type{decisionType}, out, cel.UnaryBinding(func(v ref.Val) ref.Val {
-			d, ok := v.(*checkResult)
-			if !ok {
-				return types.MaybeNoSuchOverloadErr(v)
-			}
-			return get(d)
-		})))
+		return cel.Function(name,
+			cel.MemberOverload(overload, []*cel.Type{decisionType}, out, cel.UnaryBinding(func(v ref.Val) ref.Val {
+				d, ok := v.(*checkResult)
+				if !ok {
+					return types.MaybeNoSuchOverloadErr(v)
+				}
+				return get(d)
+			})))
 	}
 	return []cel.EnvOption{
 		cel.Types(AuthorizerType, ResourceCheckType, groupCheckType, pathCheckType, decisionType),
-		cel.Function("path", derivedCheck("authorizer_path", AuthorizerType, pathCheckType, func(a *authorizer.Attributes, path string) string {
-			a.Path = path
-			return requireNonEmpty("path", path)
-		})),
-		cel.Function("group", derivedCheck("authorizer_group", AuthorizerType, groupCheckType, func(a *authorizer.Attributes, group string) string {
-			a.Group = group
-			return ""
-		})),
-		cel.Function("serviceAccount", cel.MemberOverload("authorizer_serviceaccount", []*cel.Type{AuthorizerType, cel.StringType, cel.StringType},
-			AuthorizerType, cel.FunctionBinding(asServiceAccount))),
-		cel.Function("resource", derivedCheck("groupcheck_resource", groupCheckType, ResourceCheckType, func(a *authorizer.Attributes, resource string) string {
-			a.Resource = true
-			a.Version = "*"
-			a.ResourceName = resource
-			return requireNonEmpty("resource", resource)
-		})),
-		restrict("subresource", "resourcecheck_subresource", func(a *authorizer.Attributes, value string) { a.Subresource = value }),
+		cel.Function("path", derivedCheck("authorizer_path", AuthorizerType, pathCheckType,
+			func(a *authorizer.Attributes, path string) string {
+				a.Path = path
+				return requireNonEmpty("path", path)
+			})),
+		cel.Function("group", derivedCheck("authorizer_group", AuthorizerType, groupCheckType,
+			func(a *authorizer.Attributes, group string) string {
+				a.Group = group
+				return ""
+			})),
+		cel.Function("serviceAccount",
+			cel.MemberOverload("authorizer_serviceaccount", []*cel.Type{AuthorizerType, cel.StringType, cel.StringType},
+				AuthorizerType, cel.FunctionBinding(asServiceAccount))),
+		cel.Function("resource",
+			derivedCheck("groupcheck_resource", groupCheckType, ResourceCheckType,
+				func(a *authorizer.Attributes, resource string) string {
+					a.Resource = true
+					a.Version = "*"
+					a.ResourceName = resource
+					return requireNonEmpty("resource", resource)
+				})),
+		restrict("subresource", "resourcecheck_subresource",
+			func(a *authorizer.Attributes, value string) { a.Subresource = value }),
 		restrict("namespace", "resourcecheck_namespace", func(a *authorizer.Attributes, value string) { a.Namespace = value }),
 		restrict("name", "resourcecheck_name", func(a *authorizer.Attributes, value string) { a.Name = value }),
 		restrict("fieldSelector", "authorizer_fieldselector", selectFields),
 		restrict("labelSelector", "authorizer_labelselector", selectLabels),
 		cel.Function("check",
-			cel.MemberOverload("pathcheck_check", []*cel.Type{pathCheckType, cel.StringType}, decisionType, cel.BinaryBinding(performCheck)),
-			cel.MemberOverload("resourcecheck_check", []*cel.Type{ResourceCheckType, cel.StringType}, decisionType, cel.BinaryBinding(performCheck))),
-		resultField("errored", "decision_errored", cel.BoolType, func(v *checkResult) ref.Val { return types.Bool(v.err != nil) }),
+			cel.MemberOverload("pathcheck_check", []*cel.Type{pathCheckType, cel.StringType}, decisionType,
+				cel.BinaryBinding(performCheck)),
+			cel.MemberOverload("resourcecheck_check", []*cel.Type{ResourceCheckType, cel.StringType}, decisionType,
+				cel.BinaryBinding(performCheck))),
+		resultField("errored", "decision_errored", cel.BoolType, func(v *checkResult) ref.Val {
+			return types.Bool(v.err != nil)
+		}),
 		resultField("error", "decision_error", cel.StringType, func(v *checkResult) ref.Val {
 			if v.err == nil {
 				return types.String("")
 			}
 			return types.String(v.err.Error())
 		}),
-		resultField("allowed", "decision_allowed", cel.BoolType, func(v *checkResult) ref.Val { return types.Bool(v.decision == authorizer.Allow) }),
+		resultField("allowed", "decision_allowed", cel.BoolType, func(v *checkResult) ref.Val {
+			return types.Bool(v.decision == authorizer.Allow)
+		}),
 		resultField("reason", "decision_reason", cel.StringType, func(v *checkResult) ref.Val { return types.String(v.reason) }),
 	}
 }
@@ -137,7 +151,8 @@ func (authzLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
 // derivedCheck returns a member function that derives one check from another. set stores the
 // argument, and returns an error text if the argument is invalid.
-func derivedCheck(overload string, from, to *cel.Type, set func(a *authorizer.Attributes, value string) (problem string)) cel.FunctionOpt {
+func derivedCheck(overload string, from, to *cel.Type,
+	set func(a *authorizer.Attributes, value string) (problem string)) cel.FunctionOpt {
 	return cel.MemberOverload(overload, []*cel.Type{from, cel.StringType}, to, cel.BinaryBinding(func(v, text ref.Val) ref.Val {
 		c, ok := v.(*authzCheck)
 		value, isText := text.(types.String)

@@ -22,7 +22,8 @@ func decide(a *authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.Allow, "all may", nil
 	case a.User.Name == "ada" && a.ResourceName == "pods" && a.Verb == "get" && a.Namespace == "n" && a.Version == "*":
 		return authorizer.Allow, "", nil
-	case a.User.Name == "system:serviceaccount:n:s" && a.User.InGroup("system:serviceaccounts:n") && len(a.FieldSelector)+len(a.LabelSelector) == 2:
+	case a.User.Name == "system:serviceaccount:n:s" && a.User.InGroup("system:serviceaccounts:n") &&
+		len(a.FieldSelector)+len(a.LabelSelector) == 2:
 		return authorizer.Allow, "", nil
 	case a.Group == "apps" && a.Subresource == "scale" && a.Name == "d":
 		return authorizer.Deny, "never", nil
@@ -32,7 +33,10 @@ func decide(a *authorizer.Attributes) (authorizer.Decision, string, error) {
 
 // TestAuthorizerFunctions evaluates the functions of the authorizer library.
 func TestAuthorizerFunctions(t *testing.T) {
-	env, err := celenv.New(map[string]*cel.Type{"authorizer": celenv.AuthorizerType, "authorizer.requestResource": celenv.ResourceCheckType})
+	env, err := celenv.New(map[string]*cel.Type{
+		"authorizer":                 celenv.AuthorizerType,
+		"authorizer.requestResource": celenv.ResourceCheckType,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +65,14 @@ func TestAuthorizerFunctions(t *testing.T) {
 		{expression: `authorizer.path('/healthz').check('get').error() == ''`},
 		{expression: `authorizer.serviceAccount('n', 's').group('').resource('p').fieldSelector('a=b').labelSelector('c').check('list').allowed()`},
 		{expression: `!authorizer.serviceAccount('n', 's').group('').resource('p').fieldSelector('a=b').labelSelector('!!').check('list').allowed()`},
-		{expression: `authorizer.serviceAccount('n', 'A b').path('/').check('get').allowed()`, fails: "Invalid service account name"},
-		{expression: `authorizer.serviceAccount('n.', 's').path('/').check('get').allowed()`, fails: "Invalid service account namespace"},
+		{
+			expression: `authorizer.serviceAccount('n', 'A b').path('/').check('get').allowed()`,
+			fails:      "Invalid service account name",
+		},
+		{
+			expression: `authorizer.serviceAccount('n.', 's').path('/').check('get').allowed()`,
+			fails:      "Invalid service account namespace",
+		},
 		{expression: `[1, 2, 3].all(x, authorizer.path('/healthz').check('get').allowed())`, fails: "cost limit"},
 	}
 	for _, tt := range tests {

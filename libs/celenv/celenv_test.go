@@ -59,7 +59,10 @@ func TestExpressionsOverPlainValues(t *testing.T) {
 		{expression: `[1.5].filter(x, x > 2.0).sum() == 0.0`, want: true},
 		{expression: `[duration("1s"), duration("2s")].sum() == duration("3s")`, want: true},
 		{expression: `[1].filter(x, x > 2).min() == 1`, want: errors.New("min called on empty list")},
-		{expression: `["a", "b", "a"].indexOf("a") == 0 && ["a", "b", "a"].lastIndexOf("a") == 2 && ["a"].indexOf("c") == -1`, want: true},
+		{
+			expression: `["a", "b", "a"].indexOf("a") == 0 && ["a", "b", "a"].lastIndexOf("a") == 2 && ["a"].indexOf("c") == -1`,
+			want:       true,
+		},
 		{expression: `timestamp("2020-01-01T00:00:00Z").getHours() == 0`, want: true},
 		{expression: `claims.list.exists(a, claims.n)`, want: errors.New("no such overload")},
 	}
@@ -96,7 +99,11 @@ func TestCompileErrors(t *testing.T) {
 		{expression: `user.`, want: nil, text: "Syntax error"},
 		{expression: `user.username`, want: []*cel.Type{cel.BoolType}, text: "must evaluate to bool, not string"},
 		{expression: `claims.n`, want: []*cel.Type{cel.BoolType}, text: "must evaluate to bool, not dyn"},
-		{expression: `1`, want: []*cel.Type{cel.StringType, cel.ListType(cel.StringType)}, text: "must evaluate to string or list(string), not int"},
+		{
+			expression: `1`,
+			want:       []*cel.Type{cel.StringType, cel.ListType(cel.StringType)},
+			text:       "must evaluate to string or list(string), not int",
+		},
 		{expression: `"a".matches("(")`, want: nil, text: "invalid matches argument"},
 		{expression: `[1, "a"]`, want: nil, text: "expected type 'int' but found 'string'"},
 		{expression: strings.Repeat("[", 1000), want: nil, text: "compilation failed"},
@@ -142,7 +149,8 @@ func TestEvalIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pattern.Eval(t.Context(), longVariables(), nil); err == nil || !strings.Contains(err.Error(), "cost limit exceeded") {
+	if _, err := pattern.Eval(t.Context(), longVariables(), nil); err == nil || !strings.Contains(err.Error(),
+		"cost limit exceeded") {
 		t.Errorf("long pattern on long text: %v, want the error: cost limit exceeded", err)
 	}
 }
@@ -198,7 +206,8 @@ func TestReadsField(t *testing.T) {
 
 // FuzzCompileAndEval checks that an evaluation returns either a value or an error.
 func FuzzCompileAndEval(f *testing.F) {
-	for _, s := range []string{`user.username == "ada"`, `claims.?a.orValue([1]).exists(x, x > 1)`, `"a".findAll("[")`, `[1,2].sum()`, expensiveExpression} {
+	for _, s := range []string{`user.username == "ada"`, `claims.?a.orValue([1]).exists(x, x > 1)`,
+		`"a".findAll("[")`, `[1,2].sum()`, expensiveExpression} {
 		f.Add(s)
 	}
 	env := userEnv(f)

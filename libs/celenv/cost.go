@@ -54,20 +54,60 @@ const (
 const authorizeCost = 350_000
 
 var costClasses = map[string]costClass{
-	"isSorted": costTraverse, "sum": costTraverse, "max": costTraverse, "min": costTraverse, "indexOf": costTraverse, "lastIndexOf": costTraverse,
-	"url": costReadText, "lowerAscii": costReadText, "upperAscii": costReadText, "substring": costReadText, "trim": costReadText,
-	"replace": costRewriteText, "split": costRewriteText, "join": costJoin, "find": costSearch, "findAll": costSearch,
-	"cidr": costReadText, "isIP": costReadText, "isCIDR": costReadText, "ip": costReadText, "quantity": costReadText, "isQuantity": costReadText,
-	"semver": costReadText, "isSemver": costReadText, "major": costConstant, "minor": costConstant, "patch": costConstant,
+	"isSorted":    costTraverse,
+	"sum":         costTraverse,
+	"max":         costTraverse,
+	"min":         costTraverse,
+	"indexOf":     costTraverse,
+	"lastIndexOf": costTraverse,
+	"url":         costReadText,
+	"lowerAscii":  costReadText,
+	"upperAscii":  costReadText,
+	"substring":   costReadText,
+	"trim":        costReadText,
+	"replace":     costRewriteText, "split": costRewriteText, "join": costJoin, "find": costSearch, "findAll": costSearch,
+	"cidr":       costReadText,
+	"isIP":       costReadText,
+	"isCIDR":     costReadText,
+	"ip":         costReadText,
+	"quantity":   costReadText,
+	"isQuantity": costReadText,
+	"semver":     costReadText, "isSemver": costReadText, "major": costConstant, "minor": costConstant, "patch": costConstant,
 	escapeKey:        costReadText,
 	"ip.isCanonical": costCanonicalText, "containsIP": costContainsIP, "containsCIDR": costContainsCIDR, "validate": costValidate,
-	"masked": costConstant, "prefixLength": costConstant, "family": costConstant, "isUnspecified": costConstant, "isLoopback": costConstant,
-	"isLinkLocalMulticast": costConstant, "isLinkLocalUnicast": costConstant, "isGlobalUnicast": costConstant, "format.named": costConstant,
-	"sign": costConstant, "asInteger": costConstant, "isInteger": costConstant, "asApproximateFloat": costConstant, "isGreaterThan": costConstant,
-	"isLessThan": costConstant, "compareTo": costConstant, "add": costConstant, "sub": costConstant,
-	"path": costConstant, "group": costConstant, "serviceAccount": costConstant, "resource": costConstant, "subresource": costConstant, "namespace": costConstant, "name": costConstant,
-	"allowed": costConstant, "reason": costConstant, "error": costConstant, "errored": costConstant, "check": costAuthorize,
-	"getScheme": costConstant, "getHostname": costConstant, "getHost": costConstant, "getPort": costConstant, "getEscapedPath": costConstant, "getQuery": costConstant,
+	"masked":               costConstant,
+	"prefixLength":         costConstant,
+	"family":               costConstant,
+	"isUnspecified":        costConstant,
+	"isLoopback":           costConstant,
+	"isLinkLocalMulticast": costConstant,
+	"isLinkLocalUnicast":   costConstant,
+	"isGlobalUnicast":      costConstant,
+	"format.named":         costConstant,
+	"sign":                 costConstant,
+	"asInteger":            costConstant,
+	"isInteger":            costConstant,
+	"asApproximateFloat":   costConstant,
+	"isGreaterThan":        costConstant,
+	"isLessThan":           costConstant, "compareTo": costConstant, "add": costConstant, "sub": costConstant,
+	"path":           costConstant,
+	"group":          costConstant,
+	"serviceAccount": costConstant,
+	"resource":       costConstant,
+	"subresource":    costConstant,
+	"namespace":      costConstant,
+	"name":           costConstant,
+	"allowed":        costConstant,
+	"reason":         costConstant,
+	"error":          costConstant,
+	"errored":        costConstant,
+	"check":          costAuthorize,
+	"getScheme":      costConstant,
+	"getHostname":    costConstant,
+	"getHost":        costConstant,
+	"getPort":        costConstant,
+	"getEscapedPath": costConstant,
+	"getQuery":       costConstant,
 }
 
 // CallCost implements interpreter.ActualCostEstimator.
@@ -117,14 +157,16 @@ func callCost(function, overload string, args []ref.Val, result ref.Val) (cost u
 	case len(args) < 2:
 		return 0, false
 	case c == costSearch:
-		cost = scaleUp(1+sizeOf(args[0]), common.StringTraversalCostFactor) * scaleUp(sizeOf(args[1]), common.RegexStringLengthCostFactor)
+		cost = scaleUp(1+sizeOf(args[0]), common.StringTraversalCostFactor) * scaleUp(sizeOf(args[1]),
+			common.RegexStringLengthCostFactor)
 	case c == costContainsIP:
 		cost = scaleUp(2*sizeOf(args[0]), common.StringTraversalCostFactor)
 		if overload == "cidr_contains_ip_string" {
 			cost += scaleUp(sizeOf(args[1]), common.StringTraversalCostFactor)
 		}
 	case c == costContainsCIDR:
-		cost = scaleUp(2*sizeOf(args[0]), common.StringTraversalCostFactor) + scaleUp(sizeOf(args[0]), common.StringTraversalCostFactor) + 1
+		cost = scaleUp(2*sizeOf(args[0]), common.StringTraversalCostFactor) + scaleUp(sizeOf(args[0]),
+			common.StringTraversalCostFactor) + 1
 		if overload == "cidr_contains_cidr_string" {
 			cost += scaleUp(sizeOf(args[1]), common.StringTraversalCostFactor)
 		}
@@ -133,7 +175,8 @@ func callCost(function, overload string, args []ref.Val, result ref.Val) (cost u
 		if !ok {
 			return 0, false
 		}
-		cost = scaleUp(1+sizeOf(args[1]), common.StringTraversalCostFactor) * scaleUp(uint64(f.patternLength), common.RegexStringLengthCostFactor)
+		cost = scaleUp(1+sizeOf(args[1]), common.StringTraversalCostFactor) * scaleUp(uint64(f.patternLength),
+			common.RegexStringLengthCostFactor)
 	}
 	return cost, true
 }

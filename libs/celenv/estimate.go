@@ -42,7 +42,8 @@ func costOnly(cost checker.CostEstimate) *checker.CallEstimate {
 
 // EstimateCallCost implements checker.CostEstimator. Functions that are not members have no target;
 // some of them have CEL's own estimate for that reason.
-func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNode,
+	args []checker.AstNode) *checker.CallEstimate {
 	class := costClasses[function]
 	switch {
 	case function == "_==_":
@@ -75,7 +76,8 @@ func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNo
 		return c.estimateSplit(*target, args)
 	case class == costContainsIP, class == costContainsCIDR:
 		return c.estimateContains(class, overload, args)
-	case function == "cidr", function == "isIP", function == "isCIDR", function == "quantity", function == "isQuantity", function == "semver", function == "isSemver":
+	case function == "cidr", function == "isIP", function == "isCIDR", function == "quantity",
+		function == "isQuantity", function == "semver", function == "isSemver":
 		return costOnly(traversalCost(c.size(args[0])))
 	case class == costCanonicalText:
 		return costOnly(c.size(args[0]).MultiplyByCostFactor(2 * common.StringTraversalCostFactor))
@@ -373,7 +375,8 @@ func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) {
 	}
 	work := e.typeWork(parsed)
 	if work > maxTypeWork {
-		return reject(start(parsed.NativeRep().Expr().ID()), "too many operators: split the expression into variables or several expressions")
+		return reject(start(parsed.NativeRep().Expr().ID()),
+			"too many operators: split the expression into variables or several expressions")
 	}
 	if !e.budget.spend(work / typesPerWork) {
 		return reject(common.NoLocation, tooMany)

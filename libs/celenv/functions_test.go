@@ -43,13 +43,20 @@ func TestKubernetesLibraryFunctions(t *testing.T) {
 		{expression: `ip.isCanonical("2001:DB8::1")`, want: false},
 		{expression: `isIP("1.2.3") || isIP("::ffff:1.2.3.4") || isIP("fe80::1%lo")`, want: false},
 		{expression: `ip("fe80::1%lo").family()`, want: errors.New("with zone value is not allowed")},
-		{expression: `ip("0.0.0.0").isUnspecified() && ip("224.0.0.1").isLinkLocalMulticast() && ip("169.254.1.1").isLinkLocalUnicast() && ip("8.8.8.8").isGlobalUnicast()`,
-			want: true},
+		{
+			expression: `ip("0.0.0.0").isUnspecified() && ip("224.0.0.1").isLinkLocalMulticast() && ip("169.254.1.1").isLinkLocalUnicast() && ip("8.8.8.8").isGlobalUnicast()`,
+			want:       true,
+		},
 		{expression: `type(ip("1.2.3.4")) == net.IP && type(cidr("1.0.0.0/8")) == net.CIDR`, want: true},
-		{expression: `cidr("10.2.3.4/16").containsIP("10.2.9.9") && cidr("10.0.0.0/8").containsCIDR("10.1.0.0/16") && !cidr("10.1.0.0/16").containsCIDR(cidr("10.0.0.0/8"))`,
-			want: true},
+		{
+			expression: `cidr("10.2.3.4/16").containsIP("10.2.9.9") && cidr("10.0.0.0/8").containsCIDR("10.1.0.0/16") && !cidr("10.1.0.0/16").containsCIDR(cidr("10.0.0.0/8"))`,
+			want:       true,
+		},
 		{expression: `cidr("10.0.0.0/8").containsIP(ip("11.0.0.0"))`, want: false},
-		{expression: `string(cidr("10.2.3.4/16").masked()) + " " + string(cidr("10.2.3.4/16").ip())`, want: "10.2.0.0/16 10.2.3.4"},
+		{
+			expression: `string(cidr("10.2.3.4/16").masked()) + " " + string(cidr("10.2.3.4/16").ip())`,
+			want:       "10.2.0.0/16 10.2.3.4",
+		},
 		{expression: `cidr("::1/128").prefixLength()`, want: int64(128)},
 		{expression: `cidr("10.0.0.0/8") == cidr("10.0.0.0/8").masked()`, want: true},
 		{expression: `cidr("10.0.0.0").ip() == ip("10.0.0.0")`, want: errors.New("no '/'")},
@@ -60,8 +67,10 @@ func TestKubernetesLibraryFunctions(t *testing.T) {
 		{expression: `format.dns1123Label().validate("A").value()[0].startsWith("a lowercase RFC 1123 label must")`, want: true},
 		{expression: `format.named("uuid").value().validate("x").value()[0]`, want: "does not match the UUID format"},
 		{expression: `format.named("nothing").hasValue()`, want: false},
-		{expression: `format.uri().validate("a b").hasValue() && format.byte().validate("!").hasValue() && format.date().validate("x").hasValue() && format.datetime().validate("x").hasValue()`,
-			want: true},
+		{
+			expression: `format.uri().validate("a b").hasValue() && format.byte().validate("!").hasValue() && format.date().validate("x").hasValue() && format.datetime().validate("x").hasValue()`,
+			want:       true,
+		},
 		{expression: `format.labelValue().validate("ok").orValue(["no"]).size()`, want: int64(1)},
 		{expression: `format.date() == format.named("date").value() && format.date() != format.uuid()`, want: true},
 
@@ -99,10 +108,14 @@ func TestKubernetesLibraryFunctions(t *testing.T) {
 func TestRunnersAgreeWithPrograms(t *testing.T) {
 	env := userEnv(t)
 	for _, expression := range []string{
-		`user.username == "ada"`, `"ops" in user.groups`, `has(claims.absent) || claims.n > 2`, `claims.list.map(e, e + "x").size()`,
-		`claims.list.exists(e, e == "b") && [1, 2, 3].all(n, n > 0)`, `claims.?absent.orValue("x").size()`, `claims.absent`, `"abc".matches("a.c")`,
-		`claims.email.matches("^[a-z]+$")`, `claims.n / 0`, `claims.n > 2 ? "a" : "b"`, `{"a": 1}["a"] + 1`, `[1, 2].filter(n, n > 1)`,
-		`duration("1h") > duration("1m")`, `claims.list[5]`, `claims.optional.or(optional.of(1))`, `optional.of(claims.n).orValue(7)`,
+		`user.username == "ada"`, `"ops" in user.groups`, `has(claims.absent) || claims.n > 2`,
+		`claims.list.map(e, e + "x").size()`,
+		`claims.list.exists(e, e == "b") && [1, 2, 3].all(n, n > 0)`, `claims.?absent.orValue("x").size()`,
+		`claims.absent`, `"abc".matches("a.c")`,
+		`claims.email.matches("^[a-z]+$")`, `claims.n / 0`, `claims.n > 2 ? "a" : "b"`, `{"a": 1}["a"] + 1`,
+		`[1, 2].filter(n, n > 1)`,
+		`duration("1h") > duration("1m")`, `claims.list[5]`, `claims.optional.or(optional.of(1))`,
+		`optional.of(claims.n).orValue(7)`,
 	} {
 		checked, issues := env.Check(expression)
 		if issues.Err() != nil {
@@ -165,8 +178,10 @@ func TestRunnerIsReusableAfterStop(t *testing.T) {
 	if _, err := run(ended, 1000); err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("after the end of the context: %v, want the error: interrupted", err)
 	}
-	if over, err := run(t.Context(), 1_000_000); err == nil || !strings.HasPrefix(err.Error(), "operation cancelled: actual cost limit exceeded") || over <= celenv.PerCallLimit {
-		t.Errorf("got cost %d, error %v, want a cost over %d and the error: actual cost limit exceeded", over, err, celenv.PerCallLimit)
+	if over, err := run(t.Context(), 1_000_000); err == nil || !strings.HasPrefix(err.Error(),
+		"operation cancelled: actual cost limit exceeded") || over <= celenv.PerCallLimit {
+		t.Errorf("got cost %d, error %v, want a cost over %d and the error: actual cost limit exceeded", over, err,
+			celenv.PerCallLimit)
 	}
 	if again, err := run(t.Context(), 10); err != nil || again != cost {
 		t.Errorf("afterwards: cost %d, %v, want %d", again, err, cost)

@@ -85,15 +85,23 @@ func (listLibrary) CompileOptions() []cel.EnvOption {
 	element := cel.TypeParamType("T")
 	list := cel.ListType(element)
 	var sorted, smallest, largest, sums []cel.FunctionOpt
-	for _, t := range []*cel.Type{cel.IntType, cel.UintType, cel.DoubleType, cel.BoolType, cel.StringType, cel.BytesType, cel.DurationType, cel.TimestampType} {
+	for _, t := range []*cel.Type{cel.IntType, cel.UintType, cel.DoubleType, cel.BoolType, cel.StringType,
+		cel.BytesType, cel.DurationType, cel.TimestampType} {
 		args := []*cel.Type{cel.ListType(t)}
 		prefix := "list_" + t.TypeName()
 		sorted = append(sorted, cel.MemberOverload(prefix+"_is_sorted_bool", args, cel.BoolType, cel.UnaryBinding(isSorted)))
-		smallest = append(smallest, cel.MemberOverload(prefix+"_min", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return firstExtremum(v, types.IntNegOne, "min") })))
-		largest = append(largest, cel.MemberOverload(prefix+"_max", args, t, cel.UnaryBinding(func(v ref.Val) ref.Val { return firstExtremum(v, types.IntOne, "max") })))
+		smallest = append(smallest,
+			cel.MemberOverload(prefix+"_min", args, t,
+				cel.UnaryBinding(func(v ref.Val) ref.Val { return firstExtremum(v, types.IntNegOne, "min") })))
+		largest = append(largest,
+			cel.MemberOverload(prefix+"_max", args, t,
+				cel.UnaryBinding(func(v ref.Val) ref.Val { return firstExtremum(v, types.IntOne, "max") })))
 	}
 	for t, zero := range map[*cel.Type]ref.Val{
-		cel.IntType: types.IntZero, cel.UintType: types.Uint(0), cel.DoubleType: types.Double(0), cel.DurationType: types.Duration{},
+		cel.IntType:      types.IntZero,
+		cel.UintType:     types.Uint(0),
+		cel.DoubleType:   types.Double(0),
+		cel.DurationType: types.Duration{},
 	} {
 		sums = append(sums, cel.MemberOverload("list_"+t.TypeName()+"_sum", []*cel.Type{cel.ListType(t)}, t,
 			cel.UnaryBinding(func(v ref.Val) ref.Val { return sumList(v, zero) })))
@@ -264,10 +272,13 @@ func formats() map[string]*format {
 		"qualifiedName":          {patternLength: subdomainPatternLen, check: validation.IsQualifiedName},
 		"labelValue":             {patternLength: valuePatternLen, check: validation.IsValidLabelValue},
 		"uri":                    {patternLength: uriPatternLen, check: checkURI},
-		"uuid":                   {patternLength: len(strfmt.UUIDPattern), check: strfmtCheck("uuid", "does not match the UUID format")},
-		"byte":                   {patternLength: bytePatternLen, check: strfmtCheck("byte", "invalid base64")},
-		"date":                   {patternLength: len(strfmt.DateTimePattern), check: strfmtCheck("date", "invalid date")},
-		"datetime":               {patternLength: len(strfmt.DateTimePattern), check: strfmtCheck("datetime", "invalid datetime")},
+		"uuid": {
+			patternLength: len(strfmt.UUIDPattern),
+			check:         strfmtCheck("uuid", "does not match the UUID format"),
+		},
+		"byte":     {patternLength: bytePatternLen, check: strfmtCheck("byte", "invalid base64")},
+		"date":     {patternLength: len(strfmt.DateTimePattern), check: strfmtCheck("date", "invalid date")},
+		"datetime": {patternLength: len(strfmt.DateTimePattern), check: strfmtCheck("datetime", "invalid datetime")},
 	}
 	for name, f := range list {
 		f.name = name

@@ -101,7 +101,10 @@ func (m *meter) thresholdPassed() {
 		m.costSum.reportExceeded()
 		return
 	}
-	panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "operation cancelled: actual cost limit exceeded"})
+	panic(interpreter.EvalCancelledError{
+		Cause:   interpreter.CostLimitExceeded,
+		Message: "operation cancelled: actual cost limit exceeded",
+	})
 }
 
 // stepCostOf returns the cost of a step, by its type.
@@ -123,7 +126,8 @@ func stepCostOf(step any) stepCost {
 		for _, a := range s.Args() {
 			c.call.args = append(c.call.args, a.ID())
 		}
-		c.call.dependsOnValues, c.call.isAddition = dependsOnValues(c.call.function, c.call.overload), c.call.function == operators.Add
+		c.call.dependsOnValues, c.call.isAddition = dependsOnValues(c.call.function,
+			c.call.overload), c.call.function == operators.Add
 	case interpreter.InterpretableConstructor:
 		switch s.Type() {
 		case types.ListType:
@@ -200,7 +204,8 @@ func standardDependsOnValues(overload string) bool {
 		overloads.ExtQuoteString, overloads.ExtFormatString, overloads.InList,
 		overloads.LessString, overloads.GreaterString, overloads.LessEqualsString, overloads.GreaterEqualsString,
 		overloads.LessBytes, overloads.GreaterBytes, overloads.LessEqualsBytes, overloads.GreaterEqualsBytes,
-		overloads.Equals, overloads.NotEquals, overloads.AddString, overloads.AddBytes, overloads.MatchesString, overloads.ContainsString:
+		overloads.Equals, overloads.NotEquals, overloads.AddString, overloads.AddBytes, overloads.MatchesString,
+		overloads.ContainsString:
 		return true
 	}
 	return false

@@ -105,13 +105,17 @@ func (networkLibrary) CompileOptions() []cel.EnvOption {
 		cel.Function("isCIDR", cel.Overload("is_cidr", text, cel.BoolType,
 			onText(func(s string) ref.Val { _, err := parseNetwork(s); return types.Bool(err == nil) }))),
 		cel.Function("containsIP",
-			cel.MemberOverload("cidr_contains_ip_string", []*cel.Type{networkType, cel.StringType}, cel.BoolType, cel.BinaryBinding(
-				func(n, v ref.Val) ref.Val { return networkContainsAddress(n, toAddress(v)) })),
-			cel.MemberOverload("cidr_contains_ip_ip", []*cel.Type{networkType, addressType}, cel.BoolType, cel.BinaryBinding(networkContainsAddress))),
+			cel.MemberOverload("cidr_contains_ip_string", []*cel.Type{networkType, cel.StringType}, cel.BoolType,
+				cel.BinaryBinding(
+					func(n, v ref.Val) ref.Val { return networkContainsAddress(n, toAddress(v)) })),
+			cel.MemberOverload("cidr_contains_ip_ip", []*cel.Type{networkType, addressType}, cel.BoolType,
+				cel.BinaryBinding(networkContainsAddress))),
 		cel.Function("containsCIDR",
-			cel.MemberOverload("cidr_contains_cidr_string", []*cel.Type{networkType, cel.StringType}, cel.BoolType, cel.BinaryBinding(
-				func(n, v ref.Val) ref.Val { return networkContainsNetwork(n, toNetwork(v)) })),
-			cel.MemberOverload("cidr_contains_cidr", []*cel.Type{networkType, networkType}, cel.BoolType, cel.BinaryBinding(networkContainsNetwork))),
+			cel.MemberOverload("cidr_contains_cidr_string", []*cel.Type{networkType, cel.StringType}, cel.BoolType,
+				cel.BinaryBinding(
+					func(n, v ref.Val) ref.Val { return networkContainsNetwork(n, toNetwork(v)) })),
+			cel.MemberOverload("cidr_contains_cidr", []*cel.Type{networkType, networkType}, cel.BoolType,
+				cel.BinaryBinding(networkContainsNetwork))),
 		cel.Function("prefixLength", cel.MemberOverload("cidr_prefix_length", []*cel.Type{networkType}, cel.IntType,
 			onNetwork(func(p netip.Prefix) ref.Val { return types.Int(p.Bits()) }))),
 		cel.Function("masked", cel.MemberOverload("cidr_masked", []*cel.Type{networkType}, networkType,

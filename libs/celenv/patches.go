@@ -154,7 +154,8 @@ func Operations(v ref.Val, limit int) ([]Operation, error) {
 	err := visitElements(v, func(v ref.Val) error {
 		c, ok := v.(*builtObject)
 		if !ok || c.kind.TypeName() != JSONPatchType.TypeName() {
-			return fmt.Errorf("%w: JSONPatchType.expression should evaluate to array of JSONPatch, got element of %s", ErrPatch, v.Type().TypeName())
+			return fmt.Errorf("%w: JSONPatchType.expression should evaluate to array of JSONPatch, got element of %s",
+				ErrPatch, v.Type().TypeName())
 		}
 		o := Operation{}
 		for name, to := range map[string]*string{"op": &o.Op, "path": &o.Path, "from": &o.From} {

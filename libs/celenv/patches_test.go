@@ -33,20 +33,38 @@ func TestConfiguration(t *testing.T) {
 	env := patchEnv(t)
 	for _, tt := range []struct{ expression, want, wrong string }{
 		{expression: `Object{}`, want: `{}`},
-		{expression: `Object{metadata: Object.metadata{labels: {"a": object.name}}, n: 1, u: 2u, f: 1.5, b: true, z: null}`, want: `{"b":true,"f":1.5,"metadata":{"labels":{"a":"ada"}},"n":1,"u":2,"z":null}`},
-		{expression: `Object{spec: Object.spec{containers: object.names.map(n, Object.spec.containers{name: n})}}`, want: `{"spec":{"containers":[{"name":"x"},{"name":"y"}]}}`},
+		{
+			expression: `Object{metadata: Object.metadata{labels: {"a": object.name}}, n: 1, u: 2u, f: 1.5, b: true, z: null}`,
+			want:       `{"b":true,"f":1.5,"metadata":{"labels":{"a":"ada"}},"n":1,"u":2,"z":null}`,
+		},
+		{
+			expression: `Object{spec: Object.spec{containers: object.names.map(n, Object.spec.containers{name: n})}}`,
+			want:       `{"spec":{"containers":[{"name":"x"},{"name":"y"}]}}`,
+		},
 		{expression: `Object{spec: object}`, want: `{"spec":{"name":"ada","names":["x","y"]}}`},
 		{expression: `Object{?a: optional.none(), ?b: object.?name}`, want: `{"b":"ada"}`},
-		{expression: `Object{a: duration("90s"), b: timestamp("2020-01-01T00:00:00Z"), c: b"hi"}`, want: `{"a":"90s","b":"2020-01-01T00:00:00Z","c":"aGk="}`},
+		{
+			expression: `Object{a: duration("90s"), b: timestamp("2020-01-01T00:00:00Z"), c: b"hi"}`,
+			want:       `{"a":"90s","b":"2020-01-01T00:00:00Z","c":"aGk="}`,
+		},
 		{expression: `Object{a: {"b": [{"c": Object.a{}}]}}`, want: `{"a":{"b":[{"c":{}}]}}`},
 		{expression: `Object.spec{}`, wrong: "Object.spec is not an Object"},
-		{expression: `Object{spec: Object.status{}}`, wrong: `unexpected type name "Object.status", expected "Object.spec", which matches field name path from root Object type`},
+		{
+			expression: `Object{spec: Object.status{}}`,
+			wrong:      `unexpected type name "Object.status", expected "Object.spec", which matches field name path from root Object type`,
+		},
 		{expression: `Object{a: [{"b": Object.b{}}]}`, wrong: `unexpected type name "Object.b", expected "Object.a"`},
 		{expression: `Object{a: {1: 2}}`, wrong: "map key 1 is of type int, not string"},
 		{expression: `Object{a: 0.0 / 0.0}`, wrong: "is not part of an object"},
 		{expression: `Object{a: type(1)}`, wrong: "is not part of an object"},
-		{expression: `Object{a: [1,2,3,4].map(a, [1,2,3,4].map(b, [1,2,3,4].map(c, [1,2,3,4])))}`, wrong: "the value is too large"},
-		{expression: `Object{a: "0123456789".replace("", "0123456789").replace("", "0123456789")}`, wrong: "the value is too large"},
+		{
+			expression: `Object{a: [1,2,3,4].map(a, [1,2,3,4].map(b, [1,2,3,4].map(c, [1,2,3,4])))}`,
+			wrong:      "the value is too large",
+		},
+		{
+			expression: `Object{a: "0123456789".replace("", "0123456789").replace("", "0123456789")}`,
+			wrong:      "the value is too large",
+		},
 	} {
 		t.Run(tt.expression, func(t *testing.T) {
 			p, err := env.Compile(tt.expression)
@@ -91,12 +109,18 @@ func TestOperations(t *testing.T) {
 			expression: `[JSONPatch{op: "add", path: "/metadata/labels/" + jsonpatch.escapeKey("a/b~c"), value: object.name}, JSONPatch{op: "move", from: "/a", path: "/b"}]`,
 			want:       `[{"Op":"add","Path":"/metadata/labels/a~1b~0c","From":"","Value":"ada","HasValue":true},{"Op":"move","Path":"/b","From":"/a","Value":null,"HasValue":false}]`,
 		},
-		{expression: `[JSONPatch{op: "add", path: "/a", value: Object.spec{b: Object.spec.b{}}}, JSONPatch{op: "test", path: "/a", value: null}]`, want: `[{"Op":"add","Path":"/a","From":"","Value":{"b":{}},"HasValue":true},{"Op":"test","Path":"/a","From":"","Value":null,"HasValue":true}]`},
+		{
+			expression: `[JSONPatch{op: "add", path: "/a", value: Object.spec{b: Object.spec.b{}}}, JSONPatch{op: "test", path: "/a", value: null}]`,
+			want:       `[{"Op":"add","Path":"/a","From":"","Value":{"b":{}},"HasValue":true},{"Op":"test","Path":"/a","From":"","Value":null,"HasValue":true}]`,
+		},
 		{expression: `[JSONPatch{op: "add", path: "/a", value: Object.spec{b: Object.c{}}}]`, wrong: "unexpected type name"},
 		{expression: `[JSONPatch{op: "add", path: "/a", value: {1: 2}}]`, wrong: "could not marshal to JSON"},
 		{expression: `[1]`, wrong: "got element of int"},
 		{expression: `1`, wrong: "has no elements"},
-		{expression: `object.names.map(a, JSONPatch{op: "add", path: "/a".replace("", "0123456789012345678901234567890123456789").replace("", "0123456789")})`, wrong: "too large"},
+		{
+			expression: `object.names.map(a, JSONPatch{op: "add", path: "/a".replace("", "0123456789012345678901234567890123456789").replace("", "0123456789")})`,
+			wrong:      "too large",
+		},
 	} {
 		t.Run(tt.expression, func(t *testing.T) {
 			p, err := env.Compile(tt.expression)
@@ -160,7 +184,8 @@ func TestPatchTypes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Eval(t.Context(), patched(), nil); err == nil || !strings.Contains(err.Error(), "unexpected type list for JSONPatchType 'op' field") {
+	if _, err := p.Eval(t.Context(), patched(), nil); err == nil || !strings.Contains(err.Error(),
+		"unexpected type list for JSONPatchType 'op' field") {
 		t.Errorf("list as an operation: %v, want the error: unexpected type list for JSONPatchType 'op' field", err)
 	}
 	plain, err := celenv.NewBaseEnv()

@@ -132,8 +132,9 @@ func (e *Env) Runner(checked *cel.Ast) (*Runner, error) {
 	env := e.env
 	factory := interpreter.NewAttributeFactory(env.Container, env.CELTypeAdapter(), env.CELTypeProvider())
 	r := &Runner{
-		ast:           checked.NativeRep(),
-		interp:        interpreter.NewInterpreter(e.functions, env.Container, env.CELTypeProvider(), env.CELTypeAdapter(), factory),
+		ast: checked.NativeRep(),
+		interp: interpreter.NewInterpreter(e.functions, env.Container, env.CELTypeProvider(),
+			env.CELTypeAdapter(), factory),
 		standardCosts: e.standardCosts,
 	}
 	first, err := r.newPlan()

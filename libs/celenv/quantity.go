@@ -51,8 +51,10 @@ func (quantityLibrary) CompileOptions() []cel.EnvOption {
 	self := []*cel.Type{QuantityType, QuantityType}
 	withInt := []*cel.Type{QuantityType, cel.IntType}
 	return []cel.EnvOption{
-		cel.Function("quantity", cel.Overload("string_to_quantity", []*cel.Type{cel.StringType}, QuantityType, cel.UnaryBinding(toQuantity))),
-		cel.Function("isQuantity", cel.Overload("is_quantity_string", []*cel.Type{cel.StringType}, cel.BoolType, cel.UnaryBinding(isQuantity))),
+		cel.Function("quantity",
+			cel.Overload("string_to_quantity", []*cel.Type{cel.StringType}, QuantityType, cel.UnaryBinding(toQuantity))),
+		cel.Function("isQuantity",
+			cel.Overload("is_quantity_string", []*cel.Type{cel.StringType}, cel.BoolType, cel.UnaryBinding(isQuantity))),
 		cel.Function("sign", cel.Overload("quantity_sign", q, cel.IntType,
 			onQuantity(func(q *resource.Quantity) ref.Val { return types.Int(q.Sign()) }))),
 		cel.Function("asApproximateFloat", cel.MemberOverload("quantity_get_float", q, cel.DoubleType,

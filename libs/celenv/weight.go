@@ -251,7 +251,8 @@ func (t *treeBuilder) withTypeErrors(err error) error {
 // names.
 func (t *treeBuilder) buildFields(c *builtObject, path string) (map[string]any, error) {
 	if name := c.kind.TypeName(); path != "" && name != path {
-		t.typeErrors = append(t.typeErrors, fmt.Errorf("unexpected type name %q, expected %q, which matches field name path from root Object type", name, path))
+		t.typeErrors = append(t.typeErrors,
+			fmt.Errorf("unexpected type name %q, expected %q, which matches field name path from root Object type", name, path))
 	}
 	out := make(map[string]any, len(c.fields))
 	for _, name := range slices.Sorted(maps.Keys(c.fields)) {

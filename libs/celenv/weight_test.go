@@ -21,17 +21,20 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	const many = 60
-	nested, named := repeatStep("[dyn([1])]", ".map(a, dyn([a, a]))", many), repeatStep("[dyn([1])]", ".map(a, dyn({'a': a, 'b': a}))", many)
+	nested, named := repeatStep("[dyn([1])]", ".map(a, dyn([a, a]))", many), repeatStep("[dyn([1])]",
+		".map(a, dyn({'a': a, 'b': a}))", many)
 	text := repeatStep("['x']", ".map(a, a + a)", 20) // a megabyte
 	object := map[string]any{"object": map[string]any{"text": strings.Repeat("x", 1<<20)}}
 	for name, expression := range map[string]string{
-		"a list added to itself":               repeatStep("[[1]]", ".map(a, a + a)", many) + "[0].size() == 1",
-		"elements of a list added to itself":   repeatStep("[[1]]", ".map(a, a + a)", 19) + "[0].all(b, b == 1)",
-		"a long list made longer":              repeatStep("[[1]]", ".map(a, a + a)", 18) + ".all(a, a.all(b, (a + [b]).size() > 0))",
-		"lists compared":                       nested + ".all(a, a == a)",
-		"lists that differ":                    nested + ".all(a, a != a)",
-		"maps compared":                        named + ".all(a, a == a)",
-		"optional values compared":             repeatStep("[dyn([1])]", ".map(a, dyn([optional.of(a), optional.of(a)]))", many) + ".all(a, a == a)",
+		"a list added to itself":             repeatStep("[[1]]", ".map(a, a + a)", many) + "[0].size() == 1",
+		"elements of a list added to itself": repeatStep("[[1]]", ".map(a, a + a)", 19) + "[0].all(b, b == 1)",
+		"a long list made longer": repeatStep("[[1]]", ".map(a, a + a)",
+			18) + ".all(a, a.all(b, (a + [b]).size() > 0))",
+		"lists compared":    nested + ".all(a, a == a)",
+		"lists that differ": nested + ".all(a, a != a)",
+		"maps compared":     named + ".all(a, a == a)",
+		"optional values compared": repeatStep("[dyn([1])]",
+			".map(a, dyn([optional.of(a), optional.of(a)]))", many) + ".all(a, a == a)",
 		"a list in a list":                     nested + ".all(a, a in [a])",
 		"the place of a list in a list":        nested + ".all(a, [a].indexOf(a) == 0)",
 		"sets of lists":                        nested + ".all(a, sets.contains([a], [a]))",
@@ -41,15 +44,17 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 		"a text of the object added to itself": repeatStep("[object.text]", ".map(a, a + a)", many) + "[0] == ''",
 		"bytes of the object added to itself":  repeatStep("[dyn(bytes(object.text))]", ".map(a, a + a)", many) + "[0] == b''",
 		"characters joined by a text":          "object.text.split('').join(object.text) == ''",
-		"a text joined with itself":            text + ".all(a, " + repeatStep("[[a]]", ".map(b, b + b)", 19) + "[0].join('') == '')",
-		"errors that are passed over":          nested + ".exists(a, [1, 2, 3].exists(b, a == a))",
+		"a text joined with itself": text + ".all(a, " + repeatStep("[[a]]", ".map(b, b + b)",
+			19) + "[0].join('') == '')",
+		"errors that are passed over": nested + ".exists(a, [1, 2, 3].exists(b, a == a))",
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := env.Compile(expression)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := p.Eval(t.Context(), object, nil); err == nil || !strings.Contains(err.Error(), "actual cost limit exceeded") {
+			if _, err := p.Eval(t.Context(), object, nil); err == nil || !strings.Contains(err.Error(),
+				"actual cost limit exceeded") {
 				t.Errorf("error = %v, want the error: actual cost limit exceeded", err)
 			}
 		})
@@ -60,7 +65,8 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 		"types of both":        "[1].all(x, " + repeatStep("[x]", ".map(a, {a: a})", many) + ".size() == 1)",
 		"types of two as keys": repeatStep("{1: 1}", ".transformMap(k, v, {k: v, v: k})", many) + ".size() == 1",
 	} {
-		if _, err := env.Compile(expression); err == nil || !strings.Contains(err.Error(), "more than 6 maps with computed keys") {
+		if _, err := env.Compile(expression); err == nil || !strings.Contains(err.Error(),
+			"more than 6 maps with computed keys") {
 			t.Errorf("%s: %v, want the error: more than 6 maps with computed keys", name, err)
 		}
 	}
@@ -81,7 +87,8 @@ func TestComparisonOfLargeObjects(t *testing.T) {
 	}
 	values := map[string]any{"object": large(), "old": large()}
 	for _, expression := range []string{
-		"object == old", "object.items.filter(i, i.value < 50).all(i, i in old.items)", "object.text == old.text", "object.text.replace('x', 'yy').size() == 2097152",
+		"object == old", "object.items.filter(i, i.value < 50).all(i, i in old.items)", "object.text == old.text",
+		"object.text.replace('x', 'yy').size() == 2097152",
 		"object.items.map(i, i.name).join(',').size() > 1000", "{object.text: 1, old.items[3].name: 3}.size() == 2",
 	} {
 		p, err := env.Compile(expression)
@@ -109,7 +116,8 @@ func TestExpressionsWithManyGenericPartsAreRejected(t *testing.T) {
 		if _, issues := env.Check(expression(20)); issues.Err() != nil {
 			t.Errorf("%s: %v, want nil", name, issues.Err())
 		}
-		if _, issues := env.Check(expression(4000)); issues.Err() == nil || !strings.Contains(issues.Err().Error(), "too many operators") {
+		if _, issues := env.Check(expression(4000)); issues.Err() == nil || !strings.Contains(issues.Err().Error(),
+			"too many operators") {
 			t.Errorf("%s: got %.200v, want an error about too many operators", name, issues.Err())
 		}
 	}

@@ -33,8 +33,10 @@ func issue(t *testing.T, by *authority, name string, isCA bool) *authority {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: isCA, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      pkix.Name{CommonName: name},
+		NotAfter:     time.Now().Add(time.Hour),
+		IsCA:         isCA, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	if !isCA {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
@@ -81,7 +83,11 @@ func TestVerify(t *testing.T) {
 		{name: "a missing intermediate", presented: []*authority{client, second}, want: "unknown authority"},
 		{name: "a leaf as an issuer", presented: []*authority{below, leaf}, want: "unknown authority"},
 		{name: "a CA as a client", presented: []*authority{first}, want: ""},
-		{name: "ten certificates", presented: append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 7)...), want: ""},
+		{
+			name:      "ten certificates",
+			presented: append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 7)...),
+			want:      "",
+		},
 		{name: "eleven certificates",
 			presented: append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 8)...),
 			want:      "11 certificates were presented"},
@@ -123,16 +129,28 @@ func TestBoundVerifiesServers(t *testing.T) {
 		config     *tls.Config
 	}{
 		{name: "trusted", by: intermediate, config: &tls.Config{RootCAs: pool, ServerName: "server"}},
-		{name: "another name", want: "valid for server, not other", by: intermediate, config: &tls.Config{RootCAs: pool, ServerName: "other"}},
+		{
+			name:   "another name",
+			want:   "valid for server, not other",
+			by:     intermediate,
+			config: &tls.Config{RootCAs: pool, ServerName: "other"},
+		},
 		{name: "another authority", want: "tls: failed to verify certificate: x509: certificate signed by unknown authority",
 			by: issue(t, nil, "other", true), config: &tls.Config{RootCAs: pool, ServerName: "server"}},
-		{name: "no verification", by: issue(t, nil, "other", true), config: &tls.Config{ServerName: "other", InsecureSkipVerify: true}},
+		{
+			name:   "no verification",
+			by:     issue(t, nil, "other", true),
+			config: &tls.Config{ServerName: "other", InsecureSkipVerify: true},
+		},
 	} {
 		server := issue(t, c.by, "server", false)
 		here, there := net.Pipe()
 		go func() {
 			defer there.Close()
-			_ = tls.Server(there, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{server.Raw, c.by.Raw}, PrivateKey: server.key}}}).Handshake()
+			_ = tls.Server(there, &tls.Config{Certificates: []tls.Certificate{{
+				Certificate: [][]byte{server.Raw, c.by.Raw},
+				PrivateKey:  server.key,
+			}}}).Handshake()
 			_, _ = io.Copy(io.Discard, there)
 		}()
 		certchain.Bound(c.config)
@@ -163,7 +181,12 @@ func TestDialTLSVerifiesHostOfAddress(t *testing.T) {
 			config: &tls.Config{RootCAs: pool}},
 		{name: "address", addr: "10.0.0.1:443", want: "doesn't contain any IP SANs", chain: []*authority{server},
 			config: &tls.Config{RootCAs: pool}},
-		{name: "configured name", addr: "other:443", chain: []*authority{server}, config: &tls.Config{RootCAs: pool, ServerName: "server"}},
+		{
+			name:   "configured name",
+			addr:   "other:443",
+			chain:  []*authority{server},
+			config: &tls.Config{RootCAs: pool, ServerName: "server"},
+		},
 		{name: "another authority", addr: "server:443", want: "certificate signed by unknown authority",
 			chain: []*authority{fromForged, forged}, config: &tls.Config{RootCAs: pool}},
 		{name: "no port", addr: "server", want: "missing port", chain: []*authority{server}, config: &tls.Config{RootCAs: pool}},
@@ -191,7 +214,9 @@ func TestDialTLSVerifiesHostOfAddress(t *testing.T) {
 			if err == nil {
 				conn.Close()
 			}
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "candidate")) {
+			if c.want == "" && err != nil ||
+				c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(),
+					"candidate")) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})

@@ -21,15 +21,52 @@ func TestEmulatedVersionSetsGates(t *testing.T) {
 		off   []features.Gate
 		err   string
 	}{
-		{name: "1.33", minor: 33, on: []features.Gate{"DeclarativeValidation", "InPlacePodVerticalScaling"}, off: []features.Gate{"WatchList"}},
-		{name: "1.32", minor: 32, on: []features.Gate{"WatchList", "AuthorizeWithSelectors"}, off: []features.Gate{"DeclarativeValidation", "InPlacePodVerticalScaling"}},
+		{
+			name:  "1.33",
+			minor: 33,
+			on:    []features.Gate{"DeclarativeValidation", "InPlacePodVerticalScaling"},
+			off:   []features.Gate{"WatchList"},
+		},
+		{
+			name:  "1.32",
+			minor: 32,
+			on:    []features.Gate{"WatchList", "AuthorizeWithSelectors"},
+			off:   []features.Gate{"DeclarativeValidation", "InPlacePodVerticalScaling"},
+		},
 		{name: "1.31", minor: 31, off: []features.Gate{"WatchList", "AuthorizeWithSelectors", "DeclarativeValidation"}},
-		{name: "beta then", minor: 32, gates: "AllBeta=false", off: []features.Gate{"WatchList", "SidecarContainers"}, on: []features.Gate{"StructuredAuthorizationConfiguration"}},
-		{name: "alpha then", minor: 32, gates: "AllAlpha=true", on: []features.Gate{"CoordinatedLeaderElection"}, off: []features.Gate{"PodTopologyLabelsAdmission"}},
+		{
+			name:  "beta then",
+			minor: 32,
+			gates: "AllBeta=false",
+			off:   []features.Gate{"WatchList", "SidecarContainers"},
+			on:    []features.Gate{"StructuredAuthorizationConfiguration"},
+		},
+		{
+			name:  "alpha then",
+			minor: 32,
+			gates: "AllAlpha=true",
+			on:    []features.Gate{"CoordinatedLeaderElection"},
+			off:   []features.Gate{"PodTopologyLabelsAdmission"},
+		},
 		{name: "not locked then", minor: 32, gates: "SidecarContainers=false", off: []features.Gate{"SidecarContainers"}},
-		{name: "locked now", minor: 33, gates: "SidecarContainers=false", err: "cannot set feature gate SidecarContainers to false, feature is locked to true"},
-		{name: "not there then", minor: 32, gates: "DeclarativeValidation=true", err: "cannot set feature gate DeclarativeValidation to true, feature is PreAlpha at emulated version 1.32"},
-		{name: "not there then, off", minor: 31, gates: "AllowUnsafeMalformedObjectDeletion=false", err: "feature is PreAlpha at emulated version 1.31"},
+		{
+			name:  "locked now",
+			minor: 33,
+			gates: "SidecarContainers=false",
+			err:   "cannot set feature gate SidecarContainers to false, feature is locked to true",
+		},
+		{
+			name:  "not there then",
+			minor: 32,
+			gates: "DeclarativeValidation=true",
+			err:   "cannot set feature gate DeclarativeValidation to true, feature is PreAlpha at emulated version 1.32",
+		},
+		{
+			name:  "not there then, off",
+			minor: 31,
+			gates: "AllowUnsafeMalformedObjectDeletion=false",
+			err:   "feature is PreAlpha at emulated version 1.31",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := features.New()
@@ -70,7 +107,8 @@ func TestEmulateMetric(t *testing.T) {
 	for _, m := range families[0].Metric {
 		stages[m.Label[0].GetValue()] = m.Label[1].GetValue()
 	}
-	if _, ok := stages["DeclarativeValidation"]; ok || stages["ClusterTrustBundle"] != "ALPHA" || stages["SidecarContainers"] != "BETA" {
+	if _, ok := stages["DeclarativeValidation"]; ok || stages["ClusterTrustBundle"] != "ALPHA" ||
+		stages["SidecarContainers"] != "BETA" {
 		t.Errorf("got stages %v, want no DeclarativeValidation, ClusterTrustBundle ALPHA, SidecarContainers BETA", stages)
 	}
 	if n, err := testutil.GatherAndCount(reg, "kubernetes_feature_enabled"); n < 100 || err != nil {

@@ -295,7 +295,8 @@ func (g *Gates) Warn(log *slog.Logger) {
 	for _, name := range slices.Sorted(maps.Keys(g.set)) {
 		switch g.specs[name].Stage {
 		case GA:
-			log.Warn("feature gate of a generally available feature is set; it will be removed in a future release", "gate", name, "value", g.set[name])
+			log.Warn("feature gate of a generally available feature is set; it will be removed in a future release",
+				"gate", name, "value", g.set[name])
 		case Deprecated:
 			log.Warn("deprecated feature gate is set; it will be removed in a future release", "gate", name, "value", g.set[name])
 		}
@@ -337,5 +338,6 @@ func Help() string {
 		}
 	}
 	slices.Sort(lines)
-	return "Comma-separated list of component:key=value pairs that turn features on or off; without a component, \"" + component + "\" is meant. May be given more than once. Options are:\n" + strings.Join(lines, "\n")
+	return "Comma-separated list of component:key=value pairs that turn features on or off; without a component, \"" +
+		component + "\" is meant. May be given more than once. Options are:\n" + strings.Join(lines, "\n")
 }

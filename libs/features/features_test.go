@@ -20,24 +20,74 @@ func TestSet(t *testing.T) {
 		on, off    []features.Gate
 		err        string
 	}{
-		{name: "defaults", on: []features.Gate{"DeclarativeValidation", "APIServerTracing"}, off: []features.Gate{"WatchList", "CBORServingAndStorage", "NoSuchGate"}},
-		{name: "on and off", args: "--feature-gates=WatchList=true, APIServerTracing=false", on: []features.Gate{"WatchList"}, off: []features.Gate{"APIServerTracing"}},
-		{name: "twice, the last counts", args: "--feature-gates=WatchList=true --feature-gates=kube:WatchList=false,CBORServingAndStorage=1", on: []features.Gate{"CBORServingAndStorage"}, off: []features.Gate{"WatchList"}},
-		{name: "all of a stage", args: "--feature-gates=AllAlpha=true,AllBeta=false", on: []features.Gate{"CBORServingAndStorage"}, off: []features.Gate{"DeclarativeValidation", "APIServerTracing"}},
-		{name: "a name outweighs its stage", args: "--feature-gates=WatchList=true,AllBeta=false", on: []features.Gate{"WatchList"}, off: []features.Gate{"DeclarativeValidation"}},
-		{name: "generally available, given as it is", args: "--feature-gates=ConsistentListFromCache=true,AnyVolumeDataSource=true", err: ""},
+		{
+			name: "defaults",
+			on:   []features.Gate{"DeclarativeValidation", "APIServerTracing"},
+			off:  []features.Gate{"WatchList", "CBORServingAndStorage", "NoSuchGate"},
+		},
+		{
+			name: "on and off",
+			args: "--feature-gates=WatchList=true, APIServerTracing=false",
+			on:   []features.Gate{"WatchList"},
+			off:  []features.Gate{"APIServerTracing"},
+		},
+		{
+			name: "twice, the last counts",
+			args: "--feature-gates=WatchList=true --feature-gates=kube:WatchList=false,CBORServingAndStorage=1",
+			on:   []features.Gate{"CBORServingAndStorage"},
+			off:  []features.Gate{"WatchList"},
+		},
+		{
+			name: "all of a stage",
+			args: "--feature-gates=AllAlpha=true,AllBeta=false",
+			on:   []features.Gate{"CBORServingAndStorage"},
+			off:  []features.Gate{"DeclarativeValidation", "APIServerTracing"},
+		},
+		{
+			name: "a name outweighs its stage",
+			args: "--feature-gates=WatchList=true,AllBeta=false",
+			on:   []features.Gate{"WatchList"},
+			off:  []features.Gate{"DeclarativeValidation"},
+		},
+		{
+			name: "generally available, given as it is",
+			args: "--feature-gates=ConsistentListFromCache=true,AnyVolumeDataSource=true",
+			err:  "",
+		},
 		{name: "unknown", args: "--feature-gates=NoSuchGate=true", err: "unrecognized feature gate: NoSuchGate"},
 		{name: "unknown component", args: "--feature-gates=wardle:WatchList=true", err: "component not registered: wardle"},
 		{name: "no value", args: "--feature-gates=WatchList", err: "missing bool value for WatchList"},
-		{name: "bad value", args: "--feature-gates=WatchList=maybe", err: "invalid value of WatchList=maybe, err: invalid syntax"},
-		{name: "generally available, turned off", args: "--feature-gates=CustomResourceFieldSelectors=false", err: "cannot set feature gate CustomResourceFieldSelectors to false, feature is locked to true"},
-		{name: "generally available and not locked, turned off", args: "--feature-gates=MultiCIDRServiceAllocator=false,ExecProbeTimeout=false,TopologyManagerPolicyOptions=false", off: []features.Gate{"MultiCIDRServiceAllocator", "ExecProbeTimeout", "TopologyManagerPolicyOptions"}},
 		{
-			name: "gates of client-go", args: "--feature-gates=InformerResourceVersion=true,WatchListClient=true,ClientsAllowCBOR=true,ClientsPreferCBOR=true,InOrderInformers=false",
-			on: []features.Gate{"InformerResourceVersion", "WatchListClient", "ClientsAllowCBOR", "ClientsPreferCBOR"}, off: []features.Gate{"InOrderInformers"},
+			name: "bad value",
+			args: "--feature-gates=WatchList=maybe",
+			err:  "invalid value of WatchList=maybe, err: invalid syntax",
 		},
-		{name: "names that differ from their Go constants", args: "--feature-gates=CustomCPUCFSQuotaPeriod=true,RuntimeClassInImageCriApi=true", on: []features.Gate{"CustomCPUCFSQuotaPeriod", "RuntimeClassInImageCriApi"}},
-		{name: "Go constant instead of the name", args: "--feature-gates=RuntimeClassInImageCriAPI=true", err: "unrecognized feature gate: RuntimeClassInImageCriAPI"},
+		{
+			name: "generally available, turned off",
+			args: "--feature-gates=CustomResourceFieldSelectors=false",
+			err:  "cannot set feature gate CustomResourceFieldSelectors to false, feature is locked to true",
+		},
+		{
+			name: "generally available and not locked, turned off",
+			args: "--feature-gates=MultiCIDRServiceAllocator=false,ExecProbeTimeout=false,TopologyManagerPolicyOptions=false",
+			off:  []features.Gate{"MultiCIDRServiceAllocator", "ExecProbeTimeout", "TopologyManagerPolicyOptions"},
+		},
+		{
+			name: "gates of client-go",
+			args: "--feature-gates=InformerResourceVersion=true,WatchListClient=true,ClientsAllowCBOR=true,ClientsPreferCBOR=true,InOrderInformers=false",
+			on:   []features.Gate{"InformerResourceVersion", "WatchListClient", "ClientsAllowCBOR", "ClientsPreferCBOR"},
+			off:  []features.Gate{"InOrderInformers"},
+		},
+		{
+			name: "names that differ from their Go constants",
+			args: "--feature-gates=CustomCPUCFSQuotaPeriod=true,RuntimeClassInImageCriApi=true",
+			on:   []features.Gate{"CustomCPUCFSQuotaPeriod", "RuntimeClassInImageCriApi"},
+		},
+		{
+			name: "Go constant instead of the name",
+			args: "--feature-gates=RuntimeClassInImageCriAPI=true",
+			err:  "unrecognized feature gate: RuntimeClassInImageCriAPI",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			g := features.New()
@@ -106,7 +156,8 @@ func TestWarnLogsGatesThatWillBeRemoved(t *testing.T) {
 	}
 	var b bytes.Buffer
 	g.Warn(slog.New(slog.NewTextHandler(&b, nil)))
-	if log := b.String(); !strings.Contains(log, "gate=AnyVolumeDataSource") || !strings.Contains(log, "gate=KMSv1") || strings.Contains(log, "gate=WatchList") {
+	if log := b.String(); !strings.Contains(log, "gate=AnyVolumeDataSource") || !strings.Contains(log,
+		"gate=KMSv1") || strings.Contains(log, "gate=WatchList") {
 		t.Errorf("got log %s, want warnings of AnyVolumeDataSource and KMSv1 only", log)
 	}
 }
@@ -114,7 +165,8 @@ func TestWarnLogsGatesThatWillBeRemoved(t *testing.T) {
 // TestHelpListsChangeableGates checks that the help omits gates that are locked.
 func TestHelpListsChangeableGates(t *testing.T) {
 	help := features.Help()
-	for _, line := range []string{"kube:AllAlpha=true|false (ALPHA - default=false)", "kube:WatchList=true|false (BETA - default=false)"} {
+	for _, line := range []string{"kube:AllAlpha=true|false (ALPHA - default=false)",
+		"kube:WatchList=true|false (BETA - default=false)"} {
 		if !strings.Contains(help, line) {
 			t.Errorf("got help %s, want the line %q", help, line)
 		}

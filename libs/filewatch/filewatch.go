@@ -57,7 +57,8 @@ func Read(file string) ([]byte, error) {
 // previous one. content is what the caller has read before. If the file is unreadable, it calls
 // changed with the error, once for each different error. It ends with ctx and returns its error. If
 // the operating system cannot report changes, Follow only polls.
-func Follow(ctx context.Context, log *slog.Logger, file string, content []byte, changed func(ctx context.Context, data []byte, err error)) error {
+func Follow(ctx context.Context, log *slog.Logger, file string, content []byte,
+	changed func(ctx context.Context, data []byte, err error)) error {
 	return FollowUntilApplied(ctx, log, file, content, func(ctx context.Context, data []byte, err error) bool {
 		changed(ctx, data, err)
 		return true
@@ -67,7 +68,8 @@ func Follow(ctx context.Context, log *slog.Logger, file string, content []byte, 
 // FollowUntilApplied follows files like Follow, for callers that may be unable to apply some
 // content. Until changed returns true, it is called again with the same content whenever the file's
 // folder changes, and at least once a minute.
-func FollowUntilApplied(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error) (applied bool)) error {
+func FollowUntilApplied(ctx context.Context, log *slog.Logger, file string, known []byte,
+	changed func(ctx context.Context, data []byte, err error) (applied bool)) error {
 	r := changeReporter{file: file, content: known, applied: true, changed: changed}
 	return Watch(ctx, log, []string{file}, r.reportChange)
 }

@@ -24,13 +24,14 @@ func followFile(t *testing.T, file, known string) <-chan string {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
-		done <- filewatch.Follow(ctx, slog.New(slog.DiscardHandler), file, []byte(known), func(_ context.Context, data []byte, err error) {
-			if err != nil {
-				got <- "error: " + err.Error()
-				return
-			}
-			got <- string(data)
-		})
+		done <- filewatch.Follow(ctx, slog.New(slog.DiscardHandler), file, []byte(known),
+			func(_ context.Context, data []byte, err error) {
+				if err != nil {
+					got <- "error: " + err.Error()
+					return
+				}
+				got <- string(data)
+			})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -86,7 +87,8 @@ func TestFollowSymbolicLinks(t *testing.T) {
 	link := filepath.Join(dir, "..data")
 	for _, n := range []string{"1", "2"} {
 		folder := filepath.Join(dir, "v"+n)
-		if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "config"), []byte(n), 0o600)); err != nil {
+		if err := errors.Join(os.Mkdir(folder, 0o700),
+			os.WriteFile(filepath.Join(folder, "config"), []byte(n), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,10 +162,11 @@ func TestContentIsReportedUntilApplied(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	got, taken, done := make(chan string), make(chan bool), make(chan error)
 	go func() {
-		done <- filewatch.FollowUntilApplied(ctx, slog.New(slog.DiscardHandler), file, []byte("one"), func(_ context.Context, data []byte, _ error) bool {
-			got <- string(data)
-			return <-taken
-		})
+		done <- filewatch.FollowUntilApplied(ctx, slog.New(slog.DiscardHandler), file, []byte("one"),
+			func(_ context.Context, data []byte, _ error) bool {
+				got <- string(data)
+				return <-taken
+			})
 	}()
 	for _, c := range []struct {
 		want  string

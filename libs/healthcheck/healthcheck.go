@@ -27,7 +27,12 @@ const maxResponse = 16 << 10
 // Command returns the command. It ends with exit code 0 if the URL returns 200.
 func Command() options.Command {
 	o := &checkOptions{Timeout: 5 * time.Second}
-	return options.Command{Name: Name, Short: "Request a health endpoint; exit code 0 if it returns 200. For health checks of containers.", Options: o, Run: o.Run}
+	return options.Command{
+		Name:    Name,
+		Short:   "Request a health endpoint; exit code 0 if it returns 200. For health checks of containers.",
+		Options: o,
+		Run:     o.Run,
+	}
 }
 
 // checkOptions holds the flags of the health check.

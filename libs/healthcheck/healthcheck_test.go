@@ -35,7 +35,8 @@ func TestClientCertificateIsPresented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, content := range map[string][]byte{
-		ca: tlsfiles.EncodeCertificate(server.Certificate().Raw), key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		ca:  tlsfiles.EncodeCertificate(server.Certificate().Raw),
+		key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
 	} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
@@ -53,7 +54,8 @@ func TestClientCertificateIsPresented(t *testing.T) {
 	} {
 		var errs bytes.Buffer
 		h := healthcheck.Command()
-		code := options.Main(t.Context(), "testd healthcheck", h.Short, h.Options, h.Run, append(c.args, "--url="+server.URL, "--cacert="+ca), io.Discard, &errs)
+		code := options.Main(t.Context(), "testd healthcheck", h.Short, h.Options, h.Run,
+			append(c.args, "--url="+server.URL, "--cacert="+ca), io.Discard, &errs)
 		if code != c.code || !strings.Contains(errs.String(), c.want) {
 			t.Errorf("%q: got exit code %d, want %d: %s", c.args, code, c.code, errs.String())
 		}
@@ -86,7 +88,8 @@ func TestExitCodeFollowsHealth(t *testing.T) {
 	} {
 		var errs bytes.Buffer
 		h := healthcheck.Command()
-		code := options.Main(t.Context(), "testd healthcheck", h.Short, h.Options, h.Run, []string{"--url=" + c.url, "--cacert=" + c.ca}, io.Discard, &errs)
+		code := options.Main(t.Context(), "testd healthcheck", h.Short, h.Options, h.Run,
+			[]string{"--url=" + c.url, "--cacert=" + c.ca}, io.Discard, &errs)
 		if code != c.code || !strings.Contains(errs.String(), c.want) {
 			t.Errorf("%s: got exit code %d, want %d: %s", c.url, code, c.code, errs.String())
 		}

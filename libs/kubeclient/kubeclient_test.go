@@ -76,7 +76,8 @@ func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.Host != tt.host || c.BearerToken != tt.token || !strings.HasPrefix(c.UserAgent, "tokencleaner/") {
-				t.Errorf("host %q, token %q, agent %q, want %q, %q, and an agent of tokencleaner", c.Host, c.BearerToken, c.UserAgent, tt.host, tt.token)
+				t.Errorf("host %q, token %q, agent %q, want %q, %q, and an agent of tokencleaner", c.Host,
+					c.BearerToken, c.UserAgent, tt.host, tt.token)
 			}
 		})
 	}

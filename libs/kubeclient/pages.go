@@ -19,7 +19,8 @@ const (
 
 // EachPage lists objects in pages of at most size objects, and calls visit for each page. If a
 // response is too large, this page and the following ones are smaller.
-func EachPage[L runtime.Object](ctx context.Context, size int64, list func(context.Context, metav1.ListOptions) (L, error), visit func(L) error) error {
+func EachPage[L runtime.Object](ctx context.Context, size int64,
+	list func(context.Context, metav1.ListOptions) (L, error), visit func(L) error) error {
 	options := metav1.ListOptions{Limit: size}
 	for {
 		page, err := listPage(ctx, list, options)
@@ -44,7 +45,8 @@ func EachPage[L runtime.Object](ctx context.Context, size int64, list func(conte
 	}
 }
 
-func listPage[L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), o metav1.ListOptions) (L, error) {
+func listPage[L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error),
+	o metav1.ListOptions) (L, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	return list(ctx, o)

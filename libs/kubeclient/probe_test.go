@@ -55,17 +55,20 @@ func TestProbeBackoff(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		log := &recordedMessages{Handler: slog.DiscardHandler}
-		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: fakeTransport(func(*http.Request) (*http.Response, error) {
-			asked = append(asked, time.Since(started).Round(time.Millisecond))
-			n := len(asked) - 1
-			if n == len(ups)-1 {
-				cancel()
-			}
-			if ups[n] {
-				return newResponse(http.StatusOK, strings.NewReader("ok")), nil
-			}
-			return newResponse(http.StatusInternalServerError, strings.NewReader("no")), nil
-		})}, slog.New(log))
+		p, err := kubeclient.NewProbe(&rest.Config{
+			Host: "http://x",
+			Transport: fakeTransport(func(*http.Request) (*http.Response, error) {
+				asked = append(asked, time.Since(started).Round(time.Millisecond))
+				n := len(asked) - 1
+				if n == len(ups)-1 {
+					cancel()
+				}
+				if ups[n] {
+					return newResponse(http.StatusOK, strings.NewReader("ok")), nil
+				}
+				return newResponse(http.StatusInternalServerError, strings.NewReader("no")), nil
+			}),
+		}, slog.New(log))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +82,8 @@ func TestProbeBackoff(t *testing.T) {
 		if !slices.Equal(asked, want) {
 			t.Errorf("probed after %v, want %v", asked, want)
 		}
-		if want := []string{"waiting for the API server", "API server reached", "waiting for the API server"}; !slices.Equal(log.all, want) {
+		if want := []string{"waiting for the API server", "API server reached",
+			"waiting for the API server"}; !slices.Equal(log.all, want) {
 			t.Errorf("logged %q, want %q", log.all, want)
 		}
 	})
@@ -91,14 +95,17 @@ func TestCanceledProbeIsNotAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
-		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: fakeTransport(func(r *http.Request) (*http.Response, error) {
-			n++
-			if n == 1 {
-				return newResponse(http.StatusOK, iotest.ErrReader(errors.New("truncated"))), nil
-			}
-			cancel()
-			return nil, r.Context().Err()
-		})}, slog.New(slog.DiscardHandler))
+		p, err := kubeclient.NewProbe(&rest.Config{
+			Host: "http://x",
+			Transport: fakeTransport(func(r *http.Request) (*http.Response, error) {
+				n++
+				if n == 1 {
+					return newResponse(http.StatusOK, iotest.ErrReader(errors.New("truncated"))), nil
+				}
+				cancel()
+				return nil, r.Context().Err()
+			}),
+		}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,8 +148,16 @@ func TestCertificates(t *testing.T) {
 		"none":  {config: rest.TLSClientConfig{}, want: ""},
 		"files": {config: rest.TLSClientConfig{CertFile: cert, KeyFile: key, CAFile: cert}, want: "x x-ca"},
 		"data":  {config: rest.TLSClientConfig{CertData: read(cert), KeyData: read(key), CAData: read(cert)}, want: "x"},
-		"data above files": {config: rest.TLSClientConfig{CertData: read(cert), KeyData: read(key), CertFile: "/no/such", CAFile: "/no/such", CAData: read(cert)},
-			want: "x"},
+		"data above files": {
+			config: rest.TLSClientConfig{
+				CertData: read(cert),
+				KeyData:  read(key),
+				CertFile: "/no/such",
+				CAFile:   "/no/such",
+				CAData:   read(cert),
+			},
+			want: "x",
+		},
 		"no such file": {config: rest.TLSClientConfig{CertFile: "/no/such", KeyFile: key}, want: "client certificate: "},
 		"no such CA":   {config: rest.TLSClientConfig{CAFile: "/no/such"}, want: "certificate authority: "},
 	} {

@@ -47,7 +47,12 @@ func NewClient(config *rest.Config, add ...func(*runtime.Scheme) error) (*Client
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	return &Client{config: config, http: c, codecs: serializer.NewCodecFactory(scheme), options: runtime.NewParameterCodec(scheme)}, nil
+	return &Client{
+		config:  config,
+		http:    c,
+		codecs:  serializer.NewCodecFactory(scheme),
+		options: runtime.NewParameterCodec(scheme),
+	}, nil
 }
 
 // Group returns a client for requests of a group version.
@@ -100,7 +105,8 @@ type Resource[T, L any, P Object[T], PL Object[L]] struct {
 
 // NewResource returns a client of a resource in a namespace. An empty namespace stands for all, and
 // for resources without namespaces.
-func NewResource[T, L any, P Object[T], PL Object[L]](c *Client, resource schema.GroupVersionResource, namespace string) (*Resource[T, L, P, PL], error) {
+func NewResource[T, L any, P Object[T], PL Object[L]](c *Client, resource schema.GroupVersionResource,
+	namespace string) (*Resource[T, L, P, PL], error) {
 	group, err := c.Group(resource.GroupVersion())
 	if err != nil {
 		return nil, err
@@ -179,12 +185,14 @@ func (r *Resource[T, L, P, PL]) UpdateStatus(ctx context.Context, obj P, o metav
 }
 
 // UpdateSubresource replaces a subresource, which has the type of the object.
-func (r *Resource[T, L, P, PL]) UpdateSubresource(ctx context.Context, obj P, subresource string, o metav1.UpdateOptions) (P, error) {
+func (r *Resource[T, L, P, PL]) UpdateSubresource(ctx context.Context, obj P, subresource string,
+	o metav1.UpdateOptions) (P, error) {
 	return r.doRequest(ctx, r.buildRequest(r.group.Put(), &o).Name(nameOf(obj)).SubResource(subresource).Body(obj))
 }
 
 // Patch patches an object or a subresource.
-func (r *Resource[T, L, P, PL]) Patch(ctx context.Context, name string, t types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (P, error) {
+func (r *Resource[T, L, P, PL]) Patch(ctx context.Context, name string, t types.PatchType, data []byte,
+	o metav1.PatchOptions, subresources ...string) (P, error) {
 	return r.doRequest(ctx, r.buildRequest(r.group.Patch(t), &o).Name(name).SubResource(subresources...).Body(data))
 }
 

@@ -28,7 +28,10 @@ func TestResourceRequests(t *testing.T) {
 		case r.URL.Query().Get("watch") != "":
 			_, _ = io.WriteString(w, `{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1","metadata":{"name":"x"}}}`)
 		case r.Method == http.MethodGet && r.URL.Query().Get("limit") != "":
-			_ = json.NewEncoder(w).Encode(corev1.SecretList{TypeMeta: metav1.TypeMeta{Kind: "SecretList", APIVersion: "v1"}, Items: make([]corev1.Secret, 2)})
+			_ = json.NewEncoder(w).Encode(corev1.SecretList{
+				TypeMeta: metav1.TypeMeta{Kind: "SecretList", APIVersion: "v1"},
+				Items:    make([]corev1.Secret, 2),
+			})
 		case r.URL.Path == "/apis/rbac.authorization.k8s.io/v1/clusterroles/x":
 			_, _ = io.WriteString(w, `{"kind":"ClusterRole","apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":"x"}}`)
 		case r.Method == http.MethodGet:
@@ -46,11 +49,13 @@ func TestResourceRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets, err := kubeclient.NewResource[corev1.Secret, corev1.SecretList](client, corev1.SchemeGroupVersion.WithResource("secrets"), "ns")
+	secrets, err := kubeclient.NewResource[corev1.Secret, corev1.SecretList](client,
+		corev1.SchemeGroupVersion.WithResource("secrets"), "ns")
 	if err != nil {
 		t.Fatal(err)
 	}
-	roles, err := kubeclient.NewResource[rbacv1.ClusterRole, rbacv1.ClusterRoleList](client, rbacv1.SchemeGroupVersion.WithResource("clusterroles"), "")
+	roles, err := kubeclient.NewResource[rbacv1.ClusterRole, rbacv1.ClusterRoleList](client,
+		rbacv1.SchemeGroupVersion.WithResource("clusterroles"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +69,14 @@ func TestResourceRequests(t *testing.T) {
 			_, err := secrets.Get(ctx, "x", metav1.GetOptions{})
 			return apierrors.IsNotFound(err), err
 		}},
-		{name: "get without a namespace", want: "GET /apis/rbac.authorization.k8s.io/v1/clusterroles/x", send: func() (bool, error) {
-			r, err := roles.Get(ctx, "x", metav1.GetOptions{})
-			return err == nil && r.Name == "x", err
-		}},
+		{
+			name: "get without a namespace",
+			want: "GET /apis/rbac.authorization.k8s.io/v1/clusterroles/x",
+			send: func() (bool, error) {
+				r, err := roles.Get(ctx, "x", metav1.GetOptions{})
+				return err == nil && r.Name == "x", err
+			},
+		},
 		{name: "list", want: "GET /api/v1/namespaces/ns/secrets?fieldSelector=type%3Da&limit=5", send: func() (bool, error) {
 			l, err := secrets.List(ctx, metav1.ListOptions{Limit: 5, FieldSelector: "type=a"})
 			return err == nil && len(l.Items) == 2, err
@@ -96,7 +105,8 @@ func TestResourceRequests(t *testing.T) {
 			return named(secrets.Namespaced()("other").Create(ctx, secret, metav1.CreateOptions{}))
 		}},
 		{name: "patch", want: "PATCH /api/v1/namespaces/ns/secrets/x/status?fieldManager=m", send: func() (bool, error) {
-			return named(secrets.Patch(ctx, "x", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{FieldManager: "m"}, "status"))
+			return named(secrets.Patch(ctx, "x", types.MergePatchType, []byte(`{}`),
+				metav1.PatchOptions{FieldManager: "m"}, "status"))
 		}},
 		{name: "delete", want: "DELETE /api/v1/namespaces/ns/secrets/x", send: func() (bool, error) {
 			err := secrets.Delete(ctx, "x", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID("u"))}})

@@ -74,7 +74,12 @@ func (t *boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body = &scannedBody{resp.Body, new(protobufEventScanner).scan}
 		return resp, nil
 	}
-	body := &boundedBody{ReadCloser: resp.Body, ctx: r.Context(), slots: t.slots, claim: limit.Claim[string]{Key: groupOf(r.URL.Path)}}
+	body := &boundedBody{
+		ReadCloser: resp.Body,
+		ctx:        r.Context(),
+		slots:      t.slots,
+		claim:      limit.Claim[string]{Key: groupOf(r.URL.Path)},
+	}
 	resp.Body = body
 	switch media {
 	case api.MediaJSON:

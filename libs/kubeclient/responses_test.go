@@ -77,7 +77,10 @@ func TestListOfLargeObjectsUsesSmallerPages(t *testing.T) {
 		page := corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
 		end := min(first+limit, objects)
 		for i := first; i < end; i++ {
-			page.Items = append(page.Items, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)}, Data: map[string]string{"a": value}})
+			page.Items = append(page.Items, corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)},
+				Data:       map[string]string{"a": value},
+			})
 		}
 		if end < objects {
 			page.Continue = strconv.Itoa(end)
@@ -89,7 +92,8 @@ func TestListOfLargeObjectsUsesSmallerPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps, err := kubeclient.NewResource[corev1.ConfigMap, corev1.ConfigMapList](client, corev1.SchemeGroupVersion.WithResource("configmaps"), "")
+	maps, err := kubeclient.NewResource[corev1.ConfigMap, corev1.ConfigMapList](client,
+		corev1.SchemeGroupVersion.WithResource("configmaps"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,12 +160,32 @@ func TestResponsesAndEventsAreBounded(t *testing.T) {
 		{name: "endless response", path: "/api/v1/pods", serve: serveRepeated(jsonMedia, "", "x")},
 		{name: "compressed response", path: "/api/v1/pods", serve: serveCompressed},
 		{name: "endless JSON event", path: "/api/v1/pods?watch=true", serve: serveRepeated(jsonMedia, `{"a":{}}{"a":"`, `}\"`)},
-		{name: "many JSON values", path: "/api/v1/pods", serve: serveText(jsonMedia, `{"items":[`+strings.Repeat("null,", 600<<10)+"null]}")},
-		{name: "many values of an event", path: "/api/v1/pods?watch=1", serve: serveText(jsonMedia, `{"a":[`+strings.Repeat("{},", 300<<10)+"{}]}")},
-		{name: "many objects in protobuf", path: "/api/v1/pods", serve: serveText(protobufMedia, "k8s\x00"+protobufField(2, strings.Repeat("\x12\x00", 600<<10)))},
-		{name: "many owners in protobuf", path: "/api/v1/pods/a", serve: serveText(protobufMedia, "k8s\x00"+protobufField(2, protobufField(1, strings.Repeat("\x6a\x00", 600<<10))))},
+		{
+			name:  "many JSON values",
+			path:  "/api/v1/pods",
+			serve: serveText(jsonMedia, `{"items":[`+strings.Repeat("null,", 600<<10)+"null]}"),
+		},
+		{
+			name:  "many values of an event",
+			path:  "/api/v1/pods?watch=1",
+			serve: serveText(jsonMedia, `{"a":[`+strings.Repeat("{},", 300<<10)+"{}]}"),
+		},
+		{
+			name:  "many objects in protobuf",
+			path:  "/api/v1/pods",
+			serve: serveText(protobufMedia, "k8s\x00"+protobufField(2, strings.Repeat("\x12\x00", 600<<10))),
+		},
+		{
+			name:  "many owners in protobuf",
+			path:  "/api/v1/pods/a",
+			serve: serveText(protobufMedia, "k8s\x00"+protobufField(2, protobufField(1, strings.Repeat("\x6a\x00", 600<<10)))),
+		},
 		{name: "endless space", path: "/api/v1/pods?watch=true", serve: serveRepeated(jsonMedia, "", " ")},
-		{name: "long protobuf event", path: "/api/v1/pods?watch=1", serve: serveRepeated(protobufMedia+";stream=watch", "\x00\x00\x00\x01a\xff\xff\xff\xff", "a")},
+		{
+			name:  "long protobuf event",
+			path:  "/api/v1/pods?watch=1",
+			serve: serveRepeated(protobufMedia+";stream=watch", "\x00\x00\x00\x01a\xff\xff\xff\xff", "a"),
+		},
 		{name: "unknown events", path: "/api/v1/pods?watch=1", serve: serveRepeated("application/yaml", "", "{}\n---\n")},
 	}
 	for _, tt := range tests {
@@ -188,7 +212,8 @@ func TestOrdinaryObjectsAreDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"", "k8s\x00" + protobufField(2, string(lease)), "k8s\x00" + protobufField(2, string(configMap))} {
+	for _, want := range []string{"", "k8s\x00" + protobufField(2, string(lease)),
+		"k8s\x00" + protobufField(2, string(configMap))} {
 		got, err := get(t.Context(), t, configOf(t, serveText(protobufMedia, want)), "/api/v1/namespaces/a/b/c")
 		if err != nil || string(got) != want {
 			t.Errorf("got %d bytes and error %v, want %d bytes", len(got), err, len(want))

@@ -41,7 +41,8 @@ func TestConstructorsAreSmall(t *testing.T) {
 			case *ast.FuncDecl:
 				functions++
 				if got := fieldCount(n.Type.Params); got > maxParameters {
-					t.Errorf("%s: %s has %d parameters, at most %d are allowed", fset.Position(n.Pos()), n.Name.Name, got, maxParameters)
+					t.Errorf("%s: %s has %d parameters, at most %d are allowed", fset.Position(n.Pos()), n.Name.Name,
+						got, maxParameters)
 				}
 			}
 			return true

@@ -152,10 +152,12 @@ func allows(name, text string) bool {
 func TestLanguageOfDocuments(t *testing.T) {
 	root := moduleRoot(t)
 	files := 0
-	for _, dir := range []string{"docs", "deploy", ".github", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "Makefile"} {
+	for _, dir := range []string{"docs", "deploy", ".github", "README.md", "CONTRIBUTING.md", "SECURITY.md",
+		"CHANGELOG.md", "Makefile"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			document := filepath.Ext(path) == ".md"
-			if err != nil || d.IsDir() || strings.HasPrefix(path, filepath.Join(root, "deploy")) && strings.Contains(path, "testdata") {
+			if err != nil || d.IsDir() ||
+				strings.HasPrefix(path, filepath.Join(root, "deploy")) && strings.Contains(path, "testdata") {
 				return err
 			}
 			switch filepath.Ext(path) {

@@ -35,15 +35,22 @@ func confinedImports() []struct {
 		imported string
 		by       []string
 	}{
-		{imported: "go.etcd.io", by: []string{module + "/services/apiserver/internal/storage/etcd", module + "/deploy/members/etcd"}},
+		{
+			imported: "go.etcd.io",
+			by:       []string{module + "/services/apiserver/internal/storage/etcd", module + "/deploy/members/etcd"},
+		},
 		{imported: "sigs.k8s.io/apiserver-network-proxy", by: []string{module + "/services/apiserver/internal/proxy/egress"}},
-		{imported: "github.com/nats-io", by: []string{module + "/services/apiserver/internal/storage/fanout", module + "/deploy/members/nats"}},
+		{
+			imported: "github.com/nats-io",
+			by:       []string{module + "/services/apiserver/internal/storage/fanout", module + "/deploy/members/nats"},
+		},
 	}
 }
 
 // forbiddenModules lists the modules that this project implements.
 func forbiddenModules() []string {
-	return []string{"k8s.io/apiserver", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator", "k8s.io/kubernetes", "k8s.io/controller-manager"}
+	return []string{"k8s.io/apiserver", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator",
+		"k8s.io/kubernetes", "k8s.io/controller-manager"}
 }
 
 // groups lists the groups of packages of the API server from the top to the bottom. A package
@@ -129,7 +136,8 @@ func violations(p pkg) []string {
 		for _, c := range confinedImports() {
 			mayImport := slices.ContainsFunc(c.by, func(by string) bool { return under(p.ImportPath, by) })
 			if under(imported, c.imported) && !mayImport {
-				out = append(out, fmt.Sprintf("%s imports %s, which only %s may", p.ImportPath, imported, strings.Join(c.by, " and ")))
+				out = append(out, fmt.Sprintf("%s imports %s, which only %s may", p.ImportPath, imported,
+					strings.Join(c.by, " and ")))
 			}
 		}
 	}
@@ -149,7 +157,8 @@ func violations(p pkg) []string {
 		if forTests(imported) && !forTests(p.ImportPath) {
 			out = append(out, fmt.Sprintf("%s imports %s, which is a test package", p.ImportPath, imported))
 		}
-		if imported == "net/http" && (under(p.ImportPath, internal("rest/writes")) || under(p.ImportPath, internal("rest/patch"))) {
+		if imported == "net/http" && (under(p.ImportPath, internal("rest/writes")) || under(p.ImportPath,
+			internal("rest/patch"))) {
 			out = append(out, p.ImportPath+" imports net/http")
 		}
 	}
@@ -267,42 +276,154 @@ func TestRulesCatchViolations(t *testing.T) {
 		p    pkg
 		want int
 	}{
-		{name: "etcd in its package", p: pkg{ImportPath: server + "/storage/etcd/embedded", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}}, want: 0},
-		{name: "etcd beside its package", p: pkg{ImportPath: server + "/storage/etcdlike", Imports: []string{"go.etcd.io/etcd/client/v3"}}, want: 1},
-		{name: "etcd in a test", p: pkg{ImportPath: server + "/cache/watchcache", TestImports: []string{"go.etcd.io/etcd/client/v3"}}, want: 0},
-		{name: "NATS in its package", p: pkg{ImportPath: server + "/storage/fanout", Imports: []string{"github.com/nats-io/nats.go"}}, want: 0},
+		{
+			name: "etcd in its package",
+			p:    pkg{ImportPath: server + "/storage/etcd/embedded", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}},
+			want: 0,
+		},
+		{
+			name: "etcd beside its package",
+			p:    pkg{ImportPath: server + "/storage/etcdlike", Imports: []string{"go.etcd.io/etcd/client/v3"}},
+			want: 1,
+		},
+		{
+			name: "etcd in a test",
+			p:    pkg{ImportPath: server + "/cache/watchcache", TestImports: []string{"go.etcd.io/etcd/client/v3"}},
+			want: 0,
+		},
+		{
+			name: "NATS in its package",
+			p:    pkg{ImportPath: server + "/storage/fanout", Imports: []string{"github.com/nats-io/nats.go"}},
+			want: 0,
+		},
 		{name: "NATS elsewhere", p: pkg{ImportPath: server + "/build", Imports: []string{"github.com/nats-io/nats.go"}}, want: 1},
-		{name: "service to its own", p: pkg{ImportPath: module + "/services/apiserver", Imports: []string{server + "/build"}}, want: 0},
-		{name: "service to service", p: pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{server + "/build"}}, want: 1},
-		{name: "service to service in a test", p: pkg{ImportPath: module + "/services/tokencleaner", XTestImports: []string{server + "/build"}}, want: 1},
+		{
+			name: "service to its own",
+			p:    pkg{ImportPath: module + "/services/apiserver", Imports: []string{server + "/build"}},
+			want: 0,
+		},
+		{
+			name: "service to service",
+			p:    pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{server + "/build"}},
+			want: 1,
+		},
+		{
+			name: "service to service in a test",
+			p:    pkg{ImportPath: module + "/services/tokencleaner", XTestImports: []string{server + "/build"}},
+			want: 1,
+		},
 		{name: "service to libs", p: pkg{ImportPath: server + "/build", Imports: []string{module + "/libs/serving"}}, want: 0},
 		{name: "libs to service", p: pkg{ImportPath: module + "/libs/serving", Imports: []string{server + "/build"}}, want: 1},
-		{name: "deploy to service", p: pkg{ImportPath: module + "/deploy/local", TestImports: []string{server + "/build"}}, want: 1},
-		{name: "a binary of several services to their entry points", p: pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{module + "/services/tokencleaner/program"}}, want: 0},
-		{name: "a binary of several services to their internals", p: pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{server + "/build"}}, want: 1},
-		{name: "service to the entry point of another service", p: pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{module + "/services/apiserver/program"}}, want: 1},
-		{name: "etcd's member", p: pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}}, want: 0},
-		{name: "NATS in etcd's member", p: pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"github.com/nats-io/nats.go"}}, want: 1},
-		{name: "deploy to libs", p: pkg{ImportPath: module + "/deploy/certs", Imports: []string{module + "/libs/serving/tlsfiles"}}, want: 0},
+		{
+			name: "deploy to service",
+			p:    pkg{ImportPath: module + "/deploy/local", TestImports: []string{server + "/build"}},
+			want: 1,
+		},
+		{
+			name: "a binary of several services to their entry points",
+			p:    pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{module + "/services/tokencleaner/program"}},
+			want: 0,
+		},
+		{
+			name: "a binary of several services to their internals",
+			p:    pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{server + "/build"}},
+			want: 1,
+		},
+		{
+			name: "service to the entry point of another service",
+			p:    pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{module + "/services/apiserver/program"}},
+			want: 1,
+		},
+		{
+			name: "etcd's member",
+			p:    pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}},
+			want: 0,
+		},
+		{
+			name: "NATS in etcd's member",
+			p:    pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"github.com/nats-io/nats.go"}},
+			want: 1,
+		},
+		{
+			name: "deploy to libs",
+			p:    pkg{ImportPath: module + "/deploy/certs", Imports: []string{module + "/libs/serving/tlsfiles"}},
+			want: 0,
+		},
 		{name: "util", p: pkg{ImportPath: module + "/libs/util"}, want: 1},
 		{name: "util of another module", p: pkg{ImportPath: "example.com/util"}, want: 0},
-		{name: "a package to one below in its group", p: pkg{ImportPath: server + "/rest/handlers", Imports: []string{server + "/rest/writes"}}, want: 0},
-		{name: "a package to one above in its group", p: pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/rest/handlers"}}, want: 1},
-		{name: "a package to one above in a test", p: pkg{ImportPath: server + "/rest/writes", XTestImports: []string{server + "/rest/handlers"}}, want: 0},
-		{name: "an operation to another", p: pkg{ImportPath: server + "/rest/subresources/pods", Imports: []string{server + "/rest/subresources/tokens"}}, want: 1},
-		{name: "a group to one below", p: pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/cache/watchcache"}}, want: 0},
-		{name: "a group to one above", p: pkg{ImportPath: server + "/cache/watchcache", Imports: []string{server + "/rest/writes"}}, want: 1},
-		{name: "options to the package that reads them", p: pkg{ImportPath: server + "/config", Imports: []string{server + "/build"}}, want: 1},
-		{name: "flags in their package", p: pkg{ImportPath: server + "/config", Imports: []string{"github.com/spf13/pflag"}}, want: 0},
+		{
+			name: "a package to one below in its group",
+			p:    pkg{ImportPath: server + "/rest/handlers", Imports: []string{server + "/rest/writes"}},
+			want: 0,
+		},
+		{
+			name: "a package to one above in its group",
+			p:    pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/rest/handlers"}},
+			want: 1,
+		},
+		{
+			name: "a package to one above in a test",
+			p:    pkg{ImportPath: server + "/rest/writes", XTestImports: []string{server + "/rest/handlers"}},
+			want: 0,
+		},
+		{
+			name: "an operation to another",
+			p:    pkg{ImportPath: server + "/rest/subresources/pods", Imports: []string{server + "/rest/subresources/tokens"}},
+			want: 1,
+		},
+		{
+			name: "a group to one below",
+			p:    pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/cache/watchcache"}},
+			want: 0,
+		},
+		{
+			name: "a group to one above",
+			p:    pkg{ImportPath: server + "/cache/watchcache", Imports: []string{server + "/rest/writes"}},
+			want: 1,
+		},
+		{
+			name: "options to the package that reads them",
+			p:    pkg{ImportPath: server + "/config", Imports: []string{server + "/build"}},
+			want: 1,
+		},
+		{
+			name: "flags in their package",
+			p:    pkg{ImportPath: server + "/config", Imports: []string{"github.com/spf13/pflag"}},
+			want: 0,
+		},
 		{name: "flags elsewhere", p: pkg{ImportPath: server + "/build", Imports: []string{"github.com/spf13/pflag"}}, want: 1},
 		{name: "a package outside all groups", p: pkg{ImportPath: server + "/other"}, want: 1},
 		{name: "HTTP in writes", p: pkg{ImportPath: server + "/rest/writes", Imports: []string{"net/http"}}, want: 1},
-		{name: "a test package", p: pkg{ImportPath: server + "/build", Imports: []string{server + "/storage/storagetest"}}, want: 1},
-		{name: "a test package in a test", p: pkg{ImportPath: server + "/build", TestImports: []string{server + "/storage/storagetest"}}, want: 0},
-		{name: "a test package in another", p: pkg{ImportPath: server + "/storage/etcd/etcdtest", Imports: []string{server + "/storage/storagetest"}}, want: 0},
-		{name: "forbidden import", p: pkg{ImportPath: server + "/build", TestImports: []string{"k8s.io/apiserver/pkg/server"}}, want: 1},
-		{name: "forbidden module", p: pkg{ImportPath: "k8s.io/kubernetes/pkg/api", Module: &struct{ Path string }{"k8s.io/kubernetes"}}, want: 1},
-		{name: "api and apimachinery", p: pkg{ImportPath: server + "/build", Imports: []string{"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/runtime"}}, want: 0},
+		{
+			name: "a test package",
+			p:    pkg{ImportPath: server + "/build", Imports: []string{server + "/storage/storagetest"}},
+			want: 1,
+		},
+		{
+			name: "a test package in a test",
+			p:    pkg{ImportPath: server + "/build", TestImports: []string{server + "/storage/storagetest"}},
+			want: 0,
+		},
+		{
+			name: "a test package in another",
+			p:    pkg{ImportPath: server + "/storage/etcd/etcdtest", Imports: []string{server + "/storage/storagetest"}},
+			want: 0,
+		},
+		{
+			name: "forbidden import",
+			p:    pkg{ImportPath: server + "/build", TestImports: []string{"k8s.io/apiserver/pkg/server"}},
+			want: 1,
+		},
+		{
+			name: "forbidden module",
+			p:    pkg{ImportPath: "k8s.io/kubernetes/pkg/api", Module: &struct{ Path string }{"k8s.io/kubernetes"}},
+			want: 1,
+		},
+		{
+			name: "api and apimachinery",
+			p:    pkg{ImportPath: server + "/build", Imports: []string{"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/runtime"}},
+			want: 0,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -331,7 +452,8 @@ func TestErrorsAreBounded(t *testing.T) {
 	root := filepath.Join(moduleRoot(t), "services", "apiserver", "internal")
 	files := 0
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || filepath.Base(filepath.Dir(path)) == "status" {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+			filepath.Base(filepath.Dir(path)) == "status" {
 			return err
 		}
 		files++

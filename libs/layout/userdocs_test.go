@@ -75,7 +75,8 @@ func TestAlertsAreDocumented(t *testing.T) {
 		if !strings.Contains(string(page), "\n## "+m[1]+"\n\n") {
 			t.Errorf("alerts.md has no section %s", m[1])
 		}
-		for _, want := range []string{"\n      summary: \"", "\n      description: \"", "\n      runbook_url: \"{{ $externalLabels.docs }}/alerts.md#" + strings.ToLower(m[1]) + "\"", "{severity: "} {
+		for _, want := range []string{"\n      summary: \"", "\n      description: \"",
+			"\n      runbook_url: \"{{ $externalLabels.docs }}/alerts.md#" + strings.ToLower(m[1]) + "\"", "{severity: "} {
 			if !strings.Contains(rule, want) {
 				t.Errorf("alert %s has no %q", m[1], strings.TrimSpace(want))
 			}
@@ -119,7 +120,8 @@ func TestDocumentationLinksResolve(t *testing.T) {
 			maps.Copy(pages, files(t, folder, ".md"))
 		}
 	}
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md", "MAINTAINERS.md", "docs/README.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md",
+		"MAINTAINERS.md", "docs/README.md"} {
 		data, err := os.ReadFile(filepath.Join("..", "..", name))
 		if err != nil {
 			t.Fatal(err)

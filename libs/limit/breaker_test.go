@@ -18,7 +18,8 @@ import (
 func TestBreakerFollowsServer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		verify := rapid.Bool().Draw(rt, "verify")
-		steps := rapid.SliceOfN(rapid.SampledFrom([]string{"up", "down", "fail", "succeed", "suspect", "sleep"}), 0, 60).Draw(rt, "steps")
+		steps := rapid.SliceOfN(rapid.SampledFrom([]string{"up", "down", "fail", "succeed", "suspect", "sleep"}), 0,
+			60).Draw(rt, "steps")
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			down, open, gone := false, false, errors.New("gone")

@@ -81,7 +81,8 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 
 // decide reports whether a node may send a request. If not, it returns the reason.
 func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string) {
-	if z.readAllNodesAndPods && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") && a.Subresource == "" && hasVerb(a, "get", "list", "watch") {
+	if z.readAllNodesAndPods && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") &&
+		a.Subresource == "" && hasVerb(a, "get", "list", "watch") {
 		return true, ""
 	}
 	switch (groupResource{a.Group, a.ResourceName}) {

@@ -41,7 +41,10 @@ func addAllReferences(p *corev1.Pod) {
 	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{ref("pull"), ref("")}
 	env := func(suffix string) corev1.Container {
 		return corev1.Container{
-			EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref("from" + suffix)}}, {ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref("mapfrom" + suffix)}}},
+			EnvFrom: []corev1.EnvFromSource{
+				{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref("from" + suffix)}},
+				{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref("mapfrom" + suffix)}},
+			},
 			Env: []corev1.EnvVar{
 				{Value: "plain"},
 				{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref("env" + suffix)}}},
@@ -56,7 +59,8 @@ func addAllReferences(p *corev1.Pod) {
 		{Secret: &corev1.SecretVolumeSource{SecretName: "volume"}},
 		{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("mapvolume")}},
 		{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-			{Secret: &corev1.SecretProjection{LocalObjectReference: ref("projected")}}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref("mapprojected")}},
+			{Secret: &corev1.SecretProjection{LocalObjectReference: ref("projected")}},
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref("mapprojected")}},
 		}}},
 		{AzureFile: &corev1.AzureFileVolumeSource{SecretName: "azure"}},
 		{CephFS: &corev1.CephFSVolumeSource{SecretRef: localRef("ceph")}},
@@ -72,9 +76,16 @@ func addAllReferences(p *corev1.Pod) {
 	} {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: v})
 	}
-	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
+		Name:         "scratch",
+		VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}},
+	})
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x", ResourceClaimName: &claim}, {Name: "y"}, {Name: "z"}}
-	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "other", ResourceClaimName: &other}, {Name: "y", ResourceClaimName: &created}, {Name: "z"}}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{
+		{Name: "other", ResourceClaimName: &other},
+		{Name: "y", ResourceClaimName: &created},
+		{Name: "z"},
+	}
 }
 
 func volume(name, claim string, source corev1.PersistentVolumeSource) *corev1.PersistentVolume {
@@ -105,7 +116,8 @@ func TestGraphBelongs(t *testing.T) {
 	g.Set(pod("pending", "", addAllReferences))
 	g.Set(volume("pv", "claim", csi()))
 	g.Set(volume("free", "", csi()))
-	g.Set(volume("azure", "claim", corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "pvazure"}}))
+	g.Set(volume("azure", "claim",
+		corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "pvazure"}}))
 	g.Set(&storagev1.VolumeAttachment{ObjectMeta: meta("", "va"), Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
 	n1 := "n1"
 	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "slice"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: n1}})
@@ -137,7 +149,9 @@ func TestGraphBelongs(t *testing.T) {
 	all("n1", true)
 	all("n2", false)
 	all("", false)
-	if !g.HasReference("n2", node.Pod, "a", "mirror") || g.HasReference("n1", node.Secret, "csi", "controller") || g.HasReference("n1", node.PersistentVolume, "", "free") || g.HasReference("", node.ResourceSlice, "", "shared") || g.HasReference("n1", node.Secret, "a", "csi/x") {
+	if !g.HasReference("n2", node.Pod, "a", "mirror") || g.HasReference("n1", node.Secret, "csi", "controller") ||
+		g.HasReference("n1", node.PersistentVolume, "", "free") || g.HasReference("", node.ResourceSlice, "",
+		"shared") || g.HasReference("n1", node.Secret, "a", "csi/x") {
 		t.Error("wrong result for a mirror pod, a controller's secret, or an unbound volume")
 	}
 	for kind, name := range map[node.Kind]string{node.Pod: "pending", node.Secret: "", node.ResourceClaim: "others"} {
@@ -275,7 +289,10 @@ func TestAuthorizerDecisionsAndReasons(t *testing.T) {
 		{ask: "get coordination.k8s.io:leases kube-node-lease/n2",
 			want: "can only access node lease with the same name as the requesting node"},
 		{ask: "get coordination.k8s.io:leases a/n1", want: `can only access leases in the "kube-node-lease" system namespace`},
-		{ask: "list coordination.k8s.io:leases kube-node-lease", want: "can only get, create, update, patch, or delete a node lease"},
+		{
+			ask:  "list coordination.k8s.io:leases kube-node-lease",
+			want: "can only get, create, update, patch, or delete a node lease",
+		},
 		{ask: "create storage.k8s.io:csinodes", want: allow},
 		{ask: "get storage.k8s.io:csinodes -/n2", want: "can only access CSINode with the same name as the requesting node"},
 		{ask: "get storage.k8s.io:csinodes -/n1", want: allow},
@@ -373,7 +390,14 @@ func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 		{group: "resource.k8s.io", resource: "resourceslices", verb: "get", want: authorizer.NoOpinion},
 	} {
 		resource, sub, _ := strings.Cut(c.resource, "/")
-		d, _, err := z.Authorize(t.Context(), &authorizer.Attributes{User: u, Verb: c.verb, Resource: true, Group: c.group, ResourceName: resource, Subresource: sub})
+		d, _, err := z.Authorize(t.Context(), &authorizer.Attributes{
+			User:         u,
+			Verb:         c.verb,
+			Resource:     true,
+			Group:        c.group,
+			ResourceName: resource,
+			Subresource:  sub,
+		})
 		if err != nil || d != c.want {
 			t.Errorf("%s %s: got %v, %v, want %v", c.verb, c.resource, d, err, c.want)
 		}
@@ -401,7 +425,15 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 		{verb: "get", resource: "serviceaccounts", namespace: "a", name: "other", want: authorizer.NoOpinion},
 		{verb: "list", resource: "serviceaccounts", namespace: "a", name: "sa", want: authorizer.NoOpinion},
 	} {
-		a := &authorizer.Attributes{User: u, Verb: c.verb, Resource: true, Group: c.group, ResourceName: c.resource, Namespace: c.namespace, Name: c.name}
+		a := &authorizer.Attributes{
+			User:         u,
+			Verb:         c.verb,
+			Resource:     true,
+			Group:        c.group,
+			ResourceName: c.resource,
+			Namespace:    c.namespace,
+			Name:         c.name,
+		}
 		if d, why, err := z.Authorize(t.Context(), a); err != nil || d != c.want {
 			t.Errorf("%s %s %s: got %v, reason %q, error %v, want %v", c.verb, c.resource, c.name, d, why, err, c.want)
 		}
@@ -420,10 +452,19 @@ func TestAuthorizerIgnoresOtherUsers(t *testing.T) {
 		{user: &authorizer.User{Name: "system:node:n", Groups: nodes}, want: authorizer.Allow},
 		{user: &authorizer.User{Name: "system:node:n"}, want: authorizer.NoOpinion},
 		{user: &authorizer.User{Name: "kubelet", Groups: nodes}, want: authorizer.NoOpinion},
-		{user: &authorizer.User{Name: "system:node:", Groups: nodes}, want: authorizer.NoOpinion, why: `unknown node for user "system:node:"`},
+		{
+			user: &authorizer.User{Name: "system:node:", Groups: nodes},
+			want: authorizer.NoOpinion,
+			why:  `unknown node for user "system:node:"`,
+		},
 		{want: authorizer.NoOpinion},
 	} {
-		d, why, _ := z.Authorize(context.Background(), &authorizer.Attributes{User: c.user, Resource: true, Verb: "list", ResourceName: "services"})
+		d, why, _ := z.Authorize(context.Background(), &authorizer.Attributes{
+			User:         c.user,
+			Resource:     true,
+			Verb:         "list",
+			ResourceName: "services",
+		})
 		if d != c.want || why != c.why {
 			t.Errorf("%v: got %v, reason %q, want %v, %q", c.user, d, why, c.want, c.why)
 		}

@@ -73,7 +73,8 @@ func TestPodPathsCoverAllReferences(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, same := node.RefCount(complete, part)
-		if !same || part.Name != complete.Name || part.Namespace != complete.Namespace || part.Spec.NodeName != complete.Spec.NodeName {
+		if !same || part.Name != complete.Name || part.Namespace != complete.Namespace ||
+			part.Spec.NodeName != complete.Spec.NodeName {
 			t.Errorf("%s: pod reduced to the listed fields: got other references, want those of the whole pod", name)
 		}
 		if mirror := name == "mirror pod"; (n == 0) != mirror {

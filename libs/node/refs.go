@@ -34,7 +34,8 @@ func ForbiddenMirrorPodReference(p *corev1.Pod) string {
 	}
 	for i := range p.Spec.Volumes {
 		v := p.Spec.Volumes[i].Projected
-		if v != nil && slices.ContainsFunc(v.Sources, func(s corev1.VolumeProjection) bool { return s.ClusterTrustBundle != nil }) {
+		if v != nil && slices.ContainsFunc(v.Sources,
+			func(s corev1.VolumeProjection) bool { return s.ClusterTrustBundle != nil }) {
 			return "clustertrustbundles"
 		}
 	}
@@ -63,8 +64,10 @@ func UsesSecrets(p *corev1.Pod) bool {
 func PodPaths() []string {
 	return []string{
 		"metadata.name", "metadata.namespace", "metadata.annotations",
-		"spec.nodeName", "spec.serviceAccountName", "spec.serviceAccount", "spec.imagePullSecrets", "spec.volumes", "spec.resourceClaims",
-		"spec.initContainers.env.valueFrom", "spec.initContainers.envFrom", "spec.containers.env.valueFrom", "spec.containers.envFrom",
+		"spec.nodeName", "spec.serviceAccountName", "spec.serviceAccount", "spec.imagePullSecrets", "spec.volumes",
+		"spec.resourceClaims",
+		"spec.initContainers.env.valueFrom", "spec.initContainers.envFrom", "spec.containers.env.valueFrom",
+		"spec.containers.envFrom",
 		"spec.ephemeralContainers", "status.resourceClaimStatuses",
 	}
 }

@@ -19,23 +19,51 @@ func TestVolumeSecrets(t *testing.T) {
 	}{
 		"azure": {source: corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "s"}},
 			in: "a"},
-		"azure, elsewhere": {source: corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "s", SecretNamespace: &namespace}},
-			in: "b"},
-		"azure, nowhere": {source: corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "s", SecretNamespace: &none}},
-			in: "a"},
+		"azure, elsewhere": {
+			source: corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{
+				SecretName:      "s",
+				SecretNamespace: &namespace,
+			}},
+			in: "b",
+		},
+		"azure, nowhere": {
+			source: corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{
+				SecretName:      "s",
+				SecretNamespace: &none,
+			}},
+			in: "a",
+		},
 		"ceph": {source: corev1.PersistentVolumeSource{CephFS: &corev1.CephFSPersistentVolumeSource{SecretRef: ref}}, in: "a"},
-		"ceph, elsewhere": {source: corev1.PersistentVolumeSource{CephFS: &corev1.CephFSPersistentVolumeSource{SecretRef: elsewhere}},
-			in: "b"},
+		"ceph, elsewhere": {
+			source: corev1.PersistentVolumeSource{CephFS: &corev1.CephFSPersistentVolumeSource{SecretRef: elsewhere}},
+			in:     "b",
+		},
 		"ceph, none": {source: corev1.PersistentVolumeSource{CephFS: &corev1.CephFSPersistentVolumeSource{}}},
-		"cinder":     {source: corev1.PersistentVolumeSource{Cinder: &corev1.CinderPersistentVolumeSource{SecretRef: ref}}, in: "a"},
-		"flex":       {source: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{SecretRef: ref}}, in: "a"},
-		"rbd":        {source: corev1.PersistentVolumeSource{RBD: &corev1.RBDPersistentVolumeSource{SecretRef: elsewhere}}, in: "b"},
-		"scaleio":    {source: corev1.PersistentVolumeSource{ScaleIO: &corev1.ScaleIOPersistentVolumeSource{SecretRef: ref}}, in: "a"},
-		"iscsi":      {source: corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{SecretRef: ref}}, in: "a"},
-		"storageos": {source: corev1.PersistentVolumeSource{StorageOS: &corev1.StorageOSPersistentVolumeSource{SecretRef: &corev1.ObjectReference{Name: "s"}}},
-			in: "a"},
-		"storageos, elsewhere": {source: corev1.PersistentVolumeSource{StorageOS: &corev1.StorageOSPersistentVolumeSource{SecretRef: &corev1.ObjectReference{Namespace: "b", Name: "s"}}},
-			in: "b"},
+		"cinder": {
+			source: corev1.PersistentVolumeSource{Cinder: &corev1.CinderPersistentVolumeSource{SecretRef: ref}},
+			in:     "a",
+		},
+		"flex": {
+			source: corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{SecretRef: ref}},
+			in:     "a",
+		},
+		"rbd": {source: corev1.PersistentVolumeSource{RBD: &corev1.RBDPersistentVolumeSource{SecretRef: elsewhere}}, in: "b"},
+		"scaleio": {
+			source: corev1.PersistentVolumeSource{ScaleIO: &corev1.ScaleIOPersistentVolumeSource{SecretRef: ref}},
+			in:     "a",
+		},
+		"iscsi": {source: corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{SecretRef: ref}}, in: "a"},
+		"storageos": {
+			source: corev1.PersistentVolumeSource{StorageOS: &corev1.StorageOSPersistentVolumeSource{SecretRef: &corev1.ObjectReference{Name: "s"}}},
+			in:     "a",
+		},
+		"storageos, elsewhere": {
+			source: corev1.PersistentVolumeSource{StorageOS: &corev1.StorageOSPersistentVolumeSource{SecretRef: &corev1.ObjectReference{
+				Namespace: "b",
+				Name:      "s",
+			}}},
+			in: "b",
+		},
 		"storageos, none":       {source: corev1.PersistentVolumeSource{StorageOS: &corev1.StorageOSPersistentVolumeSource{}}},
 		"what needs no secrets": {source: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{}}},
 	} {
@@ -55,7 +83,13 @@ func TestVolumeSecrets(t *testing.T) {
 // TestForbiddenMirrorPodReferences checks which references a mirror pod must not have.
 func TestForbiddenMirrorPodReferences(t *testing.T) {
 	projected := func(s corev1.VolumeProjection) []corev1.Volume {
-		return []corev1.Volume{{Name: "v"}, {VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{}, s}}}}}
+		return []corev1.Volume{
+			{Name: "v"},
+			{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+				{},
+				s,
+			}}}},
+		}
 	}
 	bundle := &corev1.ClusterTrustBundleProjection{Path: "p"}
 	for name, c := range map[string]struct {
@@ -65,14 +99,20 @@ func TestForbiddenMirrorPodReferences(t *testing.T) {
 		"nothing":    {spec: corev1.PodSpec{Volumes: projected(corev1.VolumeProjection{})}, want: ""},
 		"an account": {spec: corev1.PodSpec{ServiceAccountName: "x"}, want: "a service account"},
 		"a secret":   {spec: corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{{Name: "x"}}}, want: "secrets"},
-		"a projected": {spec: corev1.PodSpec{Volumes: projected(corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: *localRef("x")}})},
-			want: "secrets"},
-		"a config map": {spec: corev1.PodSpec{Volumes: projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: *localRef("x")}})},
-			want: "configmaps"},
+		"a projected": {
+			spec: corev1.PodSpec{Volumes: projected(corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: *localRef("x")}})},
+			want: "secrets",
+		},
+		"a config map": {
+			spec: corev1.PodSpec{Volumes: projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: *localRef("x")}})},
+			want: "configmaps",
+		},
 		"a bundle": {spec: corev1.PodSpec{Volumes: projected(corev1.VolumeProjection{ClusterTrustBundle: bundle})},
 			want: "clustertrustbundles"},
-		"a claim": {spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}}}},
-			want: "persistentvolumeclaims"},
+		"a claim": {
+			spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}}}},
+			want: "persistentvolumeclaims",
+		},
 		"a device": {spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "x"}}}, want: "resourceclaims"},
 		"no names": {spec: corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{{}}}, want: ""},
 		"device before": {spec: corev1.PodSpec{ServiceAccountName: "x", ResourceClaims: []corev1.PodResourceClaim{{Name: "x"}}},

@@ -43,7 +43,8 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 		return nil, false, nil
 	}
 	if !a.provider.ensureInitialized(ctx) {
-		return nil, false, authenticator.Unavailable(fmt.Errorf("oidc: authenticator for issuer %q is %w", a.provider.config.IssuerURL, ErrNotInitialized))
+		return nil, false, authenticator.Unavailable(fmt.Errorf("oidc: authenticator for issuer %q is %w",
+			a.provider.config.IssuerURL, ErrNotInitialized))
 	}
 	r, err := a.authenticate(ctx, token)
 	if err != nil {

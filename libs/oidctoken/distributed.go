@@ -202,7 +202,12 @@ func (s *sourceIssuers) findOrStart(p *Provider, url string) (*Provider, error) 
 	if s.run == nil {
 		return nil, authenticator.Unavailable(fmt.Errorf("issuer %q is %w", url, ErrNotInitialized))
 	}
-	provider, err := NewProvider(ProviderConfig{IssuerURL: url, CA: p.config.CA, Algorithms: p.config.Algorithms, Withdrawn: p.config.Withdrawn}, p.log)
+	provider, err := NewProvider(ProviderConfig{
+		IssuerURL:  url,
+		CA:         p.config.CA,
+		Algorithms: p.config.Algorithms,
+		Withdrawn:  p.config.Withdrawn,
+	}, p.log)
 	if err != nil {
 		return nil, err
 	}

@@ -45,17 +45,34 @@ func TestDistributedClaims(t *testing.T) {
 		want     []string
 		err      string
 	}{
-		"groups":                   {claims: here, response: response(groups(nil)), want: []string{"g:one", "g:two"}},
-		"one group":                {claims: here, response: response(groups(map[string]any{"groups": "one"})), want: []string{"g:one"}},
+		"groups": {claims: here, response: response(groups(nil)), want: []string{"g:one", "g:two"}},
+		"one group": {
+			claims:   here,
+			response: response(groups(map[string]any{"groups": "one"})),
+			want:     []string{"g:one"},
+		},
 		"line end after the token": {claims: here, response: response(groups(nil) + "\n"), want: []string{"g:one", "g:two"}},
-		"the token has the claim": {claims: map[string]any{"groups": "own", "_claim_names": here["_claim_names"], "_claim_sources": here["_claim_sources"]},
-			want: []string{"g:own"}},
-		"another claim":    {claims: map[string]any{"_claim_names": map[string]string{"roles": "s"}, "_claim_sources": here["_claim_sources"]}},
+		"the token has the claim": {
+			claims: map[string]any{
+				"groups":         "own",
+				"_claim_names":   here["_claim_names"],
+				"_claim_sources": here["_claim_sources"],
+			},
+			want: []string{"g:own"},
+		},
+		"another claim": {claims: map[string]any{
+			"_claim_names":   map[string]string{"roles": "s"},
+			"_claim_sources": here["_claim_sources"],
+		}},
 		"aggregated claim": {claims: distributed(map[string]any{"JWT": "x"})},
 		"no sources": {claims: map[string]any{"_claim_names": map[string]string{"groups": "s"}},
 			err: "source does not exist"},
 		"names are not an object": {claims: map[string]any{"_claim_names": "groups"}, err: "unmarshal"},
-		"with an access token":    {claims: here, response: requireAuthorization("Bearer secret", groups(nil)), want: []string{"g:one", "g:two"}},
+		"with an access token": {
+			claims:   here,
+			response: requireAuthorization("Bearer secret", groups(nil)),
+			want:     []string{"g:one", "g:two"},
+		},
 		"without an access token": {claims: distributed(map[string]any{"endpoint": issuer.URL() + claimPath}),
 			response: requireAuthorization("", groups(nil)), want: []string{"g:one", "g:two"}},
 		"an access token is missing": {claims: distributed(map[string]any{"endpoint": issuer.URL() + claimPath}),
@@ -77,7 +94,9 @@ func TestDistributedClaims(t *testing.T) {
 			response: response(other.Token(map[string]any{"iss": issuer.URL(), "groups": "one"})), err: "no key of the issuer"},
 		"without the claim": {claims: here, response: response(issuer.Token(nil)), err: "lacks the claim"},
 		"an issuer without keys": {claims: here,
-			response: response(issuer.Token(map[string]any{"iss": "https://127.0.0.1:1", "groups": "one"})), err: "not initialized"},
+			response: response(issuer.Token(map[string]any{"iss": "https://127.0.0.1:1", "groups": "one"})),
+			err:      "not initialized",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := c.response

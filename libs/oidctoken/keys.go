@@ -81,7 +81,8 @@ func signingKeys(raw []json.RawMessage) []jose.JSONWebKey {
 	var keys []jose.JSONWebKey
 	for _, r := range raw {
 		var k jose.JSONWebKey
-		if err := json.Unmarshal(r, &k); err != nil || !k.Valid() || !k.IsPublic() || (k.Use != "" && k.Use != "sig") || !isCheap(k.Key) {
+		if err := json.Unmarshal(r, &k); err != nil || !k.Valid() || !k.IsPublic() ||
+			(k.Use != "" && k.Use != "sig") || !isCheap(k.Key) {
 			continue
 		}
 		keys = append(keys, k)

@@ -30,7 +30,9 @@ import (
 // read it.
 func authenticatorWithKeys(t *testing.T, set jose.JSONWebKeySet) (*oidctest.Issuer, *oidctoken.Authenticator) {
 	t.Helper()
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(set) }))
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(set)
+	}))
 	t.Cleanup(s.Close)
 	issuer := oidctest.New(t)
 	issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
@@ -65,16 +67,33 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 		kid       string
 		accepted  bool
 	}{
-		"for signatures":           {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}, kid: "k", accepted: true},
+		"for signatures": {
+			published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"},
+			kid:       "k",
+			accepted:  true,
+		},
 		"for whatever":             {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "k", accepted: true},
 		"of a token without an id": {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "", accepted: true},
 		"of another id":            {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "l", accepted: false},
-		"for encryption":           {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Use: "enc"}, kid: "k", accepted: false},
-		"for another algorithm":    {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES384"}, kid: "k", accepted: true},
-		"with its private half":    {published: jose.JSONWebKey{Key: key, KeyID: "k", Algorithm: "ES256", Use: "sig"}, kid: "k", accepted: false},
+		"for encryption": {
+			published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Use: "enc"},
+			kid:       "k",
+			accepted:  false,
+		},
+		"for another algorithm": {
+			published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES384"},
+			kid:       "k",
+			accepted:  true,
+		},
+		"with its private half": {
+			published: jose.JSONWebKey{Key: key, KeyID: "k", Algorithm: "ES256", Use: "sig"},
+			kid:       "k",
+			accepted:  false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{c.published, {Key: other.Public(), KeyID: "other", Algorithm: "ES256", Use: "sig"}}}
+			set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{c.published,
+				{Key: other.Public(), KeyID: "other", Algorithm: "ES256", Use: "sig"}}}
 			issuer, a := authenticatorWithKeys(t, set)
 			token := oidctest.Sign(t, jwt.SigningMethodES256, key, c.kid, issuer.Claims(nil))
 			if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != c.accepted {
@@ -96,7 +115,8 @@ func TestTokenIsVerifiedWithFewKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for others, want := range map[int]bool{7: true, 8: false} {
-		set := jose.JSONWebKeySet{Keys: append(slices.Repeat([]jose.JSONWebKey{{Key: other.Public(), KeyID: "k"}}, others), jose.JSONWebKey{Key: signer.Public(), KeyID: "k"})}
+		set := jose.JSONWebKeySet{Keys: append(slices.Repeat([]jose.JSONWebKey{{Key: other.Public(), KeyID: "k"}},
+			others), jose.JSONWebKey{Key: signer.Public(), KeyID: "k"})}
 		issuer, a := authenticatorWithKeys(t, set)
 		token := oidctest.Sign(t, jwt.SigningMethodES256, signer, "k", issuer.Claims(nil))
 		if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != want {
@@ -128,7 +148,10 @@ func TestBrokenKeySets(t *testing.T) {
 		"costly keys": {response: func(w http.ResponseWriter, _ *http.Request) {
 			large := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 16384, 1), E: 65537}
 			long := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 8191, 1), E: 1<<31 - 1}
-			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: large, KeyID: "k"}, {Key: long, KeyID: "k"}}})
+			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{
+				{Key: large, KeyID: "k"},
+				{Key: long, KeyID: "k"},
+			}})
 		}, want: "has no signing key"},
 		"long head": {response: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", 128<<10))
@@ -136,14 +159,19 @@ func TestBrokenKeySets(t *testing.T) {
 		}, want: "response headers exceeded"},
 		"many certificates": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(1)) },
 			want: "11 certificates were presented"},
-		"no keys":    {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(0)) }, want: "has no signing key"},
+		"no keys": {
+			response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(0)) },
+			want:     "has no signing key",
+		},
 		"no key set": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "[]") }, want: "cannot unmarshal"},
 		"cut short": {response: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100000")
 			fmt.Fprint(w, set(1))
 		}, want: "unexpected EOF"},
-		"redirected": {response: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) },
-			want: "too many redirects"},
+		"redirected": {
+			response: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) },
+			want:     "too many redirects",
+		},
 		"redirected to plain": {response: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://localhost/", http.StatusFound)
 		}, want: "want https"},
@@ -190,14 +218,21 @@ func TestBrokenKeySets(t *testing.T) {
 // TestProviderConfigEqual checks that every field but Withdrawn counts.
 func TestProviderConfigEqual(t *testing.T) {
 	one := func() oidctoken.ProviderConfig {
-		return oidctoken.ProviderConfig{IssuerURL: "https://x", DiscoveryURL: "https://y", CA: "c", Algorithms: []string{"RS256", "ES256"}}
+		return oidctoken.ProviderConfig{
+			IssuerURL:    "https://x",
+			DiscoveryURL: "https://y",
+			CA:           "c",
+			Algorithms:   []string{"RS256", "ES256"},
+		}
 	}
 	if !one().Equal(one()) {
 		t.Error("a configuration does not equal itself")
 	}
 	for name, change := range map[string]func(*oidctoken.ProviderConfig){
-		"issuer": func(c *oidctoken.ProviderConfig) { c.IssuerURL = "https://z" }, "discovery": func(c *oidctoken.ProviderConfig) { c.DiscoveryURL = "" },
-		"authority": func(c *oidctoken.ProviderConfig) { c.CA = "d" }, "algorithms": func(c *oidctoken.ProviderConfig) { c.Algorithms = c.Algorithms[:1] },
+		"issuer":     func(c *oidctoken.ProviderConfig) { c.IssuerURL = "https://z" },
+		"discovery":  func(c *oidctoken.ProviderConfig) { c.DiscoveryURL = "" },
+		"authority":  func(c *oidctoken.ProviderConfig) { c.CA = "d" },
+		"algorithms": func(c *oidctoken.ProviderConfig) { c.Algorithms = c.Algorithms[:1] },
 	} {
 		other := one()
 		change(&other)

@@ -54,7 +54,8 @@ func newProvider(t testing.TB, c oidctoken.ProviderConfig) *oidctoken.Provider {
 }
 
 // initializedAuthenticator returns an authenticator with an initialized provider.
-func initializedAuthenticator(t testing.TB, i *oidctest.Issuer, rules oidctoken.Rules, algorithms ...string) *oidctoken.Authenticator {
+func initializedAuthenticator(t testing.TB, i *oidctest.Issuer, rules oidctoken.Rules,
+	algorithms ...string) *oidctoken.Authenticator {
 	t.Helper()
 	p := newProvider(t, oidctoken.ProviderConfig{IssuerURL: i.URL(), CA: i.CA(), Algorithms: algorithms})
 	a, err := oidctoken.New(p, []string{oidctest.ClientID, "second"}, rules)
@@ -80,17 +81,70 @@ func TestGoodTokens(t *testing.T) {
 		want    authenticator.User
 	}{
 		{name: "subject", rules: bySubject, changes: nil, want: authenticator.User{Name: "oidc:ada"}},
-		{name: "id", rules: bySubject, changes: map[string]any{"jti": "t-1"}, want: authenticator.User{Name: "oidc:ada", Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=t-1"}}}},
-		{name: "id that is not a string", rules: bySubject, changes: map[string]any{"jti": 1}, want: authenticator.User{Name: "oidc:ada"}},
+		{
+			name:    "id",
+			rules:   bySubject,
+			changes: map[string]any{"jti": "t-1"},
+			want: authenticator.User{
+				Name:  "oidc:ada",
+				Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=t-1"}},
+			},
+		},
+		{
+			name:    "id that is not a string",
+			rules:   bySubject,
+			changes: map[string]any{"jti": 1},
+			want:    authenticator.User{Name: "oidc:ada"},
+		},
 		{name: "empty id", rules: bySubject, changes: map[string]any{"jti": ""}, want: authenticator.User{Name: "oidc:ada"}},
-		{name: "email not verified, and not asked for", rules: bySubject, changes: map[string]any{"email": "a@b.c", "email_verified": false}, want: authenticator.User{Name: "oidc:ada"}},
-		{name: "groups", rules: bySubject, changes: map[string]any{"groups": []string{"a", "b"}}, want: authenticator.User{Name: "oidc:ada", Groups: []string{"g:a", "g:b"}}},
-		{name: "one group", rules: bySubject, changes: map[string]any{"groups": "a"}, want: authenticator.User{Name: "oidc:ada", Groups: []string{"g:a"}}},
-		{name: "one of many audiences", rules: bySubject, changes: map[string]any{"aud": []string{"x", "second"}}, want: authenticator.User{Name: "oidc:ada"}},
-		{name: "email verified", rules: email, changes: map[string]any{"email": "a@b.c", "email_verified": true}, want: authenticator.User{Name: "a@b.c"}},
-		{name: "email without a word on it", rules: email, changes: map[string]any{"email": "a@b.c"}, want: authenticator.User{Name: "a@b.c"}},
-		{name: "required claims", rules: required, changes: map[string]any{"hd": "example.org", "tier": "gold"}, want: authenticator.User{Name: "ada"}},
-		{name: "not before, within the leeway", rules: bySubject, changes: map[string]any{"nbf": time.Now().Add(time.Minute - time.Second).Unix()}, want: authenticator.User{Name: "oidc:ada"}},
+		{
+			name:    "email not verified, and not asked for",
+			rules:   bySubject,
+			changes: map[string]any{"email": "a@b.c", "email_verified": false},
+			want:    authenticator.User{Name: "oidc:ada"},
+		},
+		{
+			name:    "groups",
+			rules:   bySubject,
+			changes: map[string]any{"groups": []string{"a", "b"}},
+			want:    authenticator.User{Name: "oidc:ada", Groups: []string{"g:a", "g:b"}},
+		},
+		{
+			name:    "one group",
+			rules:   bySubject,
+			changes: map[string]any{"groups": "a"},
+			want:    authenticator.User{Name: "oidc:ada", Groups: []string{"g:a"}},
+		},
+		{
+			name:    "one of many audiences",
+			rules:   bySubject,
+			changes: map[string]any{"aud": []string{"x", "second"}},
+			want:    authenticator.User{Name: "oidc:ada"},
+		},
+		{
+			name:    "email verified",
+			rules:   email,
+			changes: map[string]any{"email": "a@b.c", "email_verified": true},
+			want:    authenticator.User{Name: "a@b.c"},
+		},
+		{
+			name:    "email without a word on it",
+			rules:   email,
+			changes: map[string]any{"email": "a@b.c"},
+			want:    authenticator.User{Name: "a@b.c"},
+		},
+		{
+			name:    "required claims",
+			rules:   required,
+			changes: map[string]any{"hd": "example.org", "tier": "gold"},
+			want:    authenticator.User{Name: "ada"},
+		},
+		{
+			name:    "not before, within the leeway",
+			rules:   bySubject,
+			changes: map[string]any{"nbf": time.Now().Add(time.Minute - time.Second).Unix()},
+			want:    authenticator.User{Name: "oidc:ada"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,7 +156,8 @@ func TestGoodTokens(t *testing.T) {
 			if remaining := time.Until(r.Expires); remaining < 50*time.Minute || remaining > time.Hour {
 				t.Errorf("expires in %v, want at least %v and at most %v", remaining, 50*time.Minute, time.Hour)
 			}
-			if r.User.Name != tt.want.Name || !slices.Equal(r.User.Groups, tt.want.Groups) || !reflect.DeepEqual(r.User.Extra, tt.want.Extra) {
+			if r.User.Name != tt.want.Name || !slices.Equal(r.User.Groups, tt.want.Groups) ||
+				!reflect.DeepEqual(r.User.Extra, tt.want.Extra) {
 				t.Errorf("got %+v, want name %q, groups %q, extra %v", r.User, tt.want.Name, tt.want.Groups, tt.want.Extra)
 			}
 		})
@@ -140,39 +195,124 @@ func TestBrokenTokens(t *testing.T) {
 		{name: "expired", rules: bySubject, token: with(map[string]any{"exp": time.Now().Add(-hour).Unix()}), want: "expired"},
 		{name: "without expiry", rules: bySubject, token: with(map[string]any{"exp": nil}), want: "expired"},
 		{name: "not yet valid", rules: bySubject, token: with(map[string]any{"nbf": time.Now().Add(hour).Unix()}), want: "nbf"},
-		{name: "two minutes before nbf", rules: bySubject, token: with(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()}), want: "nbf"},
+		{
+			name:  "two minutes before nbf",
+			rules: bySubject,
+			token: with(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()}),
+			want:  "nbf",
+		},
 		{name: "wrong issuer", rules: bySubject, token: with(map[string]any{"iss": "https://other"}), want: ""},
 		{name: "issuer is not a string", rules: bySubject, token: with(map[string]any{"iss": 1}), want: ""},
 		{name: "no issuer", rules: bySubject, token: with(map[string]any{"iss": nil}), want: ""},
 		{name: "wrong audience", rules: bySubject, token: with(map[string]any{"aud": "x"}), want: "expected audience"},
 		{name: "no audience", rules: bySubject, token: with(map[string]any{"aud": nil}), want: "expected audience"},
-		{name: "algorithm none", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, id, issuer.Claims(nil)), want: "malformed jwt"},
-		{name: "HS256 with the public key", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodHS256, publicDER, id, issuer.Claims(nil)), want: "malformed jwt"},
-		{name: "HS256 with the published secret", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodHS256, []byte("secret"), "shared", issuer.Claims(nil)), want: "malformed jwt"},
-		{name: "algorithm that is not allowed", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodRS512, other, id, issuer.Claims(nil)), want: "malformed jwt"},
-		{name: "another key", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodRS256, other, "", issuer.Claims(nil)), want: "no key of the issuer"},
-		{name: "another key under the right id", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodRS256, other, id, issuer.Claims(nil)), want: "no key of the issuer"},
-		{name: "unknown key id", rules: bySubject, token: oidctest.Sign(t, jwt.SigningMethodRS256, other, "unknown", issuer.Claims(nil)), want: "no key of the issuer"},
+		{
+			name:  "algorithm none",
+			rules: bySubject,
+			token: oidctest.Sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, id, issuer.Claims(nil)),
+			want:  "malformed jwt",
+		},
+		{
+			name:  "HS256 with the public key",
+			rules: bySubject,
+			token: oidctest.Sign(t, jwt.SigningMethodHS256, publicDER, id, issuer.Claims(nil)),
+			want:  "malformed jwt",
+		},
+		{
+			name:  "HS256 with the published secret",
+			rules: bySubject,
+			token: oidctest.Sign(t, jwt.SigningMethodHS256, []byte("secret"), "shared", issuer.Claims(nil)),
+			want:  "malformed jwt",
+		},
+		{
+			name:  "algorithm that is not allowed",
+			rules: bySubject,
+			token: oidctest.Sign(t, jwt.SigningMethodRS512, other, id, issuer.Claims(nil)),
+			want:  "malformed jwt",
+		},
+		{
+			name:  "another key",
+			rules: bySubject,
+			token: oidctest.Sign(t, jwt.SigningMethodRS256, other, "", issuer.Claims(nil)),
+			want:  "no key of the issuer",
+		},
+		{
+			name:  "another key under the right id",
+			rules: bySubject,
+			token: oidctest.Sign(t, jwt.SigningMethodRS256, other, id, issuer.Claims(nil)),
+			want:  "no key of the issuer",
+		},
+		{
+			name:  "unknown key id",
+			rules: bySubject,
+			token: oidctest.Sign(t, jwt.SigningMethodRS256, other, "unknown", issuer.Claims(nil)),
+			want:  "no key of the issuer",
+		},
 		{name: "truncated signature", rules: bySubject, token: good[:len(good)-10], want: "no key of the issuer"},
 		{name: "unsigned", rules: bySubject, token: unsigned, want: "no key of the issuer"},
 		{name: "no header", rules: bySubject, token: "." + payload + ".x", want: "malformed jwt"},
 		{name: "two parts", rules: bySubject, token: "a." + payload, want: ""},
 		{name: "four parts", rules: bySubject, token: good + ".x", want: ""},
 		{name: "not base64", rules: bySubject, token: "a.!.c", want: ""},
-		{name: "half base64", rules: bySubject, token: "a." + base64.RawURLEncoding.EncodeToString([]byte(complete)) + "!.c", want: ""},
+		{
+			name:  "half base64",
+			rules: bySubject,
+			token: "a." + base64.RawURLEncoding.EncodeToString([]byte(complete)) + "!.c",
+			want:  "",
+		},
 		{name: "not JSON", rules: bySubject, token: "a." + base64.RawURLEncoding.EncodeToString([]byte("{")) + ".c", want: ""},
 		{name: "opaque", rules: bySubject, token: "abcdef.0123456789abcdef", want: ""},
 		{name: "empty", rules: bySubject, token: "", want: ""},
 		{name: "oversized", rules: bySubject, token: strings.Repeat("a", authenticator.MaxTokenBytes+1), want: "too long"},
-		{name: "no username", rules: bySubject, token: with(map[string]any{"sub": nil}), want: `username: claim "sub" is not present`},
-		{name: "username is a number", rules: email, token: with(map[string]any{"email": 1}), want: `claim "email" is not a string`},
-		{name: "groups are a number", rules: bySubject, token: with(map[string]any{"groups": 1}), want: `claim "groups" is neither`},
-		{name: "groups have a number", rules: bySubject, token: with(map[string]any{"groups": []any{"a", 1}}), want: `claim "groups" has an element`},
-		{name: "email not verified", rules: email, token: with(map[string]any{"email": "a@b.c", "email_verified": false}), want: "email is not verified"},
-		{name: "email verified by a word", rules: email, token: with(map[string]any{"email": "a@b.c", "email_verified": "true"}), want: "is not a boolean"},
+		{
+			name:  "no username",
+			rules: bySubject,
+			token: with(map[string]any{"sub": nil}),
+			want:  `username: claim "sub" is not present`,
+		},
+		{
+			name:  "username is a number",
+			rules: email,
+			token: with(map[string]any{"email": 1}),
+			want:  `claim "email" is not a string`,
+		},
+		{
+			name:  "groups are a number",
+			rules: bySubject,
+			token: with(map[string]any{"groups": 1}),
+			want:  `claim "groups" is neither`,
+		},
+		{
+			name:  "groups have a number",
+			rules: bySubject,
+			token: with(map[string]any{"groups": []any{"a", 1}}),
+			want:  `claim "groups" has an element`,
+		},
+		{
+			name:  "email not verified",
+			rules: email,
+			token: with(map[string]any{"email": "a@b.c", "email_verified": false}),
+			want:  "email is not verified",
+		},
+		{
+			name:  "email verified by a word",
+			rules: email,
+			token: with(map[string]any{"email": "a@b.c", "email_verified": "true"}),
+			want:  "is not a boolean",
+		},
 		{name: "required claim is absent", rules: required, token: good, want: `required claim "hd" is not present`},
-		{name: "required claim differs", rules: required, token: with(map[string]any{"hd": "example.com"}), want: `required claim "hd" has another value`},
-		{name: "required claim is a list", rules: required, token: with(map[string]any{"hd": []string{"example.org"}}), want: `required claim "hd" is not a string`},
+		{
+			name:  "required claim differs",
+			rules: required,
+			token: with(map[string]any{"hd": "example.com"}),
+			want:  `required claim "hd" has another value`,
+		},
+		{
+			name:  "required claim is a list",
+			rules: required,
+			token: with(map[string]any{"hd": []string{"example.org"}}),
+			want:  `required claim "hd" is not a string`,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -311,154 +451,6 @@ func TestKeysAreReadWithFirstToken(t *testing.T) {
 	}
 	if n := issuer.KeyRequests(); n != 1 {
 		t.Errorf("keys were read %d times, want once", n)
-	}
-}
-
-// TestDiscoveryIsRetried checks that tokens are rejected until discovery succeeds, that a failed
-// discovery is logged, and that a token causes another discovery.
-func TestDiscoveryIsRetried(t *testing.T) {
-	issuer := oidctest.New(t)
-	issuer.SetStatus(http.StatusBadGateway)
-	logged := make(chan string, 1)
-	p, err := oidctoken.NewProvider(oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: issuer.CA()}, slog.New(&firstError{logged: logged}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); ok || !errors.Is(err, oidctoken.ErrNotInitialized) || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("before the first discovery: %v, %v, want false, error %v, error %v", ok, err, oidctoken.ErrNotInitialized, authenticator.ErrUnavailable)
-	}
-	if err := p.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) {
-		t.Errorf("Check() = %v, want error %v", err, oidctoken.ErrNotInitialized)
-	}
-	runProvider(t, p)
-	if got := <-logged; !strings.Contains(got, "status 502") {
-		t.Errorf("first discovery: got log %s, want it to contain %q", got, "status 502")
-	}
-	issuer.SetStatus(http.StatusOK)
-	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
-		t.Errorf("a token caused no other discovery: %v, %v, want true, no error", ok, err)
-	}
-	if err := p.Check(); err != nil {
-		t.Errorf("Check() = %v", err)
-	}
-	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
-		t.Errorf("after discovery: %v, %v, want true, no error", ok, err)
-	}
-}
-
-// firstFailure runs a provider until its first request has failed, and returns the error.
-func firstFailure(t *testing.T, c oidctoken.ProviderConfig) string {
-	t.Helper()
-	logged := make(chan string, 1)
-	p, err := oidctoken.NewProvider(c, slog.New(&firstError{logged: logged}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	runProvider(t, p)
-	return <-logged
-}
-
-// firstError is a log handler that returns the first warning or error.
-type firstError struct{ logged chan string }
-
-func (h *firstError) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
-
-func (h *firstError) WithAttrs([]slog.Attr) slog.Handler { return h }
-func (h *firstError) WithGroup(string) slog.Handler      { return h }
-
-func (h *firstError) Handle(_ context.Context, r slog.Record) error {
-	text := r.Message
-	r.Attrs(func(a slog.Attr) bool {
-		text += " " + a.Value.String()
-		return true
-	})
-	select {
-	case h.logged <- text:
-	default:
-	}
-	return nil
-}
-
-// TestBrokenProviders checks the errors for providers with invalid metadata or keys.
-func TestBrokenProviders(t *testing.T) {
-	tests := []struct {
-		name   string
-		breaks func(i *oidctest.Issuer, c *oidctoken.ProviderConfig)
-		want   string
-	}{
-		{name: "another issuer", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetIssuer("https://other") }, want: `is of issuer "https://other"`},
-		{name: "keys over http", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
-			i.SetMetadata(map[string]string{"issuer": i.URL(), "jwks_uri": "http://localhost/keys"})
-		}, want: "want https"},
-		{name: "no place for keys", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
-			i.SetMetadata(map[string]string{"issuer": i.URL()})
-		}, want: "jwks_uri"},
-		{name: "metadata is a list", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetMetadata([]string{}) }, want: "cannot unmarshal"},
-		{name: "metadata without end", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
-			i.SetMetadata(map[string]string{"issuer": strings.Repeat("a", 2<<20)})
-		}, want: "more than"},
-		{name: "status", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetStatus(http.StatusNotFound) }, want: "status 404"},
-		{name: "unknown CA", breaks: func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.CA = "" }, want: "certificate"},
-		{name: "discovery elsewhere fails", breaks: func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.DiscoveryURL = c.IssuerURL + "/nowhere" }, want: "/nowhere returned status 404"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			issuer := oidctest.New(t)
-			c := oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: issuer.CA()}
-			tt.breaks(issuer, &c)
-			if got := firstFailure(t, c); !strings.Contains(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
-		})
-	}
-}
-
-// TestDiscoveryURL checks that DiscoveryURL is used instead of the issuer URL.
-func TestDiscoveryURL(t *testing.T) {
-	issuer := oidctest.New(t)
-	// Only the metadata elsewhere can be reached, not the issuer itself.
-	const url = "https://issuer.invalid"
-	issuer.SetIssuer(url)
-	p := newProvider(t, oidctoken.ProviderConfig{IssuerURL: url, DiscoveryURL: issuer.DiscoveryURL(), CA: issuer.CA()})
-	a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
-	if err != nil {
-		t.Fatal(err)
-	}
-	runProvider(t, p)
-	<-p.Initialized()
-	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(map[string]any{"iss": url}), nil); !ok || err != nil {
-		t.Errorf("got %v, %v, want true, no error", ok, err)
-	}
-}
-
-// TestNewProviderErrors checks the errors for invalid provider configurations.
-func TestNewProviderErrors(t *testing.T) {
-	tests := []struct {
-		name string
-		c    oidctoken.ProviderConfig
-		want string
-	}{
-		{name: "no issuer", c: oidctoken.ProviderConfig{}, want: "issuer URL"},
-		{name: "http", c: oidctoken.ProviderConfig{IssuerURL: "http://x"}, want: "want https"},
-		{name: "no host", c: oidctoken.ProviderConfig{IssuerURL: "https:///x"}, want: "names no host"},
-		{name: "no URL", c: oidctoken.ProviderConfig{IssuerURL: "https://x\x00"}, want: "invalid control character"},
-		{name: "discovery over http", c: oidctoken.ProviderConfig{IssuerURL: "https://x", DiscoveryURL: "http://y"}, want: "discovery URL"},
-		{name: "algorithm", c: oidctoken.ProviderConfig{IssuerURL: "https://x", Algorithms: []string{"HS256"}}, want: `unsupported signing algorithm "HS256"`},
-		{name: "CA", c: oidctoken.ProviderConfig{IssuerURL: "https://x", CA: "none"}, want: "certificate authority"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if _, err := oidctoken.NewProvider(tt.c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %q", err, tt.want)
-			}
-		})
-	}
-	if _, err := oidctoken.New(newProvider(t, oidctoken.ProviderConfig{IssuerURL: "https://x"}), nil, bySubject); err == nil {
-		t.Error("New() without audiences succeeded")
 	}
 }
 

@@ -24,7 +24,8 @@ func (command) Complete() error { return nil }
 func parse(t *testing.T, o *oidctoken.Options, args ...string) string {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	options.Main(t.Context(), "testd", "", command{o}, func(context.Context, *slog.Logger) error { return nil }, args, &out, &errOut)
+	options.Main(t.Context(), "testd", "", command{o}, func(context.Context, *slog.Logger) error { return nil }, args,
+		&out, &errOut)
 	return errOut.String()
 }
 
@@ -44,7 +45,11 @@ func TestOptionErrors(t *testing.T) {
 		{name: "another alone", args: []string{"--oidc-groups-claim=groups"}, want: together},
 		{name: "http", args: []string{"--oidc-issuer-url=http://x", "--oidc-client-id=y"}, want: "want https"},
 		{name: "algorithm", args: append(ok, "--oidc-signing-algs=RS256,HS256"), want: `unsupported signing algorithm "HS256"`},
-		{name: "no algorithm", args: append(ok, "--oidc-signing-algs="), want: "--oidc-signing-algs must name at least one algorithm"},
+		{
+			name: "no algorithm",
+			args: append(ok, "--oidc-signing-algs="),
+			want: "--oidc-signing-algs must name at least one algorithm",
+		},
 		{name: "claim without a value", args: append(ok, "--oidc-required-claim=x"), want: "x must be formatted as key=value"},
 		{name: "claim without a key", args: append(ok, "--oidc-required-claim==x"), want: "the key is empty"},
 		{name: "no username claim", args: append(ok, "--oidc-username-claim="), want: "--oidc-username-claim must not be empty"},
@@ -76,15 +81,24 @@ func TestOptionsAuthenticator(t *testing.T) {
 		{name: "no prefix", args: []string{"--oidc-username-prefix=-"}, want: "ada"},
 		{name: "prefix", args: []string{"--oidc-username-prefix=p:"}, want: "p:ada"},
 		{name: "email has no prefix", args: []string{"--oidc-username-claim=email"}, want: "a@b.c"},
-		{name: "groups", args: []string{"--oidc-groups-claim=teams", "--oidc-groups-prefix=g:", "--oidc-username-prefix=-"}, want: "ada g:x"},
+		{
+			name: "groups",
+			args: []string{"--oidc-groups-claim=teams", "--oidc-groups-prefix=g:", "--oidc-username-prefix=-"},
+			want: "ada g:x",
+		},
 		{name: "required", args: []string{"--oidc-required-claim=hd=example.org", "--oidc-username-prefix=-"}, want: "ada"},
-		{name: "required and missing", args: []string{"--oidc-required-claim=hd=example.org", "--oidc-required-claim=x=y"}, want: `required claim "x"`},
+		{
+			name: "required and missing",
+			args: []string{"--oidc-required-claim=hd=example.org", "--oidc-required-claim=x=y"},
+			want: `required claim "x"`,
+		},
 		{name: "other algorithm", args: []string{"--oidc-signing-algs=ES256"}, want: "malformed jwt"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := oidctoken.NewOptions()
-			args := append([]string{"--oidc-issuer-url=" + issuer.URL(), "--oidc-client-id=" + oidctest.ClientID, "--oidc-ca-file=" + ca}, tt.args...)
+			args := append([]string{"--oidc-issuer-url=" + issuer.URL(), "--oidc-client-id=" + oidctest.ClientID,
+				"--oidc-ca-file=" + ca}, tt.args...)
 			if got := parse(t, o, args...); got != "" {
 				t.Fatal(got)
 			}
@@ -124,7 +138,8 @@ func TestNoFlagsNoAuthenticator(t *testing.T) {
 	if err := os.WriteFile(o.CAFile, []byte("none"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.Authenticator(slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "certificate authority") {
+	if _, err := o.Authenticator(slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(),
+		"certificate authority") {
 		t.Errorf("got %v, want an error about the certificate authority", err)
 	}
 	for _, half := range []oidctoken.Options{{IssuerURL: "https://x"}, {ClientID: "y"}} {

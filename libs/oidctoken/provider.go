@@ -72,7 +72,8 @@ type ProviderConfig struct {
 
 // Equal reports whether two configurations describe the same provider.
 func (c ProviderConfig) Equal(d ProviderConfig) bool {
-	return c.IssuerURL == d.IssuerURL && c.DiscoveryURL == d.DiscoveryURL && c.CA == d.CA && slices.Equal(c.Algorithms, d.Algorithms)
+	return c.IssuerURL == d.IssuerURL && c.DiscoveryURL == d.DiscoveryURL && c.CA == d.CA &&
+		slices.Equal(c.Algorithms, d.Algorithms)
 }
 
 // Provider is an issuer of tokens.

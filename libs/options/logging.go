@@ -16,7 +16,8 @@ type logOptions struct {
 
 func (l *logOptions) addFlags(s *Sections) {
 	fs := s.Set("logs")
-	fs.IntVarP(&l.verbosity, "v", "v", 0, "Number for the log level verbosity: 0 is info, 1 is debug, each higher number is more detailed.")
+	fs.IntVarP(&l.verbosity, "v", "v", 0,
+		"Number for the log level verbosity: 0 is info, 1 is debug, each higher number is more detailed.")
 	fs.StringVar(&l.format, "logging-format", "text", `Log format: "text" or "json".`)
 }
 

@@ -85,9 +85,15 @@ func TestCommandLine(t *testing.T) {
 		{name: "debug", args: []string{"-v", "2"}, code: 0, ran: true, stderr: []string{"level=DEBUG msg=details"}},
 		{name: "json", args: []string{"--logging-format=json"}, code: 0, ran: true, stderr: []string{`"msg":"running"`}},
 		{name: "help", args: []string{"--help"}, code: 0, stdout: []string{
-			"A test daemon.\n", "Secure serving flags:\n\n", "--secure-port int", "Authorization flags:\n\n", "Logs flags:", "Global flags:"}},
+			"A test daemon.\n", "Secure serving flags:\n\n", "--secure-port int", "Authorization flags:\n\n",
+			"Logs flags:", "Global flags:"}},
 		{name: "version", args: []string{"--version"}, code: 0, stdout: []string{"testd v1.33."}},
-		{name: "all of the version", args: []string{"--version=raw"}, code: 0, stdout: []string{"version.Info{Major:\"1\", Minor:\"33\""}},
+		{
+			name:   "all of the version",
+			args:   []string{"--version=raw"},
+			code:   0,
+			stdout: []string{"version.Info{Major:\"1\", Minor:\"33\""},
+		},
 		{name: "no version", args: []string{"--version=false"}, code: 0, ran: true},
 		{name: "another version", args: []string{"--version=v1.32.0"}, code: 2, stderr: []string{"the version is always"}},
 		{name: "unknown flag", args: []string{"--no-such"}, code: 2, stderr: []string{"unknown flag: --no-such", "testd --help"}},
@@ -184,7 +190,11 @@ func TestConfigFileErrorsNameTheirLine(t *testing.T) {
 		{name: "all unknown keys", text: "a: 1\nb: 2\n", want: "config.yaml:2: unknown key \"b\""},
 		{name: "config itself", text: "config: other.yaml\n", want: "config.yaml:1: unknown key"},
 		{name: "help", text: "help: true\n", want: "config.yaml:1: unknown key"},
-		{name: "twice", text: "secure-port: 1\nsecure-port: 2\n", want: `config.yaml:2: key "secure-port" was already set on line 1`},
+		{
+			name: "twice",
+			text: "secure-port: 1\nsecure-port: 2\n",
+			want: `config.yaml:2: key "secure-port" was already set on line 1`,
+		},
 		{name: "wrong type", text: "secure-port: many\n", want: "config.yaml:1: secure-port: "},
 		{name: "null", text: "secure-port:\n", want: "config.yaml:1: secure-port: line 1: want a plain value"},
 		{name: "nested", text: "authorization-mode: [[a]]\n", want: "want a plain value"},
@@ -251,7 +261,8 @@ func TestSubcommands(t *testing.T) {
 			options.Command{Name: "save", Short: "Save it.", Options: other, Run: as("save")})
 		return ran, code, out, errOut
 	}
-	if ran, code, _, _ := main("save", "--secure-port=7"); ran != "save" || code != options.ExitOK || other.port != 7 || service.completed {
+	if ran, code, _, _ := main("save", "--secure-port=7"); ran != "save" || code != options.ExitOK ||
+		other.port != 7 || service.completed {
 		t.Errorf("got %q run, exit code %d, options %+v, want save with port 7", ran, code, other)
 	}
 	if ran, code, _, _ := main(); ran != "service" || code != options.ExitOK {
@@ -260,8 +271,10 @@ func TestSubcommands(t *testing.T) {
 	if ran, code, _, errOut := main("", "--secure-port=8", ""); ran != "service" || code != options.ExitOK {
 		t.Errorf("got %q run, exit code %d: %s, want the service and %d", ran, code, errOut.String(), options.ExitOK)
 	}
-	if ran, code, _, errOut := main("other"); ran != "" || code != options.ExitUsage || !strings.Contains(errOut.String(), "unknown command") {
-		t.Errorf("got %q run, exit code %d: %s, want nothing, %d and %q", ran, code, errOut.String(), options.ExitUsage, "unknown command")
+	if ran, code, _, errOut := main("other"); ran != "" || code != options.ExitUsage ||
+		!strings.Contains(errOut.String(), "unknown command") {
+		t.Errorf("got %q run, exit code %d: %s, want nothing, %d and %q", ran, code, errOut.String(),
+			options.ExitUsage, "unknown command")
 	}
 	if _, _, out, _ := main("--help"); !strings.Contains(out.String(), "testd save [flags]    Save it.") {
 		t.Errorf("got help %s, want it to contain %q", out.String(), "testd save [flags]    Save it.")
@@ -284,7 +297,8 @@ func TestVerbosityChanges(t *testing.T) {
 		log.Debug("after")
 		return nil
 	}, []string{"--logging-format=json"}, io.Discard, &errs)
-	if text := errs.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"msg":"during","part":"x","took":"1.5s"`) {
+	if text := errs.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text,
+		`"msg":"during","part":"x","took":"1.5s"`) {
 		t.Errorf("got log\n%s\nwant one line with message, part and duration", text)
 	}
 }
@@ -299,7 +313,8 @@ func TestLongLogTextsAreTruncated(t *testing.T) {
 			return nil
 		}, []string{"--logging-format=" + format}, io.Discard, &errs)
 		if text := errs.String(); len(text) > 30_000 || strings.Count(text, "é … (991808 more bytes)") != 3 {
-			t.Errorf("%s: got %d bytes that end in %q, want at most 30000 with 3 shortened values", format, len(text), text[max(0, len(text)-100):])
+			t.Errorf("%s: got %d bytes that end in %q, want at most 30000 with 3 shortened values", format, len(text),
+				text[max(0, len(text)-100):])
 		}
 	}
 }

@@ -62,7 +62,8 @@ func (c *commonFlags) addFlags(s *Sections) {
 	global.BoolP("help", "h", false, "print this help and exit")
 	global.Var(&c.version, "version", "Print the version and exit; --version=raw prints full build information.")
 	global.Lookup("version").NoOptDefVal = "true"
-	global.StringVar(&c.config, configFlag, "", "YAML file with flag values; its keys are flag names, and the command line takes precedence.")
+	global.StringVar(&c.config, configFlag, "",
+		"YAML file with flag values; its keys are flag names, and the command line takes precedence.")
 }
 
 // Run is the complete main function of a service, with the arguments after its name. It does not
@@ -88,7 +89,8 @@ func Run(c Command, args []string) {
 
 // Main runs the command like Run, without process state: it returns the exit code, writes help and
 // version to stdout, and logs and errors to stderr.
-func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer, commands ...Command) int {
+func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer,
+	commands ...Command) int {
 	for _, c := range commands {
 		if len(args) > 0 && args[0] == c.Name {
 			return Main(ctx, name+" "+c.Name, c.Short, c.Options, c.Run, args[1:], stdout, stderr, c.Commands...)

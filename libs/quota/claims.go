@@ -23,7 +23,8 @@ func claimEvaluator(g Gates) *Evaluator {
 			if byClass {
 				name = corev1.ResourceName(resourceName)
 			}
-			return name == count && !byClass || name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
+			return name == count && !byClass || name == corev1.ResourcePersistentVolumeClaims ||
+				name == corev1.ResourceRequestsStorage
 		},
 		Usage: func(obj runtime.Object) (Amounts, error) {
 			c, err := claimOf(obj)
@@ -73,7 +74,8 @@ func claimOf(obj runtime.Object) (*corev1.PersistentVolumeClaim, error) {
 // more, in whole bytes. It returns false if the claim requests no storage.
 func requestedStorage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	q, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	if allocated, hasAllocated := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && hasAllocated && allocated.Cmp(q) > 0 {
+	if allocated, hasAllocated := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && hasAllocated &&
+		allocated.Cmp(q) > 0 {
 		q = allocated
 	}
 	q = q.DeepCopy()

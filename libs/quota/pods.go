@@ -54,7 +54,8 @@ func appliesToPods(name corev1.ResourceName) bool {
 		corev1.ResourceEphemeralStorage, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceLimitsEphemeralStorage:
 		return true
 	}
-	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) || strings.HasPrefix(string(name),
+		corev1.ResourceRequestsHugePagesPrefix) ||
 		!isNativeResource(name) && strings.HasPrefix(string(name), requestsPrefix)
 }
 
@@ -66,7 +67,8 @@ func isNativeResource(name corev1.ResourceName) bool {
 
 // isExtendedResource reports whether a resource is an extended resource, such as "example.com/gpu".
 func isExtendedResource(name corev1.ResourceName) bool {
-	return !isNativeResource(name) && !strings.HasPrefix(string(name), requestsPrefix) && len(validation.IsQualifiedName(requestsPrefix+string(name))) == 0
+	return !isNativeResource(name) && !strings.HasPrefix(string(name), requestsPrefix) &&
+		len(validation.IsQualifiedName(requestsPrefix+string(name))) == 0
 }
 
 // Compute converts requests and limits to the names of quotas.

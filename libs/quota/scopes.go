@@ -47,7 +47,9 @@ func selectsAny(s Requirement, values []string) (bool, error) {
 		return len(values) > 0, nil
 	}
 	op, ok := map[corev1.ScopeSelectorOperator]selection.Operator{
-		corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn, corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
+		corev1.ScopeSelectorOpIn:           selection.In,
+		corev1.ScopeSelectorOpNotIn:        selection.NotIn,
+		corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
 	}[s.Operator]
 	if !ok {
 		return false, fmt.Errorf("failed to parse and convert selector: %q is not a valid scope selector operator", s.Operator)

@@ -39,7 +39,8 @@ func serviceEvaluator() *Evaluator {
 func nodePorts(s *corev1.Service) (n int64) {
 	allocate := s.Spec.AllocateLoadBalancerNodePorts
 	switch {
-	case s.Spec.Type == corev1.ServiceTypeNodePort, s.Spec.Type == corev1.ServiceTypeLoadBalancer && (allocate == nil || *allocate):
+	case s.Spec.Type == corev1.ServiceTypeNodePort,
+		s.Spec.Type == corev1.ServiceTypeLoadBalancer && (allocate == nil || *allocate):
 		return int64(len(s.Spec.Ports))
 	case s.Spec.Type == corev1.ServiceTypeLoadBalancer:
 		for _, p := range s.Spec.Ports {

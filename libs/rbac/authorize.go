@@ -189,7 +189,8 @@ func (b *binding) allowReason(u *authorizer.User) string {
 		kind = KindRoleBinding
 		name = b.name + "/" + b.namespace
 	}
-	return fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, truncateName(name), b.roleRef.Kind, truncateName(b.roleRef.Name), subject)
+	return fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, truncateName(name), b.roleRef.Kind,
+		truncateName(b.roleRef.Name), subject)
 }
 
 // heldRules returns the rules granted to a user at cluster scope and, if given, in a namespace. It
@@ -239,7 +240,8 @@ const (
 )
 
 // errTruncated means that a user has more rules than are listed.
-var errTruncated = fmt.Errorf("incomplete: the user has more than %d rules, or rules of more than %d bytes", maxListedRules, maxListedBytes)
+var errTruncated = fmt.Errorf("incomplete: the user has more than %d rules, or rules of more than %d bytes",
+	maxListedRules, maxListedBytes)
 
 // RulesFor implements authorizer.RuleResolver. Like Kubernetes it lists the rules of a role once
 // for each binding, but only within the bounds above.
@@ -292,7 +294,10 @@ func RulesOf(rules []rbacv1.PolicyRule) authorizer.Rules {
 			})
 		}
 		if len(r.NonResourceURLs) > 0 {
-			out.NonResource = append(out.NonResource, authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+			out.NonResource = append(out.NonResource, authorizationv1.NonResourceRule{
+				Verbs:           r.Verbs,
+				NonResourceURLs: r.NonResourceURLs,
+			})
 		}
 	}
 	return out

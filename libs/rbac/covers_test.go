@@ -24,33 +24,102 @@ func TestCoversComparesEachPartOfARule(t *testing.T) {
 		owned, wanted rbacv1.PolicyRule
 		covered       bool
 	}{
-		"equal rules":                     {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments", "get"), covered: true},
-		"another group":                   {owned: rule("apps", "deployments", "get"), wanted: rule("", "deployments", "get"), covered: false},
-		"another resource":                {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "statefulsets", "get"), covered: false},
-		"another verb":                    {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments", "list"), covered: false},
-		"all groups":                      {owned: rule("*", "deployments", "get"), wanted: rule("apps", "deployments", "get"), covered: true},
-		"all groups of one":               {owned: rule("apps", "deployments", "get"), wanted: rule("*", "deployments", "get"), covered: false},
-		"one name of all":                 {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments", "get", "a"), covered: true},
-		"all names of one":                {owned: rule("apps", "deployments", "get", "a"), wanted: rule("apps", "deployments", "get"), covered: false},
-		"one of two names":                {owned: rule("apps", "deployments", "get", "a", "b"), wanted: rule("apps", "deployments", "get", "b"), covered: true},
-		"another name":                    {owned: rule("apps", "deployments", "get", "a"), wanted: rule("apps", "deployments", "get", "b"), covered: false},
-		"a sub-resource of all":           {owned: rule("apps", "*/scale", "get"), wanted: rule("apps", "deployments/scale", "get"), covered: true},
-		"another sub-resource of all":     {owned: rule("apps", "*/scale", "get"), wanted: rule("apps", "deployments/status", "get"), covered: false},
-		"a sub-resource of its resource":  {owned: rule("apps", "deployments", "get"), wanted: rule("apps", "deployments/scale", "get"), covered: false},
-		"a resource of no sub-resource":   {owned: rule("apps", "*/", "get"), wanted: rule("apps", "deployments", "get"), covered: false},
-		"a resource of its sub-resource":  {owned: rule("apps", "*/scale", "get"), wanted: rule("apps", "scale", "get"), covered: false},
-		"everything":                      {owned: rule("*", "*", "*"), wanted: rule("apps", "deployments/scale", "get", "a"), covered: true},
-		"a path":                          {owned: paths("/a", "get"), wanted: paths("/a", "get"), covered: true},
-		"another path":                    {owned: paths("/a", "get"), wanted: paths("/b", "get"), covered: false},
-		"a path below":                    {owned: paths("/a/*", "get"), wanted: paths("/a/b", "get"), covered: true},
-		"a path of another verb":          {owned: paths("/a", "get"), wanted: paths("/a", "put"), covered: false},
-		"a path of resources":             {owned: rule("*", "*", "*"), wanted: paths("/a", "get"), covered: false},
-		"resources of a path":             {owned: paths("*", "*"), wanted: rule("apps", "deployments", "get"), covered: false},
-		"a resource of paths, mixed rule": {owned: with(rule("apps", "deployments", "get"), func(r *rbacv1.PolicyRule) { r.NonResourceURLs = []string{"/a"} }), wanted: paths("/a", "get"), covered: true},
+		"equal rules": {
+			owned:   rule("apps", "deployments", "get"),
+			wanted:  rule("apps", "deployments", "get"),
+			covered: true,
+		},
+		"another group": {
+			owned:   rule("apps", "deployments", "get"),
+			wanted:  rule("", "deployments", "get"),
+			covered: false,
+		},
+		"another resource": {
+			owned:   rule("apps", "deployments", "get"),
+			wanted:  rule("apps", "statefulsets", "get"),
+			covered: false,
+		},
+		"another verb": {
+			owned:   rule("apps", "deployments", "get"),
+			wanted:  rule("apps", "deployments", "list"),
+			covered: false,
+		},
+		"all groups": {
+			owned:   rule("*", "deployments", "get"),
+			wanted:  rule("apps", "deployments", "get"),
+			covered: true,
+		},
+		"all groups of one": {
+			owned:   rule("apps", "deployments", "get"),
+			wanted:  rule("*", "deployments", "get"),
+			covered: false,
+		},
+		"one name of all": {
+			owned:   rule("apps", "deployments", "get"),
+			wanted:  rule("apps", "deployments", "get", "a"),
+			covered: true,
+		},
+		"all names of one": {
+			owned:   rule("apps", "deployments", "get", "a"),
+			wanted:  rule("apps", "deployments", "get"),
+			covered: false,
+		},
+		"one of two names": {
+			owned:   rule("apps", "deployments", "get", "a", "b"),
+			wanted:  rule("apps", "deployments", "get", "b"),
+			covered: true,
+		},
+		"another name": {
+			owned:   rule("apps", "deployments", "get", "a"),
+			wanted:  rule("apps", "deployments", "get", "b"),
+			covered: false,
+		},
+		"a sub-resource of all": {
+			owned:   rule("apps", "*/scale", "get"),
+			wanted:  rule("apps", "deployments/scale", "get"),
+			covered: true,
+		},
+		"another sub-resource of all": {
+			owned:   rule("apps", "*/scale", "get"),
+			wanted:  rule("apps", "deployments/status", "get"),
+			covered: false,
+		},
+		"a sub-resource of its resource": {
+			owned:   rule("apps", "deployments", "get"),
+			wanted:  rule("apps", "deployments/scale", "get"),
+			covered: false,
+		},
+		"a resource of no sub-resource": {
+			owned:   rule("apps", "*/", "get"),
+			wanted:  rule("apps", "deployments", "get"),
+			covered: false,
+		},
+		"a resource of its sub-resource": {
+			owned:   rule("apps", "*/scale", "get"),
+			wanted:  rule("apps", "scale", "get"),
+			covered: false,
+		},
+		"everything": {
+			owned:   rule("*", "*", "*"),
+			wanted:  rule("apps", "deployments/scale", "get", "a"),
+			covered: true,
+		},
+		"a path":                 {owned: paths("/a", "get"), wanted: paths("/a", "get"), covered: true},
+		"another path":           {owned: paths("/a", "get"), wanted: paths("/b", "get"), covered: false},
+		"a path below":           {owned: paths("/a/*", "get"), wanted: paths("/a/b", "get"), covered: true},
+		"a path of another verb": {owned: paths("/a", "get"), wanted: paths("/a", "put"), covered: false},
+		"a path of resources":    {owned: rule("*", "*", "*"), wanted: paths("/a", "get"), covered: false},
+		"resources of a path":    {owned: paths("*", "*"), wanted: rule("apps", "deployments", "get"), covered: false},
+		"a resource of paths, mixed rule": {
+			owned:   with(rule("apps", "deployments", "get"), func(r *rbacv1.PolicyRule) { r.NonResourceURLs = []string{"/a"} }),
+			wanted:  paths("/a", "get"),
+			covered: true,
+		},
 	} {
 		covered, missing := rbac.Covers([]rbacv1.PolicyRule{c.owned}, []rbacv1.PolicyRule{c.wanted})
 		if covered != c.covered || (len(missing) == 0) != covered {
-			t.Errorf("%s: got covered: %t, missing %v, want covered: %t, and missing rules otherwise", name, covered, missing, c.covered)
+			t.Errorf("%s: got covered: %t, missing %v, want covered: %t, and missing rules otherwise", name, covered,
+				missing, c.covered)
 		}
 	}
 }
@@ -58,7 +127,8 @@ func TestCoversComparesEachPartOfARule(t *testing.T) {
 // TestMissingNamesAreReported checks that the error lists each missing combination of verb and
 // resource name.
 func TestMissingNamesAreReported(t *testing.T) {
-	err := engine().Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{rule("", "pods", "get", "a", "b"), rule("", "pods", "list", "a"), rule("", "pods", "get")})
+	err := engine().Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "",
+		[]rbacv1.PolicyRule{rule("", "pods", "get", "a", "b"), rule("", "pods", "list", "a"), rule("", "pods", "get")})
 	want := []string{
 		`{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["get" "list"]}`,
 		`{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["get"]}`,
@@ -90,8 +160,12 @@ func TestReasonNamesSubject(t *testing.T) {
 		clusterRole("all", rule("*", "*", "*")),
 		clusterBinding("b", ref("ClusterRole", "all"), group("alice"), user("dev"), user("alice"), group("dev")),
 	)
-	for want, u := range map[string]*authorizer.User{`User "alice"`: {Name: "alice"}, `Group "dev"`: {Name: "bob", Groups: []string{"dev"}}} {
-		if d, reason := e.Snapshot().Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.Allow || !strings.HasSuffix(reason, " to "+want) {
+	for want, u := range map[string]*authorizer.User{
+		`User "alice"`: {Name: "alice"},
+		`Group "dev"`:  {Name: "bob", Groups: []string{"dev"}},
+	} {
+		if d, reason := e.Snapshot().Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.Allow ||
+			!strings.HasSuffix(reason, " to "+want) {
 			t.Errorf("%v: got %v, reason %s, want %v with a reason that ends in %q", u, d, reason, authorizer.Allow, " to "+want)
 		}
 	}
@@ -111,7 +185,8 @@ func TestRulesFor(t *testing.T) {
 	)
 	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
 	rules, err := e.RulesFor(t.Context(), alice, "a")
-	if err != nil || len(rules.Resource) != 2 || len(rules.NonResource) != 1 || rules.Resource[0].ResourceNames[0] != "a" || rules.NonResource[0].NonResourceURLs[0] != "/a" {
+	if err != nil || len(rules.Resource) != 2 || len(rules.NonResource) != 1 ||
+		rules.Resource[0].ResourceNames[0] != "a" || rules.NonResource[0].NonResourceURLs[0] != "/a" {
 		t.Errorf("got %+v, %v, want 2 rules of resources, the first of a, and one of the path /a", rules, err)
 	}
 	rules, err = e.RulesFor(t.Context(), alice, "b")
@@ -132,7 +207,8 @@ func TestRulesFor(t *testing.T) {
 func TestListedRulesAreLimited(t *testing.T) {
 	u := &authorizer.User{Name: "alice"}
 	of := func(bindings, rules, bytes int) *rbac.Engine {
-		objs := []metav1.Object{role("a", "r", slices.Repeat([]rbacv1.PolicyRule{rule("", "pods", strings.Repeat("x", bytes))}, rules)...)}
+		objs := []metav1.Object{role("a", "r",
+			slices.Repeat([]rbacv1.PolicyRule{rule("", "pods", strings.Repeat("x", bytes))}, rules)...)}
 		for i := range bindings {
 			objs = append(objs, binding("a", fmt.Sprint("b", i), ref("Role", "r"), user("alice")))
 		}
@@ -152,7 +228,8 @@ func TestListedRulesAreLimited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules, err := of(c.bindings, c.rules, c.bytes).RulesFor(t.Context(), u, "a")
 			if n := len(rules.Resource); n < c.least || n > c.most || rules.Incomplete != c.more || (err != nil) != c.more {
-				t.Errorf("got %d rules, incomplete: %t, error %v, want %d to %d, incomplete with an error: %t", n, rules.Incomplete, err, c.least, c.most, c.more)
+				t.Errorf("got %d rules, incomplete: %t, error %v, want %d to %d, incomplete with an error: %t", n,
+					rules.Incomplete, err, c.least, c.most, c.more)
 			}
 		})
 	}
@@ -185,7 +262,10 @@ func TestManyRolesAreEvaluated(t *testing.T) {
 // unchanged.
 func TestInvalidAggregationSelectorKeepsRules(t *testing.T) {
 	broken := clusterRole("broken", rule("", "pods", "get"))
-	broken.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}}}
+	broken.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key:      "a",
+		Operator: "Near",
+	}}}}}
 	s := engine(broken).Snapshot()
 	if rules, err := s.Aggregate("broken", broken.AggregationRule); err == nil {
 		t.Errorf("rules = %v, want an error", rules)
@@ -200,8 +280,10 @@ func TestInvalidAggregationSelectorKeepsRules(t *testing.T) {
 func TestBindingsAreIndependent(t *testing.T) {
 	e := engine(
 		clusterRole("reader", rule("", "pods", "get")), clusterRole("writer", rule("", "pods", "create")),
-		clusterBinding("r", ref("ClusterRole", "reader"), user("alice")), clusterBinding("r2", ref("ClusterRole", "reader"), group("dev")),
-		clusterBinding("w", ref("ClusterRole", "writer"), user("alice")), binding("a", "r", ref("ClusterRole", "reader"), group("dev"), user("alice")),
+		clusterBinding("r", ref("ClusterRole", "reader"), user("alice")),
+		clusterBinding("r2", ref("ClusterRole", "reader"), group("dev")),
+		clusterBinding("w", ref("ClusterRole", "writer"), user("alice")),
+		binding("a", "r", ref("ClusterRole", "reader"), group("dev"), user("alice")),
 	)
 	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
 	may := func(text string, want authorizer.Decision) {

@@ -40,7 +40,12 @@ func user(name string) rbacv1.Subject  { return rbacv1.Subject{Kind: "User", Nam
 func group(name string) rbacv1.Subject { return rbacv1.Subject{Kind: "Group", Name: name} }
 
 func rule(groups, resources, verbs string, names ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: strings.Split(groups, ","), Resources: strings.Split(resources, ","), Verbs: strings.Split(verbs, ","), ResourceNames: names}
+	return rbacv1.PolicyRule{
+		APIGroups:     strings.Split(groups, ","),
+		Resources:     strings.Split(resources, ","),
+		Verbs:         strings.Split(verbs, ","),
+		ResourceNames: names,
+	}
 }
 
 func paths(urls, verbs string) rbacv1.PolicyRule {
@@ -85,7 +90,11 @@ func TestDecisionsAndReasons(t *testing.T) {
 			rule("", "configmaps", "create"),
 			rule("apps", "*/scale", "*"),
 			rule("*", "secrets", "deletecollection")),
-		binding("a", "b", ref("Role", "r"), user("alice"), group("dev"), rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "x"}, rbacv1.Subject{Kind: "ServiceAccount", Name: "local"}),
+		binding("a", "b", ref("Role", "r"), user("alice"), group("dev"),
+			rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "x"}, rbacv1.Subject{
+				Kind: "ServiceAccount",
+				Name: "local",
+			}),
 		clusterRole("reader", rule("", "services", "list"), paths("/livez/*,/metrics", "get")),
 		binding("a", "reads", ref("ClusterRole", "reader"), user("bob")),
 		clusterBinding("paths", ref("ClusterRole", "reader"), group("ops")),
@@ -117,19 +126,51 @@ func TestDecisionsAndReasons(t *testing.T) {
 		{user: alice, ask: "deletecollection any:secrets a", want: by(`User "alice"`)},
 		{user: alice, ask: "deletecollection any:secrets/scale a", want: no},
 		{user: &authorizer.User{Name: "z", Groups: []string{"dev"}}, ask: "get :pods/log a/p", want: by(`Group "dev"`)},
-		{user: &authorizer.User{Name: "system:serviceaccount:x:robot"}, ask: "get :pods/log a/p", want: by(`ServiceAccount "robot/x"`)},
-		{user: &authorizer.User{Name: "system:serviceaccount:a:local"}, ask: "get :pods/log a/p", want: by(`ServiceAccount "local/a"`)},
-		{user: &authorizer.User{Name: "bob"}, ask: "list :services a", want: `RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to User "bob"`},
+		{
+			user: &authorizer.User{Name: "system:serviceaccount:x:robot"},
+			ask:  "get :pods/log a/p",
+			want: by(`ServiceAccount "robot/x"`),
+		},
+		{
+			user: &authorizer.User{Name: "system:serviceaccount:a:local"},
+			ask:  "get :pods/log a/p",
+			want: by(`ServiceAccount "local/a"`),
+		},
+		{
+			user: &authorizer.User{Name: "bob"},
+			ask:  "list :services a",
+			want: `RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to User "bob"`,
+		},
 		{user: &authorizer.User{Name: "bob"}, ask: "list :services", want: no},
 		{user: &authorizer.User{Name: "bob"}, ask: "get /metrics", want: no},
-		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "get /metrics", want: `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`},
-		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "get /livez/ping", want: `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`},
+		{
+			user: &authorizer.User{Groups: []string{"ops"}},
+			ask:  "get /metrics",
+			want: `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`,
+		},
+		{
+			user: &authorizer.User{Groups: []string{"ops"}},
+			ask:  "get /livez/ping",
+			want: `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`,
+		},
 		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "get /livez", want: no},
 		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "head /metrics", want: no},
 		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "get /metrics/slis", want: no},
-		{user: &authorizer.User{Name: "carol"}, ask: "list :services b", want: no + `RBAC: clusterrole.rbac.authorization.k8s.io "nowhere" not found`},
-		{user: &authorizer.User{Name: "carol"}, ask: "list :services a", want: no + `RBAC: [clusterrole.rbac.authorization.k8s.io "nowhere" not found, role.rbac.authorization.k8s.io "nowhere" not found]`},
-		{user: &authorizer.User{Name: "dave"}, ask: "list :services a", want: no + `RBAC: unsupported role reference kind: "Roll"`},
+		{
+			user: &authorizer.User{Name: "carol"},
+			ask:  "list :services b",
+			want: no + `RBAC: clusterrole.rbac.authorization.k8s.io "nowhere" not found`,
+		},
+		{
+			user: &authorizer.User{Name: "carol"},
+			ask:  "list :services a",
+			want: no + `RBAC: [clusterrole.rbac.authorization.k8s.io "nowhere" not found, role.rbac.authorization.k8s.io "nowhere" not found]`,
+		},
+		{
+			user: &authorizer.User{Name: "dave"},
+			ask:  "list :services a",
+			want: no + `RBAC: unsupported role reference kind: "Roll"`,
+		},
 		{user: &authorizer.User{}, ask: "get /metrics", want: no},
 		{user: nil, ask: "get /metrics", want: no},
 	} {
@@ -159,7 +200,8 @@ func TestEscalationMessage(t *testing.T) {
 	if err := e.Snapshot().CheckEscalation(u, "", []rbacv1.PolicyRule{rule("", "pods", "get", "x")}); err != nil {
 		t.Fatal(err)
 	}
-	err := e.Snapshot().CheckEscalation(u, "a", []rbacv1.PolicyRule{rule("", "pods", "get,delete,list"), paths("/x", "get"), rule("apps", "deployments", "get", "one")})
+	err := e.Snapshot().CheckEscalation(u, "a",
+		[]rbacv1.PolicyRule{rule("", "pods", "get,delete,list"), paths("/x", "get"), rule("apps", "deployments", "get", "one")})
 	const want = `user "alice" (groups=["dev" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:
 {APIGroups:[""], Resources:["pods"], Verbs:["delete" "list"]}
 {APIGroups:["apps"], Resources:["deployments"], ResourceNames:["one"], Verbs:["get"]}
@@ -179,9 +221,11 @@ func TestAggregation(t *testing.T) {
 	pods, jobs := rule("", "pods", "get"), rule("batch", "jobs", "get")
 	total := labeled("total", map[string]string{"to": "total"})
 	total.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to": "total"}}}}
-	e := engine(total, labeled("b", map[string]string{"to": "total"}, jobs, pods), labeled("a", map[string]string{"to": "total"}, pods), labeled("c", nil, rule("*", "*", "*")))
+	e := engine(total, labeled("b", map[string]string{"to": "total"}, jobs, pods),
+		labeled("a", map[string]string{"to": "total"}, pods), labeled("c", nil, rule("*", "*", "*")))
 	stale := e.Snapshot().Stale()
-	if len(stale) != 1 || len(stale["total"]) != 2 || stale["total"][0].Resources[0] != "pods" || stale["total"][1].Resources[0] != "jobs" {
+	if len(stale) != 1 || len(stale["total"]) != 2 || stale["total"][0].Resources[0] != "pods" ||
+		stale["total"][1].Resources[0] != "jobs" {
 		t.Fatalf("Stale() = %v, want total with the rules of pods and jobs", stale)
 	}
 	filled := total.DeepCopy()
@@ -269,12 +313,16 @@ func BenchmarkAuthorize(b *testing.B) {
 		e.Update(func(tx *rbac.Tx) {
 			for i := range n {
 				name := fmt.Sprintf("r%d", i)
-				tx.Set(role("ns", name, rule("", "pods", "get,list,watch"), rule("apps", "deployments", "get"), rule("", "configmaps", "get", name)))
+				tx.Set(role("ns", name, rule("", "pods", "get,list,watch"), rule("apps", "deployments", "get"),
+					rule("", "configmaps", "get", name)))
 				tx.Set(binding("ns", name, ref("Role", name), user(fmt.Sprintf("u%d", i)), group(fmt.Sprintf("g%d", i))))
 			}
 		})
 		u := &authorizer.User{Name: fmt.Sprintf("u%d", n/2), Groups: []string{"system:authenticated", "a", "b"}}
-		for what, a := range map[string]*authorizer.Attributes{"allow": attributesOf(u, "get :pods ns/x"), "refuse": attributesOf(u, "delete :pods ns/x")} {
+		for what, a := range map[string]*authorizer.Attributes{
+			"allow":  attributesOf(u, "get :pods ns/x"),
+			"refuse": attributesOf(u, "delete :pods ns/x"),
+		} {
 			b.Run(fmt.Sprintf("%s/%d", what, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
@@ -299,10 +347,17 @@ func TestReasonsAreLimited(t *testing.T) {
 	const most = 8 << 10
 	for verb, want := range map[string]authorizer.Decision{"get": authorizer.Allow, "delete": authorizer.NoOpinion} {
 		d, reason, err := engine(objs...).Authorize(context.Background(), &authorizer.Attributes{
-			User: &authorizer.User{Name: "u"}, Verb: verb, Resource: true, ResourceName: "pods", Version: "v1", Namespace: "ns", Name: "p",
+			User:         &authorizer.User{Name: "u"},
+			Verb:         verb,
+			Resource:     true,
+			ResourceName: "pods",
+			Version:      "v1",
+			Namespace:    "ns",
+			Name:         "p",
 		})
 		if err != nil || d != want || len(reason) > most || reason == "" {
-			t.Errorf("%s: got %v, a reason of %d bytes, %v, want %v and a reason of at most %d bytes", verb, d, len(reason), err, want, most)
+			t.Errorf("%s: got %v, a reason of %d bytes, %v, want %v and a reason of at most %d bytes", verb, d,
+				len(reason), err, want, most)
 		}
 	}
 	rules, err := engine(objs...).RulesFor(context.Background(), &authorizer.User{Name: "u"}, "ns")
@@ -334,7 +389,8 @@ func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 	}{
 		{what: "annotations", update: func(tx *rbac.Tx) {
 			for _, o := range []metav1.Object{
-				role("a", "r", allow), clusterRole("r", allow), binding("a", "b", ref("Role", "r"), user("u")), clusterBinding("b", ref("ClusterRole", "r"), user("u")),
+				role("a", "r", allow), clusterRole("r", allow), binding("a", "b", ref("Role", "r"), user("u")),
+				clusterBinding("b", ref("ClusterRole", "r"), user("u")),
 			} {
 				tx.Set(annotated(o))
 			}
@@ -344,8 +400,18 @@ func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 			tx.Delete(rbac.KindClusterRoleBinding, "", "none")
 		}, all: false, names: ""},
 		{what: "rules of a role", update: func(tx *rbac.Tx) { tx.Set(role("a", "r", allow, allow)) }, all: false, names: "a"},
-		{what: "subjects", update: func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("Role", "r"), user("v"))) }, all: false, names: "a"},
-		{what: "a roleRef", update: func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("ClusterRole", "r"), user("v"))) }, all: false, names: "a"},
+		{
+			what:   "subjects",
+			update: func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("Role", "r"), user("v"))) },
+			all:    false,
+			names:  "a",
+		},
+		{
+			what:   "a roleRef",
+			update: func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("ClusterRole", "r"), user("v"))) },
+			all:    false,
+			names:  "a",
+		},
 		{what: "new objects", update: func(tx *rbac.Tx) {
 			tx.Set(role("b", "r", allow))
 			tx.Set(binding("c", "b", ref("Role", "r"), user("u")))
@@ -356,12 +422,23 @@ func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 		}, all: false, names: "b,c"},
 		{what: "rules of a cluster role", update: func(tx *rbac.Tx) { tx.Set(clusterRole("r")) }, all: true, names: ""},
 		{what: "an aggregation rule", update: func(tx *rbac.Tx) { tx.Set(aggregated) }, all: true, names: ""},
-		{what: "a cluster role binding", update: func(tx *rbac.Tx) { tx.Set(clusterBinding("b", ref("ClusterRole", "r"))) }, all: true, names: ""},
-		{what: "the deletion of a cluster role", update: func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "r") }, all: true, names: ""},
+		{
+			what:   "a cluster role binding",
+			update: func(tx *rbac.Tx) { tx.Set(clusterBinding("b", ref("ClusterRole", "r"))) },
+			all:    true,
+			names:  "",
+		},
+		{
+			what:   "the deletion of a cluster role",
+			update: func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "r") },
+			all:    true,
+			names:  "",
+		},
 		{what: "a reload", update: func(tx *rbac.Tx) { tx.Clear(rbac.KindRole) }, all: true, names: "a"},
 	} {
 		got := e.Update(c.update)
-		if names := strings.Join(slices.Sorted(maps.Keys(got.Namespaces)), ","); got.All != c.all || names != c.names || got.Position != e.Snapshot().Position() {
+		if names := strings.Join(slices.Sorted(maps.Keys(got.Namespaces)), ","); got.All != c.all ||
+			names != c.names || got.Position != e.Snapshot().Position() {
 			t.Errorf("%s: %+v, want all=%v namespaces=%s", c.what, got, c.all, c.names)
 		}
 	}

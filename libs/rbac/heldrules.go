@@ -70,8 +70,16 @@ func (b ruleBits) intersects(other ruleBits) bool {
 // rules.
 func findMissingParts(held, desired []rbacv1.PolicyRule, missing, words, values int) *comparison {
 	c := &comparison{
-		rules: held, setWords: (len(held) + bits.UintSize - 1) / bits.UintSize, remainingWords: words, remainingValues: values, maxMissing: missing,
-		groups: map[string]ruleBits{}, resources: map[string]ruleBits{}, names: map[string]ruleBits{}, verbs: map[string]ruleBits{}, paths: map[string]ruleBits{},
+		rules:           held,
+		setWords:        (len(held) + bits.UintSize - 1) / bits.UintSize,
+		remainingWords:  words,
+		remainingValues: values,
+		maxMissing:      missing,
+		groups:          map[string]ruleBits{},
+		resources:       map[string]ruleBits{},
+		names:           map[string]ruleBits{},
+		verbs:           map[string]ruleBits{},
+		paths:           map[string]ruleBits{},
 	}
 	if !c.spendWords(1) {
 		return c
@@ -225,7 +233,11 @@ func (c *comparison) findMissingResources(w *rbacv1.PolicyRule, verbs []ruleBits
 					if ofVerb.intersects(names[n]) {
 						continue
 					}
-					part := rbacv1.PolicyRule{APIGroups: w.APIGroups[g : g+1 : g+1], Resources: w.Resources[r : r+1 : r+1], Verbs: w.Verbs[v : v+1 : v+1]}
+					part := rbacv1.PolicyRule{
+						APIGroups: w.APIGroups[g : g+1 : g+1],
+						Resources: w.Resources[r : r+1 : r+1],
+						Verbs:     w.Verbs[v : v+1 : v+1],
+					}
 					if len(w.ResourceNames) > 0 {
 						part.ResourceNames = w.ResourceNames[n : n+1 : n+1]
 					}

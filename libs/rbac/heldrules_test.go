@@ -69,7 +69,8 @@ func holdsPart(o, part rbacv1.PolicyRule) bool {
 	}
 	if len(part.NonResourceURLs) > 0 {
 		return slices.ContainsFunc(o.NonResourceURLs, func(p string) bool {
-			return p == part.NonResourceURLs[0] || strings.HasSuffix(p, "*") && strings.HasPrefix(part.NonResourceURLs[0], strings.TrimRight(p, "*"))
+			return p == part.NonResourceURLs[0] ||
+				strings.HasSuffix(p, "*") && strings.HasPrefix(part.NonResourceURLs[0], strings.TrimRight(p, "*"))
 		})
 	}
 	resource := in(o.Resources, part.Resources[0])
@@ -115,8 +116,10 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 				t.Fatalf("got error %v, want one: %t", err, c.refused)
 			}
 			var rejected *rbac.EscalationError
-			if errors.As(err, &rejected) && (!rejected.Truncated || len(rejected.Missing) != c.missing || !strings.Contains(err.Error(), "more parts")) {
-				t.Errorf("got %d missing rules, truncated: %t, want %d, true", len(rejected.Missing), rejected.Truncated, c.missing)
+			if errors.As(err, &rejected) && (!rejected.Truncated || len(rejected.Missing) != c.missing ||
+				!strings.Contains(err.Error(), "more parts")) {
+				t.Errorf("got %d missing rules, truncated: %t, want %d, true", len(rejected.Missing),
+					rejected.Truncated, c.missing)
 			}
 		})
 	}

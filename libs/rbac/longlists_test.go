@@ -48,7 +48,8 @@ func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
 	objs := []metav1.Object{}
 	for i := range 4 {
 		name := fmt.Sprint("r", i)
-		objs = append(objs, role("a", name, rule("", name, "get", names(400_000)...)), binding("a", name, ref("Role", name), user("alice")))
+		objs = append(objs, role("a", name, rule("", name, "get", names(400_000)...)),
+			binding("a", name, ref("Role", name), user("alice")))
 	}
 	alice := &authorizer.User{Name: "alice"}
 	s := engine(objs...).Snapshot()
@@ -59,7 +60,8 @@ func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
 		t.Errorf("rules within the limit: %v", err)
 	}
 	var e *rbac.EscalationError
-	if err := s.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &e) || !e.Truncated {
+	if err := s.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &e) ||
+		!e.Truncated {
 		t.Errorf("rules beyond the limit: got error %v, want one that says that there are more", err)
 	}
 }

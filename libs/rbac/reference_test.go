@@ -65,7 +65,8 @@ func (n naiveEvaluator) allows(a *authorizer.Attributes) bool {
 				full += "/" + a.Subresource
 			}
 			match := containsOrStar(r.Resources, full) || a.Subresource != "" && slices.Contains(r.Resources, "*/"+a.Subresource)
-			if match && containsOrStar(r.APIGroups, a.Group) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.Name)) {
+			if match && containsOrStar(r.APIGroups, a.Group) && (len(r.ResourceNames) == 0 ||
+				slices.Contains(r.ResourceNames, a.Name)) {
 				return true
 			}
 		}
@@ -109,7 +110,8 @@ func genAsk() *rapid.Generator[*authorizer.Attributes] {
 			return a
 		}
 		a.Resource = true
-		a.Group, a.ResourceName, a.Subresource = pick("group", "", "apps", "batch"), pick("resource", "pods", "jobs"), pick("sub", "", "log", "scale")
+		a.Group, a.ResourceName, a.Subresource = pick("group", "", "apps", "batch"), pick("resource", "pods",
+			"jobs"), pick("sub", "", "log", "scale")
 		a.Namespace, a.Name = pick("ns", "", "a", "b"), pick("name", "", "x", "y", "z")
 		return a
 	})
@@ -146,7 +148,8 @@ func TestAgreesWithNaiveEvaluation(t *testing.T) {
 							b.RoleRef.Kind = "Role"
 						}
 						b.Subjects = rapid.SliceOfN(rapid.SampledFrom([]rbacv1.Subject{
-							user("alice"), user("bob"), group("dev"), group("ops"), {Kind: "ServiceAccount", Name: "s", Namespace: "a"}, {Kind: "ServiceAccount", Name: "s"},
+							user("alice"), user("bob"), group("dev"), group("ops"),
+							{Kind: "ServiceAccount", Name: "s", Namespace: "a"}, {Kind: "ServiceAccount", Name: "s"},
 						}), 0, 4).Draw(t, "subjects")
 						n.bindings[key] = b
 						if ns == "" {

@@ -61,7 +61,8 @@ func (s *valueSet) matches(value string) bool { return s.hasWildcard || s.contai
 func compileRole(rules []rbacv1.PolicyRule) *role {
 	r := &role{rules: rules, ruleSets: make([]ruleSets, len(rules)), byResource: map[string][]int32{}}
 	for i := range rules {
-		r.ruleSets[i] = ruleSets{newValueSet(rules[i].Verbs), newValueSet(rules[i].APIGroups), newValueSet(rules[i].ResourceNames)}
+		r.ruleSets[i] = ruleSets{newValueSet(rules[i].Verbs), newValueSet(rules[i].APIGroups),
+			newValueSet(rules[i].ResourceNames)}
 		n := int32(i)
 		for _, res := range rules[i].Resources {
 			if indexes := r.byResource[res]; len(indexes) == 0 || indexes[len(indexes)-1] != n {
@@ -113,7 +114,8 @@ func (r *role) anyAllows(rules []int32, q *requestQuery) bool {
 	q.evaluated += len(rules)
 	for _, i := range rules {
 		rule := &r.ruleSets[i]
-		if rule.verbs.matches(q.Verb) && rule.groups.matches(q.Group) && (len(rule.names.values) == 0 || rule.names.contains(q.Name)) {
+		if rule.verbs.matches(q.Verb) && rule.groups.matches(q.Group) && (len(rule.names.values) == 0 ||
+			rule.names.contains(q.Name)) {
 			return true
 		}
 	}
@@ -124,7 +126,8 @@ func (r *role) anyAllows(rules []int32, q *requestQuery) bool {
 // star.
 func matchesPath(patterns []string, path string) bool {
 	for _, p := range patterns {
-		if p == wildcard || p == path || strings.HasSuffix(p, wildcard) && strings.HasPrefix(path, strings.TrimRight(p, wildcard)) {
+		if p == wildcard || p == path ||
+			strings.HasSuffix(p, wildcard) && strings.HasPrefix(path, strings.TrimRight(p, wildcard)) {
 			return true
 		}
 	}

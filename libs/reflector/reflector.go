@@ -188,12 +188,18 @@ func (r *Reflector) listAll(ctx context.Context) (string, error) {
 func (r *Reflector) watchFrom(ctx context.Context, after string) (string, error) {
 	started := time.Now()
 	seconds := int64((minWatchTime + rand.N(minWatchTime)).Seconds())
-	w, err := r.Watch(ctx, metav1.ListOptions{Watch: true, ResourceVersion: after, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
+	w, err := r.Watch(ctx, metav1.ListOptions{
+		Watch:               true,
+		ResourceVersion:     after,
+		AllowWatchBookmarks: true,
+		TimeoutSeconds:      &seconds,
+	})
 	if err != nil {
 		return r.revisionAfterError(after, err)
 	}
 	defer w.Stop()
-	if _, hasResponse := w.(*watch.StreamWatcher); !hasResponse && r.RelistUnanswered { // the connection was closed before a response
+	if _, hasResponse := w.(*watch.StreamWatcher); !hasResponse &&
+		r.RelistUnanswered { // the connection was closed before a response
 		return r.revisionAfterError(after, errNoResponse)
 	}
 	for {

@@ -96,8 +96,14 @@ func run(t *testing.T, s *server, change func(*reflector.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := reflector.Config{
-			Resource: "configmaps", List: s.List, Watch: s.Watch, Sink: recordingSink{s}, PageSize: 2, MinRetry: time.Second, MaxRetry: time.Minute,
-			Log: slog.New(slog.DiscardHandler),
+			Resource: "configmaps",
+			List:     s.List,
+			Watch:    s.Watch,
+			Sink:     recordingSink{s},
+			PageSize: 2,
+			MinRetry: time.Second,
+			MaxRetry: time.Minute,
+			Log:      slog.New(slog.DiscardHandler),
 		}
 		if change != nil {
 			change(&c)
@@ -123,7 +129,12 @@ func TestReflectorListsInPagesAndResumesWatches(t *testing.T) {
 	checkCalls(t, &server{
 		t: t, lists: []any{apierrors.NewInternalError(errors.New("a test")), page("5", "next", "a", "b"), page("5", "", "c")},
 		watches: []any{
-			[]watch.Event{{Type: watch.Added, Object: object("d", "6")}, {Type: watch.Modified, Object: object("a", "7")}, {Type: watch.Deleted, Object: object("b", "8")}, {Type: watch.Bookmark, Object: object("", "9")}},
+			[]watch.Event{
+				{Type: watch.Added, Object: object("d", "6")},
+				{Type: watch.Modified, Object: object("a", "7")},
+				{Type: watch.Deleted, Object: object("b", "8")},
+				{Type: watch.Bookmark, Object: object("", "9")},
+			},
 			apierrors.NewTooManyRequests("later", 1),
 		},
 	}, "begin", "list ", "begin", "list ", "listed a", "listed b", "list next", "listed c", "end 5",
@@ -151,10 +162,12 @@ func TestReflectorListsAgainWhenResourceVersionIsLost(t *testing.T) {
 // after a connection error, and that the watch resumes without it.
 func TestReflectorListsAgainAfterServerWasUnreachable(t *testing.T) {
 	unreachable := errors.New("connection refused")
-	checkCalls(t, &server{t: t, lists: []any{page("5", "")}, watches: []any{unreachable}}, "begin", "list ", "end 5", "watch 5", "watch 5")
+	checkCalls(t, &server{t: t, lists: []any{page("5", "")}, watches: []any{unreachable}}, "begin", "list ", "end 5",
+		"watch 5", "watch 5")
 	s := &server{t: t, lists: []any{page("5", ""), page("6", "", "a")}, watches: []any{unreachable}}
 	run(t, s, func(c *reflector.Config) { c.RelistUnanswered = true })
-	if want := []string{"begin", "list ", "end 5", "watch 5", "begin", "list ", "listed a", "end 6"}; !slices.Equal(s.seen[:len(want)], want) {
+	if want := []string{"begin", "list ", "end 5", "watch 5", "begin", "list ", "listed a",
+		"end 6"}; !slices.Equal(s.seen[:len(want)], want) {
 		t.Errorf("got  %q\nwant %q", s.seen, want)
 	}
 }

@@ -19,9 +19,10 @@ func TestStoreReportsChanges(t *testing.T) {
 		}
 		return *v
 	}
-	s := reflector.NewStore(func(o metav1.Object) string { return o.GetName() + o.GetResourceVersion() }, func(before, after *string) {
-		changes = append(changes, text(before)+">"+text(after))
-	})
+	s := reflector.NewStore(func(o metav1.Object) string { return o.GetName() + o.GetResourceVersion() },
+		func(before, after *string) {
+			changes = append(changes, text(before)+">"+text(after))
+		})
 	object := func(name, revision string) metav1.Object {
 		return &metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: revision}
 	}

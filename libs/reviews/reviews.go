@@ -36,12 +36,14 @@ func Invalid(format string, args ...any) *Rejection {
 func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *Rejection) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != api.MediaJSON {
-		return nil, &Rejection{http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body must be of type " + api.MediaJSON}
+		return nil, &Rejection{http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+			"the body must be of type " + api.MediaJSON}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return nil, &Rejection{http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
+		return nil, &Rejection{http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
+			fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
 	}
 	if err != nil {
 		return nil, Invalid("the body cannot be read")

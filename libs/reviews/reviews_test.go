@@ -50,16 +50,33 @@ func TestRejectionsAreNotCacheable(t *testing.T) {
 		code          int
 		header, value string
 	}{
-		"/rejected": {response: func(c *gin.Context) { reviews.Reject(c, *reviews.Invalid("no %s", "good")) }, code: 400, header: "Content-Type", value: "application/json; charset=utf-8"},
-		"/later":    {response: func(c *gin.Context) { reviews.Unavailable(c, "not now") }, code: 503, header: "Retry-After", value: "1"},
-		"/method":   {response: func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, code: 405, header: "Allow", value: "POST"},
+		"/rejected": {
+			response: func(c *gin.Context) { reviews.Reject(c, *reviews.Invalid("no %s", "good")) },
+			code:     400,
+			header:   "Content-Type",
+			value:    "application/json; charset=utf-8",
+		},
+		"/later": {
+			response: func(c *gin.Context) { reviews.Unavailable(c, "not now") },
+			code:     503,
+			header:   "Retry-After",
+			value:    "1",
+		},
+		"/method": {
+			response: func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") },
+			code:     405,
+			header:   "Allow",
+			value:    "POST",
+		},
 	} {
 		e := gin.New()
 		e.GET(path, c.response)
 		w := httptest.NewRecorder()
 		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		if w.Code != c.code || w.Header().Get(c.header) != c.value || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
-			t.Errorf("%s: got status %d, headers %v: %s, want %d, %s %q, no-store and a Status", path, w.Code, w.Header(), w.Body, c.code, c.header, c.value)
+		if w.Code != c.code || w.Header().Get(c.header) != c.value || w.Header().Get("Cache-Control") != "no-store" ||
+			!strings.Contains(w.Body.String(), `"kind":"Status"`) {
+			t.Errorf("%s: got status %d, headers %v: %s, want %d, %s %q, no-store and a Status", path, w.Code,
+				w.Header(), w.Body, c.code, c.header, c.value)
 		}
 	}
 }
@@ -68,18 +85,21 @@ func TestRejectionsAreNotCacheable(t *testing.T) {
 func TestUnauthorizedClientsAreRejected(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for anyClient, codes := range map[bool][2]int{false: {401, 401}, true: {200, 405}} {
-		clients, err := callerauth.NewGuard(&callerauth.Options{AnyClient: anyClient}, func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, true })
+		clients, err := callerauth.NewGuard(&callerauth.Options{AnyClient: anyClient},
+			func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, true })
 		if err != nil {
 			t.Fatal(err)
 		}
 		e := gin.New()
-		reviews.Mount(e, clients, func(c *gin.Context) { c.String(http.StatusOK, "secret") }, func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, "/", "/review")
+		reviews.Mount(e, clients, func(c *gin.Context) { c.String(http.StatusOK, "secret") },
+			func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, "/", "/review")
 		for _, path := range []string{"/", "/review"} {
 			for i, method := range []string{http.MethodPost, http.MethodGet} {
 				w := httptest.NewRecorder()
 				e.ServeHTTP(w, httptest.NewRequest(method, path, nil))
 				if w.Code != codes[i] || !anyClient && strings.Contains(w.Body.String(), "secret") {
-					t.Errorf("%s %s, any client allowed: %t: got status %d: %s, want %d without the secret", method, path, anyClient, w.Code, w.Body, codes[i])
+					t.Errorf("%s %s, any client allowed: %t: got status %d: %s, want %d without the secret", method,
+						path, anyClient, w.Code, w.Body, codes[i])
 				}
 			}
 		}

@@ -93,12 +93,15 @@ var errUnknownIssuer = errors.New("not a token of this issuer")
 
 // AuthenticateToken implements authenticator.Token. It ignores tokens of other issuers, and values
 // that are not signed tokens.
-func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string,
+	audiences []string) (*authenticator.Response, bool, error) {
 	if len(token) > authenticator.MaxTokenBytes {
 		return nil, false, authenticator.ErrTooLong
 	}
 	var claims Claims
-	_, err := a.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) { return a.candidateKeys(ctx, t, claims.Issuer) })
+	_, err := a.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) {
+		return a.candidateKeys(ctx, t, claims.Issuer)
+	})
 	if err != nil && !a.isKnownIssuer(claims.Issuer) {
 		return nil, false, nil
 	}

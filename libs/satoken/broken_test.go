@@ -75,36 +75,69 @@ func TestBrokenTokens(t *testing.T) {
 		token     string
 		wantError bool
 	}{
-		"algorithm none":              {token: signToken(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), wantError: rejected},
-		"algorithm NONE":              {token: b64([]byte(`{"alg":"NONE"}`)) + "." + parts[1] + ".", wantError: rejected},
-		"no algorithm":                {token: swap(0, b64([]byte(`{}`))), wantError: rejected},
-		"HS256 with the public key":   {token: signToken(t, jwt.SigningMethodHS256, publicKeyPEM(t, key.Public()), map[string]any{"kid": kid}, nil), wantError: rejected},
-		"RS512":                       {token: signToken(t, jwt.SigningMethodRS512, key, nil, nil), wantError: rejected},
-		"PS256":                       {token: signToken(t, jwt.SigningMethodPS256, key, nil, nil), wantError: rejected},
-		"another key":                 {token: signToken(t, jwt.SigningMethodES256, other, nil, nil), wantError: rejected},
-		"another key with the key ID": {token: signToken(t, jwt.SigningMethodES256, other, map[string]any{"kid": kid}, nil), wantError: rejected},
-		"critical header": {token: signToken(t, jwt.SigningMethodRS256, key, map[string]any{"crit": []string{"b64"}, "b64": false}, nil),
-			wantError: rejected},
-		"another issuer": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "https://other" }),
-			wantError: ignored},
-		"no issuer": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "" }), wantError: ignored},
-		"no expiry": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.ExpiresAt = nil }), wantError: rejected},
-		"another subject": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Subject = "system:serviceaccount:ns:b" }),
-			wantError: rejected},
-		"no binding": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Binding = nil }), wantError: rejected},
-		"issued in the future": {token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.IssuedAt = jwt.NewNumericDate(start.Add(time.Hour)) }),
-			wantError: rejected},
+		"algorithm none": {
+			token:     signToken(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil),
+			wantError: rejected,
+		},
+		"algorithm NONE": {token: b64([]byte(`{"alg":"NONE"}`)) + "." + parts[1] + ".", wantError: rejected},
+		"no algorithm":   {token: swap(0, b64([]byte(`{}`))), wantError: rejected},
+		"HS256 with the public key": {
+			token:     signToken(t, jwt.SigningMethodHS256, publicKeyPEM(t, key.Public()), map[string]any{"kid": kid}, nil),
+			wantError: rejected,
+		},
+		"RS512":       {token: signToken(t, jwt.SigningMethodRS512, key, nil, nil), wantError: rejected},
+		"PS256":       {token: signToken(t, jwt.SigningMethodPS256, key, nil, nil), wantError: rejected},
+		"another key": {token: signToken(t, jwt.SigningMethodES256, other, nil, nil), wantError: rejected},
+		"another key with the key ID": {
+			token:     signToken(t, jwt.SigningMethodES256, other, map[string]any{"kid": kid}, nil),
+			wantError: rejected,
+		},
+		"critical header": {
+			token:     signToken(t, jwt.SigningMethodRS256, key, map[string]any{"crit": []string{"b64"}, "b64": false}, nil),
+			wantError: rejected,
+		},
+		"another issuer": {
+			token:     signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "https://other" }),
+			wantError: ignored,
+		},
+		"no issuer": {
+			token:     signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "" }),
+			wantError: ignored,
+		},
+		"no expiry": {
+			token:     signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.ExpiresAt = nil }),
+			wantError: rejected,
+		},
+		"another subject": {
+			token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
+				c.Subject = "system:serviceaccount:ns:b"
+			}),
+			wantError: rejected,
+		},
+		"no binding": {
+			token:     signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Binding = nil }),
+			wantError: rejected,
+		},
+		"issued in the future": {
+			token: signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
+				c.IssuedAt = jwt.NewNumericDate(start.Add(time.Hour))
+			}),
+			wantError: rejected,
+		},
 		"truncated signature":            {token: good[:len(good)-4], wantError: rejected},
 		"no signature":                   {token: swap(2, ""), wantError: rejected},
 		"signature with an extra letter": {token: good + "A", wantError: rejected},
-		"claims of another account":      {token: swap(1, b64([]byte(`{"iss":"`+issuer+`","sub":"system:serviceaccount:ns:b"}`))), wantError: rejected},
-		"claims are not JSON":            {token: swap(1, b64([]byte(`{`))), wantError: ignored},
-		"two parts":                      {token: parts[0] + "." + parts[1], wantError: ignored},
-		"four parts":                     {token: good + ".x", wantError: ignored},
-		"claims are not base64":          {token: swap(1, "%"), wantError: ignored},
-		"opaque":                         {token: "abc", wantError: ignored},
-		"empty":                          {token: "", wantError: ignored},
-		"only dots":                      {token: strings.Repeat(".", 60000), wantError: ignored},
+		"claims of another account": {
+			token:     swap(1, b64([]byte(`{"iss":"`+issuer+`","sub":"system:serviceaccount:ns:b"}`))),
+			wantError: rejected,
+		},
+		"claims are not JSON":   {token: swap(1, b64([]byte(`{`))), wantError: ignored},
+		"two parts":             {token: parts[0] + "." + parts[1], wantError: ignored},
+		"four parts":            {token: good + ".x", wantError: ignored},
+		"claims are not base64": {token: swap(1, "%"), wantError: ignored},
+		"opaque":                {token: "abc", wantError: ignored},
+		"empty":                 {token: "", wantError: ignored},
+		"only dots":             {token: strings.Repeat(".", 60000), wantError: ignored},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), c.token, nil)
@@ -119,10 +152,12 @@ func TestBrokenTokens(t *testing.T) {
 	if _, ok, err := newAuthenticator(t, fullFixture(), start, other, key).AuthenticateToken(t.Context(), good, nil); !ok {
 		t.Errorf("valid token: got %v, want it accepted", err)
 	}
-	if _, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), signToken(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
+	if _, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(),
+		signToken(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
 		t.Errorf("token with an unknown key ID: got %v, want it accepted", err)
 	}
-	if _, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(), strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
+	if _, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(),
+		strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
 		t.Errorf("token longer than the limit: got %v, error %v, want false, error %v", ok, err, authenticator.ErrTooLong)
 	}
 }
@@ -147,20 +182,32 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 		change func(*fixture)
 		err    string
 	}{
-		"good":                      {},
-		"no namespace":              {claims: func(c *satoken.Claims) { c.LegacyNamespace = "" }, err: "namespace claim"},
-		"no secret name":            {claims: func(c *satoken.Claims) { c.LegacySecretName = "" }, err: "secretName claim"},
-		"no name":                   {claims: func(c *satoken.Claims) { c.LegacyName = "" }, err: "serviceAccountName claim"},
-		"no uid":                    {claims: func(c *satoken.Claims) { c.LegacyUID = "" }, err: "serviceAccountUID claim"},
-		"another subject":           {claims: func(c *satoken.Claims) { c.Subject = "x" }, err: "sub claim"},
-		"expired":                   {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(start.Add(-time.Hour)) }, err: "expired"},
-		"no secret":                 {change: func(w *fixture) { w.secrets = nil }, err: "invalidated"},
-		"secret being deleted":      {change: func(w *fixture) { w.secrets["ns/s"].DeletionTimestamp = &metav1.Time{Time: start} }, err: "invalidated"},
-		"secret with another token": {change: func(w *fixture) { w.secrets["ns/s"].Data["token"] = []byte("x") }, err: "does not match"},
-		"secret marked invalid":     {change: func(w *fixture) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} }, err: "marked invalid"},
-		"no account":                {change: func(w *fixture) { w.accounts = nil }, err: "has been deleted"},
-		"account was recreated":     {change: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
-		"lookup fails":              {change: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
+		"good":            {},
+		"no namespace":    {claims: func(c *satoken.Claims) { c.LegacyNamespace = "" }, err: "namespace claim"},
+		"no secret name":  {claims: func(c *satoken.Claims) { c.LegacySecretName = "" }, err: "secretName claim"},
+		"no name":         {claims: func(c *satoken.Claims) { c.LegacyName = "" }, err: "serviceAccountName claim"},
+		"no uid":          {claims: func(c *satoken.Claims) { c.LegacyUID = "" }, err: "serviceAccountUID claim"},
+		"another subject": {claims: func(c *satoken.Claims) { c.Subject = "x" }, err: "sub claim"},
+		"expired": {
+			claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(start.Add(-time.Hour)) },
+			err:    "expired",
+		},
+		"no secret": {change: func(w *fixture) { w.secrets = nil }, err: "invalidated"},
+		"secret being deleted": {
+			change: func(w *fixture) { w.secrets["ns/s"].DeletionTimestamp = &metav1.Time{Time: start} },
+			err:    "invalidated",
+		},
+		"secret with another token": {
+			change: func(w *fixture) { w.secrets["ns/s"].Data["token"] = []byte("x") },
+			err:    "does not match",
+		},
+		"secret marked invalid": {
+			change: func(w *fixture) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} },
+			err:    "marked invalid",
+		},
+		"no account":            {change: func(w *fixture) { w.accounts = nil }, err: "has been deleted"},
+		"account was recreated": {change: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
+		"lookup fails":          {change: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, tok := fullFixture(), token(c.claims)
@@ -180,7 +227,12 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 			}
 		})
 	}
-	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: &fixture{}, Now: func() time.Time { return start }})
+	a, err := satoken.New(satoken.Config{
+		Issuers: []string{issuer},
+		Keys:    public(t, key),
+		Objects: &fixture{},
+		Now:     func() time.Time { return start },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +250,11 @@ func TestUnverifiedClaimsHaveObjectsAndExpiry(t *testing.T) {
 		r.Binding.Node = &satoken.Ref{Name: "n"}
 	})
 	h := satoken.ParseUnverified(token)
-	want := []satoken.Object{{satoken.KindServiceAccount, "ns", "a", "ua"}, {satoken.KindSecret, "ns", "s", "us"}, {satoken.KindPod, "ns", "p", "up"}}
+	want := []satoken.Object{
+		{satoken.KindServiceAccount, "ns", "a", "ua"},
+		{satoken.KindSecret, "ns", "s", "us"},
+		{satoken.KindPod, "ns", "p", "up"},
+	}
 	if len(h.Objects) != len(want) || !h.Expires.Equal(start.Add(time.Hour+satoken.Leeway)) {
 		t.Fatalf("got hint %+v, want %d objects, and the expiry of the token with leeway", h, len(want))
 	}

@@ -65,7 +65,11 @@ func TestLegacyAccounts(t *testing.T) {
 			w.accounts["ns/a"].DeletionTimestamp = &metav1.Time{Time: start}
 			return w
 		}, err: "has been deleted"},
-		"account cannot be looked up": {world: func(w *fixture) satoken.Objects { return withoutAccounts{w} }, err: "look up the service account", unavailable: true},
+		"account cannot be looked up": {
+			world:       func(w *fixture) satoken.Objects { return withoutAccounts{w} },
+			err:         "look up the service account",
+			unavailable: true,
+		},
 		"marked invalid": {world: func(w *fixture) satoken.Objects {
 			w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"}
 			return w
@@ -86,14 +90,19 @@ func TestLegacyAccounts(t *testing.T) {
 			}
 			var seen []satoken.Use
 			a, err := satoken.New(satoken.Config{
-				Issuers: []string{issuer}, Keys: public(t, key), Lookup: true, Objects: objects, Now: func() time.Time { return start },
+				Issuers: []string{issuer},
+				Keys:    public(t, key),
+				Lookup:  true,
+				Objects: objects,
+				Now:     func() time.Time { return start },
 				Observe: func(u satoken.Use) { seen = append(seen, u) },
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			r, ok, err := a.AuthenticateToken(t.Context(), token, nil)
-			if ok != (c.err == "") || !reflect.DeepEqual(seen, c.uses) || errors.Is(err, authenticator.ErrUnavailable) != c.unavailable {
+			if ok != (c.err == "") || !reflect.DeepEqual(seen, c.uses) ||
+				errors.Is(err, authenticator.ErrUnavailable) != c.unavailable {
 				t.Errorf("authenticated = %v, error: %v, uses = %q, want %q", ok, err, seen, c.uses)
 			}
 			if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
@@ -127,20 +136,34 @@ func TestParseUnverifiedOfUnusualTokens(t *testing.T) {
 	}{
 		"bound to a node": {token: sign(t, key, func(r *satoken.Request) { r.Binding.Node = &satoken.Ref{Name: "n", UID: "un"} }),
 			objects: []satoken.Object{account, {Kind: satoken.KindNode, Name: "n", UID: "un"}}},
-		"bound to a secret without name": {token: sign(t, key, func(r *satoken.Request) { r.Binding.Secret = &satoken.Ref{UID: "us"} }), objects: []satoken.Object{account}},
-		"stored in a secret":             {token: signToken(t, jwt.SigningMethodRS256, key, nil, legacyClaims), objects: []satoken.Object{account, secret}, legacy: true},
-		"one part":                       {token: bound},
-		"two parts":                      {token: "a." + bound},
-		"three parts":                    {token: "a." + bound + ".c", objects: []satoken.Object{account}},
-		"invalid base64 at the end":      {token: "a." + payload(satoken.Claims{Binding: &satoken.Binding{ServiceAccount: satoken.Ref{Name: "a"}, Namespace: "nsxx"}}) + "%.c"},
-		"claim of another type":          {token: "a." + payload(map[string]any{"aud": 7, "kubernetes.io": map[string]any{"namespace": "ns", "serviceaccount": map[string]any{"name": "a"}}}) + ".c"},
-		"too long":                       {token: "a." + bound + "." + strings.Repeat("c", authenticator.MaxTokenBytes)},
+		"bound to a secret without name": {
+			token:   sign(t, key, func(r *satoken.Request) { r.Binding.Secret = &satoken.Ref{UID: "us"} }),
+			objects: []satoken.Object{account},
+		},
+		"stored in a secret": {
+			token:   signToken(t, jwt.SigningMethodRS256, key, nil, legacyClaims),
+			objects: []satoken.Object{account, secret},
+			legacy:  true,
+		},
+		"one part":    {token: bound},
+		"two parts":   {token: "a." + bound},
+		"three parts": {token: "a." + bound + ".c", objects: []satoken.Object{account}},
+		"invalid base64 at the end": {token: "a." + payload(satoken.Claims{Binding: &satoken.Binding{
+			ServiceAccount: satoken.Ref{Name: "a"},
+			Namespace:      "nsxx",
+		}}) + "%.c"},
+		"claim of another type": {token: "a." + payload(map[string]any{
+			"aud":           7,
+			"kubernetes.io": map[string]any{"namespace": "ns", "serviceaccount": map[string]any{"name": "a"}},
+		}) + ".c"},
+		"too long": {token: "a." + bound + "." + strings.Repeat("c", authenticator.MaxTokenBytes)},
 	} {
 		h := satoken.ParseUnverified(c.token)
 		if !reflect.DeepEqual(h.Objects, c.objects) {
 			t.Errorf("%s: %+v, want %+v", name, h.Objects, c.objects)
 		}
-		if c.legacy && (h.Legacy == nil || *h.Legacy != secret || h.User != "system:serviceaccount:ns:a") || !c.legacy && (h.Legacy != nil || h.User != "") {
+		if c.legacy && (h.Legacy == nil || *h.Legacy != secret || h.User != "system:serviceaccount:ns:a") ||
+			!c.legacy && (h.Legacy != nil || h.User != "") {
 			t.Errorf("%s: got hint %+v, want the Secret and user of a legacy token only: %t", name, h, c.legacy)
 		}
 	}
@@ -179,7 +202,8 @@ func TestDefaultClock(t *testing.T) {
 		t.Errorf("got %+v, %v, want a user without extra", r, err)
 	}
 	noAccount := sign(t, key, func(r *satoken.Request) { r.IssuedAt, r.Binding.ServiceAccount.Name = now, "" })
-	if _, ok, err := a.AuthenticateToken(t.Context(), noAccount, nil); ok || err == nil || !strings.Contains(err.Error(), "names no service account") {
+	if _, ok, err := a.AuthenticateToken(t.Context(), noAccount, nil); ok || err == nil ||
+		!strings.Contains(err.Error(), "names no service account") {
 		t.Errorf("got %v, %v, want a rejection: it names no service account", ok, err)
 	}
 }
@@ -203,7 +227,8 @@ func TestDamagedKeyFiles(t *testing.T) {
 	}
 	der, err := x509.MarshalECPrivateKey(key)
 	path := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(path, append(pemBlock("PRIVATE KEY", []byte("x"), nil), pemBlock("EC PRIVATE KEY", der, err)...), 0o600); err != nil {
+	if err := os.WriteFile(path,
+		append(pemBlock("PRIVATE KEY", []byte("x"), nil), pemBlock("EC PRIVATE KEY", der, err)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := satoken.LoadPrivateKey(path); err == nil {
@@ -238,7 +263,8 @@ func TestUsesAreCounted(t *testing.T) {
 	count(satoken.UseStale)
 	count(satoken.UseValid) // not registered
 	families, err := reg.Gather()
-	if err != nil || len(families) != 1 || families[0].GetName() != "serviceaccount_stale_tokens_total" || families[0].GetMetric()[0].GetCounter().GetValue() != 1 {
+	if err != nil || len(families) != 1 || families[0].GetName() != "serviceaccount_stale_tokens_total" ||
+		families[0].GetMetric()[0].GetCounter().GetValue() != 1 {
 		t.Errorf("got %v, %v, want only serviceaccount_stale_tokens_total, at 1", families, err)
 	}
 }

@@ -40,7 +40,11 @@ func Discovery(issuer, jwksURI string, keys []PublicKey) ([]byte, error) {
 		}
 	}
 	d := discoveryDocument{
-		Issuer: issuer, JWKSURI: jwksURI, ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"}, Algorithms: []string{},
+		Issuer:        issuer,
+		JWKSURI:       jwksURI,
+		ResponseTypes: []string{"id_token"},
+		SubjectTypes:  []string{"public"},
+		Algorithms:    []string{},
 	}
 	for _, k := range keys {
 		if !slices.Contains(d.Algorithms, k.Algorithm) {

@@ -47,12 +47,26 @@ func TestLoadPublicKeys(t *testing.T) {
 		want    []crypto.Signer
 		private bool
 	}{
-		"RSA private key":      {data: pemBlock("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(r), nil), want: []crypto.Signer{r}, private: true},
-		"PKCS 8":               {data: pemBlock("PRIVATE KEY", pkcs8, pkcs8Err), want: []crypto.Signer{r}, private: true},
-		"EC private key":       {data: pemBlock("EC PRIVATE KEY", ecDER, ecErr), want: []crypto.Signer{e}, private: true},
-		"EC with parameters":   {data: append(pemBlock("EC PARAMETERS", []byte{6}, nil), pemBlock("EC PRIVATE KEY", ecDER, ecErr)...), want: []crypto.Signer{e}, private: true},
-		"public keys":          {data: append(publicKeyPEM(t, r.Public()), publicKeyPEM(t, e.Public())...), want: []crypto.Signer{r, e}},
-		"RSA public key":       {data: pemBlock("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&r.PublicKey), nil), want: []crypto.Signer{r}},
+		"RSA private key": {
+			data:    pemBlock("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(r), nil),
+			want:    []crypto.Signer{r},
+			private: true,
+		},
+		"PKCS 8":         {data: pemBlock("PRIVATE KEY", pkcs8, pkcs8Err), want: []crypto.Signer{r}, private: true},
+		"EC private key": {data: pemBlock("EC PRIVATE KEY", ecDER, ecErr), want: []crypto.Signer{e}, private: true},
+		"EC with parameters": {
+			data:    append(pemBlock("EC PARAMETERS", []byte{6}, nil), pemBlock("EC PRIVATE KEY", ecDER, ecErr)...),
+			want:    []crypto.Signer{e},
+			private: true,
+		},
+		"public keys": {
+			data: append(publicKeyPEM(t, r.Public()), publicKeyPEM(t, e.Public())...),
+			want: []crypto.Signer{r, e},
+		},
+		"RSA public key": {
+			data: pemBlock("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&r.PublicKey), nil),
+			want: []crypto.Signer{r},
+		},
 		"certificate":          {data: pemBlock("CERTIFICATE", cert, certErr), want: []crypto.Signer{e}},
 		"Ed25519":              {data: pemBlock("PRIVATE KEY", ed, edErr)},
 		"Ed25519 public":       {data: publicKeyPEM(t, edPub)},

@@ -140,7 +140,10 @@ func sign(t testing.TB, key crypto.Signer, change func(*satoken.Request)) string
 // TestEveryKeySignsAndVerifies checks tokens of each supported key type.
 func TestEveryKeySignsAndVerifies(t *testing.T) {
 	for name, key := range map[string]crypto.Signer{
-		"RS256": rsaKey(), "ES256": ecKey(t, elliptic.P256()), "ES384": ecKey(t, elliptic.P384()), "ES512": ecKey(t, elliptic.P521()),
+		"RS256": rsaKey(),
+		"ES256": ecKey(t, elliptic.P256()),
+		"ES384": ecKey(t, elliptic.P384()),
+		"ES512": ecKey(t, elliptic.P521()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			token := sign(t, key, nil)
@@ -158,7 +161,9 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 			if want := start.Add(time.Hour + satoken.Leeway); !r.Expires.Equal(want) {
 				t.Errorf("expires %v, want %v", r.Expires, want)
 			}
-			if _, ok, err := newAuthenticator(t, fullFixture(), start, ecKey(t, elliptic.P256()), ecKey(t, elliptic.P384()), ecKey(t, elliptic.P521())).AuthenticateToken(t.Context(), token, nil); ok || err == nil {
+			if _, ok, err := newAuthenticator(t, fullFixture(), start, ecKey(t, elliptic.P256()),
+				ecKey(t, elliptic.P384()), ecKey(t, elliptic.P521())).AuthenticateToken(t.Context(), token,
+				nil); ok || err == nil {
 				t.Errorf("another key verified the token: %v, want false, an error", err)
 			}
 		})
@@ -183,20 +188,42 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 		err     string        // empty if the token is valid
 		expires time.Duration // after the token was issued, with the leeway; 0 for an hour
 	}{
-		"account alone":          {},
-		"to a pod":               {request: pod},
-		"to a secret":            {request: secret},
-		"to a node":              {request: node},
-		"no account":             {world: func(w *fixture) { w.accounts = nil }, err: "does not exist"},
-		"account was recreated":  {world: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
-		"account being deleted":  {world: func(w *fixture) { deleted(&w.accounts["ns/a"].ObjectMeta, start) }, at: 59 * time.Second, expires: time.Nanosecond},
-		"account deleted":        {world: func(w *fixture) { deleted(&w.accounts["ns/a"].ObjectMeta, start) }, at: 61 * time.Second, err: "has been deleted"},
-		"no pod":                 {request: pod, world: func(w *fixture) { w.pods = nil }, err: `pod "p"`},
-		"pod was recreated":      {request: pod, world: func(w *fixture) { w.pods["ns/p"].UID = "other" }, err: "pod UID"},
-		"pod terminating":        {request: pod, world: func(w *fixture) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) }, at: 119 * time.Second, expires: time.Minute},
-		"pod terminated":         {request: pod, world: func(w *fixture) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) }, at: 121 * time.Second, err: "has been deleted"},
-		"no secret":              {request: secret, world: func(w *fixture) { w.secrets = nil }, err: `secret "s"`},
-		"secret was recreated":   {request: secret, world: func(w *fixture) { w.secrets["ns/s"].UID = "other" }, err: "secret UID"},
+		"account alone":         {},
+		"to a pod":              {request: pod},
+		"to a secret":           {request: secret},
+		"to a node":             {request: node},
+		"no account":            {world: func(w *fixture) { w.accounts = nil }, err: "does not exist"},
+		"account was recreated": {world: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
+		"account being deleted": {
+			world:   func(w *fixture) { deleted(&w.accounts["ns/a"].ObjectMeta, start) },
+			at:      59 * time.Second,
+			expires: time.Nanosecond,
+		},
+		"account deleted": {
+			world: func(w *fixture) { deleted(&w.accounts["ns/a"].ObjectMeta, start) },
+			at:    61 * time.Second,
+			err:   "has been deleted",
+		},
+		"no pod":            {request: pod, world: func(w *fixture) { w.pods = nil }, err: `pod "p"`},
+		"pod was recreated": {request: pod, world: func(w *fixture) { w.pods["ns/p"].UID = "other" }, err: "pod UID"},
+		"pod terminating": {
+			request: pod,
+			world:   func(w *fixture) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) },
+			at:      119 * time.Second,
+			expires: time.Minute,
+		},
+		"pod terminated": {
+			request: pod,
+			world:   func(w *fixture) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) },
+			at:      121 * time.Second,
+			err:     "has been deleted",
+		},
+		"no secret": {request: secret, world: func(w *fixture) { w.secrets = nil }, err: `secret "s"`},
+		"secret was recreated": {
+			request: secret,
+			world:   func(w *fixture) { w.secrets["ns/s"].UID = "other" },
+			err:     "secret UID",
+		},
 		"no node":                {request: node, world: func(w *fixture) { w.nodes = nil }, err: `node "n"`},
 		"node was recreated":     {request: node, world: func(w *fixture) { w.nodes["n"].UID = "other" }, err: "node UID"},
 		"lookup fails":           {world: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
@@ -206,15 +233,19 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 		"clocks differ a little": {at: -59 * time.Second},
 		"audience of another":    {request: func(r *satoken.Request) { r.Audiences = []string{"vault"} }, err: "audiences"},
 		"several audiences":      {request: func(r *satoken.Request) { r.Audiences = []string{"vault", audience} }},
-		"no uid":                 {request: func(r *satoken.Request) { r.Binding.ServiceAccount.UID = "" }, err: "names no service account"},
-		"no namespace":           {request: func(r *satoken.Request) { r.Binding.Namespace = "" }, err: "names no service account"},
+		"no uid": {
+			request: func(r *satoken.Request) { r.Binding.ServiceAccount.UID = "" },
+			err:     "names no service account",
+		},
+		"no namespace": {request: func(r *satoken.Request) { r.Binding.Namespace = "" }, err: "names no service account"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fullFixture()
 			if c.world != nil {
 				c.world(w)
 			}
-			r, ok, err := newAuthenticator(t, w, start.Add(c.at), key).AuthenticateToken(t.Context(), sign(t, key, c.request), nil)
+			r, ok, err := newAuthenticator(t, w, start.Add(c.at), key).AuthenticateToken(t.Context(),
+				sign(t, key, c.request), nil)
 			if c.err != "" {
 				if ok || err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Fatalf("got %v, %v, want %q", ok, err, c.err)
@@ -303,7 +334,10 @@ func TestSplitUsername(t *testing.T) {
 	for user, want := range map[string]bool{
 		satoken.Username("ns", "a"): true, "system:serviceaccount:ns:": false, "system:serviceaccount::a": false,
 		"system:serviceaccount:ns:a:b": false, "system:serviceaccount:ns": false, "alice": false,
-		"system:serviceaccount:ns:A": false, "system:serviceaccount:n/s:a": false, "system:serviceaccount:n.s:a": false, "system:serviceaccount:ns:a b": false,
+		"system:serviceaccount:ns:A":   false,
+		"system:serviceaccount:n/s:a":  false,
+		"system:serviceaccount:n.s:a":  false,
+		"system:serviceaccount:ns:a b": false,
 	} {
 		ns, name, ok := satoken.SplitUsername(user)
 		if ok != want || ok && (ns != "ns" || name != "a") {

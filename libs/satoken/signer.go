@@ -72,7 +72,9 @@ func (r Request) Claims(issuer string) Claims {
 	return Claims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Issuer: issuer, Subject: Username(b.Namespace, b.ServiceAccount.Name), Audience: r.Audiences, ID: uuid.NewString(),
-			IssuedAt: numericDate(r.IssuedAt), NotBefore: numericDate(r.IssuedAt), ExpiresAt: numericDate(r.IssuedAt.Add(r.Lifetime)),
+			IssuedAt:  numericDate(r.IssuedAt),
+			NotBefore: numericDate(r.IssuedAt),
+			ExpiresAt: numericDate(r.IssuedAt.Add(r.Lifetime)),
 		},
 		Binding: &b,
 	}

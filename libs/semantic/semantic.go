@@ -161,7 +161,8 @@ func compareMaps(x, y reflect.Value, depth int) result {
 	case map[string][]byte:
 		return resultOf(maps.EqualFunc(a, y.Interface().(map[string][]byte), bytes.Equal))
 	case corev1.ResourceList:
-		return resultOf(maps.EqualFunc(a, y.Interface().(corev1.ResourceList), func(q, r resource.Quantity) bool { return q.Cmp(r) == 0 }))
+		return resultOf(maps.EqualFunc(a, y.Interface().(corev1.ResourceList),
+			func(q, r resource.Quantity) bool { return q.Cmp(r) == 0 }))
 	}
 	for it := x.MapRange(); it.Next(); {
 		other := y.MapIndex(it.Key())

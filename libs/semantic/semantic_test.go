@@ -163,14 +163,17 @@ func TestEqualUnusualValues(t *testing.T) {
 		"other keys":            {a: map[string]int{"a": 1}, b: map[string]int{"b": 1}},
 		"resources": {a: corev1.ResourceList{"cpu": resource.MustParse("1")},
 			b: corev1.ResourceList{"cpu": resource.MustParse("1000m")}},
-		"other resources": {a: corev1.ResourceList{"cpu": resource.MustParse("1")}, b: corev1.ResourceList{"cpu": resource.MustParse("2")}},
-		"decoded JSON":    {a: map[string]any{"a": []any{1.5, nil, "x"}}, b: map[string]any{"a": []any{1.5, nil, "x"}}},
-		"other JSON":      {a: map[string]any{"a": []any{1.5, nil}}, b: map[string]any{"a": []any{int64(1), nil}}},
-		"nested":          {a: &schema{Items: &schema{Most: &one}}, b: &schema{Items: &schema{Most: &one}}},
-		"other nested":    {a: &schema{Items: &schema{Most: &one}}, b: &schema{Items: &schema{}}},
-		"without an end":  {a: endless, b: &schema{Items: endless}},
-		"selectors":       {a: hidden{selector("a=b")}, b: hidden{selector("a in (b)")}},
-		"same selectors":  {a: hidden{selector("a=b,c=d")}, b: hidden{selector("c=d,a=b")}},
+		"other resources": {
+			a: corev1.ResourceList{"cpu": resource.MustParse("1")},
+			b: corev1.ResourceList{"cpu": resource.MustParse("2")},
+		},
+		"decoded JSON":   {a: map[string]any{"a": []any{1.5, nil, "x"}}, b: map[string]any{"a": []any{1.5, nil, "x"}}},
+		"other JSON":     {a: map[string]any{"a": []any{1.5, nil}}, b: map[string]any{"a": []any{int64(1), nil}}},
+		"nested":         {a: &schema{Items: &schema{Most: &one}}, b: &schema{Items: &schema{Most: &one}}},
+		"other nested":   {a: &schema{Items: &schema{Most: &one}}, b: &schema{Items: &schema{}}},
+		"without an end": {a: endless, b: &schema{Items: endless}},
+		"selectors":      {a: hidden{selector("a=b")}, b: hidden{selector("a in (b)")}},
+		"same selectors": {a: hidden{selector("a=b,c=d")}, b: hidden{selector("c=d,a=b")}},
 	} {
 		if got, want := semantic.Equal(tc.a, tc.b), equality.Semantic.DeepEqual(tc.a, tc.b); got != want {
 			t.Errorf("%s: %t, want %t", name, got, want)

@@ -98,7 +98,13 @@ func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Server, err = serving.NewServer(serving.Config{Options: o.Serving, Logger: log, Health: s.Health, Clients: certs, Metrics: s.Metrics})
+	s.Server, err = serving.NewServer(serving.Config{
+		Options: o.Serving,
+		Logger:  log,
+		Health:  s.Health,
+		Clients: certs,
+		Metrics: s.Metrics,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,8 @@ func TestReadinessFollowsAPIServer(t *testing.T) {
 	}
 	ready.Store(true)
 	<-s.APIServer.Ready()
-	if code, body := get(t, s, "/readyz?verbose"); code != 200 || body != "[+]ping ok\n[+]apiserver ok\n[+]shutdown ok\nreadyz check passed\n" {
+	if code, body := get(t, s, "/readyz?verbose"); code != 200 ||
+		body != "[+]ping ok\n[+]apiserver ok\n[+]shutdown ok\nreadyz check passed\n" {
 		t.Errorf("readyz after: got status %d: %s, want 200 with the checks ping, apiserver, shutdown", code, body)
 	}
 	if code, body := get(t, s, "/metrics"); code != 200 || !strings.Contains(body, "kubernetes_build_info{") {
@@ -123,7 +124,8 @@ func TestServiceContinuesTraces(t *testing.T) {
 	defer apiserver.Close()
 	collector := tracingtest.Start(t)
 	// The sampling rate is zero, so the caller decides.
-	file := tracingtest.File(t, "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: "+collector.Endpoint+"\n")
+	file := tracingtest.File(t,
+		"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: "+collector.Endpoint+"\n")
 	s := newTracedService(t, apiserver.URL, file)
 	s.Follow = func(r *http.Request) bool { return r.Header.Get("From") == "a friend" }
 	client, err := rest.HTTPClientFor(s.Client)
@@ -202,7 +204,10 @@ func TestServiceContinuesTraces(t *testing.T) {
 // TestFailedTaskEndsService checks that Run returns the error of a task with its name.
 func TestFailedTaskEndsService(t *testing.T) {
 	s := newService(t, "http://127.0.0.1:1")
-	err := s.Run(t.Context(), task.Task{Name: "controller", Run: func(context.Context) error { return errors.New("lost the lease") }})
+	err := s.Run(t.Context(), task.Task{
+		Name: "controller",
+		Run:  func(context.Context) error { return errors.New("lost the lease") },
+	})
 	if err == nil || err.Error() != "controller: lost the lease" {
 		t.Errorf("Run() = %v, want error \"controller: lost the lease\"", err)
 	}
@@ -216,7 +221,8 @@ func TestNewNeedsAPIServer(t *testing.T) {
 	if err := o.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := servicerunner.New("testd", o, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
+	if _, err := servicerunner.New("testd", o, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), "--kubeconfig") {
 		t.Errorf("New() = %v, want an error about --kubeconfig", err)
 	}
 }

@@ -17,7 +17,8 @@ func TestGlobalAddresses(t *testing.T) {
 		n.IP = ip
 		return n
 	}
-	got := globalAddresses([]net.Addr{of("127.0.0.1/8"), of("fe80::1/64"), of("192.0.2.1/24"), of("2001:db8::1/64"), &net.IPAddr{IP: net.IPv4(192, 0, 2, 2)}})
+	got := globalAddresses([]net.Addr{of("127.0.0.1/8"), of("fe80::1/64"), of("192.0.2.1/24"), of("2001:db8::1/64"),
+		&net.IPAddr{IP: net.IPv4(192, 0, 2, 2)}})
 	if fmt.Sprint(got) != "[192.0.2.1 2001:db8::1]" {
 		t.Errorf("globalAddresses() = %v, want [192.0.2.1 2001:db8::1]", got)
 	}

@@ -44,7 +44,11 @@ func TestSelfSignedCertificateNames(t *testing.T) {
 		"one address": {change: func(o *serving.Options) {
 			o.BindAddress, o.AdvertiseAddress = net.ParseIP("192.0.2.1"), net.ParseIP("192.0.2.2")
 			o.AlternateNames = []string{"kubernetes.default", "no_name", "localhost"}
-		}, want: []string{"localhost", strings.ToLower(host), "kubernetes.default", "127.0.0.1", "::1", "192.0.2.1", "192.0.2.2"}, none: []string{"no_name", global}},
+		},
+			want: []string{"localhost", strings.ToLower(host), "kubernetes.default", "127.0.0.1", "::1", "192.0.2.1",
+				"192.0.2.2"},
+			none: []string{"no_name", global},
+		},
 		"every address": {change: func(o *serving.Options) { o.BindAddress = net.IPv4zero },
 			want: []string{"localhost", "127.0.0.1", global}, none: []string{"0.0.0.0"}},
 	} {
@@ -59,7 +63,8 @@ func TestSelfSignedCertificateNames(t *testing.T) {
 		}
 		leaf := p.Certificate().Leaf
 		has := func(n string) bool {
-			return slices.Contains(leaf.DNSNames, n) || slices.ContainsFunc(leaf.IPAddresses, func(ip net.IP) bool { return ip.String() == n })
+			return slices.Contains(leaf.DNSNames, n) || slices.ContainsFunc(leaf.IPAddresses,
+				func(ip net.IP) bool { return ip.String() == n })
 		}
 		for _, n := range c.want {
 			if n != "" && !has(n) {
@@ -88,7 +93,8 @@ func TestConfiguredCertificateIsUsed(t *testing.T) {
 	half := testOptions(t)
 	half.KeyFile, half.CertDir = "b", dir
 	if err := half.Complete(); err != nil || half.CertFile != "" || len(half.Validate()) == 0 {
-		t.Errorf("key without certificate: got %v, certificate file %q, want none generated and a validation error", err, half.CertFile)
+		t.Errorf("key without certificate: got %v, certificate file %q, want none generated and a validation error",
+			err, half.CertFile)
 	}
 	blocked := testOptions(t)
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
@@ -103,16 +109,22 @@ func TestConfiguredCertificateIsUsed(t *testing.T) {
 // TestNewServerFailsWithoutFiles checks that NewServer fails if a configured file is missing.
 func TestNewServerFailsWithoutFiles(t *testing.T) {
 	for name, change := range map[string]func(*serving.Options){
-		"certificate":         func(o *serving.Options) { o.CertFile = "/no/such" },
-		"another certificate": func(o *serving.Options) { o.SNI = []tlsfiles.NamedPair{{CertFile: "/no/such", KeyFile: "/no/such"}} },
-		"--client-ca-file":    func(o *serving.Options) { o.ClientCAFile = "/no/such" },
+		"certificate": func(o *serving.Options) { o.CertFile = "/no/such" },
+		"another certificate": func(o *serving.Options) {
+			o.SNI = []tlsfiles.NamedPair{{CertFile: "/no/such", KeyFile: "/no/such"}}
+		},
+		"--client-ca-file": func(o *serving.Options) { o.ClientCAFile = "/no/such" },
 	} {
 		o := testOptions(t)
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
 		change(o)
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()})})
+		s, err := serving.NewServer(serving.Config{
+			Options: o,
+			Logger:  discardLogger(),
+			Health:  health.New(health.Config{Logger: discardLogger()}),
+		})
 		if !errors.Is(err, os.ErrNotExist) || strings.HasPrefix(name, "--") && !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -131,13 +143,18 @@ func TestHTTP2NeedsItsCipherSuite(t *testing.T) {
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()})})
+		s, err := serving.NewServer(serving.Config{
+			Options: o,
+			Logger:  discardLogger(),
+			Health:  health.New(health.Config{Logger: discardLogger()}),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.Run(ctx, http.NotFoundHandler(), nil); (err == nil) != disabled || err != nil && !strings.HasPrefix(err.Error(), "--tls-cipher-suites") {
+		if err := s.Run(ctx, http.NotFoundHandler(), nil); (err == nil) != disabled ||
+			err != nil && !strings.HasPrefix(err.Error(), "--tls-cipher-suites") {
 			t.Errorf("disabled %t: %v", disabled, err)
 		}
 		s.Close()
@@ -181,7 +198,8 @@ func TestCertificateMetricsByUse(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	want := []string{"client-ca " + o.ClientCAFile, "request-header-ca " + filepath.Join(dir, "front.crt"), "serving " + o.CertFile, "sni " + cert}
+	want := []string{"client-ca " + o.ClientCAFile, "request-header-ca " + filepath.Join(dir, "front.crt"),
+		"serving " + o.CertFile, "sni " + cert}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -191,7 +209,11 @@ func TestCertificateMetricsByUse(t *testing.T) {
 // no name.
 func TestCertificateForAddress(t *testing.T) {
 	o := testOptions(t)
-	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "address", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{
+		Dir:  t.TempDir(),
+		Name: "address",
+		IPs:  []net.IP{net.IPv4(127, 0, 0, 1)},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,14 +275,23 @@ func TestClientCertificateIsRequestedForKnownIssuers(t *testing.T) {
 
 // TestMinTLSVersion checks which TLS versions of clients are accepted for each value of the flag.
 func TestMinTLSVersion(t *testing.T) {
-	for version, least := range map[string]uint16{"": tls.VersionTLS12, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13} {
+	for version, least := range map[string]uint16{
+		"":             tls.VersionTLS12,
+		"VersionTLS12": tls.VersionTLS12,
+		"VersionTLS13": tls.VersionTLS13,
+	} {
 		o := testOptions(t)
 		o.MinTLSVersion = version
 		r := startServer(t, o, nil, helloHandler)
 		for v := uint16(tls.VersionTLS10); v <= tls.VersionTLS13; v++ {
-			conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: v})
+			conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{
+				InsecureSkipVerify: true,
+				MinVersion:         tls.VersionTLS10,
+				MaxVersion:         v,
+			})
 			if (err == nil) != (v >= least) {
-				t.Errorf("minimum %q, client with %s: got error %v, want accepted: %t", version, tls.VersionName(v), err, v >= least)
+				t.Errorf("minimum %q, client with %s: got error %v, want accepted: %t", version, tls.VersionName(v),
+					err, v >= least)
 			}
 			if err == nil {
 				conn.Close()

@@ -52,28 +52,29 @@ func startDetached(t *testing.T, after func()) *detachedFixture {
 			l.returned <- w
 		})
 	}
-	l.testServer = startServer(t, testOptions(t), func(r *http.Request) bool { return r.URL.Path == "/lasting" }, func(*serving.Server) http.Handler {
-		engine, err := serving.NewEngine(discardLogger())
-		if err != nil {
-			t.Fatal(err)
-		}
-		engine.NoRoute(func(c *gin.Context) {
-			c.Status(http.StatusOK)
-			if c.Request.URL.Path != "/lasting" {
-				_, _ = io.WriteString(c.Writer, "short")
-				return
+	l.testServer = startServer(t, testOptions(t), func(r *http.Request) bool { return r.URL.Path == "/lasting" },
+		func(*serving.Server) http.Handler {
+			engine, err := serving.NewEngine(discardLogger())
+			if err != nil {
+				t.Fatal(err)
 			}
-			w := exchange.DetachableWriter(c.Writer)
-			defer exchange.AtEnd(c.Writer, record("outer"))
-			if lasts := inner(w); !lasts {
-				_, _ = io.WriteString(w, "does not last\n")
-			} else {
-				after()
-			}
-			c.Writer.WriteHeaderNow()
+			engine.NoRoute(func(c *gin.Context) {
+				c.Status(http.StatusOK)
+				if c.Request.URL.Path != "/lasting" {
+					_, _ = io.WriteString(c.Writer, "short")
+					return
+				}
+				w := exchange.DetachableWriter(c.Writer)
+				defer exchange.AtEnd(c.Writer, record("outer"))
+				if lasts := inner(w); !lasts {
+					_, _ = io.WriteString(w, "does not last\n")
+				} else {
+					after()
+				}
+				c.Writer.WriteHeaderNow()
+			})
+			return engine
 		})
-		return engine
-	})
 	return l
 }
 
@@ -158,7 +159,8 @@ func TestSendFlushesAtOnce(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() {
 			_, _ = io.WriteString(w, "written ")
-			sent <- errors.Join(exchange.Send(w, []byte("sent\n")), exchange.Send(w, []byte(large)), exchange.Send(w, []byte("short\n")))
+			sent <- errors.Join(exchange.Send(w, []byte("sent\n")), exchange.Send(w, []byte(large)),
+				exchange.Send(w, []byte("short\n")))
 		}()
 		resp := <-started
 		if !strings.HasPrefix(resp.Proto, name) {
@@ -223,7 +225,8 @@ func TestHTTP1ResponseCannotDetach(t *testing.T) {
 		t.Fatal(err)
 	}
 	response, err := io.ReadAll(conn)
-	if err != nil || !strings.Contains(string(response), "does not last") || strings.Count(string(response), "HTTP/1.1 200") != 1 {
+	if err != nil || !strings.Contains(string(response), "does not last") ||
+		strings.Count(string(response), "HTTP/1.1 200") != 1 {
 		t.Errorf("%v: %s, want one response with 200 that does not last", err, response)
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
@@ -247,7 +250,10 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 			end(nil)
 			close(ended)
 		}, want: "first"},
-		"panic in more": {more: func(_ func(any), ended chan<- struct{}) { close(ended); panic(errors.New("going on")) }, want: "going on"},
+		"panic in more": {
+			more: func(_ func(any), ended chan<- struct{}) { close(ended); panic(errors.New("going on")) },
+			want: "going on",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			failures, ended := make(chan any, 2), make(chan struct{})

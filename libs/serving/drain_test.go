@@ -77,7 +77,9 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 func TestRecoveryRespondsToErrors(t *testing.T) {
 	panicking := func(v any) *httptest.ResponseRecorder {
 		out := httptest.NewRecorder()
-		serving.WithRecovery(discardLogger(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(v) })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
+		serving.WithRecovery(discardLogger(),
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(v) })).ServeHTTP(out,
+			httptest.NewRequest("GET", "/", nil))
 		return out
 	}
 	if out := panicking(errors.New("x")); out.Code != 500 || !strings.Contains(out.Body.String(), `"reason":"InternalError"`) {
@@ -92,7 +94,9 @@ func TestRecoveryRespondsToErrors(t *testing.T) {
 		panicking(http.ErrAbortHandler)
 	}()
 	out := httptest.NewRecorder()
-	serving.WithRecovery(discardLogger(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
+	serving.WithRecovery(discardLogger(),
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })).ServeHTTP(out,
+		httptest.NewRequest("GET", "/", nil))
 	if !out.Flushed {
 		t.Error("Flush did not reach the recorder")
 	}
@@ -116,12 +120,18 @@ func (f *limitedRegisterer) Register(prometheus.Collector) error {
 // registration.
 func TestNewServerFailsIfMetricsCannotBeRegistered(t *testing.T) {
 	const connections = "register the connection metrics: full"
-	for left, want := range []string{"register the certificate metrics: full", "register the stall metrics: full", connections, connections, connections, ""} {
+	for left, want := range []string{"register the certificate metrics: full", "register the stall metrics: full",
+		connections, connections, connections, ""} {
 		o := testOptions(t)
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()}), Metrics: &limitedRegisterer{left: left}})
+		s, err := serving.NewServer(serving.Config{
+			Options: o,
+			Logger:  discardLogger(),
+			Health:  health.New(health.Config{Logger: discardLogger()}),
+			Metrics: &limitedRegisterer{left: left},
+		})
 		if (err == nil) != (want == "") || err != nil && err.Error() != want {
 			t.Errorf("%d: %v, want %q", left, err, want)
 		}

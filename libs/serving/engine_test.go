@@ -46,7 +46,8 @@ func TestRecovery(t *testing.T) {
 					engine.GET("/x", func(c *gin.Context) { tt.handle(c.Writer) })
 					handler = engine
 				} else {
-					handler = serving.WithRecovery(log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.handle(w) }))
+					handler = serving.WithRecovery(log,
+						http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.handle(w) }))
 				}
 				server := httptest.NewServer(handler)
 				server.Config.ErrorLog = nil

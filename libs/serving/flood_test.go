@@ -85,8 +85,16 @@ func TestFrameFloodIsDelayed(t *testing.T) {
 		{name: "pings", kind: "control", flood: func(c *rawHTTP2, _ uint32) error { return c.WritePing(false, [8]byte{}) }},
 		{name: "settings", kind: "control", flood: func(c *rawHTTP2, _ uint32) error { return c.WriteSettings() }},
 		{name: "windows", kind: "control", flood: func(c *rawHTTP2, _ uint32) error { return c.WriteWindowUpdate(0, 1) }},
-		{name: "priorities", kind: "control", flood: func(c *rawHTTP2, id uint32) error { return c.WritePriority(id, http2.PriorityParam{Weight: 1}) }},
-		{name: "unknown frames", kind: "control", flood: func(c *rawHTTP2, id uint32) error { return c.WriteRawFrame(99, 0, 0, nil) }},
+		{
+			name:  "priorities",
+			kind:  "control",
+			flood: func(c *rawHTTP2, id uint32) error { return c.WritePriority(id, http2.PriorityParam{Weight: 1}) },
+		},
+		{
+			name:  "unknown frames",
+			kind:  "control",
+			flood: func(c *rawHTTP2, id uint32) error { return c.WriteRawFrame(99, 0, 0, nil) },
+		},
 		{name: "empty data", kind: "control", flood: func(c *rawHTTP2, id uint32) error {
 			if id == 1 {
 				c.request(id, "POST", false)
@@ -94,7 +102,9 @@ func TestFrameFloodIsDelayed(t *testing.T) {
 			return c.WriteData(1, false, nil)
 		}},
 	} {
-		readBody := func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) } // reads as long as the client sends
+		readBody := func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+		} // reads as long as the client sends
 		t.Run(tc.name, func(t *testing.T) {
 			testInMemory(t, readBody, func(t *testing.T, r *testServer) {
 				c := dialHTTP2(t, r, 1<<16)

@@ -23,7 +23,8 @@ func TestGateDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := map[string]chan struct{}{"/short": make(chan struct{}), "/long": make(chan struct{})}
 		isLong := func(r *http.Request) bool { return r.URL.Path == "/long" }
-		g := newGate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-release[r.URL.Path] }), isLong, false, newLimits(t), conns.NewHeaderLimits(1))
+		g := newGate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-release[r.URL.Path] }), isLong,
+			false, newLimits(t), conns.NewHeaderLimits(1))
 		for path := range release {
 			go g.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
 		}
@@ -42,7 +43,8 @@ func TestGateDrains(t *testing.T) {
 		left([2]int{0, 1})
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/short", nil))
-		if h := w.Header(); w.Code != http.StatusServiceUnavailable || h.Get("Connection") != "close" || h.Get("Retry-After") != "1" {
+		if h := w.Header(); w.Code != http.StatusServiceUnavailable || h.Get("Connection") != "close" ||
+			h.Get("Retry-After") != "1" {
 			t.Errorf("new request got %d %v, want 503", w.Code, h)
 		}
 		left([2]int{0, 1})
@@ -78,7 +80,10 @@ func testGate(t *testing.T, test func(t *testing.T, c net.Conn, r *bufio.Reader)
 			n, _ := io.Copy(io.Discard, r.Body)
 			_, _ = fmt.Fprint(w, len(r.Header), " ", n)
 		})
-		server := &http.Server{Handler: newGate(handler, nil, false, newLimits(t), conns.NewHeaderLimits(1)), DisableGeneralOptionsHandler: true}
+		server := &http.Server{
+			Handler:                      newGate(handler, nil, false, newLimits(t), conns.NewHeaderLimits(1)),
+			DisableGeneralOptionsHandler: true,
+		}
 		l := pipetest.Listen(443)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(l) }()
@@ -101,7 +106,9 @@ func TestServerOptions(t *testing.T) {
 	const all, end = "OPTIONS * HTTP/1.1\r\nHost: a\r\n", "\r\n"
 	testGate(t, func(t *testing.T, c net.Conn, r *bufio.Reader) {
 		go func() {
-			_, _ = io.WriteString(c, all+end+all+"Content-Length: 3\r\n\r\nabc"+"GET / HTTP/1.1\r\nHost: a\r\n"+end+"OPTIONS / HTTP/1.1\r\nHost: a\r\n"+end+"GET * HTTP/1.1\r\nHost: a\r\n"+end)
+			_, _ = io.WriteString(c,
+				all+end+all+"Content-Length: 3\r\n\r\nabc"+"GET / HTTP/1.1\r\nHost: a\r\n"+end+
+					"OPTIONS / HTTP/1.1\r\nHost: a\r\n"+end+"GET * HTTP/1.1\r\nHost: a\r\n"+end)
 		}()
 		for i, want := range []string{"", "", "0 0", "0 0", "0 0"} {
 			resp, err := http.ReadResponse(r, nil)

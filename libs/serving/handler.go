@@ -24,8 +24,16 @@ type gate struct {
 	requests       *drain.Counter
 }
 
-func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryAfter bool, l *exchange.Limits, h *conns.HeaderLimits) *gate {
-	return &gate{next: next, longRunning: longRunning, sendRetryAfter: sendRetryAfter, limits: l, headers: h, requests: drain.NewCounter()}
+func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryAfter bool, l *exchange.Limits,
+	h *conns.HeaderLimits) *gate {
+	return &gate{
+		next:           next,
+		longRunning:    longRunning,
+		sendRetryAfter: sendRetryAfter,
+		limits:         l,
+		headers:        h,
+		requests:       drain.NewCounter(),
+	}
 }
 
 // ServeHTTP passes requests on until shutdown has begun, and counts them by class so that shutdown

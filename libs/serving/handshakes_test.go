@@ -100,7 +100,10 @@ func TestManyHandshakesSucceed(t *testing.T) {
 	failed := make(chan error, clients)
 	for range clients {
 		go func() {
-			c := &http.Client{Transport: &http.Transport{TLSClientConfig: r.client.Transport.(*http.Transport).TLSClientConfig.Clone(), DisableKeepAlives: true}}
+			c := &http.Client{Transport: &http.Transport{
+				TLSClientConfig:   r.client.Transport.(*http.Transport).TLSClientConfig.Clone(),
+				DisableKeepAlives: true,
+			}}
 			resp, err := c.Get(r.url + "/x")
 			if err == nil {
 				resp.Body.Close()
@@ -127,7 +130,8 @@ func TestPlaintextClientGetsError(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	if got, _ := io.ReadAll(conn); !strings.HasPrefix(string(got), "HTTP/1.0 400") || !strings.Contains(string(got), "an HTTP request to an HTTPS server") {
+	if got, _ := io.ReadAll(conn); !strings.HasPrefix(string(got), "HTTP/1.0 400") || !strings.Contains(string(got),
+		"an HTTP request to an HTTPS server") {
 		t.Errorf("got %q, want a 400 response", got)
 	}
 	if n := r.count(t, handshakeMetric, "failed"); n != 1 {

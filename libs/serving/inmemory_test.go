@@ -26,7 +26,12 @@ func testInMemory(t *testing.T, handler http.HandlerFunc, test func(t *testing.T
 		if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()}), Metrics: counts})
+		s, err := serving.NewServer(serving.Config{
+			Options: o,
+			Logger:  discardLogger(),
+			Health:  health.New(health.Config{Logger: discardLogger()}),
+			Metrics: counts,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,8 +47,18 @@ func testInMemory(t *testing.T, handler http.HandlerFunc, test func(t *testing.T
 				t.Error(err)
 			}
 		}()
-		transport := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		transport := &http.Transport{
+			DialContext:       dial,
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+			ForceAttemptHTTP2: true,
+		}
 		defer transport.CloseIdleConnections()
-		test(t, &testServer{Server: s, url: "https://server", client: &http.Client{Transport: transport}, counts: counts, connect: dial})
+		test(t, &testServer{
+			Server:  s,
+			url:     "https://server",
+			client:  &http.Client{Transport: transport},
+			counts:  counts,
+			connect: dial,
+		})
 	})
 }

@@ -118,27 +118,41 @@ func NewOptions(pairName string, port int) *Options {
 // AddFlags adds the flags to the sections "generic", "secure serving" and "authentication".
 func (o *Options) AddFlags(s *options.Sections) {
 	g := s.Set("generic")
-	g.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "How long to keep serving after SIGTERM; /readyz fails during that time.")
-	g.BoolVar(&o.ShutdownRetryAfter, "shutdown-send-retry-after", o.ShutdownRetryAfter, "Keep listening while requests in flight complete, and reject new ones with 429 and Retry-After.")
-	g.DurationVar(&o.WatchGrace, "shutdown-watch-termination-grace-period", o.WatchGrace, "How long a shutdown waits for watches to end, at least 5s.")
-	g.DurationVar(&o.StallTimeout, "stalled-client-timeout", o.StallTimeout, "How long a client may send no part of a request body or read no part of a response before the request is aborted; twice that for watches.")
+	g.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
+		"How long to keep serving after SIGTERM; /readyz fails during that time.")
+	g.BoolVar(&o.ShutdownRetryAfter, "shutdown-send-retry-after", o.ShutdownRetryAfter,
+		"Keep listening while requests in flight complete, and reject new ones with 429 and Retry-After.")
+	g.DurationVar(&o.WatchGrace, "shutdown-watch-termination-grace-period", o.WatchGrace,
+		"How long a shutdown waits for watches to end, at least 5s.")
+	g.DurationVar(&o.StallTimeout, "stalled-client-timeout", o.StallTimeout,
+		"How long a client may send no part of a request body or read no part of a response before the request is aborted; twice that for watches.")
 	g.DurationVar(&o.LivezGracePeriod, "livez-grace-period", o.LivezGracePeriod, "Startup period in which /livez always passes.")
 
 	f := s.Set("secure serving")
 	f.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "Address to listen on; 0.0.0.0 or :: for all interfaces.")
 	f.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port for HTTPS; 0 selects any free port.")
-	f.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "PEM file with the certificate chain for HTTPS, the server's certificate first; without this and --tls-private-key-file, a self-signed pair is created in --cert-dir.")
+	f.StringVar(&o.CertFile, "tls-cert-file", o.CertFile,
+		"PEM file with the certificate chain for HTTPS, the server's certificate first; without this and --tls-private-key-file, a self-signed pair is created in --cert-dir.")
 	f.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "PEM file with the private key of --tls-cert-file.")
-	f.StringVar(&o.CertDir, "cert-dir", o.CertDir, fmt.Sprintf("Folder of the self-signed pair, %s.crt and %s.key.", o.PairName, o.PairName))
-	f.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion, "Lowest TLS version: "+tlsVersionNames()+". (default VersionTLS12)")
-	f.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "IANA names of the cipher suites for TLS 1.2; empty for Go's defaults.")
-	f.IntVar(&o.MaxHTTP2Streams, "http2-max-streams-per-connection", o.MaxHTTP2Streams, "Maximum number of requests in flight on one HTTP/2 connection.")
+	f.StringVar(&o.CertDir, "cert-dir", o.CertDir,
+		fmt.Sprintf("Folder of the self-signed pair, %s.crt and %s.key.", o.PairName, o.PairName))
+	f.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion,
+		"Lowest TLS version: "+tlsVersionNames()+". (default VersionTLS12)")
+	f.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites,
+		"IANA names of the cipher suites for TLS 1.2; empty for Go's defaults.")
+	f.IntVar(&o.MaxHTTP2Streams, "http2-max-streams-per-connection", o.MaxHTTP2Streams,
+		"Maximum number of requests in flight on one HTTP/2 connection.")
 	f.BoolVar(&o.DisableHTTP2, "disable-http2-serving", o.DisableHTTP2, "Serve HTTP/1.1 only.")
-	f.IntVar(&o.MaxResetsPerAddress, "http2-max-resets-per-address", o.MaxResetsPerAddress, "Number of HTTP/2 streams per second that all connections of one client address may reset before they are read more slowly; raise it for a proxy with many users.")
-	f.StringVar(&o.HTTP2Implementation, "http2-implementation", o.HTTP2Implementation, "HTTP/2 server: own, which uses less CPU and no goroutine for an idle watch, or standard, which is that of net/http.")
-	f.BoolVar(&o.PermitPortSharing, "permit-port-sharing", o.PermitPortSharing, "Listen with SO_REUSEPORT, so that several processes can share the port.")
-	f.BoolVar(&o.PermitAddrSharing, "permit-address-sharing", o.PermitAddrSharing, "Listen with SO_REUSEADDR, so that the port can be bound while old connections are in TIME_WAIT.")
-	f.Var(&namedPairs{list: &o.SNI}, "tls-sni-cert-key", "Additional certificate as CERT,KEY or CERT,KEY:NAME,NAME..., served to clients that request one of the names (*.suffix allowed); may be repeated.")
+	f.IntVar(&o.MaxResetsPerAddress, "http2-max-resets-per-address", o.MaxResetsPerAddress,
+		"Number of HTTP/2 streams per second that all connections of one client address may reset before they are read more slowly; raise it for a proxy with many users.")
+	f.StringVar(&o.HTTP2Implementation, "http2-implementation", o.HTTP2Implementation,
+		"HTTP/2 server: own, which uses less CPU and no goroutine for an idle watch, or standard, which is that of net/http.")
+	f.BoolVar(&o.PermitPortSharing, "permit-port-sharing", o.PermitPortSharing,
+		"Listen with SO_REUSEPORT, so that several processes can share the port.")
+	f.BoolVar(&o.PermitAddrSharing, "permit-address-sharing", o.PermitAddrSharing,
+		"Listen with SO_REUSEADDR, so that the port can be bound while old connections are in TIME_WAIT.")
+	f.Var(&namedPairs{list: &o.SNI}, "tls-sni-cert-key",
+		"Additional certificate as CERT,KEY or CERT,KEY:NAME,NAME..., served to clients that request one of the names (*.suffix allowed); may be repeated.")
 
 	a := s.Set("authentication")
 	a.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "CA bundle that verifies client certificates.")
@@ -178,7 +192,8 @@ func (o *Options) Validate() []error {
 	check((o.CertFile == "") == (o.KeyFile == ""), "--tls-cert-file and --tls-private-key-file go together")
 	check(o.MaxHTTP2Streams > 0, "--http2-max-streams-per-connection must be positive, got %d", o.MaxHTTP2Streams)
 	check(o.MaxResetsPerAddress > 0, "--http2-max-resets-per-address must be positive, got %d", o.MaxResetsPerAddress)
-	check(o.HTTP2Implementation == http2Own || o.HTTP2Implementation == http2Standard, "--http2-implementation must be own or standard, got %q", o.HTTP2Implementation)
+	check(o.HTTP2Implementation == http2Own || o.HTTP2Implementation == http2Standard,
+		"--http2-implementation must be own or standard, got %q", o.HTTP2Implementation)
 	check(o.ShutdownDelay >= 0, "--shutdown-delay-duration must not be negative, got %v", o.ShutdownDelay)
 	check(o.StallTimeout > 0, "--stalled-client-timeout must be positive, got %v", o.StallTimeout)
 	check(o.LivezGracePeriod >= 0, "--livez-grace-period must not be negative, got %v", o.LivezGracePeriod)

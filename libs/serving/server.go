@@ -106,7 +106,8 @@ func NewServer(c Config) (*Server, error) {
 		return nil, fmt.Errorf("register the connection metrics: %w", err)
 	}
 	clients.Errors = c.HandshakeErrors
-	listener, err := conns.Listen(c.Options.BindAddress, c.Options.SecurePort, c.Options.PermitPortSharing, c.Options.PermitAddrSharing)
+	listener, err := conns.Listen(c.Options.BindAddress, c.Options.SecurePort, c.Options.PermitPortSharing,
+		c.Options.PermitAddrSharing)
 	if err != nil {
 		return nil, fmt.Errorf("listen on --bind-address and --secure-port: %w", err)
 	}
@@ -265,7 +266,10 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 	}
 	return conns.ServeHTTP2(server, h2.Config{
 		MaxStreams: s.options.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
-		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: exchange.ConnPatience * s.options.StallTimeout, StallTimeout: s.options.StallTimeout,
+		PingAfter:       pingAfter,
+		PingTimeout:     pingTimeout,
+		WriteTimeout:    exchange.ConnPatience * s.options.StallTimeout,
+		StallTimeout:    s.options.StallTimeout,
 		ResponseTimeout: s.options.responseTimeout(), MinRate: exchange.MinRate, Logger: s.log,
 	}, s.options.MaxResetsPerAddress, s.connMetrics, s.headers)
 }

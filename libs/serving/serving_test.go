@@ -3,20 +3,12 @@ package serving_test
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +48,8 @@ type testServer struct {
 
 // startServer starts a server with the handler that handler returns, beside the health endpoints.
 // long selects long-running requests.
-func startServer(t testing.TB, o *serving.Options, long func(*http.Request) bool, handler func(*serving.Server) http.Handler) *testServer {
+func startServer(t testing.TB, o *serving.Options, long func(*http.Request) bool,
+	handler func(*serving.Server) http.Handler) *testServer {
 	t.Helper()
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 		t.Fatal(err)
@@ -78,7 +71,14 @@ func startServer(t testing.TB, o *serving.Options, long func(*http.Request) bool
 	mux.Handle("/livez", engine)
 	mux.Handle("/", remaining)
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &testServer{Server: s, url: "https://" + s.Addr().String(), stop: cancel, counts: counts, done: make(chan error, 1), connect: (&net.Dialer{}).DialContext}
+	r := &testServer{
+		Server:  s,
+		url:     "https://" + s.Addr().String(),
+		stop:    cancel,
+		counts:  counts,
+		done:    make(chan error, 1),
+		connect: (&net.Dialer{}).DialContext,
+	}
 	r.client = newClient(t, o.CertFile, nil)
 	go func() { r.done <- s.Run(ctx, mux, long) }()
 	t.Cleanup(func() {
@@ -150,10 +150,14 @@ func TestConnectionContext(t *testing.T) {
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()}),
+		s, err := serving.NewServer(serving.Config{
+			Options: o,
+			Logger:  discardLogger(),
+			Health:  health.New(health.Config{Logger: discardLogger()}),
 			Connection: func(ctx context.Context, c net.Conn) context.Context {
 				return context.WithValue(ctx, key{}, c.RemoteAddr().String())
-			}})
+			},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,8 +234,10 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			tl, start := r.Timeline(), time.Now()
 			r.stop()
 			<-tl.ShutdownInitiated.Signaled()
-			if resp, body := r.get(t, "/readyz"); resp.StatusCode != 500 || !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
-				t.Errorf("readyz during the delay: got status %d: %s, want 500 with a failed check shutdown", resp.StatusCode, body)
+			if resp, body := r.get(t, "/readyz"); resp.StatusCode != 500 || !strings.Contains(body,
+				"[-]shutdown failed: reason withheld\n") {
+				t.Errorf("readyz during the delay: got status %d: %s, want 500 with a failed check shutdown",
+					resp.StatusCode, body)
 			}
 			if resp, _ := r.get(t, "/livez"); resp.StatusCode != 200 {
 				t.Errorf("livez during the delay: %d, want 200", resp.StatusCode)
@@ -257,7 +263,8 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				}
 				body, _ := io.ReadAll(resp.Body)
 				resp.Body.Close()
-				if resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), `"reason":"TooManyRequests"`) {
+				if resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body),
+					`"reason":"TooManyRequests"`) {
 					t.Errorf("new request got %d %v %s, want 429", resp.StatusCode, resp.Header, body)
 				}
 			} else if _, err := newClient(t, o.CertFile, nil).Get(r.url + "/new"); err == nil {
@@ -321,131 +328,6 @@ func TestIdleConnectionsDoNotDelayShutdown(t *testing.T) {
 	r.waitForShutdown(t)
 }
 
-// ca signs client certificates for a test.
-type ca struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-// newCA creates a certificate authority.
-func newCA(t *testing.T) *ca {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: t.Name()}, IsCA: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	// The name differs for each CA, because clients select certificates by issuer name.
-	template.Subject.SerialNumber = key.X.String()
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &ca{cert: cert, key: key, pem: tlsfiles.EncodeCertificate(der)}
-}
-
-func (c *ca) client(t *testing.T, name string) *tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, c.cert, key.Public(), c.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-// TestClientCertificates checks that TLS requests client certificates without verifying them, and
-// that a reloaded CA applies to the next connection.
-func TestClientCertificates(t *testing.T) {
-	o := testOptions(t)
-	old, next := newCA(t), newCA(t)
-	o.ClientCAFile = filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(o.ClientCAFile, old.pem, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := startServer(t, o, nil, func(s *serving.Server) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			opts, ok := s.VerifyOptions()
-			if !ok || len(req.TLS.PeerCertificates) == 0 {
-				io.WriteString(w, "anonymous")
-				return
-			}
-			if _, err := req.TLS.PeerCertificates[0].Verify(opts); err != nil {
-				io.WriteString(w, "unverified")
-				return
-			}
-			io.WriteString(w, req.TLS.PeerCertificates[0].Subject.CommonName)
-		})
-	})
-	as := func(c *ca) string {
-		r.client = newClient(t, o.CertFile, c.client(t, "jane"))
-		_, body := r.get(t, "/whoami")
-		return body
-	}
-	if got := as(old); got != "jane" {
-		t.Errorf("known CA: %q, want \"jane\"", got)
-	}
-	if got := as(next); got != "anonymous" {
-		t.Errorf("unknown CA: %q, want \"anonymous\"", got)
-	}
-	r.client = newClient(t, o.CertFile, nil)
-	if _, got := r.get(t, "/whoami"); got != "anonymous" {
-		t.Errorf("no certificate: %q, want \"anonymous\"", got)
-	}
-	if err := tlsfiles.WriteFile(o.ClientCAFile, next.pem, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.ClientCABundle().Reload(); err != nil {
-		t.Fatal(err)
-	}
-	if got := as(next); got != "jane" {
-		t.Errorf("rotated CA: %q, want \"jane\"", got)
-	}
-	if got := as(old); got != "anonymous" {
-		t.Errorf("retired CA: %q, want \"anonymous\"", got)
-	}
-}
-
-// TestCertificateByName checks which certificate a client gets for each server name.
-func TestCertificateByName(t *testing.T) {
-	o := testOptions(t)
-	dir := t.TempDir()
-	for _, name := range []string{"exact", "wild", "own"} {
-		cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: name, DNS: []string{name + ".example.org"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := map[string][]string{"exact": {"exact.example.com"}, "wild": {"*.wild.example.com"}}[name]
-		o.SNI = append(o.SNI, tlsfiles.NamedPair{CertFile: cert, KeyFile: key, Names: names})
-	}
-	o.SNI[0].Names = append(o.SNI[0].Names, "*.") // matches no name
-	r := startServer(t, o, nil, helloHandler)
-	for name, want := range map[string]string{
-		"exact.example.com": "exact", "EXACT.example.com": "exact", "exact.example.org": "testd", "a.wild.example.com": "wild",
-		"a.b.wild.example.com": "testd", "own.example.org": "own", "": "testd", "other": "testd",
-	} {
-		conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{ServerName: name, InsecureSkipVerify: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, _, _ := strings.Cut(conn.ConnectionState().PeerCertificates[0].Subject.CommonName, "-self-signed")
-		conn.Close()
-		if got != want {
-			t.Errorf("%q is served the certificate %q, want %q", name, got, want)
-		}
-	}
-}
-
 // TestPortSharing checks that a port is shared only if both servers permit it.
 func TestPortSharing(t *testing.T) {
 	o := testOptions(t)
@@ -477,9 +359,14 @@ func TestInvalidFlagsAreRejected(t *testing.T) {
 		want string // substring of an error of parsing, Complete or Validate
 	}{
 		{name: "defaults", args: nil, want: ""},
-		{name: "everything", args: []string{"--bind-address=::1", "--secure-port=1", "--tls-min-version=VersionTLS13", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-			"--http2-max-streams-per-connection=7", "--shutdown-delay-duration=1s", "--shutdown-send-retry-after", "--livez-grace-period=1s",
-			"--tls-sni-cert-key=a.crt,a.key", "--tls-sni-cert-key=b.crt,b.key:b.example.com,*.c.example.com"}, want: ""},
+		{
+			name: "everything",
+			args: []string{"--bind-address=::1", "--secure-port=1", "--tls-min-version=VersionTLS13",
+				"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+				"--http2-max-streams-per-connection=7", "--shutdown-delay-duration=1s", "--shutdown-send-retry-after",
+				"--livez-grace-period=1s",
+				"--tls-sni-cert-key=a.crt,a.key", "--tls-sni-cert-key=b.crt,b.key:b.example.com,*.c.example.com"}, want: "",
+		},
 		{name: "address", args: []string{"--bind-address=nowhere"}, want: "bind-address"},
 		{name: "port", args: []string{"--secure-port=70000"}, want: "--secure-port 70000"},
 		{name: "certificate without key", args: []string{"--tls-cert-file=a"}, want: "go together"},
@@ -487,7 +374,11 @@ func TestInvalidFlagsAreRejected(t *testing.T) {
 		{name: "delay", args: []string{"--shutdown-delay-duration=-1s"}, want: "must not be negative"},
 		{name: "grace", args: []string{"--livez-grace-period=-1s"}, want: "must not be negative"},
 		{name: "version", args: []string{"--tls-min-version=TLS9"}, want: `unknown version "TLS9"`},
-		{name: "former cipher suite names", args: []string{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}, want: ""},
+		{
+			name: "former cipher suite names",
+			args: []string{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"},
+			want: "",
+		},
 		{name: "suite", args: []string{"--tls-cipher-suites=NULL"}, want: `unknown cipher suite "NULL"`},
 		{name: "named pair", args: []string{"--tls-sni-cert-key=a.crt"}, want: "CERT,KEY"},
 		{name: "named pair, empty name", args: []string{"--tls-sni-cert-key=a.crt,a.key:"}, want: "a name is empty"},

@@ -22,7 +22,8 @@ import (
 )
 
 // startStalling starts a server. The channel receives the error that its handler returns.
-func startStalling(t *testing.T, o *serving.Options, long bool, handler func(w http.ResponseWriter, r *http.Request) error) (*testServer, chan error) {
+func startStalling(t *testing.T, o *serving.Options, long bool,
+	handler func(w http.ResponseWriter, r *http.Request) error) (*testServer, chan error) {
 	t.Helper()
 	handlerErr := make(chan error, 1)
 	r := startServer(t, o, func(*http.Request) bool { return long }, func(*serving.Server) http.Handler {
@@ -94,7 +95,12 @@ func (c *rawHTTP2) request(id uint32, method string, end bool) {
 			c.t.Fatal(err)
 		}
 	}
-	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: end}); err != nil {
+	if err := c.WriteHeaders(http2.HeadersFrameParam{
+		StreamID:      id,
+		BlockFragment: block.Bytes(),
+		EndHeaders:    true,
+		EndStream:     end,
+	}); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -111,7 +117,8 @@ func (c *rawHTTP2) readUntilEnd(id uint32) string {
 		case f.Header().StreamID != id:
 		case f.Header().Type == http2.FrameRSTStream:
 			return "reset"
-		case f.Header().Flags.Has(http2.FlagDataEndStream) && (f.Header().Type == http2.FrameData || f.Header().Type == http2.FrameHeaders):
+		case f.Header().Flags.Has(http2.FlagDataEndStream) && (f.Header().Type == http2.FrameData ||
+			f.Header().Type == http2.FrameHeaders):
 			return "end"
 		}
 	}
@@ -216,7 +223,10 @@ func flushUntilError(w http.ResponseWriter, r *http.Request) error {
 // TestUnreadResponseIsAborted checks that writes fail if the client does not read the response.
 func TestUnreadResponseIsAborted(t *testing.T) {
 	for name, long := range map[string]bool{"short": false, "watch": true} {
-		for what, write := range map[string]func(http.ResponseWriter, *http.Request) error{"writes": writeUntilError, "flushed": flushUntilError} {
+		for what, write := range map[string]func(http.ResponseWriter, *http.Request) error{
+			"writes":  writeUntilError,
+			"flushed": flushUntilError,
+		} {
 			if long {
 				write = withStallLimit(write)
 			}
@@ -255,19 +265,20 @@ func TestUnreadHijackedConnectionTimesOut(t *testing.T) {
 		"buffer":     func(_ net.Conn, b *bufio.ReadWriter) error { _, err := b.Write(make([]byte, 64<<10)); return err },
 	} {
 		t.Run(what, func(t *testing.T) {
-			r, handlerErr := startStalling(t, shortStallOptions(t), true, withStallLimit(func(w http.ResponseWriter, _ *http.Request) error {
-				conn, rw, err := http.NewResponseController(w).Hijack()
-				if err != nil {
-					return err
-				}
-				defer conn.Close()
-				for range 1024 {
-					if err := write(conn, rw); err != nil {
+			r, handlerErr := startStalling(t, shortStallOptions(t), true,
+				withStallLimit(func(w http.ResponseWriter, _ *http.Request) error {
+					conn, rw, err := http.NewResponseController(w).Hijack()
+					if err != nil {
 						return err
 					}
-				}
-				return nil
-			}))
+					defer conn.Close()
+					for range 1024 {
+						if err := write(conn, rw); err != nil {
+							return err
+						}
+					}
+					return nil
+				}))
 			conn := dial(t, r, "http/1.1")
 			fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
 			if err := <-handlerErr; !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -106,7 +106,15 @@ func TestSetKeepsOrderOfFunction(t *testing.T) {
 		want []item
 	}{
 		"changed": {s, []item{{1, "first"}, {2, "first"}, {3, "second"}, {7, "first"}, {8, "first"}, {9, "first"}, {10, "last"}}},
-		"copy":    {before, []item{{1, "first"}, {2, "first"}, {3, "first"}, {5, "first"}, {7, "first"}, {8, "first"}, {9, "first"}}},
+		"copy": {before, []item{
+			{1, "first"},
+			{2, "first"},
+			{3, "first"},
+			{5, "first"},
+			{7, "first"},
+			{8, "first"},
+			{9, "first"},
+		}},
 	} {
 		var got []item
 		test.set.Scan(func(i item) bool {

@@ -114,10 +114,30 @@ func TestAroundFailures(t *testing.T) {
 		back       func(context.Context) error
 		wantPrefix string
 	}{
-		{name: "background fails", front: untilDone, back: func(context.Context) error { return errBroken }, wantPrefix: "cache: broken"},
-		{name: "background panics", front: untilDone, back: func(context.Context) error { panic("x") }, wantPrefix: "cache: panic"},
-		{name: "foreground fails", front: func(context.Context) error { return errBroken }, back: untilDone, wantPrefix: "server: broken"},
-		{name: "foreground panics", front: func(context.Context) error { panic("x") }, back: untilDone, wantPrefix: "server: panic"},
+		{
+			name:       "background fails",
+			front:      untilDone,
+			back:       func(context.Context) error { return errBroken },
+			wantPrefix: "cache: broken",
+		},
+		{
+			name:       "background panics",
+			front:      untilDone,
+			back:       func(context.Context) error { panic("x") },
+			wantPrefix: "cache: panic",
+		},
+		{
+			name:       "foreground fails",
+			front:      func(context.Context) error { return errBroken },
+			back:       untilDone,
+			wantPrefix: "server: broken",
+		},
+		{
+			name:       "foreground panics",
+			front:      func(context.Context) error { panic("x") },
+			back:       untilDone,
+			wantPrefix: "server: panic",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

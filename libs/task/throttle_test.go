@@ -13,7 +13,12 @@ import (
 // within bounds, and ends with its context.
 func TestRestIsProportionalToWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for elapsed, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond / 5: 0, 10 * time.Millisecond: 40 * time.Millisecond, time.Second: 250 * time.Millisecond} {
+		for elapsed, want := range map[time.Duration]time.Duration{
+			0:                     0,
+			time.Millisecond / 5:  0,
+			10 * time.Millisecond: 40 * time.Millisecond,
+			time.Second:           250 * time.Millisecond,
+		} {
 			started := time.Now()
 			time.Sleep(elapsed)
 			at := time.Now()

@@ -21,21 +21,41 @@ func TestParseUsersErrorsAndWarnings(t *testing.T) {
 		warnings int
 		err      string
 	}{
-		"three columns":           {text: "tok,alice,u1\n", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
-		"groups":                  {text: "tok,alice,u1,\"dev,ops\"", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev", "ops"}}},
-		"spaces in groups":        {text: "tok,alice,u1,\"dev, ops\"", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev", " ops"}}},
-		"one group unquoted":      {text: "tok,alice,u1,dev", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev"}}},
+		"three columns": {text: "tok,alice,u1\n", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
+		"groups": {
+			text:  "tok,alice,u1,\"dev,ops\"",
+			token: "tok",
+			want:  &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev", "ops"}},
+		},
+		"spaces in groups": {
+			text:  "tok,alice,u1,\"dev, ops\"",
+			token: "tok",
+			want:  &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev", " ops"}},
+		},
+		"one group unquoted": {
+			text:  "tok,alice,u1,dev",
+			token: "tok",
+			want:  &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev"}},
+		},
 		"an empty list of groups": {text: "tok,alice,u1,", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
 		"not this token":          {text: "tok,alice,u1", token: "to"},
 		"an empty file":           {text: "", token: ""},
 		"empty token":             {text: ",alice,u1\ntok,bob,u2\n", token: "", warnings: 1},
-		"the last line counts":    {text: "tok,alice,u1\ntok,bob,u2\n", token: "tok", want: &authenticator.User{Name: "bob", UID: "u2"}, warnings: 1},
-		"empty lines":             {text: "\n\ntok,alice,u1\n\n", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
-		"two columns":             {text: "tok,alice,u1\nsecret,bob\n", err: "line 2: must have at least 3 columns"},
-		"one column":              {text: "secret\n", err: "line 1: must have at least 3 columns"},
-		"a broken quote":          {text: "tok,alice,u1\nsecret,\"bo\"b,u2\n", err: "line 2:"},
-		"an endless quote":        {text: "secret,\"bob,u2\n", err: "line 1"},
-		"a token without end":     {text: strings.Repeat("x", authenticator.MaxTokenBytes+1) + ",bob,u2", err: "line 1: token is too long"},
+		"the last line counts": {
+			text:     "tok,alice,u1\ntok,bob,u2\n",
+			token:    "tok",
+			want:     &authenticator.User{Name: "bob", UID: "u2"},
+			warnings: 1,
+		},
+		"empty lines":      {text: "\n\ntok,alice,u1\n\n", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
+		"two columns":      {text: "tok,alice,u1\nsecret,bob\n", err: "line 2: must have at least 3 columns"},
+		"one column":       {text: "secret\n", err: "line 1: must have at least 3 columns"},
+		"a broken quote":   {text: "tok,alice,u1\nsecret,\"bo\"b,u2\n", err: "line 2:"},
+		"an endless quote": {text: "secret,\"bob,u2\n", err: "line 1"},
+		"a token without end": {
+			text: strings.Repeat("x", authenticator.MaxTokenBytes+1) + ",bob,u2",
+			err:  "line 1: token is too long",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, warnings, err := tokenfile.Parse([]byte(c.text))

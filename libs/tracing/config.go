@@ -20,7 +20,8 @@ type Options struct{ ConfigFile string }
 
 // AddFlags declares the flag.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.ConfigFile, "tracing-config-file", o.ConfigFile, "File with the tracing configuration: the collector and the sampling rate (TracingConfiguration, apiserver.config.k8s.io/v1beta1). If empty, tracing is disabled.")
+	fs.StringVar(&o.ConfigFile, "tracing-config-file", o.ConfigFile,
+		"File with the tracing configuration: the collector and the sampling rate (TracingConfiguration, apiserver.config.k8s.io/v1beta1). If empty, tracing is disabled.")
 }
 
 // Read reads and validates the file. It returns nil without a file.
@@ -78,7 +79,8 @@ func readFile(file string) (*Configuration, error) {
 	}
 	scheme := runtime.NewScheme()
 	for _, version := range []string{"v1alpha1", "v1beta1"} {
-		scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: configGroup, Version: version, Kind: configKind}, &Configuration{})
+		scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: configGroup, Version: version, Kind: configKind},
+			&Configuration{})
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	obj, _, err := decoder.Decode(data, nil, nil)

@@ -65,7 +65,8 @@ func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
 			if code == 0 {
 				code = http.StatusOK
 			}
-			span.SetAttributes(attribute.Int("http.status_code", code), attribute.Int64("http.response_content_length", written.bytes))
+			span.SetAttributes(attribute.Int("http.status_code", code),
+				attribute.Int64("http.response_content_length", written.bytes))
 			if code >= http.StatusInternalServerError {
 				span.SetStatus(codes.Error, "")
 			}

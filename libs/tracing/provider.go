@@ -83,7 +83,8 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		sdk.WithExportTimeout(exportTimeout),
 	)
 	queue := endCounter{SpanProcessor: batches, ended: counts.WithLabelValues("ended")}
-	res := resource.NewSchemaless(attribute.String("service.name", c.Service), attribute.String("service.instance.id", c.Instance))
+	res := resource.NewSchemaless(attribute.String("service.name", c.Service),
+		attribute.String("service.instance.id", c.Instance))
 	limits := sdk.NewSpanLimits()
 	limits.AttributeValueLengthLimit = maxValue
 	newProvider := func(root sdk.Sampler) *sdk.TracerProvider {

@@ -26,16 +26,40 @@ func TestConfigurations(t *testing.T) {
 		{name: "nothing said", content: head},
 		{name: "the older version", content: strings.Replace(head, "v1beta1", "v1alpha1", 1)},
 		{name: "a socket", content: head + "endpoint: unix:///run/otel.sock\n"},
-		{name: "another version", content: strings.Replace(head, "v1beta1", "v2", 1), want: `no kind "TracingConfiguration" is registered for version "apiserver.config.k8s.io/v2"`},
-		{name: "another kind", content: strings.Replace(head, "Tracing", "Audit", 1), want: `no kind "AuditConfiguration" is registered`},
+		{
+			name:    "another version",
+			content: strings.Replace(head, "v1beta1", "v2", 1),
+			want:    `no kind "TracingConfiguration" is registered for version "apiserver.config.k8s.io/v2"`,
+		},
+		{
+			name:    "another kind",
+			content: strings.Replace(head, "Tracing", "Audit", 1),
+			want:    `no kind "AuditConfiguration" is registered`,
+		},
 		{name: "no kind", content: "endpoint: a:1\n", want: "Object 'Kind' is missing"},
 		{name: "an unknown field", content: head + "rate: 1\n", want: `strict decoding error: unknown field "rate"`},
 		{name: "a field twice", content: head + "endpoint: a:1\nendpoint: b:1\n", want: `key "endpoint" already set in map`},
-		{name: "a wrong type", content: head + "samplingRatePerMillion: many\n", want: "unable to decode tracing configuration data"},
+		{
+			name:    "a wrong type",
+			content: head + "samplingRatePerMillion: many\n",
+			want:    "unable to decode tracing configuration data",
+		},
 		{name: "no YAML", content: "{", want: "unable to decode tracing configuration data"},
-		{name: "a negative rate", content: head + "samplingRatePerMillion: -1\n", want: "samplingRatePerMillion: Invalid value: -1: sampling rate must be positive"},
-		{name: "too high a rate", content: head + "samplingRatePerMillion: 1000001\n", want: "sampling rate per million must be less than or equal to one million"},
-		{name: "another scheme", content: head + "endpoint: http://localhost:4317\n", want: `endpoint: Invalid value: "http://localhost:4317": unsupported scheme: http.`},
+		{
+			name:    "a negative rate",
+			content: head + "samplingRatePerMillion: -1\n",
+			want:    "samplingRatePerMillion: Invalid value: -1: sampling rate must be positive",
+		},
+		{
+			name:    "too high a rate",
+			content: head + "samplingRatePerMillion: 1000001\n",
+			want:    "sampling rate per million must be less than or equal to one million",
+		},
+		{
+			name:    "another scheme",
+			content: head + "endpoint: http://localhost:4317\n",
+			want:    `endpoint: Invalid value: "http://localhost:4317": unsupported scheme: http.`,
+		},
 		{name: "no address", content: head + "endpoint: dn%2s://localhost:4317\n", want: "endpoint: Invalid value"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -49,7 +73,8 @@ func TestConfigurations(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (&tracing.Options{ConfigFile: "/none"}).Read(); err == nil || !strings.Contains(err.Error(), `unable to read tracing configuration from "/none"`) {
+	if _, err := (&tracing.Options{ConfigFile: "/none"}).Read(); err == nil || !strings.Contains(err.Error(),
+		`unable to read tracing configuration from "/none"`) {
 		t.Errorf("missing file: %v", err)
 	}
 	if c, err := (&tracing.Options{}).Read(); c != nil || err != nil {
@@ -65,7 +90,13 @@ func provider(t *testing.T, content string) (*tracing.Provider, *prometheus.Regi
 		t.Fatal(err)
 	}
 	r := prometheus.NewRegistry()
-	p, err := tracing.New(t.Context(), tracing.Config{Configuration: config, Service: "testd", Instance: "one", Logger: slog.New(slog.DiscardHandler), Metrics: r})
+	p, err := tracing.New(t.Context(), tracing.Config{
+		Configuration: config,
+		Service:       "testd",
+		Instance:      "one",
+		Logger:        slog.New(slog.DiscardHandler),
+		Metrics:       r,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +150,8 @@ func TestSamplingDecision(t *testing.T) {
 			if c.parent != "" {
 				r.Header.Set("Traceparent", c.parent)
 			}
-			p.Handler(tracing.Incoming{Follow: func(*http.Request) bool { return !c.public }}, next).ServeHTTP(httptest.NewRecorder(), r)
+			p.Handler(tracing.Incoming{Follow: func(*http.Request) bool { return !c.public }},
+				next).ServeHTTP(httptest.NewRecorder(), r)
 			p.Close()
 			spans := collector.Spans()
 			if len(spans) != 2*c.spans {
@@ -153,7 +185,8 @@ func TestSpanTextsAreLimited(t *testing.T) {
 	collector := tracingtest.Start(t)
 	p, _ := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: "+collector.Endpoint+"\n")
 	long := strings.Repeat("x", 1<<20)
-	h := p.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.URL.Path }}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := p.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.URL.Path }},
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	r := httptest.NewRequest(http.MethodGet, "/"+long, nil)
 	r.Header.Set("User-Agent", long)
 	h.ServeHTTP(httptest.NewRecorder(), r)

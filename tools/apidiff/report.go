@@ -10,7 +10,8 @@ import (
 
 // report writes what ours lacks of theirs, one section per subject.
 func report(w io.Writer, ours, theirs *state) {
-	fmt.Fprintf(w, "1.%d, ours: %s\n1.%d: %s\n", ours.minor, strings.Join(ours.sources, ", "), theirs.minor, strings.Join(theirs.sources, ", "))
+	fmt.Fprintf(w, "1.%d, ours: %s\n1.%d: %s\n", ours.minor, strings.Join(ours.sources, ", "), theirs.minor,
+		strings.Join(theirs.sources, ", "))
 	section(w, "New kinds", newKinds(ours, theirs))
 	section(w, "Kinds that are removed or deprecated", endingKinds(ours, theirs))
 	section(w, "New fields", eachType(ours, theirs, newFields))
@@ -168,7 +169,8 @@ func newTypes(ours, theirs *state) (out []string) {
 		}
 		for name, t := range theirs.packages[path].types {
 			if p.types[name] == nil && !t.kind && !strings.HasSuffix(name, "List") {
-				out = append(out, fmt.Sprintf("%s %s, fields: %s", path, name, strings.Join(slices.Sorted(maps.Keys(t.fields)), ", ")))
+				out = append(out, fmt.Sprintf("%s %s, fields: %s", path, name,
+					strings.Join(slices.Sorted(maps.Keys(t.fields)), ", ")))
 			}
 		}
 	}

@@ -47,12 +47,17 @@ func New(name string) *cobra.Command {
 	p.IPSliceVar(&f.Addresses, "address", nil, "Additional IP address of the API server; may be repeated.")
 	l := root.Flags()
 	l.BoolVar(&f.Renew, "renew", false, "Replace all certificates, except those of the CAs.")
-	l.BoolVar(&f.NewCA, "new-ca", false, "Replace each CA that is missing, damaged or about to expire, and every certificate that it signed.")
-	l.StringSliceVar(&f.externalCAs, "external-ca", nil, fmt.Sprintf("CA whose key is kept elsewhere, of %v; may be repeated. Signing requests are written for its certificates.", certs.CAs()))
+	l.BoolVar(&f.NewCA, "new-ca", false,
+		"Replace each CA that is missing, damaged or about to expire, and every certificate that it signed.")
+	l.StringSliceVar(&f.externalCAs, "external-ca", nil,
+		fmt.Sprintf("CA whose key is kept elsewhere, of %v; may be repeated. Signing requests are written for its certificates.", certs.CAs()))
 	l.DurationVar(&f.Lifetime, "lifetime", certs.DefaultLifetime, "Lifetime of new certificates.")
 	l.DurationVar(&f.CALifetime, "ca-lifetime", certs.DefaultCALifetime, "Lifetime of new CAs.")
-	l.StringVar(&f.step, "rotate-ca", "", fmt.Sprintf("Step in the rotation of the CAs: %v, in this order; restart the services after each step.", certs.AllSteps()))
-	l.StringSliceVar(&f.rotate, "ca", nil, fmt.Sprintf("CA that --rotate-ca rotates, of %v; may be repeated. Without it, all CAs are rotated.", certs.CAs()))
+	l.StringVar(&f.step, "rotate-ca", "",
+		fmt.Sprintf("Step in the rotation of the CAs: %v, in this order; restart the services after each step.",
+			certs.AllSteps()))
+	l.StringSliceVar(&f.rotate, "ca", nil,
+		fmt.Sprintf("CA that --rotate-ca rotates, of %v; may be repeated. Without it, all CAs are rotated.", certs.CAs()))
 	l.StringVar(&f.secrets, "secrets", "", "Write the files as Secrets for deploy/manifests to this YAML file.")
 	root.AddCommand(f.newCheck())
 	root.CompletionOptions.DisableDefaultCmd = true

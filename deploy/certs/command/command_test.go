@@ -57,7 +57,8 @@ func TestCommandCreatesAndChecks(t *testing.T) {
 	}
 	code, stdout, stderr = run("--dir", dir, "--new-ca")
 	if code != 0 || !strings.Contains(stdout, "ca/client-ca.crt") {
-		t.Errorf("certs --new-ca: got exit code %d, output:\n%s%swant exit code 0 and ca/client-ca.crt in the output", code, stdout, stderr)
+		t.Errorf("certs --new-ca: got exit code %d, output:\n%s%swant exit code 0 and ca/client-ca.crt in the output",
+			code, stdout, stderr)
 	}
 }
 

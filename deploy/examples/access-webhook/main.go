@@ -74,7 +74,8 @@ func (r *rules) decide(s *spec) status {
 func newHandler(rules *rules) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in review
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&in); err != nil || in.Kind != "SubjectAccessReview" {
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&in); err != nil ||
+			in.Kind != "SubjectAccessReview" {
 			http.Error(w, "the body is not a SubjectAccessReview", http.StatusBadRequest)
 			return
 		}

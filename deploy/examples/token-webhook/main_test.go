@@ -25,11 +25,31 @@ func TestTokenReviewResponses(t *testing.T) {
 	}{
 		{name: "v1", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"secret"}}`, code: 200,
 			want: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{},` + good},
-		{name: "v1beta1", body: `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{"token":"secret"}}`, code: 200,
-			want: `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{},` + good},
-		{name: "wrong", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"Secret"}}`, code: 200, want: `"status":{"authenticated":false}`},
-		{name: "digest", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + hex.EncodeToString(digest[:]) + `"}}`, code: 200, want: `"authenticated":false`},
-		{name: "none", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`, code: 200, want: `"authenticated":false`},
+		{
+			name: "v1beta1",
+			body: `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{"token":"secret"}}`,
+			code: 200,
+			want: `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{},` + good,
+		},
+		{
+			name: "wrong",
+			body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"Secret"}}`,
+			code: 200,
+			want: `"status":{"authenticated":false}`,
+		},
+		{
+			name: "digest",
+			body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` +
+				hex.EncodeToString(digest[:]) + `"}}`,
+			code: 200,
+			want: `"authenticated":false`,
+		},
+		{
+			name: "none",
+			body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`,
+			code: 200,
+			want: `"authenticated":false`,
+		},
 		{name: "other kind", body: `{"apiVersion":"v1","kind":"Pod"}`, code: 400, want: "not a TokenReview"},
 		{name: "invalid JSON", body: `{`, code: 400, want: "not a TokenReview"},
 		{name: "body too large", body: `{"spec":"` + strings.Repeat("a", 2*maxBody), code: 400, want: "not a TokenReview"},

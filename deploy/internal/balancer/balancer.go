@@ -66,7 +66,13 @@ func New(c Config) (*Balancer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Balancer{Config: c, listener: l, changed: make(chan struct{}), ready: map[string]bool{}, backendByConn: map[net.Conn]string{}}, nil
+	return &Balancer{
+		Config:        c,
+		listener:      l,
+		changed:       make(chan struct{}),
+		ready:         map[string]bool{},
+		backendByConn: map[net.Conn]string{},
+	}, nil
 }
 
 // Addr returns the address that clients connect to.

@@ -67,17 +67,22 @@ func start(t *testing.T) *fixture {
 		b.ready[b.addrs[i]] = true
 	}
 	var err error
-	b.Balancer, err = balancer.New(balancer.Config{Listen: "127.0.0.1:0", Backends: b.addrs[:], UnresponsiveTimeout: time.Nanosecond, Ready: func(_ context.Context, addr string) balancer.State {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		switch {
-		case b.gone[addr]:
-			return balancer.Silent
-		case b.ready[addr]:
-			return balancer.Ready
-		}
-		return balancer.Busy
-	}})
+	b.Balancer, err = balancer.New(balancer.Config{
+		Listen:              "127.0.0.1:0",
+		Backends:            b.addrs[:],
+		UnresponsiveTimeout: time.Nanosecond,
+		Ready: func(_ context.Context, addr string) balancer.State {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			switch {
+			case b.gone[addr]:
+				return balancer.Silent
+			case b.ready[addr]:
+				return balancer.Ready
+			}
+			return balancer.Busy
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,8 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 	f.StringVar(&c.Dir, "dir", p.Dir, "Folder of data, certificates and kubeconfigs.")
 	f.IntVar(&c.Port, "port", 6443, "Port of the API server; the other services take the ports after it.")
 	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "How long the services may take to be ready.")
-	f.BoolVar(&c.NoControllers, "no-controllers", false, "Do not start the controllers service, for example if kube-controller-manager runs.")
+	f.BoolVar(&c.NoControllers, "no-controllers", false,
+		"Do not start the controllers service, for example if kube-controller-manager runs.")
 	c.HA = p.Replicated
 	c.Self = p.Self
 	return f

@@ -47,7 +47,8 @@ func TestParseConfigAcceptsFlagsOfTestSuites(t *testing.T) {
 		"--listen-peer-urls=https://127.0.0.1:2", "--initial-advertise-peer-urls=https://127.0.0.1:2",
 		"--initial-cluster=etcd-0=https://127.0.0.1:3,etcd-1=https://127.0.0.1:2", "--initial-cluster-token=t",
 		"--client-cert-auth", "--trusted-ca-file=ca", "--cert-file=c", "--key-file=k",
-		"--peer-client-cert-auth", "--peer-trusted-ca-file=ca", "--peer-cert-file=c", "--peer-key-file=k", "--peer-cert-allowed-cn=etcd", "--log-level=warn",
+		"--peer-client-cert-auth", "--peer-trusted-ca-file=ca", "--peer-cert-file=c", "--peer-key-file=k",
+		"--peer-cert-allowed-cn=etcd", "--log-level=warn",
 	}, io.Discard)
 	if err != nil {
 		t.Fatal(err)

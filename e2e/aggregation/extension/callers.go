@@ -86,7 +86,10 @@ func (c *callers) authenticate(r *http.Request) (*caller, error) {
 		return nil, errUnknownCaller
 	}
 	leaf := r.TLS.PeerCertificates[0]
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.clientCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := leaf.Verify(x509.VerifyOptions{
+		Roots:     p.clientCAs,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
 		return nil, err
 	}
 	if len(p.allowedNames) > 0 && !slices.Contains(p.allowedNames, leaf.Subject.CommonName) {
@@ -122,7 +125,8 @@ func (c *callers) authenticate(r *http.Request) (*caller, error) {
 // authorize returns an error unless the API server allows the caller's request.
 func (c *callers) authorize(ctx context.Context, u *caller, spec authorizationv1.SubjectAccessReviewSpec) error {
 	spec.User, spec.Groups, spec.Extra = u.name, u.groups, u.extra
-	review, err := c.api.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	review, err := c.api.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+		&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}

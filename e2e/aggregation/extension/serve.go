@@ -60,12 +60,21 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	spec := authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}}
+	spec := authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+		Path: r.URL.Path,
+		Verb: strings.ToLower(r.Method),
+	}}
 	var at requestPath
 	if len(parts) > 3 && parts[0] == "apis" {
 		at = parseRequestPath(r, parts[1:])
 		spec = authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Group: at.group, Version: at.version, Resource: at.resource, Subresource: at.subresource, Namespace: at.namespace, Name: at.name, Verb: at.verb,
+			Group:       at.group,
+			Version:     at.version,
+			Resource:    at.resource,
+			Subresource: at.subresource,
+			Namespace:   at.namespace,
+			Name:        at.name,
+			Verb:        at.verb,
 		}}
 	}
 	if err := s.callers.authorize(r.Context(), u, spec); err != nil {
@@ -133,7 +142,12 @@ func (s *server) serveWidgets(w http.ResponseWriter, r *http.Request, at request
 		s.widgets.watch(w, r, at.namespace)
 	case at.verb == "list":
 		items, version := s.widgets.list(at.namespace)
-		writeJSON(w, http.StatusOK, map[string]any{"apiVersion": "ext.example.com/v1", "kind": "WidgetList", "metadata": map[string]any{"resourceVersion": fmt.Sprint(version)}, "items": items})
+		writeJSON(w, http.StatusOK, map[string]any{
+			"apiVersion": "ext.example.com/v1",
+			"kind":       "WidgetList",
+			"metadata":   map[string]any{"resourceVersion": fmt.Sprint(version)},
+			"items":      items,
+		})
 	default:
 		items, _ := s.widgets.list(at.namespace)
 		for _, o := range items {
@@ -142,7 +156,8 @@ func (s *server) serveWidgets(w http.ResponseWriter, r *http.Request, at request
 				return
 			}
 		}
-		writeStatus(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("widgets.ext.example.com %q not found", at.name))
+		writeStatus(w, http.StatusNotFound, metav1.StatusReasonNotFound,
+			fmt.Sprintf("widgets.ext.example.com %q not found", at.name))
 	}
 }
 
@@ -172,7 +187,13 @@ func (s *server) serveMetrics(w http.ResponseWriter, at requestPath) {
 	usage := map[string]any{"cpu": "250m", "memory": "64Mi"}
 	item := func(kind, name, namespace string) map[string]any {
 		meta := map[string]any{"name": name, "creationTimestamp": now}
-		o := map[string]any{"apiVersion": "metrics.k8s.io/v1beta1", "kind": kind, "metadata": meta, "timestamp": now, "window": "10s"}
+		o := map[string]any{
+			"apiVersion": "metrics.k8s.io/v1beta1",
+			"kind":       kind,
+			"metadata":   meta,
+			"timestamp":  now,
+			"window":     "10s",
+		}
 		if kind == "PodMetrics" {
 			meta["namespace"], o["containers"] = namespace, []any{map[string]any{"name": "c", "usage": usage}}
 		} else {
@@ -188,7 +209,12 @@ func (s *server) serveMetrics(w http.ResponseWriter, at requestPath) {
 		writeJSON(w, http.StatusOK, item(kind, at.name, at.namespace))
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"apiVersion": "metrics.k8s.io/v1beta1", "kind": kind + "List", "metadata": map[string]any{}, "items": []any{item(kind, name, at.namespace)}})
+	writeJSON(w, http.StatusOK, map[string]any{
+		"apiVersion": "metrics.k8s.io/v1beta1",
+		"kind":       kind + "List",
+		"metadata":   map[string]any{},
+		"items":      []any{item(kind, name, at.namespace)},
+	})
 }
 
 // widgets stores widgets. The resource version is their number, because they are never changed or
@@ -266,5 +292,11 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 
 // writeStatus writes an error.
 func writeStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
-	writeJSON(w, code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message})
+	writeJSON(w, code, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure,
+		Code:     int32(code),
+		Reason:   reason,
+		Message:  message,
+	})
 }

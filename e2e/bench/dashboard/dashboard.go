@@ -144,7 +144,8 @@ func readDashboard(file string) (*board, error) {
 		case p.Type != "timeseries":
 			errs = append(errs, fmt.Errorf("panel %q: unsupported type %q, want row or timeseries", p.Title, p.Type))
 		case units[p.FieldConfig.Defaults.Unit] == nil:
-			errs = append(errs, fmt.Errorf("panel %q: unsupported unit %q; draw.go lists the supported ones", p.Title, p.FieldConfig.Defaults.Unit))
+			errs = append(errs, fmt.Errorf("panel %q: unsupported unit %q; draw.go lists the supported ones", p.Title,
+				p.FieldConfig.Defaults.Unit))
 		}
 	}
 	return b, errors.Join(errs...)
@@ -179,7 +180,8 @@ func (t target) runQuery(ctx context.Context, server string, shown period) ([]li
 		"query": {expr}, "start": {strconv.FormatInt(shown.begin.Unix(), 10)}, "end": {strconv.FormatInt(shown.end.Unix(), 10)},
 		"step": {strconv.Itoa(int(shown.step.Seconds()))},
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(server, "/")+"/api/v1/query_range", strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(server, "/")+"/api/v1/query_range",
+		strings.NewReader(form.Encode()))
 	if err != nil {
 		return nil, err
 	}

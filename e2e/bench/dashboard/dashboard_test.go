@@ -66,7 +66,10 @@ func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *
 			}
 			result = append(result, map[string]any{"metric": map[string]string{"instance": labels}, "values": points})
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"status": "success",
+			"data":   map[string]any{"resultType": "matrix", "result": result},
+		})
 	}))
 	t.Cleanup(p.Close)
 	return p
@@ -112,7 +115,8 @@ func TestRunDrawsDashboard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{">Heading<", ">Memory<", ">one used<", ">1 MiB<", ">3 MiB<", ">Silent<", "Liberation Sans,Arial"} {
+	for _, want := range []string{">Heading<", ">Memory<", ">one used<", ">1 MiB<", ">3 MiB<", ">Silent<",
+		"Liberation Sans,Arial"} {
 		if !strings.Contains(drawn, want) {
 			t.Errorf("want %q in the picture", want)
 		}
@@ -130,10 +134,12 @@ func TestRunDrawsDashboard(t *testing.T) {
 	if got := strings.Join(p.queries, " "); got != "max_over_time(used[15s]) gone[60s] rate(silent[60s])" {
 		t.Errorf("got query %s, want \"max_over_time(used[15s]) gone[60s] rate(silent[60s])\"", got)
 	}
-	if _, _, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.svg", "-scrape", "1m"); err != nil || p.queries[5] != "rate(silent[240s])" {
+	if _, _, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.svg", "-scrape", "1m"); err != nil ||
+		p.queries[5] != "rate(silent[240s])" {
 		t.Errorf("with a scrape interval of one minute: got query %s, %v, want rate(silent[240s])", p.queries[5], err)
 	}
-	if drawn, _, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.png"); err != nil || !strings.HasPrefix(drawn, "\x89PNG") {
+	if drawn, _, err := drawDashboard(t, p.URL, writeDashboard(t, example), "out.png"); err != nil ||
+		!strings.HasPrefix(drawn, "\x89PNG") {
 		t.Errorf("as PNG: got %.8q, %v, want the signature of PNG", drawn, err)
 	}
 }
@@ -152,7 +158,8 @@ func TestLongLegendIsTruncated(t *testing.T) {
 	if err != nil || output != "" {
 		t.Fatal(err, output)
 	}
-	if shown := strings.Count(drawn, ">instance-of-this-"); shown < 4 || !strings.Contains(drawn, fmt.Sprintf(">and %d more<", 200-shown)) {
+	if shown := strings.Count(drawn, ">instance-of-this-"); shown < 4 || !strings.Contains(drawn,
+		fmt.Sprintf(">and %d more<", 200-shown)) {
 		t.Errorf("got %d entries without the number of the others, want it", shown)
 	}
 }
@@ -203,21 +210,43 @@ func TestRunReportsErrors(t *testing.T) {
 	}{
 		"unreachable server": {server: gone.URL, board: board, file: "a.svg",
 			want: []string{"Prometheus does not respond", "-prometheus"}},
-		"response of another server": {server: other.URL, board: board, file: "a.svg", want: []string{"is not Prometheus'", "200 OK"}},
+		"response of another server": {
+			server: other.URL,
+			board:  board,
+			file:   "a.svg",
+			want:   []string{"is not Prometheus'", "200 OK"},
+		},
 		"queries are refused": {server: p.URL,
 			board: writeDashboard(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), file: "a.svg",
 			want: []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
 		"dashboard file is missing": {server: p.URL, board: board + "x", file: "a.svg", want: []string{"-dashboard"}},
 		"dashboard is not JSON": {server: p.URL, board: writeDashboard(t, "panels:"), file: "a.svg",
 			want: []string{"dashboard.json", "invalid character"}},
-		"dashboard has no panels": {server: p.URL, board: writeDashboard(t, `{"a": 1}`), file: "a.svg", want: []string{"no panels"}},
+		"dashboard has no panels": {
+			server: p.URL,
+			board:  writeDashboard(t, `{"a": 1}`),
+			file:   "a.svg",
+			want:   []string{"no panels"},
+		},
 		"an unknown type": {server: p.URL, board: writeDashboard(t, strings.Replace(example, "timeseries", "gauge", 1)),
 			file: "a.svg", want: []string{`panel "Memory": unsupported type "gauge"`}},
 		"an unknown unit": {server: p.URL, board: writeDashboard(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)),
 			file: "a.svg", want: []string{`panel "Memory": unsupported unit "furlongs"`}},
-		"an unknown format":        {server: p.URL, board: board, file: "a.doc", want: []string{".svg"}},
-		"time range is zero":       {server: p.URL, board: board, file: "a.svg", more: []string{"-last", "0s"}, want: []string{"-last"}},
-		"unknown flag":             {server: p.URL, board: board, file: "a.svg", more: []string{"-since", "1s"}, want: []string{"since"}},
+		"an unknown format": {server: p.URL, board: board, file: "a.doc", want: []string{".svg"}},
+		"time range is zero": {
+			server: p.URL,
+			board:  board,
+			file:   "a.svg",
+			more:   []string{"-last", "0s"},
+			want:   []string{"-last"},
+		},
+		"unknown flag": {
+			server: p.URL,
+			board:  board,
+			file:   "a.svg",
+			more:   []string{"-since", "1s"},
+			want:   []string{"since"},
+		},
 		"output folder is missing": {server: p.URL, board: board, file: filepath.Join("b", "a.svg"), want: []string{"a.svg"}},
 		"invalid address":          {server: "://", board: board, file: "a.svg", want: []string{"protocol scheme"}},
 	} {

@@ -37,18 +37,38 @@ type scale struct {
 var units = map[string][]scale{
 	"short":       {{1, ""}, {1e3, " K"}, {1e6, " Mil"}, {1e9, " Bil"}},
 	"percentunit": {{0.01, "%"}},
-	"s":           {{1e-9, " ns"}, {1e-6, " µs"}, {1e-3, " ms"}, {1, " s"}, {60, " min"}, {3600, " hours"}, {86400, " days"}, {604800, " weeks"}, {31557600, " years"}},
-	"bytes":       {{1, " B"}, {1 << 10, " KiB"}, {1 << 20, " MiB"}, {1 << 30, " GiB"}},
-	"Bps":         {{1, " B/s"}, {1e3, " kB/s"}, {1e6, " MB/s"}, {1e9, " GB/s"}},
-	"reqps":       {{1, " req/s"}, {1e3, "K req/s"}},
-	"ops":         {{1, " ops/s"}, {1e3, "K ops/s"}},
-	"eps":         {{1, " evt/s"}, {1e3, "K evt/s"}},
+	"s": {
+		{1e-9, " ns"},
+		{1e-6, " µs"},
+		{1e-3, " ms"},
+		{1, " s"},
+		{60, " min"},
+		{3600, " hours"},
+		{86400, " days"},
+		{604800, " weeks"},
+		{31557600, " years"},
+	},
+	"bytes": {{1, " B"}, {1 << 10, " KiB"}, {1 << 20, " MiB"}, {1 << 30, " GiB"}},
+	"Bps":   {{1, " B/s"}, {1e3, " kB/s"}, {1e6, " MB/s"}, {1e9, " GB/s"}},
+	"reqps": {{1, " req/s"}, {1e3, "K req/s"}},
+	"ops":   {{1, " ops/s"}, {1e3, "K ops/s"}},
+	"eps":   {{1, " evt/s"}, {1e3, "K evt/s"}},
 }
 
 // lineColours are Grafana's line colours in order.
 var lineColours = []color.NRGBA{
-	{0x56, 0xa6, 0x4b, 255}, {0xf2, 0xcc, 0x0c, 255}, {0x32, 0x74, 0xd9, 255}, {0xff, 0x78, 0x0a, 255}, {0xe0, 0x2f, 0x44, 255}, {0xa3, 0x52, 0xcc, 255},
-	{0x37, 0x87, 0x2d, 255}, {0xe0, 0xb4, 0x00, 255}, {0x1f, 0x60, 0xc4, 255}, {0xfa, 0x64, 0x00, 255}, {0xc4, 0x16, 0x2a, 255}, {0x8f, 0x3b, 0xb8, 255},
+	{0x56, 0xa6, 0x4b, 255},
+	{0xf2, 0xcc, 0x0c, 255},
+	{0x32, 0x74, 0xd9, 255},
+	{0xff, 0x78, 0x0a, 255},
+	{0xe0, 0x2f, 0x44, 255},
+	{0xa3, 0x52, 0xcc, 255},
+	{0x37, 0x87, 0x2d, 255},
+	{0xe0, 0xb4, 0x00, 255},
+	{0x1f, 0x60, 0xc4, 255},
+	{0xfa, 0x64, 0x00, 255},
+	{0xc4, 0x16, 0x2a, 255},
+	{0x8f, 0x3b, 0xb8, 255},
 }
 
 var (
@@ -77,7 +97,8 @@ func (b *board) drawPanels(file string, shown period) error {
 		left, top := gap+columnWidth*vg.Length(at.X), h-gap-rowHeight*vg.Length(at.Y)
 		place := all
 		place.Rectangle = vg.Rectangle{
-			Min: vg.Point{X: left, Y: top - rowHeight*vg.Length(at.H) + gap}, Max: vg.Point{X: left + columnWidth*vg.Length(at.W) - gap, Y: top},
+			Min: vg.Point{X: left, Y: top - rowHeight*vg.Length(at.H) + gap},
+			Max: vg.Point{X: left + columnWidth*vg.Length(at.W) - gap, Y: top},
 		}
 		if p.Type == "row" {
 			place.FillText(textStyle(15, textColor, draw.XLeft, draw.YCenter), vg.Point{X: left, Y: place.Center().Y}, p.Title)
@@ -92,7 +113,8 @@ func (b *board) drawPanels(file string, shown period) error {
 		return err
 	}
 	// The fallback fonts have letters of the same width.
-	drawn := bytes.ReplaceAll(out.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;"))
+	drawn := bytes.ReplaceAll(out.Bytes(), []byte("font-family:Liberation Sans;"),
+		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;"))
 	return os.WriteFile(file, drawn, 0o644)
 }
 

@@ -133,7 +133,8 @@ type test struct {
 
 // buildTests builds the tests of a package into a file and lists them.
 func buildTests(binary, pkg, overlay string, named *regexp.Regexp) ([]*test, error) {
-	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+overlay, "-o", binary, pkg).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+overlay, "-o", binary,
+		pkg).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
 	if _, err := os.Stat(binary); err != nil {

@@ -24,7 +24,8 @@ func run(args []string) error {
 		return err
 	}
 	if opts.CheckConfig {
-		_, err := fmt.Fprintf(os.Stderr, "nats-server: configuration file %s is valid (%s)\n", opts.ConfigFile, opts.ConfigDigest())
+		_, err := fmt.Fprintf(os.Stderr, "nats-server: configuration file %s is valid (%s)\n", opts.ConfigFile,
+			opts.ConfigDigest())
 		return err
 	}
 	s, err := server.NewServer(opts)

@@ -49,8 +49,10 @@ const (
 
 // sharedControllers are the controllers of kube-controller-manager that the service `controllers` also runs.
 var sharedControllers = []string{
-	"namespace-controller", "garbage-collector-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller",
-	"resourcequota-controller", "clusterrole-aggregation-controller", "ttl-after-finished-controller", "certificatesigningrequest-cleaner-controller",
+	"namespace-controller", "garbage-collector-controller", "serviceaccount-controller",
+	"root-ca-certificate-publisher-controller",
+	"resourcequota-controller", "clusterrole-aggregation-controller", "ttl-after-finished-controller",
+	"certificatesigningrequest-cleaner-controller",
 }
 
 //go:embed stages.yaml
@@ -130,8 +132,10 @@ func startCluster(ctx context.Context, config clusterConfig) (_ *cluster, err er
 	if err := os.WriteFile(stagesFile, stages, 0o600); err != nil {
 		return nil, err
 	}
-	return c, c.start("kwok", c.tool("kwok"), "--config="+stagesFile, "--kubeconfig="+c.kubeconfig(), "--manage-all-nodes", "--node-ip=127.0.0.1", "--cidr=10.64.0.0/16",
-		"--node-lease-duration-seconds=40", fmt.Sprintf("--node-port=%d", c.port+kwokPort), fmt.Sprintf("--server-address=127.0.0.1:%d", c.port+kwokPort))
+	return c, c.start("kwok", c.tool("kwok"), "--config="+stagesFile, "--kubeconfig="+c.kubeconfig(),
+		"--manage-all-nodes", "--node-ip=127.0.0.1", "--cidr=10.64.0.0/16",
+		"--node-lease-duration-seconds=40", fmt.Sprintf("--node-port=%d", c.port+kwokPort),
+		fmt.Sprintf("--server-address=127.0.0.1:%d", c.port+kwokPort))
 }
 
 // stop ends all programs in the reverse order of their start.
@@ -160,25 +164,39 @@ func (c *cluster) cert(names ...string) string {
 // startAPIServer starts the API server alone, with its embedded etcd, and writes kubeconfigs with
 // the names of those that binnacle up writes.
 func (c *cluster) startAPIServer() error {
-	if out, err := exec.CommandContext(c.ctx, c.binnacle, "certs", "--dir="+c.cert(), "--address="+c.address+","+serviceAddress).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(c.ctx, c.binnacle, "certs", "--dir="+c.cert(),
+		"--address="+c.address+","+serviceAddress).CombinedOutput(); err != nil {
 		return fmt.Errorf("create certificates: %w: %s", err, out)
 	}
 	for file, cert := range map[string]string{
-		"kubeconfig": c.cert("admin", "admin"), "kube-controller-manager.kubeconfig": c.cert("kube-controller-manager", "kube-controller-manager"),
-		"kube-scheduler.kubeconfig": c.cert("kube-scheduler", "kube-scheduler"), "controllers.kubeconfig": c.cert("controllers", "controllers-client"),
+		"kubeconfig":                         c.cert("admin", "admin"),
+		"kube-controller-manager.kubeconfig": c.cert("kube-controller-manager", "kube-controller-manager"),
+		"kube-scheduler.kubeconfig":          c.cert("kube-scheduler", "kube-scheduler"),
+		"controllers.kubeconfig":             c.cert("controllers", "controllers-client"),
 	} {
-		if err := c.writeKubeconfig(filepath.Join(c.dir, file), &clientcmdapi.AuthInfo{ClientCertificate: cert + ".crt", ClientKey: cert + ".key"}); err != nil {
+		if err := c.writeKubeconfig(filepath.Join(c.dir, file), &clientcmdapi.AuthInfo{
+			ClientCertificate: cert + ".crt",
+			ClientKey:         cert + ".key",
+		}); err != nil {
 			return err
 		}
 	}
-	return c.start("binnacle", c.binnacle, "apiserver", "--data-dir="+filepath.Join(c.dir, "data"), "--bind-address="+c.address, "--advertise-address="+c.address, fmt.Sprintf("--secure-port=%d", c.port),
-		"--authorization-mode=Node,RBAC", "--client-ca-file="+c.cert("apiserver", "client-ca.crt"), "--enable-bootstrap-token-auth",
+	return c.start("binnacle", c.binnacle, "apiserver", "--data-dir="+filepath.Join(c.dir, "data"),
+		"--bind-address="+c.address, "--advertise-address="+c.address, fmt.Sprintf("--secure-port=%d", c.port),
+		"--authorization-mode=Node,RBAC", "--client-ca-file="+c.cert("apiserver", "client-ca.crt"),
+		"--enable-bootstrap-token-auth",
 		"--tls-cert-file="+c.cert("apiserver", "apiserver.crt"), "--tls-private-key-file="+c.cert("apiserver", "apiserver.key"),
-		"--service-account-issuer="+tokenIssuer, "--service-account-signing-key-file="+c.cert("apiserver", "sa.key"), "--service-account-key-file="+c.cert("apiserver", "sa.key"),
-		"--service-cluster-ip-range=10.0.0.0/24", "--requestheader-client-ca-file="+c.cert("apiserver", "front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
-		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file="+c.cert("apiserver", "apiserver-proxy-client.crt"), "--proxy-client-key-file="+c.cert("apiserver", "apiserver-proxy-client.key"),
-		"--kubelet-client-certificate="+c.cert("apiserver", "apiserver-kubelet-client.crt"), "--kubelet-client-key="+c.cert("apiserver", "apiserver-kubelet-client.key"),
+		"--service-account-issuer="+tokenIssuer, "--service-account-signing-key-file="+c.cert("apiserver", "sa.key"),
+		"--service-account-key-file="+c.cert("apiserver", "sa.key"),
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--requestheader-client-ca-file="+c.cert("apiserver", "front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+c.cert("apiserver", "apiserver-proxy-client.crt"),
+		"--proxy-client-key-file="+c.cert("apiserver", "apiserver-proxy-client.key"),
+		"--kubelet-client-certificate="+c.cert("apiserver", "apiserver-kubelet-client.crt"),
+		"--kubelet-client-key="+c.cert("apiserver", "apiserver-kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority="+c.cert("apiserver", "kubelet-ca.crt"))
 }
 
@@ -210,17 +228,22 @@ func (c *cluster) ready(ctx context.Context) error {
 
 // startOwnControllers starts the service controllers.
 func (c *cluster) startOwnControllers() error {
-	return c.start("controllers", c.binnacle, "controllers", "--kubeconfig="+filepath.Join(c.dir, "controllers.kubeconfig"), "--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", c.port+ownControllersPort), "--root-ca-file="+c.cert("admin", "serving-ca.crt"), "--client-ca-file="+c.cert("controllers", "client-ca.crt"),
-		"--tls-cert-file="+c.cert("controllers", "controllers.crt"), "--tls-private-key-file="+c.cert("controllers", "controllers.key"))
+	return c.start("controllers", c.binnacle, "controllers",
+		"--kubeconfig="+filepath.Join(c.dir, "controllers.kubeconfig"), "--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.port+ownControllersPort),
+		"--root-ca-file="+c.cert("admin", "serving-ca.crt"), "--client-ca-file="+c.cert("controllers", "client-ca.crt"),
+		"--tls-cert-file="+c.cert("controllers", "controllers.crt"),
+		"--tls-private-key-file="+c.cert("controllers", "controllers.key"))
 }
 
 // component returns the flags that kube-controller-manager and kube-scheduler share.
 func (c *cluster) component(name string, port int) []string {
 	kubeconfig := filepath.Join(c.dir, name+".kubeconfig")
 	return []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", c.port+port), fmt.Sprintf("--kube-api-qps=%d", clientQPS), fmt.Sprintf("--kube-api-burst=%d", clientQPS),
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.port+port), fmt.Sprintf("--kube-api-qps=%d", clientQPS),
+		fmt.Sprintf("--kube-api-burst=%d", clientQPS),
 	}
 }
 
@@ -233,14 +256,21 @@ func (c *cluster) startManager() error {
 			selected = append(selected, "-"+name)
 		}
 	}
-	args := append(c.component("kube-controller-manager", managerPort), "--controllers="+strings.Join(selected, ","), "--leader-elect="+elect, "--leader-elect-lease-duration="+leaseDuration.String(), "--leader-elect-renew-deadline="+renewDeadline.String(),
+	args := append(c.component("kube-controller-manager", managerPort), "--controllers="+strings.Join(selected, ","),
+		"--leader-elect="+elect, "--leader-elect-lease-duration="+leaseDuration.String(),
+		"--leader-elect-renew-deadline="+renewDeadline.String(),
 		"--use-service-account-credentials",
-		"--resource-quota-sync-period="+quotaSync.String(), "--service-account-private-key-file="+c.cert("apiserver", "sa.key"), "--root-ca-file="+c.cert("admin", "serving-ca.crt"), "--service-cluster-ip-range=10.0.0.0/24")
+		"--resource-quota-sync-period="+quotaSync.String(),
+		"--service-account-private-key-file="+c.cert("apiserver", "sa.key"),
+		"--root-ca-file="+c.cert("admin", "serving-ca.crt"), "--service-cluster-ip-range=10.0.0.0/24")
 	if c.node {
 		client, kubelet := c.cert("ca", "client-ca"), c.cert("ca", "kubelet-ca")
-		args = append(args, "--cluster-signing-kube-apiserver-client-cert-file="+client+".crt", "--cluster-signing-kube-apiserver-client-key-file="+client+".key",
-			"--cluster-signing-kubelet-client-cert-file="+client+".crt", "--cluster-signing-kubelet-client-key-file="+client+".key",
-			"--cluster-signing-kubelet-serving-cert-file="+kubelet+".crt", "--cluster-signing-kubelet-serving-key-file="+kubelet+".key")
+		args = append(args, "--cluster-signing-kube-apiserver-client-cert-file="+client+".crt",
+			"--cluster-signing-kube-apiserver-client-key-file="+client+".key",
+			"--cluster-signing-kubelet-client-cert-file="+client+".crt",
+			"--cluster-signing-kubelet-client-key-file="+client+".key",
+			"--cluster-signing-kubelet-serving-cert-file="+kubelet+".crt",
+			"--cluster-signing-kubelet-serving-key-file="+kubelet+".key")
 	}
 	return c.start("kube-controller-manager", c.tool("kube-controller-manager"), args...)
 }
@@ -254,9 +284,16 @@ func createNodes(ctx context.Context, client kubernetes.Interface) error {
 			corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), corev1.ResourcePods: resource.MustParse("500"),
 		}
 		_, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}},
-			Spec:       corev1.NodeSpec{PodCIDR: fmt.Sprintf("10.64.%d.0/24", i)},
-			Status:     corev1.NodeStatus{Capacity: size, Allocatable: size},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name,
+				Labels: map[string]string{
+					corev1.LabelHostname:   name,
+					corev1.LabelOSStable:   "linux",
+					corev1.LabelArchStable: "amd64",
+				},
+			},
+			Spec:   corev1.NodeSpec{PodCIDR: fmt.Sprintf("10.64.%d.0/24", i)},
+			Status: corev1.NodeStatus{Capacity: size, Allocatable: size},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("create node %s: %w", name, err)

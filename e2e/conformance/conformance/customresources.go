@@ -86,14 +86,18 @@ func (c customResources) define(ctx context.Context) error {
 			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget"},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 				Name: "v1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &preserve}},
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type:                   "object",
+					XPreserveUnknownFields: &preserve,
+				}},
 			}},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	_, err = c.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgetNamespace}}, metav1.CreateOptions{})
+	_, err = c.client.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgetNamespace}}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -199,7 +203,8 @@ func widgetCountResource() corev1.ResourceName {
 	return corev1.ResourceName("count/widgets." + widgetGroup)
 }
 
-func (c customResources) create(ctx context.Context, of schema.GroupVersionResource, kind, name string, owners ...*unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (c customResources) create(ctx context.Context, of schema.GroupVersionResource, kind, name string,
+	owners ...*unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(of.GroupVersion().String())
 	o.SetKind(kind)

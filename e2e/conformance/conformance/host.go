@@ -29,7 +29,8 @@ func checkHost() error {
 			lacks = append(lacks, fmt.Errorf("no program %s", program))
 		}
 	}
-	for _, file := range []string{filepath.Join(cniPlugins, "bridge"), filepath.Join(cniPlugins, "host-local"), filepath.Join(cniPlugins, "portmap"), busybox} {
+	for _, file := range []string{filepath.Join(cniPlugins, "bridge"), filepath.Join(cniPlugins, "host-local"),
+		filepath.Join(cniPlugins, "portmap"), busybox} {
 		if _, err := os.Stat(file); err != nil {
 			lacks = append(lacks, fmt.Errorf("no file %s (packages containernetworking-plugins, busybox-static)", file))
 		}

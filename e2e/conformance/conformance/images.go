@@ -66,7 +66,10 @@ func (i image) writeLayer(w io.Writer) error {
 	if err := t.WriteHeader(&tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777}); err != nil {
 		return err
 	}
-	for name, text := range map[string]string{"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n", "etc/group": "root:x:0:\nnogroup:x:65534:\n"} {
+	for name, text := range map[string]string{
+		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+		"etc/group":  "root:x:0:\nnogroup:x:65534:\n",
+	} {
 		if err := writeFile(t, name, []byte(text)); err != nil {
 			return err
 		}

@@ -25,12 +25,18 @@ func (n *node) permit() error {
 	ctx := n.c.ctx
 	_, err := n.client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + tokenID}, Type: corev1.SecretTypeBootstrapToken,
-		StringData: map[string]string{"token-id": tokenID, "token-secret": tokenSecret, "usage-bootstrap-authentication": "true", "auth-extra-groups": bootstrappers},
+		StringData: map[string]string{
+			"token-id":                       tokenID,
+			"token-secret":                   tokenSecret,
+			"usage-bootstrap-authentication": "true",
+			"auth-extra-groups":              bootstrappers,
+		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create the bootstrap token: %w", err)
 	}
-	_, err = n.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: proxyName}}, metav1.CreateOptions{})
+	_, err = n.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: proxyName}}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create the service account of kube-proxy: %w", err)
 	}
@@ -58,9 +64,10 @@ func (n *node) permit() error {
 // proxyKubeconfig writes a kubeconfig with a token of the service account of kube-proxy.
 func (n *node) proxyKubeconfig(path string) error {
 	lifetime := int64(24 * 60 * 60)
-	token, err := n.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(n.c.ctx, proxyName, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &lifetime},
-	}, metav1.CreateOptions{})
+	token, err := n.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(n.c.ctx, proxyName,
+		&authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &lifetime},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("token of kube-proxy: %w", err)
 	}

@@ -42,8 +42,10 @@ func main() {
 	flag.StringVar(&o.cluster.dir, "dir", "", "folder of data and logs; defaults to a new temporary folder")
 	flag.IntVar(&o.cluster.port, "port", 27443, "port of the API server; the other programs take the ports after it")
 	flag.BoolVar(&o.cluster.suite, "suite", false, "run all services of the suite instead of only the API server")
-	flag.BoolVar(&o.cluster.ownControllers, "own-controllers", false, "let the service controllers take the place of the same controllers of kube-controller-manager")
-	flag.BoolVar(&o.cluster.node, "node", false, "join this machine as a node, with containerd, kubelet and kube-proxy, instead of simulated nodes")
+	flag.BoolVar(&o.cluster.ownControllers, "own-controllers", false,
+		"let the service controllers take the place of the same controllers of kube-controller-manager")
+	flag.BoolVar(&o.cluster.node, "node", false,
+		"join this machine as a node, with containerd, kubelet and kube-proxy, instead of simulated nodes")
 	flag.StringVar(&o.expected, "expected", "", "file with the specs that do not run and those that fail")
 	flag.StringVar(&o.focus, "focus", "", "regular expression that selects specs; empty runs all")
 	flag.IntVar(&o.procs, "procs", procsPerCPU*runtime.NumCPU(), "number of processes that run specs")

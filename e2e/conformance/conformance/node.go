@@ -110,7 +110,8 @@ state = %q
 
 // ctr runs a command of containerd's client. It runs during cleanup, too.
 func (n *node) ctr(args ...string) (string, error) {
-	out, err := exec.Command("ctr", append([]string{"--address=" + n.socket(), "--namespace=" + containerdNS}, args...)...).CombinedOutput()
+	out, err := exec.Command("ctr",
+		append([]string{"--address=" + n.socket(), "--namespace=" + containerdNS}, args...)...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("ctr %s: %w: %s", args[0], err, out)
 	}
@@ -129,7 +130,8 @@ func (n *node) images(applets []string) []image {
 	}
 	tool := append([]imageFile{agnhost, {path: "/agnhost-2", link: "agnhost"}}, shell...)
 	const registry = "registry.k8s.io/e2e-test-images/"
-	web := []string{registry + "httpd:2.4.38-4", registry + "httpd:2.4.39-4", registry + "nginx:1.14-4", registry + "nginx:1.15-4"}
+	web := []string{registry + "httpd:2.4.38-4", registry + "httpd:2.4.39-4", registry + "nginx:1.14-4",
+		registry + "nginx:1.15-4"}
 	return []image{
 		{names: []string{"registry.k8s.io/pause:3.10"}, files: []imageFile{agnhost}, entrypoint: []string{"/agnhost", "pause"}},
 		{names: []string{registry + "agnhost:2.53"}, files: tool, entrypoint: []string{"/agnhost"}, command: []string{"pause"}},
@@ -173,7 +175,8 @@ serverTLSBootstrap: true
 	if err != nil {
 		return err
 	}
-	return n.c.start("kubelet", n.c.tool("kubelet"), "--config="+n.path("kubelet.yaml"), "--bootstrap-kubeconfig="+n.path("bootstrap.kubeconfig"), "--kubeconfig="+n.path("kubelet.kubeconfig"),
+	return n.c.start("kubelet", n.c.tool("kubelet"), "--config="+n.path("kubelet.yaml"),
+		"--bootstrap-kubeconfig="+n.path("bootstrap.kubeconfig"), "--kubeconfig="+n.path("kubelet.kubeconfig"),
 		"--cert-dir="+n.path("pki"), "--root-dir="+n.path("kubelet"), "--hostname-override="+nodeName, "--node-ip="+n.address)
 }
 
@@ -194,8 +197,13 @@ func (n *node) approve(ctx context.Context) error {
 		if len(r.Status.Conditions) > 0 {
 			continue
 		}
-		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Conformance"}}
-		if _, err := n.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, &r, metav1.UpdateOptions{}); err != nil {
+		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+			Type:   certificatesv1.CertificateApproved,
+			Status: corev1.ConditionTrue,
+			Reason: "Conformance",
+		}}
+		if _, err := n.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, &r,
+			metav1.UpdateOptions{}); err != nil {
 			return err
 		}
 	}

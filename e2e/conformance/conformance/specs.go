@@ -46,7 +46,8 @@ func runSpecs(ctx context.Context, c *cluster, o options, skip []string) (map[st
 		return nil, err
 	}
 	defer log.Close()
-	args := []string{"--no-color", "--silence-skips", "--label-filter=" + conformanceLabel, fmt.Sprintf("--procs=%d", o.procs), "--timeout=" + o.timeout.String(),
+	args := []string{"--no-color", "--silence-skips", "--label-filter=" + conformanceLabel,
+		fmt.Sprintf("--procs=%d", o.procs), "--timeout=" + o.timeout.String(),
 		"--output-dir=" + c.dir, "--json-report=" + report}
 	if o.focus != "" {
 		args = append(args, "--focus="+o.focus)
@@ -54,7 +55,8 @@ func runSpecs(ctx context.Context, c *cluster, o options, skip []string) (map[st
 	for _, pattern := range skip {
 		args = append(args, "--skip="+pattern)
 	}
-	args = append(args, c.tool("e2e.test"), "--", "--kubeconfig="+c.kubeconfig(), "--kubectl-path="+c.tool("kubectl"), "--provider=skeleton",
+	args = append(args, c.tool("e2e.test"), "--", "--kubeconfig="+c.kubeconfig(), "--kubectl-path="+c.tool("kubectl"),
+		"--provider=skeleton",
 		"--e2e-output-dir="+c.dir, "--dump-logs-on-failure=false", "--disable-log-dump")
 	cmd := exec.CommandContext(ctx, c.tool("ginkgo"), args...)
 	cmd.Dir = c.dir
@@ -103,7 +105,12 @@ func readReport(path string) (map[string]result, error) {
 				}
 			case strings.Contains(name, "["+conformanceLabel+"]"):
 				message, _, _ := strings.Cut(strings.TrimSpace(s.Failure.Message), "\n")
-				out[name] = result{state: s.State, message: message, took: s.RunTime, selected: s.State != skipped || message != ""}
+				out[name] = result{
+					state:    s.State,
+					message:  message,
+					took:     s.RunTime,
+					selected: s.State != skipped || message != "",
+				}
 			}
 		}
 	}

@@ -96,5 +96,6 @@ func (t *table) print(w io.Writer) {
 	for _, n := range t.notes {
 		fmt.Fprintln(w, "!", n)
 	}
-	fmt.Fprintf(w, "%d specs: %d passed, %d failed, %d skipped; %d differ from the expected results (!)\n", len(t.rows), t.counts[passed], t.counts[failed], t.counts[skipped], t.differences)
+	fmt.Fprintf(w, "%d specs: %d passed, %d failed, %d skipped; %d differ from the expected results (!)\n",
+		len(t.rows), t.counts[passed], t.counts[failed], t.counts[skipped], t.differences)
 }

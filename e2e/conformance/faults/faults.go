@@ -47,7 +47,11 @@ func sites(v any, schema map[string]any, path []string) []Site {
 		}
 		for _, k := range slices.Sorted(maps.Keys(properties)) {
 			if _, has := t[k]; !has {
-				out = append(out, Site{Path: append(slices.Clone(path), k), schema: properties[k].(map[string]any), value: Missing{}})
+				out = append(out, Site{
+					Path:   append(slices.Clone(path), k),
+					schema: properties[k].(map[string]any),
+					value:  Missing{},
+				})
 			}
 		}
 	case []any:
@@ -207,7 +211,8 @@ func Fault(r *rand.Rand, s Site) (any, string) {
 }
 
 func wrongType(r *rand.Rand, v any) any {
-	others := []any{"text", json.Number("7"), json.Number("1.5"), true, []any{}, map[string]any{}, []any{"x"}, map[string]any{"a": "b"}}
+	others := []any{"text", json.Number("7"), json.Number("1.5"), true, []any{}, map[string]any{}, []any{"x"},
+		map[string]any{"a": "b"}}
 	for {
 		if other := others[r.IntN(len(others))]; fmt.Sprintf("%T", other) != fmt.Sprintf("%T", v) {
 			return other
@@ -216,12 +221,16 @@ func wrongType(r *rand.Rand, v any) any {
 }
 
 var texts = []string{
-	"a", "b-c", "", "A_b", "10.0.0.300", "192.168.1.1", "fd00::1", "10.1.0.0/16", "1Gi", "100m", "-1", "http", "example.com/x", "example.com", "a.b",
-	"2020-01-01T00:00:00Z", "cpu", "memory", "*", "/x", "../x", "ünï", "x ", " x", "a/b/c", "-a", "a--b", "50%", "101%", "1X", "true", "Bogus", "a\nb",
-	strings.Repeat("a", 64), strings.Repeat("b", 254), "kubernetes.io/x", "UPPER", "a=b", "https://example.com/x", "http://x", "=", "25h", "1h", "self.x == 1", "(", "cm", "default", "system:x",
+	"a", "b-c", "", "A_b", "10.0.0.300", "192.168.1.1", "fd00::1", "10.1.0.0/16", "1Gi", "100m", "-1", "http",
+	"example.com/x", "example.com", "a.b",
+	"2020-01-01T00:00:00Z", "cpu", "memory", "*", "/x", "../x", "ünï", "x ", " x", "a/b/c", "-a", "a--b", "50%",
+	"101%", "1X", "true", "Bogus", "a\nb",
+	strings.Repeat("a", 64), strings.Repeat("b", 254), "kubernetes.io/x", "UPPER", "a=b", "https://example.com/x",
+	"http://x", "=", "25h", "1h", "self.x == 1", "(", "cm", "default", "system:x",
 }
 
-var integers = []string{"0", "1", "2", "-1", "80", "443", "65536", "100", "101", "2147483647", "2147483648", "-2147483649", "9223372036854775807", "9223372036854775808", "1.5", "30000", "600", "1e3"}
+var integers = []string{"0", "1", "2", "-1", "80", "443", "65536", "100", "101", "2147483647", "2147483648",
+	"-2147483649", "9223372036854775807", "9223372036854775808", "1.5", "30000", "600", "1e3"}
 
 // Generate returns a random value of a schema.
 func Generate(r *rand.Rand, schema map[string]any, depth int) any {
@@ -317,8 +326,28 @@ func WithMetadata(schema map[string]any) map[string]any {
 	texts := map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string"}}
 	text := map[string]any{"type": "string"}
 	return Set(schema, strings.Split("properties.metadata", "."), map[string]any{"type": "object", "properties": map[string]any{
-		"labels": texts, "annotations": texts, "name": text, "namespace": text, "uid": text, "generation": map[string]any{"type": "integer"},
-		"finalizers": map[string]any{"type": "array", "items": text}, "generateName": text, "creationTimestamp": text, "deletionTimestamp": text,
-		"ownerReferences": map[string]any{"type": "array", "items": map[string]any{"type": "object", "properties": map[string]any{"apiVersion": text, "kind": text, "name": text, "uid": text, "controller": map[string]any{"type": "boolean"}}}},
+		"labels":            texts,
+		"annotations":       texts,
+		"name":              text,
+		"namespace":         text,
+		"uid":               text,
+		"generation":        map[string]any{"type": "integer"},
+		"finalizers":        map[string]any{"type": "array", "items": text},
+		"generateName":      text,
+		"creationTimestamp": text,
+		"deletionTimestamp": text,
+		"ownerReferences": map[string]any{
+			"type": "array",
+			"items": map[string]any{
+				"type": "object",
+				"properties": map[string]any{
+					"apiVersion": text,
+					"kind":       text,
+					"name":       text,
+					"uid":        text,
+					"controller": map[string]any{"type": "boolean"},
+				},
+			},
+		},
 	}}).(map[string]any)
 }

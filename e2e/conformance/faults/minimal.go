@@ -59,7 +59,8 @@ func minimalText(schema map[string]any) string {
 		return texts[0]
 	}
 	for _, t := range append([]string{"text"}, texts...) {
-		if n := utf8.RuneCountInString(t); match.MatchString(t) && n >= number(schema, "minLength") && (schema["maxLength"] == nil || n <= number(schema, "maxLength")) {
+		if n := utf8.RuneCountInString(t); match.MatchString(t) && n >= number(schema, "minLength") &&
+			(schema["maxLength"] == nil || n <= number(schema, "maxLength")) {
 			return t
 		}
 	}

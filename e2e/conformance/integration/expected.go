@@ -63,6 +63,7 @@ func report(w io.Writer, name string, results map[string]outcome, expected map[s
 			fmt.Fprintf(w, "  UNEXPECTED PASS: %s, expected to fail: %s\n", test, reason)
 		}
 	}
-	fmt.Fprintf(w, "  %s: %d passed, %d failed, %d skipped, %d differ\n", name, counts[pass], counts[fail]+counts[unfinished], counts["SKIP"], differences)
+	fmt.Fprintf(w, "  %s: %d passed, %d failed, %d skipped, %d differ\n", name, counts[pass],
+		counts[fail]+counts[unfinished], counts["SKIP"], differences)
 	return differences
 }

@@ -35,7 +35,8 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := integrate(ctx, runner{bin: *bin, cache: *cache, run: *run, timeout: *timeout}, strings.Fields(*packages), *expected); err != nil {
+	if err := integrate(ctx, runner{bin: *bin, cache: *cache, run: *run, timeout: *timeout},
+		strings.Fields(*packages), *expected); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -115,8 +115,10 @@ func (r *runner) startEtcd(ctx context.Context, log *os.File) (stop func(), err 
 		return nil, err
 	}
 	r.etcd = "http://" + address
-	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "etcd"), "--data-dir="+dir, "--listen-client-urls="+r.etcd, "--advertise-client-urls="+r.etcd,
-		"--listen-peer-urls=http://127.0.0.1:0", "--log-level=warn", "--quota-backend-bytes="+strconv.Itoa(etcdQuota), "--unsafe-no-fsync")
+	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "etcd"), "--data-dir="+dir, "--listen-client-urls="+r.etcd,
+		"--advertise-client-urls="+r.etcd,
+		"--listen-peer-urls=http://127.0.0.1:0", "--log-level=warn", "--quota-backend-bytes="+strconv.Itoa(etcdQuota),
+		"--unsafe-no-fsync")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -147,12 +149,14 @@ func (r *runner) startEtcd(ctx context.Context, log *os.File) (stop func(), err 
 func (r *runner) command(ctx context.Context, binary, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "BINNACLE_APISERVER="+filepath.Join(r.bin, "apiserver"), "KUBE_INTEGRATION_ETCD_URL="+r.etcd, "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "BINNACLE_APISERVER="+filepath.Join(r.bin, "apiserver"),
+		"KUBE_INTEGRATION_ETCD_URL="+r.etcd, "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	return cmd
 }
 
 // process runs the tests of a binary except those in done, and returns their outcomes.
-func (r *runner) process(ctx context.Context, binary, dir string, done map[string]outcome, log *os.File) (map[string]outcome, error) {
+func (r *runner) process(ctx context.Context, binary, dir string, done map[string]outcome,
+	log *os.File) (map[string]outcome, error) {
 	args := []string{"-test.v", "-test.run=" + r.run, "-test.timeout=" + r.timeout.String()}
 	if len(done) > 0 {
 		args = append(args, "-test.skip=^("+strings.Join(slices.Sorted(maps.Keys(done)), "|")+")$")
@@ -231,7 +235,8 @@ func (r *runner) prepare(ctx context.Context) error {
 		return err
 	}
 	staging := filepath.Join(r.modules["k8s.io/kubernetes"], "staging", "src", "k8s.io")
-	if err := errors.Join(os.RemoveAll(filepath.Dir(filepath.Dir(staging))), os.MkdirAll(staging, 0o755), os.Symlink(api, filepath.Join(staging, "api"))); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Dir(filepath.Dir(staging))), os.MkdirAll(staging, 0o755),
+		os.Symlink(api, filepath.Join(staging, "api"))); err != nil {
 		return err
 	}
 	r.modfile = filepath.Join(r.cache, "go.mod")

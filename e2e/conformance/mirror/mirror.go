@@ -26,7 +26,8 @@ var all = []replaced{
 	{"k8s.io/kubernetes", "test/integration/framework/test_server.go", "StartTestServer", "framework.go"},
 	{"k8s.io/kubernetes", "test/integration/etcd/server.go", "StartRealAPIServerOrDie", "etcd.go"},
 	{"k8s.io/apiextensions-apiserver", "pkg/cmd/server/testing/testserver.go", "StartTestServer", "apiextensions.go"},
-	{"k8s.io/apiextensions-apiserver", "test/integration/fixtures/server.go", "StartDefaultServerWithConfigAccess", "fixtures.go"},
+	{"k8s.io/apiextensions-apiserver", "test/integration/fixtures/server.go", "StartDefaultServerWithConfigAccess",
+		"fixtures.go"},
 }
 
 // Write lays out the modules below dir and returns the folder of each. root returns the folder of a

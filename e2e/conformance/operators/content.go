@@ -61,9 +61,13 @@ func versionsOf(definition object) []version {
 			continue
 		}
 		v := version{
-			definition: definition, group: definition.text("spec.group"), kind: definition.text("spec.names.kind"), plural: definition.text("spec.names.plural"),
+			definition: definition,
+			group:      definition.text("spec.group"),
+			kind:       definition.text("spec.names.kind"),
+			plural:     definition.text("spec.names.plural"),
 			namespaced: definition.text("spec.scope") == "Namespaced",
-			status:     comparison.Lookup(one, "subresources.status") != nil, scale: comparison.Lookup(one, "subresources.scale") != nil,
+			status:     comparison.Lookup(one, "subresources.status") != nil,
+			scale:      comparison.Lookup(one, "subresources.scale") != nil,
 		}
 		v.name, _ = comparison.Lookup(one, "name").(string)
 		schema, _ := comparison.Lookup(one, "schema.openAPIV3Schema").(map[string]any)
@@ -92,7 +96,8 @@ func (c *content) addSamples(objects []object, limit int) {
 			n := 0
 			for _, o := range objects {
 				name := o.text("metadata.name")
-				if o.text("apiVersion") != v.apiVersion() || o.text("kind") != v.kind || limit > 0 && n >= limit || names[name] && !v.namespaced {
+				if o.text("apiVersion") != v.apiVersion() || o.text("kind") != v.kind || limit > 0 && n >= limit ||
+					names[name] && !v.namespaced {
 					continue
 				}
 				names[name] = true // scenarios about cluster-scoped objects run concurrently
@@ -103,7 +108,11 @@ func (c *content) addSamples(objects []object, limit int) {
 				generated := faults.Minimal(v.schema).(map[string]any)
 				generated["apiVersion"], generated["kind"] = v.apiVersion(), v.kind
 				generated["metadata"] = map[string]any{"name": "generated-" + v.name}
-				c.samples = append(c.samples, sample{object: object{file: "generated", content: generated}, version: v, generated: true})
+				c.samples = append(c.samples, sample{
+					object:    object{file: "generated", content: generated},
+					version:   v,
+					generated: true,
+				})
 			}
 		}
 	}
@@ -141,7 +150,12 @@ func (c *content) run(ctx context.Context, p *comparison.Runner, o options) {
 			hash := fnv.New64()
 			hash.Write([]byte(name))
 			r := &sampleRun{sample: s, r: rand.New(rand.NewPCG(o.seed, hash.Sum64()))}
-			if !yield(&comparison.Scenario{Name: name, Namespace: fmt.Sprintf("%s-%d", c.Name, i), Needs: c.needs(s.version.definition), Steps: r.steps(o.faults)}) {
+			if !yield(&comparison.Scenario{
+				Name:      name,
+				Namespace: fmt.Sprintf("%s-%d", c.Name, i),
+				Needs:     c.needs(s.version.definition),
+				Steps:     r.steps(o.faults),
+			}) {
 				return
 			}
 		}

@@ -26,7 +26,13 @@ const (
 // install returns the requests that create a definition and show it.
 func (c *content) install(definition object) *comparison.Scenario {
 	path := definitions + "/" + definition.text("metadata.name")
-	create := comparison.Step{Label: "create the definition", Method: http.MethodPost, Path: definitions, Object: definition.content, Encoding: comparison.JSONBody}
+	create := comparison.Step{
+		Label:    "create the definition",
+		Method:   http.MethodPost,
+		Path:     definitions,
+		Object:   definition.content,
+		Encoding: comparison.JSONBody,
+	}
 	create.Setup = true
 	get := comparison.Step{Label: "get the definition", Method: http.MethodGet, Path: path}
 	established := get
@@ -34,10 +40,20 @@ func (c *content) install(definition object) *comparison.Scenario {
 		protected := strings.HasSuffix(definition.text("spec.group"), ".k8s.io")
 		return condition(body, "Established") && (!protected || condition(body, "KubernetesAPIApprovalPolicyConformant"))
 	}
-	applied := comparison.Step{Label: "apply the definition", Method: http.MethodPatch, Path: path + "?fieldManager=applier&force=true", Object: definition.content, Encoding: comparison.JSONBody}.With("Content-Type", apply)
-	return &comparison.Scenario{Name: c.Name + " " + definition.text("metadata.name"), Needs: c.needs(definition), Steps: []comparison.Step{
-		create, established, get.With("Accept", asTable), get.With("Accept", "application/vnd.kubernetes.protobuf"), applied,
-	}}
+	applied := comparison.Step{
+		Label:    "apply the definition",
+		Method:   http.MethodPatch,
+		Path:     path + "?fieldManager=applier&force=true",
+		Object:   definition.content,
+		Encoding: comparison.JSONBody,
+	}.With("Content-Type", apply)
+	return &comparison.Scenario{
+		Name:  c.Name + " " + definition.text("metadata.name"),
+		Needs: c.needs(definition),
+		Steps: []comparison.Step{
+			create, established, get.With("Accept", asTable), get.With("Accept", "application/vnd.kubernetes.protobuf"), applied,
+		},
+	}
 }
 
 // condition reports whether a condition of an object is true.
@@ -51,11 +67,20 @@ func condition(body any, name string) bool {
 // remove returns the requests that delete a definition.
 func (c *content) remove(definition object) *comparison.Scenario {
 	path := definitions + "/" + definition.text("metadata.name")
-	return &comparison.Scenario{Name: c.Name + " " + definition.text("metadata.name"), Needs: c.needs(definition), Steps: []comparison.Step{
-		{Label: "delete the definition, dry run", Method: http.MethodDelete, Path: path + "?dryRun=All"},
-		{Label: "delete the definition", Method: http.MethodDelete, Path: path},
-		{Label: "wait until the definition is gone", Method: http.MethodGet, Path: path, Until: func(status int, _ any) bool { return status == http.StatusNotFound }},
-	}}
+	return &comparison.Scenario{
+		Name:  c.Name + " " + definition.text("metadata.name"),
+		Needs: c.needs(definition),
+		Steps: []comparison.Step{
+			{Label: "delete the definition, dry run", Method: http.MethodDelete, Path: path + "?dryRun=All"},
+			{Label: "delete the definition", Method: http.MethodDelete, Path: path},
+			{
+				Label:  "wait until the definition is gone",
+				Method: http.MethodGet,
+				Path:   path,
+				Until:  func(status int, _ any) bool { return status == http.StatusNotFound },
+			},
+		},
+	}
 }
 
 // documents returns scenarios about discovery and OpenAPI of the groups.
@@ -70,11 +95,25 @@ func (c *content) documents() []*comparison.Scenario {
 	for _, apiVersion := range slices.Sorted(maps.Keys(byVersion)) {
 		versions := byVersion[apiVersion]
 		slices.SortFunc(versions, func(a, b version) int { return cmp.Compare(a.plural, b.plural) })
-		out = append(out, &comparison.Scenario{Name: c.Name + " documents of " + apiVersion, Needs: c.needs(versions[0].definition), Steps: []comparison.Step{
-			{Label: "discovery", Method: http.MethodGet, Path: "/apis/" + apiVersion, Until: func(_ int, body any) bool { return discovered(body, versions) }},
-			{Label: "group", Method: http.MethodGet, Path: "/apis/" + versions[0].group},
-			{Label: "OpenAPI", Method: http.MethodGet, Path: "/openapi/v3/apis/" + apiVersion, Until: func(_ int, body any) bool { return described(body, versions) }},
-		}})
+		out = append(out, &comparison.Scenario{
+			Name:  c.Name + " documents of " + apiVersion,
+			Needs: c.needs(versions[0].definition),
+			Steps: []comparison.Step{
+				{
+					Label:  "discovery",
+					Method: http.MethodGet,
+					Path:   "/apis/" + apiVersion,
+					Until:  func(_ int, body any) bool { return discovered(body, versions) },
+				},
+				{Label: "group", Method: http.MethodGet, Path: "/apis/" + versions[0].group},
+				{
+					Label:  "OpenAPI",
+					Method: http.MethodGet,
+					Path:   "/openapi/v3/apis/" + apiVersion,
+					Until:  func(_ int, body any) bool { return described(body, versions) },
+				},
+			},
+		})
 	}
 	return out
 }

@@ -89,7 +89,8 @@ func (p project) load(ctx context.Context, limit int) (*content, error) {
 		return nil, err
 	}
 	for _, o := range found {
-		if o.text("kind") == "CustomResourceDefinition" && o.text("apiVersion") == "apiextensions.k8s.io/v1" && o.text("spec.group") != "" && !c.defines(o.text("metadata.name")) {
+		if o.text("kind") == "CustomResourceDefinition" && o.text("apiVersion") == "apiextensions.k8s.io/v1" &&
+			o.text("spec.group") != "" && !c.defines(o.text("metadata.name")) {
 			c.definitions = append(c.definitions, withoutConversion(o))
 		}
 	}

@@ -94,7 +94,8 @@ func (p project) test(ctx context.Context, assets, log string) ([]result, error)
 		return nil, err
 	}
 	defer f.Close()
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-count=1", "-vet=off", "-p=1", "-timeout=" + suiteTimeout}, p.Suites...)...)
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"test", "-json", "-count=1", "-vet=off", "-p=1", "-timeout=" + suiteTimeout}, p.Suites...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "KUBEBUILDER_ASSETS="+assets)
 	cmd.Stderr = f

@@ -37,7 +37,8 @@ func (none) Authorize(ctx context.Context, _ authorizer.Attributes) (authorizer.
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-func (none) RulesFor(context.Context, user.Info, string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (none) RulesFor(context.Context, user.Info,
+	string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return nil, nil, true, nil
 }
 
@@ -65,15 +66,18 @@ func serve(g *genericapiserver.Config, modes []string, dir string) (flags []stri
 		if err != nil {
 			return nil, nil, err
 		}
-		flags = append(flags, "--authentication-token-webhook-config-file="+file, "--authentication-token-webhook-version=v1", "--authentication-token-webhook-cache-ttl=0s")
+		flags = append(flags, "--authentication-token-webhook-config-file="+file,
+			"--authentication-token-webhook-version=v1", "--authentication-token-webhook-cache-ttl=0s")
 	}
 	if d.authorizer != (authorizer.Authorizer)(none{}) {
 		file, err := kubeconfig(s, dir, "authorize")
 		if err != nil {
 			return nil, nil, err
 		}
-		modes := append([]string{"Webhook"}, slices.DeleteFunc(slices.Clone(modes), func(m string) bool { return m == "Webhook" })...)
-		flags = append(flags, "--authorization-mode="+strings.Join(modes, ","), "--authorization-webhook-config-file="+file, "--authorization-webhook-version=v1",
+		modes := append([]string{"Webhook"},
+			slices.DeleteFunc(slices.Clone(modes), func(m string) bool { return m == "Webhook" })...)
+		flags = append(flags, "--authorization-mode="+strings.Join(modes, ","),
+			"--authorization-webhook-config-file="+file, "--authorization-webhook-version=v1",
 			"--authorization-webhook-cache-authorized-ttl=0s", "--authorization-webhook-cache-unauthorized-ttl=0s")
 	}
 	return flags, s.Close, nil

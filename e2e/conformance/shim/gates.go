@@ -20,7 +20,11 @@ type Gates struct {
 
 // NewGates returns the gates of a server.
 func NewGates() (*Gates, error) {
-	g := &Gates{Registry: basecompatibility.NewComponentGlobalsRegistry(), gate: utilfeature.DefaultMutableFeatureGate.DeepCopy(), version: compatibility.DefaultKubeEffectiveVersionForTest()}
+	g := &Gates{
+		Registry: basecompatibility.NewComponentGlobalsRegistry(),
+		gate:     utilfeature.DefaultMutableFeatureGate.DeepCopy(),
+		version:  compatibility.DefaultKubeEffectiveVersionForTest(),
+	}
 	g.version.SetEmulationVersion(g.gate.EmulationVersion())
 	return g, g.Registry.Register(basecompatibility.DefaultKubeComponent, g.version, g.gate)
 }
@@ -34,7 +38,8 @@ func (g *Gates) Parse(t featuregatetesting.TB, fs *pflag.FlagSet, flags []string
 		return fmt.Errorf("set feature gates: %w", err)
 	}
 	if !g.gate.EmulationVersion().EqualTo(utilfeature.DefaultMutableFeatureGate.EmulationVersion()) {
-		featuregatetesting.SetFeatureGateEmulationVersionDuringTest(t, utilfeature.DefaultMutableFeatureGate, g.version.EmulationVersion())
+		featuregatetesting.SetFeatureGateEmulationVersionDuringTest(t, utilfeature.DefaultMutableFeatureGate,
+			g.version.EmulationVersion())
 	}
 	for f := range utilfeature.DefaultMutableFeatureGate.GetAll() {
 		if on := g.gate.Enabled(f); on != utilfeature.DefaultFeatureGate.Enabled(f) {

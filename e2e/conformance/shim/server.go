@@ -140,7 +140,8 @@ func prepare(c Config) ([]string, *Server, error) {
 	args := append(without(slices.Concat(c.Flags, h.flags), flagsOf(c.Options), gateFlags()), h.flags...)
 	args = append(args, c.Flags...)
 	return append(args, "--secure-port="+strconv.Itoa(port), "--token-auth-file="+tokens,
-		fmt.Sprintf("--tls-sni-cert-key=%s,%s:%s", filepath.Join(c.Dir, loopbackCert), filepath.Join(c.Dir, loopbackKey), loopbackName)), s, nil
+		fmt.Sprintf("--tls-sni-cert-key=%s,%s:%s", filepath.Join(c.Dir, loopbackCert),
+			filepath.Join(c.Dir, loopbackKey), loopbackName)), s, nil
 }
 
 func freePort() (int, error) {

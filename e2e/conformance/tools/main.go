@@ -108,7 +108,12 @@ func compile(ctx context.Context, p program, path, version string) error {
 	}
 	flags := "-s -w"
 	for _, at := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		for field, value := range map[string]string{"gitVersion": version, "gitMajor": "1", "gitMinor": minor[1], "gitTreeState": "clean"} {
+		for field, value := range map[string]string{
+			"gitVersion":   version,
+			"gitMajor":     "1",
+			"gitMinor":     minor[1],
+			"gitTreeState": "clean",
+		} {
 			flags += fmt.Sprintf(" -X %s.%s=%s", at, field, value)
 		}
 	}

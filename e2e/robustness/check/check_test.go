@@ -26,7 +26,11 @@ func changeLog() *history.ChangeLog {
 	add("b", 14, "blue")
 	add("a", 15, "red")
 	add("a", 17, "red")
-	t.Changes = append(t.Changes, history.Change{Version: history.Version{Key: "configmaps/ns/a", Revision: 19}, Deleted: true, Time: timeOf(19)})
+	t.Changes = append(t.Changes, history.Change{
+		Version: history.Version{Key: "configmaps/ns/a", Revision: 19},
+		Deleted: true,
+		Time:    timeOf(19),
+	})
 	return t
 }
 
@@ -50,7 +54,12 @@ func validHistory() *history.History {
 	}}
 	red := history.Selection{Resource: "configmaps", Color: "red"}
 	colored := history.Watch{Name: "red", Selection: red, Streams: []history.Stream{
-		{State: readAt(t, red, history.Initial, 12), FromRevision: 12, Start: timeOf(12), Events: history.Within(t.Events(red), 12, 30)},
+		{
+			State:        readAt(t, red, history.Initial, 12),
+			FromRevision: 12,
+			Start:        timeOf(12),
+			Events:       history.Within(t.Events(red), 12, 30),
+		},
 	}}
 	informer := w
 	informer.Name = "i"
@@ -62,7 +71,8 @@ func validHistory() *history.History {
 		ChangeLog: t, SettledRevision: 20, Watches: []*history.Watch{&w, &colored},
 		Informers: []*history.Informer{{Watch: informer, Final: readAt(t, configMaps, history.Any, 20).Items}},
 		Reads: []history.Read{
-			*readAt(t, configMaps, history.Newest, 13), *readAt(t, configMaps, history.Any, 11), *readAt(t, red, history.Paged, 17), *readAt(t, red, history.Newest, 20),
+			*readAt(t, configMaps, history.Newest, 13), *readAt(t, configMaps, history.Any, 11),
+			*readAt(t, red, history.Paged, 17), *readAt(t, red, history.Newest, 20),
 		},
 	}
 	exact := *readAt(t, configMaps, history.Exact, 12)
@@ -76,7 +86,14 @@ func validHistory() *history.History {
 
 // readAt returns a correct read at the time of its revision.
 func readAt(t *history.ChangeLog, s history.Selection, kind history.ReadKind, revision int64) *history.Read {
-	r := &history.Read{Kind: kind, Client: "reader", Selection: s, Start: timeOf(revision), End: timeOf(revision), Revision: revision}
+	r := &history.Read{
+		Kind:      kind,
+		Client:    "reader",
+		Selection: s,
+		Start:     timeOf(revision),
+		End:       timeOf(revision),
+		Revision:  revision,
+	}
 	for _, v := range t.State(s, revision) {
 		r.Items = append(r.Items, v)
 	}
@@ -165,18 +182,26 @@ func watchDamages() []damage {
 			s := firstStream(h)
 			s.Events = slices.Insert(s.Events, 2, s.Events[1])
 		}},
-		{name: "an event delivered again by the next stream", violates: "unique resumable bookmarkable", apply: func(h *history.History) {
-			s := secondStream(h)
-			s.Events = slices.Insert(s.Events, 0, firstStream(h).Events[3])
-		}},
+		{
+			name:     "an event delivered again by the next stream",
+			violates: "unique resumable bookmarkable",
+			apply: func(h *history.History) {
+				s := secondStream(h)
+				s.Events = slices.Insert(s.Events, 0, firstStream(h).Events[3])
+			},
+		},
 		{name: "a missing event", violates: "reliable bookmarkable", apply: func(h *history.History) {
 			s := firstStream(h)
 			s.Events = slices.Delete(s.Events, 1, 2)
 		}},
-		{name: "a missing first event after a resumption", violates: "reliable resumable bookmarkable", apply: func(h *history.History) {
-			s := secondStream(h)
-			s.Events = slices.Delete(s.Events, 0, 1)
-		}},
+		{
+			name:     "a missing first event after a resumption",
+			violates: "reliable resumable bookmarkable",
+			apply: func(h *history.History) {
+				s := secondStream(h)
+				s.Events = slices.Delete(s.Events, 0, 1)
+			},
+		},
 		{name: "missing last events", violates: "reliable", apply: func(h *history.History) {
 			s := secondStream(h)
 			s.Events = s.Events[:1]
@@ -186,9 +211,21 @@ func watchDamages() []damage {
 			firstStream(h).Events = firstStream(h).Events[:3]
 			secondStream(h).Events = secondStream(h).Events[:3]
 		}},
-		{name: "the content of an older version", violates: "atomic", apply: func(h *history.History) { firstStream(h).Events[2].Value = "m11" }},
-		{name: "a label that is not of this version", violates: "atomic", apply: func(h *history.History) { firstStream(h).Events[3].Color = "red" }},
-		{name: "an addition delivered as a change", violates: "atomic", apply: func(h *history.History) { firstStream(h).Events[0].Type = history.Modified }},
+		{
+			name:     "the content of an older version",
+			violates: "atomic",
+			apply:    func(h *history.History) { firstStream(h).Events[2].Value = "m11" },
+		},
+		{
+			name:     "a label that is not of this version",
+			violates: "atomic",
+			apply:    func(h *history.History) { firstStream(h).Events[3].Color = "red" },
+		},
+		{
+			name:     "an addition delivered as a change",
+			violates: "atomic",
+			apply:    func(h *history.History) { firstStream(h).Events[0].Type = history.Modified },
+		},
 		{name: "an event that did not happen", violates: "atomic", apply: func(h *history.History) {
 			s := secondStream(h)
 			e := s.Events[1]
@@ -213,9 +250,18 @@ func watchDamages() []damage {
 			b.Revision = 15
 			s.Events = append(s.Events, b)
 		}},
-		{name: "an informer's store that lacks an object", violates: "exact", apply: func(h *history.History) { h.Informers[0].Final = nil }},
+		{
+			name:     "an informer's store that lacks an object",
+			violates: "exact",
+			apply:    func(h *history.History) { h.Informers[0].Final = nil },
+		},
 		{name: "an informer's store that keeps a deleted object", violates: "exact", apply: func(h *history.History) {
-			h.Informers[0].Final = append(h.Informers[0].Final, history.Version{Key: "configmaps/ns/a", Revision: 17, Value: "m17", Color: "red"})
+			h.Informers[0].Final = append(h.Informers[0].Final, history.Version{
+				Key:      "configmaps/ns/a",
+				Revision: 17,
+				Value:    "m17",
+				Color:    "red",
+			})
 		}},
 	}
 }
@@ -233,7 +279,9 @@ func readDamages() []damage {
 			s.Start, s.End = timeOf(16), timeOf(16)
 		}},
 		{name: "a list that lacks an object", violates: "consistent linearizable", apply: func(h *history.History) {
-			h.Reads[0].Items = slices.DeleteFunc(h.Reads[0].Items, func(v history.Version) bool { return v.Key == "configmaps/ns/a" })
+			h.Reads[0].Items = slices.DeleteFunc(h.Reads[0].Items, func(v history.Version) bool {
+				return v.Key == "configmaps/ns/a"
+			})
 		}},
 		{name: "a list with an outdated object", violates: "consistent", apply: func(h *history.History) {
 			r := &h.Reads[2]
@@ -243,8 +291,16 @@ func readDamages() []damage {
 			r := &h.Reads[2]
 			r.Items = append(r.Items, r.Items[0])
 		}},
-		{name: "a read that is older than requested", violates: "consistent", apply: func(h *history.History) { h.Reads[5].MinRevision = 16 }},
-		{name: "a read that is not at the requested revision", violates: "consistent", apply: func(h *history.History) { h.Reads[4].MinRevision = 11 }},
+		{
+			name:     "a read that is older than requested",
+			violates: "consistent",
+			apply:    func(h *history.History) { h.Reads[5].MinRevision = 16 },
+		},
+		{
+			name:     "a read that is not at the requested revision",
+			violates: "consistent",
+			apply:    func(h *history.History) { h.Reads[4].MinRevision = 11 },
+		},
 	}
 }
 
@@ -254,14 +310,38 @@ func operationDamages() []damage {
 		return func(h *history.History) { f(&h.Operations[i]) }
 	}
 	return []damage{
-		{name: "a get of an old version", violates: "linearizable", apply: change(4, func(op *history.Operation) { op.Value = "m11" })},
-		{name: "a get after a deletion that shows the object", violates: "linearizable", apply: change(9, func(op *history.Operation) {
-			op.Value, op.Outcome = "m17", history.Done
-		})},
-		{name: "a lost update", violates: "linearizable", apply: change(2, func(op *history.Operation) { op.Outcome = history.Done })},
-		{name: "a second creation", violates: "linearizable", apply: change(5, func(op *history.Operation) { op.Outcome = history.Done })},
-		{name: "a conflict without a reason", violates: "linearizable", apply: change(1, func(op *history.Operation) { op.Outcome = history.Conflict })},
-		{name: "a write denied that took effect", violates: "linearizable", apply: change(0, func(op *history.Operation) { op.Outcome = history.Exists })},
+		{
+			name:     "a get of an old version",
+			violates: "linearizable",
+			apply:    change(4, func(op *history.Operation) { op.Value = "m11" }),
+		},
+		{
+			name:     "a get after a deletion that shows the object",
+			violates: "linearizable",
+			apply: change(9, func(op *history.Operation) {
+				op.Value, op.Outcome = "m17", history.Done
+			}),
+		},
+		{
+			name:     "a lost update",
+			violates: "linearizable",
+			apply:    change(2, func(op *history.Operation) { op.Outcome = history.Done }),
+		},
+		{
+			name:     "a second creation",
+			violates: "linearizable",
+			apply:    change(5, func(op *history.Operation) { op.Outcome = history.Done }),
+		},
+		{
+			name:     "a conflict without a reason",
+			violates: "linearizable",
+			apply:    change(1, func(op *history.Operation) { op.Outcome = history.Conflict }),
+		},
+		{
+			name:     "a write denied that took effect",
+			violates: "linearizable",
+			apply:    change(0, func(op *history.Operation) { op.Outcome = history.Exists }),
+		},
 		{name: "an object that is not found while it exists", violates: "linearizable",
 			apply: change(6, func(op *history.Operation) { op.Outcome = history.NotFound })},
 	}

@@ -95,7 +95,13 @@ func objectReads(h *history.History, client int) []history.Operation {
 				continue // it may exist in another color
 			}
 			op := history.Operation{
-				Client: client, Verb: history.Get, Key: key, Value: v.Value, Start: read.Start, End: read.End, Outcome: history.Done,
+				Client:  client,
+				Verb:    history.Get,
+				Key:     key,
+				Value:   v.Value,
+				Start:   read.Start,
+				End:     read.End,
+				Outcome: history.Done,
 			}
 			if !exists {
 				op.Outcome = history.NotFound
@@ -128,7 +134,8 @@ func nextStates(state string, op history.Operation) []any {
 		return []any{next, state}
 	case op.Outcome == history.Unknown:
 		return []any{state}
-	case state == "" && op.Verb == history.Delete && (op.Outcome == history.Done || op.Expected != "" && op.Outcome == history.Conflict):
+	case state == "" && op.Verb == history.Delete && (op.Outcome == history.Done ||
+		op.Expected != "" && op.Outcome == history.Conflict):
 		// A deletion marks a pod before it removes it. A second deletion in between succeeds, or
 		// conflicts if it is conditional.
 		return []any{state}
@@ -164,7 +171,8 @@ func apply(state string, op history.Operation) (next string, response history.Ou
 
 // formatOperation describes an operation.
 func formatOperation(op history.Operation) string {
-	return fmt.Sprintf("client %d, replica %d: %s %s if %q: %s (%s, revision %d) %s", op.Client, op.Replica, op.Verb, op.Value, op.Expected, op.Outcome,
+	return fmt.Sprintf("client %d, replica %d: %s %s if %q: %s (%s, revision %d) %s", op.Client, op.Replica, op.Verb,
+		op.Value, op.Expected, op.Outcome,
 		op.Key, op.Revision, op.Error)
 }
 

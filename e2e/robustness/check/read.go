@@ -37,7 +37,8 @@ func checkConsistency(h *history.History, r *report) {
 }
 
 // compareState reports the differences between a received state and the state in etcd.
-func compareState(r *report, subject string, at time.Duration, got []history.Version, want map[string]history.Version, revision int64) {
+func compareState(r *report, subject string, at time.Duration, got []history.Version, want map[string]history.Version,
+	revision int64) {
 	seen := map[string]bool{}
 	for _, v := range got {
 		if seen[v.Key] {
@@ -46,7 +47,8 @@ func compareState(r *report, subject string, at time.Duration, got []history.Ver
 		seen[v.Key] = true
 		switch w, exists := want[v.Key]; {
 		case !exists:
-			r.add(subject, at, "the state at revision %d contains %s of revision %d (%s), which does not exist", revision, v.Key, v.Revision, v.Value)
+			r.add(subject, at, "the state at revision %d contains %s of revision %d (%s), which does not exist",
+				revision, v.Key, v.Revision, v.Value)
 		case w != v:
 			r.add(subject, at, "the state at revision %d contains %s of revision %d (%s %s), want %d (%s %s)",
 				revision, v.Key, v.Revision, v.Value, v.Color, w.Revision, w.Value, w.Color)

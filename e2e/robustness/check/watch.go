@@ -100,13 +100,15 @@ func checkResumption(h *history.History, r *report) {
 		truth := h.ChangeLog.Events(s.Selection)
 		for i, stream := range s.Streams {
 			if i > 0 && stream.FromRevision != s.Streams[i-1].Last() {
-				r.add(s.Name, stream.Start, "resumes at revision %d, but the previous stream ended at %d", stream.FromRevision, s.Streams[i-1].Last())
+				r.add(s.Name, stream.Start, "resumes at revision %d, but the previous stream ended at %d",
+					stream.FromRevision, s.Streams[i-1].Last())
 			}
 			var first *history.Event
 			for j := range stream.Events {
 				e := &stream.Events[j]
 				if e.Revision <= stream.FromRevision && e.Type != history.Bookmark {
-					r.add(s.Name, e.Time, "%s was delivered by a stream that resumed at revision %d", formatEvent(*e), stream.FromRevision)
+					r.add(s.Name, e.Time, "%s was delivered by a stream that resumed at revision %d", formatEvent(*e),
+						stream.FromRevision)
 				}
 				if first == nil && e.Type != history.Bookmark {
 					first = e
@@ -117,7 +119,8 @@ func checkResumption(h *history.History, r *report) {
 				continue
 			}
 			if first == nil || first.Revision != due[0].Revision || first.Key != due[0].Key {
-				r.add(s.Name, stream.Start, "a stream that resumed at revision %d does not begin with %s", stream.FromRevision, formatEvent(due[0]))
+				r.add(s.Name, stream.Start, "a stream that resumed at revision %d does not begin with %s",
+					stream.FromRevision, formatEvent(due[0]))
 			}
 		}
 	}

@@ -46,7 +46,10 @@ func newObject(k objectKey, mark, color string) runtime.Object {
 		Labels: map[string]string{history.Color: color}, Annotations: map[string]string{history.MarkAnnotation: mark},
 	}
 	if k.resource == pods {
-		return &corev1.Pod{ObjectMeta: m, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/image"}}}}
+		return &corev1.Pod{
+			ObjectMeta: m,
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/image"}}},
+		}
 	}
 	return &corev1.ConfigMap{ObjectMeta: m, Data: map[string]string{"name": k.name}}
 }

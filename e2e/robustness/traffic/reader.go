@@ -104,7 +104,8 @@ func (r *reader) readPages(ctx context.Context, read *history.Read, o metav1.Lis
 }
 
 // readPage reads one page of a list and records it. more reports whether another page follows.
-func (r *reader) readPage(ctx context.Context, replica Replica, read *history.Read, o *metav1.ListOptions) (more bool, err error) {
+func (r *reader) readPage(ctx context.Context, replica Replica, read *history.Read,
+	o *metav1.ListOptions) (more bool, err error) {
 	list, err := replica.list(ctx, encoding(r.rand.IntN(int(metadataEncoding)+1)), read.Selection, *o)
 	if err != nil {
 		return false, err
@@ -131,5 +132,6 @@ type undecodableResponse struct{ error }
 // isUnexplained reports whether a response cannot be the result of a fault.
 func isUnexplained(err error) bool {
 	_, wrong := err.(*undecodableResponse)
-	return wrong || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
+	return wrong || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) ||
+		apierrors.IsForbidden(err)
 }

@@ -46,7 +46,14 @@ func Start(ctx context.Context, cfg Config) *Traffic {
 	t := &Traffic{clock: clock{time.Now()}, replicas: cfg.Replicas, namespaces: cfg.Namespaces, seed: cfg.Seed}
 	for i := range cfg.Writers {
 		t.writers = append(t.writers, &writer{
-			clock: t.clock, id: i, mainReplica: i % len(cfg.Replicas), rand: t.newRand(), replicas: cfg.Replicas, namespaces: cfg.Namespaces, interval: cfg.Interval, known: map[objectKey]observedObject{},
+			clock:       t.clock,
+			id:          i,
+			mainReplica: i % len(cfg.Replicas),
+			rand:        t.newRand(),
+			replicas:    cfg.Replicas,
+			namespaces:  cfg.Namespaces,
+			interval:    cfg.Interval,
+			known:       map[objectKey]observedObject{},
 		})
 	}
 	newest := &atomic.Int64{}
@@ -84,7 +91,8 @@ func (t *Traffic) addWatchers() {
 	for _, r := range resources() {
 		add("one-namespace", history.Selection{Resource: r, Namespace: ns}, nil)
 		add("one-name", history.Selection{Resource: r, Namespace: ns, Name: "object-0"}, nil)
-		add("one-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[0]}, func(w *watcher) { w.encoding = protobufEncoding })
+		add("one-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[0]},
+			func(w *watcher) { w.encoding = protobufEncoding })
 		add("rotating", history.Selection{Resource: r, Namespace: ns}, rotate)
 		add("rotating-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[1]}, rotate)
 		add("streaming", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.streamsState = true })

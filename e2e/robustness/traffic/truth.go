@@ -66,7 +66,10 @@ func (r *Recorder) record(events []*clientv3.Event) error {
 		if !ok {
 			continue
 		}
-		c := history.Change{Version: history.Version{Key: k.String(), Revision: e.Kv.ModRevision}, Deleted: e.Type == mvccpb.DELETE}
+		c := history.Change{
+			Version: history.Version{Key: k.String(), Revision: e.Kv.ModRevision},
+			Deleted: e.Type == mvccpb.DELETE,
+		}
 		if !c.Deleted {
 			obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(e.Kv.Value, nil, nil)
 			if err != nil {

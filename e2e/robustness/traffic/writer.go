@@ -111,9 +111,10 @@ func (w *writer) create(ctx context.Context, k objectKey) {
 
 // get reads an object. It returns false if it got none.
 func (w *writer) get(ctx context.Context, k objectKey) (observedObject, bool) {
-	return w.send(ctx, k, history.Operation{Verb: history.Get}, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
-		return objectRequest(c.Get(), k).Name(k.name).Do(ctx).Into(into)
-	})
+	return w.send(ctx, k, history.Operation{Verb: history.Get},
+		func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+			return objectRequest(c.Get(), k).Name(k.name).Do(ctx).Into(into)
+		})
 }
 
 // update replaces an object if it still has the version old.
@@ -167,7 +168,8 @@ func (w *writer) delete(ctx context.Context, k objectKey, old *observedObject) {
 
 // send calls request with a client of a replica and records the result as op. It returns the object
 // in the response, or false if there is none.
-func (w *writer) send(ctx context.Context, k objectKey, op history.Operation, request func(context.Context, rest.Interface, runtime.Object) error) (observedObject, bool) {
+func (w *writer) send(ctx context.Context, k objectKey, op history.Operation,
+	request func(context.Context, rest.Interface, runtime.Object) error) (observedObject, bool) {
 	// A started request is awaited even when writing stops.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()

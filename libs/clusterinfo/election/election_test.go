@@ -31,7 +31,8 @@ type replica struct {
 func startCandidate(t *testing.T, client kubernetes.Interface, name string, work func(context.Context) error) *replica {
 	t.Helper()
 	r := &replica{done: make(chan error, 1)}
-	r.Election = election.NewWithClient(election.NewOptions("test"), client.CoordinationV1().Leases("kube-system"), name, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	r.Election = election.NewWithClient(election.NewOptions("test"), client.CoordinationV1().Leases("kube-system"),
+		name, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(t.Context())
 	r.stop = cancel
 	go func() {
@@ -60,7 +61,8 @@ func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 		b := startCandidate(t, client, "b", runUntilCanceled)
 		advance(time.Minute)
 		if !a.working.Load() || b.working.Load() || b.terms.Load() != 0 {
-			t.Fatalf("got a leading: %t, b leading: %t after %d terms, want a only, and no term of b", a.working.Load(), b.working.Load(), b.terms.Load())
+			t.Fatalf("got a leading: %t, b leading: %t after %d terms, want a only, and no term of b",
+				a.working.Load(), b.working.Load(), b.terms.Load())
 		}
 		for _, r := range []*replica{a, b} {
 			if err := errors.Join(r.Ready(nil), r.HealthCheck(nil)); err != nil {
@@ -166,9 +168,17 @@ func TestValidate(t *testing.T) {
 	}{
 		{name: "defaults", change: func(*election.Options) {}, want: ""},
 		{name: "off", change: func(o *election.Options) { o.Enabled, o.LeaseDuration = false, 0 }, want: ""},
-		{name: "short lease", change: func(o *election.Options) { o.LeaseDuration = 5 * time.Second }, want: "must be more than --leader-elect-renew-deadline"},
+		{
+			name:   "short lease",
+			change: func(o *election.Options) { o.LeaseDuration = 5 * time.Second },
+			want:   "must be more than --leader-elect-renew-deadline",
+		},
 		{name: "tiny lease", change: func(o *election.Options) { o.LeaseDuration = time.Millisecond }, want: "at least 1s"},
-		{name: "slow retry", change: func(o *election.Options) { o.RetryPeriod = 9 * time.Second }, want: "times --leader-elect-retry-period"},
+		{
+			name:   "slow retry",
+			change: func(o *election.Options) { o.RetryPeriod = 9 * time.Second },
+			want:   "times --leader-elect-retry-period",
+		},
 		{name: "no retry", change: func(o *election.Options) { o.RetryPeriod = 0 }, want: "must be positive"},
 		{name: "lock", change: func(o *election.Options) { o.ResourceLock = "configmaps" }, want: `must be "leases"`},
 		{name: "name", change: func(o *election.Options) { o.ResourceName = "" }, want: "must not be empty"},

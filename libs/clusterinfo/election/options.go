@@ -40,10 +40,14 @@ func NewOptions(name string) *Options {
 func (o *Options) AddFlags(s *options.Sections) {
 	f := s.Set("leader election")
 	f.BoolVar(&o.Enabled, "leader-elect", o.Enabled, "work only while holding a lease, so that several replicas can run")
-	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration, "how long other candidates wait after the last observed renewal before they take over the lease")
-	f.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline, "how long the leader tries to renew the lease before it stops leading; less than the lease duration")
-	f.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", o.RetryPeriod, "time between two attempts to acquire or renew the lease")
-	f.StringVar(&o.ResourceLock, "leader-elect-resource-lock", o.ResourceLock, `kind of the lock object; only "leases" is supported`)
+	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration,
+		"how long other candidates wait after the last observed renewal before they take over the lease")
+	f.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline,
+		"how long the leader tries to renew the lease before it stops leading; less than the lease duration")
+	f.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", o.RetryPeriod,
+		"time between two attempts to acquire or renew the lease")
+	f.StringVar(&o.ResourceLock, "leader-elect-resource-lock", o.ResourceLock,
+		`kind of the lock object; only "leases" is supported`)
 	f.StringVar(&o.ResourceName, "leader-elect-resource-name", o.ResourceName, "name of the lease")
 	f.StringVar(&o.ResourceNamespace, "leader-elect-resource-namespace", o.ResourceNamespace, "namespace of the lease")
 }

@@ -24,10 +24,12 @@ var _ workqueue.MetricsProvider = (*Provider)(nil)
 // New returns a Provider and registers its metrics. Call it once per registry.
 func New(r prometheus.Registerer) *Provider {
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_" + name, Help: "[ALPHA] " + help}, []string{nameLabel})
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_" + name, Help: "[ALPHA] " + help},
+			[]string{nameLabel})
 	}
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_" + name, Help: "[ALPHA] " + help}, []string{nameLabel})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_" + name, Help: "[ALPHA] " + help},
+			[]string{nameLabel})
 	}
 	histogram := func(name, help string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -37,13 +39,15 @@ func New(r prometheus.Registerer) *Provider {
 		}, []string{nameLabel})
 	}
 	p := &Provider{
-		depth:      gauge("depth", "Number of items in the queue."),
-		unfinished: gauge("unfinished_work_seconds", "Sum of the seconds that items have been worked on and are not done; it grows when a worker is stuck."),
-		longest:    gauge("longest_running_processor_seconds", "Seconds that the longest running worker has been busy with its item."),
-		adds:       counter("adds_total", "Items added to the queue."),
-		retries:    counter("retries_total", "Items added for later: again after a failure, or as something is due then."),
-		latency:    histogram("queue_duration_seconds", "Seconds that an item waits in the queue before work on it starts."),
-		work:       histogram("work_duration_seconds", "Seconds that work on an item takes."),
+		depth: gauge("depth", "Number of items in the queue."),
+		unfinished: gauge("unfinished_work_seconds",
+			"Sum of the seconds that items have been worked on and are not done; it grows when a worker is stuck."),
+		longest: gauge("longest_running_processor_seconds",
+			"Seconds that the longest running worker has been busy with its item."),
+		adds:    counter("adds_total", "Items added to the queue."),
+		retries: counter("retries_total", "Items added for later: again after a failure, or as something is due then."),
+		latency: histogram("queue_duration_seconds", "Seconds that an item waits in the queue before work on it starts."),
+		work:    histogram("work_duration_seconds", "Seconds that work on an item takes."),
 	}
 	r.MustRegister(p.depth, p.unfinished, p.longest, p.adds, p.retries, p.latency, p.work)
 	return p

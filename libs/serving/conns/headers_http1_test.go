@@ -59,7 +59,10 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 			_, _ = fmt.Fprint(w, len(r.Header), " ", n)
 		})
 		server := &http.Server{
-			Handler: handler, MaxHeaderBytes: DefaultMaxBytes, ReadHeaderTimeout: 32 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
+			Handler:           handler,
+			MaxHeaderBytes:    DefaultMaxBytes,
+			ReadHeaderTimeout: 32 * time.Second,
+			ErrorLog:          log.New(io.Discard, "", 0),
 			ConnState: func(c net.Conn, s http.ConnState) {
 				if s == http.StateIdle {
 					Idle(c)
@@ -72,7 +75,8 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 		test(f)
 		synctest.Wait()
 		if f.limits.reserved != 0 || len(f.limits.byAddress) > 0 || f.limits.limiter.InUse() != 0 {
-			t.Errorf("at the end: got %d reserved bytes, by address %v, %d permits in use, want none", f.limits.reserved, f.limits.byAddress, f.limits.limiter.InUse())
+			t.Errorf("at the end: got %d reserved bytes, by address %v, %d permits in use, want none",
+				f.limits.reserved, f.limits.byAddress, f.limits.limiter.InUse())
 		}
 		if err := server.Close(); err != nil {
 			t.Error(err)
@@ -135,20 +139,36 @@ func TestHTTP1HeaderLimits(t *testing.T) {
 		"too many lines":             {sent: getLine + headerLines(11_000, 1) + endOfHeader, want: []string{"431"}},
 		"too many lines, unfinished": {sent: getLine + headerLines(11_000, 1), want: []string{"431"}},
 		"too many bytes":             {sent: getLine + headerLines(20, 60_000) + endOfHeader, want: []string{"431"}},
-		"many lines, body, more requests": {sent: postLine + headerLines(2_000, 10) + "Content-Length: 10\r\n\r\n" + "0123456789" + getLine + headerLines(3_000, 5) + endOfHeader + getLine + endOfHeader,
-			want: []string{"2001 10", "3000 0", "0 0"}},
+		"many lines, body, more requests": {
+			sent: postLine + headerLines(2_000,
+				10) + "Content-Length: 10\r\n\r\n" + "0123456789" + getLine + headerLines(3_000,
+				5) + endOfHeader + getLine + endOfHeader,
+			want: []string{"2001 10", "3000 0", "0 0"},
+		},
 		"a body of empty lines": {sent: complete(empty) + getLine + headerLines(2_000, 10) + endOfHeader,
 			want: []string{fmt.Sprint("1 ", len(empty)), "2000 0"}},
-		"empty lines before the request": {sent: complete("x") + endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader,
-			want: []string{"1 1", "431"}},
-		"chunked body": {sent: postLine + "Transfer-Encoding: chunked\r\n" + headerLines(1_000, 10) + "\r\n3\r\nabc\r\n0\r\n\r\n" + getLine + endOfHeader,
-			want: []string{"1000 3", "0 0"}},
-		"pipelined large headers": {sent: getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(9_000, 5) + endOfHeader + getLine + headerLines(2_000, 5) + endOfHeader + getLine + endOfHeader,
-			want: []string{"1 0", "9000 0", "2000 0", "0 0"}},
-		"pipelined large headers, too many lines": {sent: getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(11_000, 5) + endOfHeader,
-			want: []string{"1 0", "431"}},
-		"pipelined requests, last has too many lines": {sent: strings.Repeat(getLine+endOfHeader, 50) + getLine + headerLines(11_000, 1) + endOfHeader,
-			want: append(strings.Split(strings.Repeat("0 0,", 50), ",")[:50], "431")},
+		"empty lines before the request": {
+			sent: complete("x") + endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader,
+			want: []string{"1 1", "431"},
+		},
+		"chunked body": {
+			sent: postLine + "Transfer-Encoding: chunked\r\n" + headerLines(1_000,
+				10) + "\r\n3\r\nabc\r\n0\r\n\r\n" + getLine + endOfHeader,
+			want: []string{"1000 3", "0 0"},
+		},
+		"pipelined large headers": {
+			sent: getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(9_000,
+				5) + endOfHeader + getLine + headerLines(2_000, 5) + endOfHeader + getLine + endOfHeader,
+			want: []string{"1 0", "9000 0", "2000 0", "0 0"},
+		},
+		"pipelined large headers, too many lines": {
+			sent: getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(11_000, 5) + endOfHeader,
+			want: []string{"1 0", "431"},
+		},
+		"pipelined requests, last has too many lines": {
+			sent: strings.Repeat(getLine+endOfHeader, 50) + getLine + headerLines(11_000, 1) + endOfHeader,
+			want: append(strings.Split(strings.Repeat("0 0,", 50), ",")[:50], "431"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testHTTP1(t, func(f *http1Server) {
@@ -233,7 +253,8 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 			synctest.Wait()
 		}
 		if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/8 {
-			t.Errorf("%d bytes are reserved for one address, want at most %v and at least %v", f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/8)
+			t.Errorf("%d bytes are reserved for one address, want at most %v and at least %v", f.limits.reserved,
+				MaxReservedHeaders/2, MaxReservedHeaders/8)
 		}
 		remaining := MaxReservedHeaders/2 - f.limits.reserved
 		if !f.limits.reserveBytes(Network(netip.Addr{}), remaining) {
@@ -399,14 +420,16 @@ func TestLargeHeadersInFlightAreLimited(t *testing.T) {
 					synctest.Wait()
 				}
 				if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/2-2*size {
-					t.Errorf("%d bytes are reserved for one address, want at most %v and at least %v", f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/2-2*size)
+					t.Errorf("%d bytes are reserved for one address, want at most %v and at least %v",
+						f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/2-2*size)
 				}
 				small := f.connect()
 				small.send(getLine + endOfHeader)
 				small.expect(http.StatusOK, "0 0")
 				small.close()
 				last := all[conns-1] // rejected when read or when handled
-				if resp, err := http.ReadResponse(last.r, nil); err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge && resp.StatusCode != http.StatusTooManyRequests {
+				if resp, err := http.ReadResponse(last.r, nil); err != nil ||
+					resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge && resp.StatusCode != http.StatusTooManyRequests {
 					t.Errorf("last request: got %v, %v, want status 431 or 429", resp, err)
 				}
 				last.close()
@@ -451,7 +474,11 @@ func (b *bufferedConn) SetWriteDeadline(time.Time) error { return nil }
 func TestLargeHeaderFollowedByEOFIsServed(t *testing.T) {
 	testHTTP1(t, func(f *http1Server) {
 		conn := &bufferedConn{Conn: f.listener.dial()}
-		c := &http1Client{tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}, MaxVersion: tls.VersionTLS12}), t, nil} // TLS 1.3 sends the close_notify in a separate write
+		c := &http1Client{tls.Client(conn, &tls.Config{
+			InsecureSkipVerify: true,
+			NextProtos:         []string{"http/1.1"},
+			MaxVersion:         tls.VersionTLS12,
+		}), t, nil} // TLS 1.3 sends the close_notify in a separate write
 		if err := c.Handshake(); err != nil {
 			t.Fatal(err)
 		}

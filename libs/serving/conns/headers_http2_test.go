@@ -39,7 +39,8 @@ func (s *http2Client) request(path string, more ...hpack.HeaderField) error {
 		failed = errors.Join(failed, e.WriteField(f))
 	}
 	s.id += 2 // stream ids of clients are odd
-	return errors.Join(failed, s.WriteHeaders(http2.HeadersFrameParam{StreamID: s.id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}))
+	return errors.Join(failed,
+		s.WriteHeaders(http2.HeadersFrameParam{StreamID: s.id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}))
 }
 
 // TestHTTP2LargeHeadersWaitForPermit checks that large header sections wait for a permit, at most
@@ -120,7 +121,8 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 			t.Error("the permit is held after the header section was read")
 		}
 		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
-		requireNoError(first.request("/xy", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...))
+		requireNoError(first.request("/xy",
+			slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...))
 		expectRequests() // HPACK sends one byte for each repeated field
 		large.Release(limit.Claim[string]{})
 		expectRequests(3)
@@ -128,7 +130,8 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		requireNoError(second.request(long)) // waits for headerPermitTimeout
 		start := time.Now()
 		if got := <-received; got != len(long) || time.Since(start).Truncate(time.Millisecond) != headerPermitTimeout {
-			t.Errorf("got a request with a path of %d bytes after %v, want %d after %v", got, time.Since(start), len(long), headerPermitTimeout)
+			t.Errorf("got a request with a path of %d bytes after %v, want %d after %v", got, time.Since(start),
+				len(long), headerPermitTimeout)
 		}
 		requireNoError(first.request(long))
 		expectRequests()
@@ -140,7 +143,10 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		if all.reserved > 0 {
 			t.Errorf("%d bytes are reserved, want 0", all.reserved)
 		}
-		requireNoError(second.WriteHeaders(http2.HeadersFrameParam{StreamID: second.id + 2, BlockFragment: []byte(strings.Repeat("\x88", 12<<10))}))
+		requireNoError(second.WriteHeaders(http2.HeadersFrameParam{
+			StreamID:      second.id + 2,
+			BlockFragment: []byte(strings.Repeat("\x88", 12<<10)),
+		}))
 		expectRequests()
 		if all.reserved < largeHeader {
 			t.Errorf("%d bytes are reserved for an unfinished header section, want at least %v", all.reserved, largeHeader)

@@ -56,7 +56,8 @@ type acceptResult struct {
 }
 
 // NewListener accepts connections from l until l is closed.
-func NewListener(l net.Listener, config *tls.Config, log *slog.Logger, m *Metrics, sendLimiter *limit.Queue[string], headers *HeaderLimits) *Listener {
+func NewListener(l net.Listener, config *tls.Config, log *slog.Logger, m *Metrics, sendLimiter *limit.Queue[string],
+	headers *HeaderLimits) *Listener {
 	listener := &Listener{
 		Listener: l, config: config, log: log, metrics: m,
 		handshakeLimiter: limit.New[string](limit.Options{Size: max(1, runtime.GOMAXPROCS(0)/handshakeShare)}),

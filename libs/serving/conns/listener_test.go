@@ -46,7 +46,11 @@ func (p *pipeListener) dial() net.Conn {
 
 // testHandshakes runs test in a synctest bubble with a Listener on a pipeListener.
 func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, h *Listener)) {
-	certFile, keyFile, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "a", DNS: []string{"a"}})
+	certFile, keyFile, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{
+		Dir:  t.TempDir(),
+		Name: "a",
+		DNS:  []string{"a"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +65,8 @@ func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, h *Li
 		}
 		m.Errors = prometheus.NewCounter(prometheus.CounterOpts{Name: "errors"})
 		l := &pipeListener{conns: make(chan net.Conn)}
-		h := NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true}, slog.New(slog.DiscardHandler), m, limit.New[string](limit.Options{Size: 1}), nil)
+		h := NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true},
+			slog.New(slog.DiscardHandler), m, limit.New[string](limit.Options{Size: 1}), nil)
 		test(t, l, h)
 		if err := h.Close(); err != nil {
 			t.Error(err)
@@ -223,7 +228,10 @@ func TestSendErrorIsReturned(t *testing.T) {
 // not read it is not waited for.
 func TestPlaintextHTTPGets400(t *testing.T) {
 	for request, wantHint := range map[string]bool{
-		"GET / HTTP/1.1\r\n\r\n": true, "HEAD / HTTP/1.1\r\n\r\n": true, "POST / HTTP/1.1\r\n\r\n": true, "PUT / HTTP/1.1\r\n\r\n": true,
+		"GET / HTTP/1.1\r\n\r\n":     true,
+		"HEAD / HTTP/1.1\r\n\r\n":    true,
+		"POST / HTTP/1.1\r\n\r\n":    true,
+		"PUT / HTTP/1.1\r\n\r\n":     true,
 		"OPTIONS / HTTP/1.1\r\n\r\n": true, "EHLO mail.example.com\r\n": false,
 	} {
 		testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
@@ -268,7 +276,8 @@ func (f *plaintextConn) Write(p []byte) (int, error) {
 func TestPlaintextAfterClientHelloGetsTLSAlert(t *testing.T) {
 	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
 		c := l.dial()
-		if err := tls.Client(&plaintextConn{Conn: c}, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(t.Context()); err != nil {
+		if err := tls.Client(&plaintextConn{Conn: c},
+			&tls.Config{InsecureSkipVerify: true}).HandshakeContext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		got, err := io.ReadAll(c)
@@ -307,7 +316,11 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 				h.handshakeLimiter.Release(limit.Claim[string]{})
 			}
 			synctest.Wait()
-			for what, want := range map[prometheus.Collector]float64{h.metrics.succeeded: tc.done, h.metrics.timedOut: tc.late, h.metrics.waitingHandshakes: 0} {
+			for what, want := range map[prometheus.Collector]float64{
+				h.metrics.succeeded:         tc.done,
+				h.metrics.timedOut:          tc.late,
+				h.metrics.waitingHandshakes: 0,
+			} {
 				if got := testutil.ToFloat64(what); got != want {
 					t.Errorf("%s: metric = %v, want %v", name, got, want)
 				}

@@ -29,7 +29,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	})
 	m := &Metrics{
 		resetDelay: delayed.WithLabelValues("resets"), controlDelay: delayed.WithLabelValues("control"),
-		succeeded: handshakes.WithLabelValues("ok"), failed: handshakes.WithLabelValues("failed"), timedOut: handshakes.WithLabelValues("late"),
+		succeeded:         handshakes.WithLabelValues("ok"),
+		failed:            handshakes.WithLabelValues("failed"),
+		timedOut:          handshakes.WithLabelValues("late"),
 		waitingHandshakes: waiting,
 	}
 	if r == nil {

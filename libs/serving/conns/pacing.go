@@ -110,7 +110,8 @@ func (c *pacedConn) FramesSent(resets, frames, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.spendResets(resets)
-	c.controlBucket.tokens = min(c.controlBucket.burst, c.controlBucket.tokens+controlPerDataFrame*float64(frames)+float64(bytes)/bytesPerControlFrame)
+	c.controlBucket.tokens = min(c.controlBucket.burst,
+		c.controlBucket.tokens+controlPerDataFrame*float64(frames)+float64(bytes)/bytesPerControlFrame)
 }
 
 // Delivered implements h2.Wire.
@@ -244,7 +245,10 @@ func (a *addressBuckets) addConn(network string, now time.Time) *addressBucket {
 	defer a.mu.Unlock()
 	bucket := a.buckets[network]
 	if bucket == nil {
-		bucket = &addressBucket{tokenBucket: tokenBucket{tokens: a.rate, rate: a.rate, burst: resetBurstSeconds * a.rate, refilledAt: now}, address: network}
+		bucket = &addressBucket{
+			tokenBucket: tokenBucket{tokens: a.rate, rate: a.rate, burst: resetBurstSeconds * a.rate, refilledAt: now},
+			address:     network,
+		}
 		a.buckets[network] = bucket
 	}
 	bucket.connections++

@@ -74,7 +74,13 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 	conn := func(from string) *pacedConn {
 		now := time.Now()
 		full := tokenBucket{tokens: resetBurst, rate: resetRate, burst: resetBurst, refilledAt: now}
-		return &pacedConn{metrics: m, addresses: all, sharedBucket: all.addConn(from, now), resetBucket: full, controlBucket: full}
+		return &pacedConn{
+			metrics:       m,
+			addresses:     all,
+			sharedBucket:  all.addConn(from, now),
+			resetBucket:   full,
+			controlBucket: full,
+		}
 	}
 	for range addressFactor + 1 {
 		conn(here).spendResets(resetBurst) // each resets its whole burst

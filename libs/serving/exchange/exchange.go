@@ -351,7 +351,12 @@ func (x *Exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	x.hijacked = true
 	if x.limitStallCalled {
-		hijacked := &hijackedConn{Conn: conn, stallTimeout: x.stallTimeout, slowWrite: x.slowWrite, progress: progress{conn: x.progress.conn}}
+		hijacked := &hijackedConn{
+			Conn:         conn,
+			stallTimeout: x.stallTimeout,
+			slowWrite:    x.slowWrite,
+			progress:     progress{conn: x.progress.conn},
+		}
 		hijacked.writeTimer.checkLimit = hijacked.checkWrite
 		hijacked.writeTimer.suspend = x.slowWrite.suspendOrAbort(hijacked.abort)
 		conn = hijacked

@@ -203,7 +203,12 @@ func TestBodyTimeouts(t *testing.T) {
 		"late part":                         {whole: bodyTimeout, comes: stallTimeout + 1, pause: 0, aborted: true},
 		"slow handler":                      {whole: 0, comes: stallTimeout - 1, pause: 5 * stallTimeout, aborted: false},
 		"late parts, no limit of the whole": {whole: 0, comes: stallTimeout + 1, pause: 0, aborted: true},
-		"late body":                         {whole: bodyTimeout, comes: stallTimeout - 1, pause: bodyTimeout - stallTimeout + 2, aborted: true},
+		"late body": {
+			whole:   bodyTimeout,
+			comes:   stallTimeout - 1,
+			pause:   bodyTimeout - stallTimeout + 2,
+			aborted: true,
+		},
 	} {
 		testExchange(t, func(t *testing.T, l *Limits) {
 			l.bodyTimeout = tc.whole
@@ -262,8 +267,10 @@ func TestWriteTimeouts(t *testing.T) {
 			if want := map[bool]int{true: 1, false: 3}[tc.aborted]; len(w.sizes) != want {
 				t.Errorf("%s: got writes of %v, want %d", name, w.sizes, want)
 			}
-			if tc.aborted != strings.Contains(formatDeadlines(w.writeDeadlines), "past") || tc.aborted != strings.Contains(formatDeadlines(w.readDeadlines), "past") {
-				t.Errorf("%s: got write deadlines %s, read deadlines %s, want past ones: %t", name, formatDeadlines(w.writeDeadlines), formatDeadlines(w.readDeadlines), tc.aborted)
+			if tc.aborted != strings.Contains(formatDeadlines(w.writeDeadlines), "past") ||
+				tc.aborted != strings.Contains(formatDeadlines(w.readDeadlines), "past") {
+				t.Errorf("%s: got write deadlines %s, read deadlines %s, want past ones: %t", name,
+					formatDeadlines(w.writeDeadlines), formatDeadlines(w.readDeadlines), tc.aborted)
 			}
 			x.Finish()
 		})
@@ -374,7 +381,8 @@ func TestLargeWriteIsCorked(t *testing.T) {
 			}
 			r := request(tc.proto, nil)
 			x, _ := l.Start(w, r.WithContext(WithConn(r.Context(), c)), false)
-			if _, err := x.Write(make([]byte, tc.size)); !errors.Is(err, errors.Join(tc.fails, tc.under)) && (err == nil) != (tc.fails == nil && tc.under == nil) {
+			if _, err := x.Write(make([]byte, tc.size)); !errors.Is(err, errors.Join(tc.fails, tc.under)) &&
+				(err == nil) != (tc.fails == nil && tc.under == nil) {
 				t.Errorf("%s: Write() = %v", name, err)
 			}
 			if c.corked || c.writes != 1 {
@@ -408,80 +416,3 @@ func (c *corkedConn) Uncork() error {
 }
 
 func (c *corkedConn) Delivered() (acknowledged, outstanding int64) { return 0, 0 }
-
-// TestHijackedConnectionTimeouts checks that only hijacked connections of watches are limited, and
-// that a slow write suspends the handler there too.
-func TestHijackedConnectionTimeouts(t *testing.T) {
-	over := errors.New("over")
-	for name, tc := range map[string]struct {
-		steady          bool
-		reads           time.Duration // delay of the client
-		goesOn          bool          // result of suspend
-		resume          error
-		resumed         int
-		failed, aborted bool
-	}{
-		"not steady":              {steady: false, reads: 5 * stallTimeout, goesOn: false, resume: nil, resumed: 0, failed: false, aborted: false},
-		"watch, fast client":      {steady: true, reads: slowWriteAfter / 2, goesOn: true, resume: nil, resumed: 0, failed: false, aborted: false},
-		"watch, slow client":      {steady: true, reads: watchStallFactor*stallTimeout - 1, goesOn: true, resume: nil, resumed: 1, failed: false, aborted: false},
-		"watch, resume fails":     {steady: true, reads: stallTimeout, goesOn: true, resume: over, resumed: 1, failed: true, aborted: false},
-		"watch, stalled client":   {steady: true, reads: watchStallFactor*stallTimeout + 1, goesOn: true, resume: nil, resumed: 0, failed: true, aborted: true},
-		"watch, suspend rejected": {steady: true, reads: stallTimeout, goesOn: false, resume: nil, resumed: 0, failed: true, aborted: true},
-	} {
-		testExchange(t, func(t *testing.T, l *Limits) {
-			client, server := net.Pipe()
-			w := newFakeWriter()
-			w.hijackConn = server
-			x, _ := l.Start(w, request(1, strings.NewReader("body")), false)
-			resumed := 0
-			OnSlowWrite(x, func() bool { return tc.goesOn }, func() error { resumed++; return tc.resume })
-			if tc.steady {
-				LimitStall(x)
-			}
-			conn, _, err := x.Hijack()
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() {
-				time.Sleep(tc.reads)
-				_, _ = client.Read(make([]byte, 1))
-			}()
-			_, err = conn.Write([]byte("x"))
-			if (err != nil) != tc.failed || errors.Is(err, os.ErrDeadlineExceeded) != tc.aborted || tc.resume != nil && !errors.Is(err, tc.resume) || resumed != tc.resumed {
-				t.Errorf("%s: Write() = %v, resumed %d times, want an error: %t, aborted: %t, resumed %d times", name, err, resumed, tc.failed, tc.aborted, tc.resumed)
-			}
-			x.Finish()
-			if len(w.readDeadlines)+len(w.writeDeadlines) > 0 {
-				t.Errorf("%s: deadlines after finish: read %s, write %s; want none", name, formatDeadlines(w.readDeadlines), formatDeadlines(w.writeDeadlines))
-			}
-			_, _ = client.Close(), server.Close()
-			time.Sleep(tc.reads) // in synctest time, until the client goroutine has ended
-		})
-	}
-	testExchange(t, func(t *testing.T, l *Limits) {
-		w := newFakeWriter()
-		x, _ := l.Start(w, request(1, nil), false)
-		LimitStall(x)
-		if conn, _, err := x.Hijack(); !errors.Is(err, http.ErrNotSupported) || conn != nil {
-			t.Errorf("Hijack() = %v, %v, want http.ErrNotSupported", conn, err)
-		}
-		x.Finish()
-		if formatDeadlines(w.writeDeadlines) != "2m0s" {
-			t.Errorf("write deadlines = %s, want 2m0s", formatDeadlines(w.writeDeadlines))
-		}
-	})
-}
-
-// TestAbortedWriteDoesNotResume checks that resume is not called after suspend rejected.
-func TestAbortedWriteDoesNotResume(t *testing.T) {
-	testExchange(t, func(t *testing.T, l *Limits) {
-		w := newFakeWriter()
-		w.delay = stallTimeout
-		x, _ := l.Start(w, request(1, nil), false)
-		OnSlowWrite(x, func() bool { return false }, func() error { t.Error("resume was called"); return nil })
-		if _, err := x.Write(make([]byte, unboundedWrite)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("Write() = %v, want a deadline error", err)
-		}
-		x.Finish()
-	})
-}

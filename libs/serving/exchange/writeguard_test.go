@@ -15,7 +15,12 @@ func TestGuardAbortsSlowOperation(t *testing.T) {
 		do         func(g *operationTimer)
 		cut, pause int
 	}{
-		"short": {pauses: true, do: func(g *operationTimer) { g.start(limit); time.Sleep(slowWriteAfter / 2); g.stop() }, cut: 0, pause: 0},
+		"short": {
+			pauses: true,
+			do:     func(g *operationTimer) { g.start(limit); time.Sleep(slowWriteAfter / 2); g.stop() },
+			cut:    0,
+			pause:  0,
+		},
 		"slow": {pauses: true, do: func(g *operationTimer) {
 			g.start(limit)
 			time.Sleep(limit - 1)
@@ -23,13 +28,23 @@ func TestGuardAbortsSlowOperation(t *testing.T) {
 				t.Error("end() = false, want true")
 			}
 		}, cut: 0, pause: 1},
-		"too long":                          {pauses: true, do: func(g *operationTimer) { g.start(limit) }, cut: 1, pause: 1},
-		"too long, no suspend function":     {pauses: false, do: func(g *operationTimer) { g.start(limit) }, cut: 1, pause: 0},
-		"limit shorter than slowWriteAfter": {pauses: true, do: func(g *operationTimer) { g.start(slowWriteAfter / 2) }, cut: 1, pause: 0},
-		"no operation":                      {pauses: true, do: func(g *operationTimer) { g.stop(); g.disable() }, cut: 0, pause: 0},
-		"start after close":                 {pauses: true, do: func(g *operationTimer) { g.disable(); g.start(limit) }, cut: 0, pause: 0},
-		"close during operation":            {pauses: true, do: func(g *operationTimer) { g.start(limit); g.disable() }, cut: 0, pause: 0},
-		"second operation":                  {pauses: true, do: func(g *operationTimer) { g.start(limit); time.Sleep(2 * slowWriteAfter); g.stop(); g.start(limit) }, cut: 1, pause: 2},
+		"too long":                      {pauses: true, do: func(g *operationTimer) { g.start(limit) }, cut: 1, pause: 1},
+		"too long, no suspend function": {pauses: false, do: func(g *operationTimer) { g.start(limit) }, cut: 1, pause: 0},
+		"limit shorter than slowWriteAfter": {
+			pauses: true,
+			do:     func(g *operationTimer) { g.start(slowWriteAfter / 2) },
+			cut:    1,
+			pause:  0,
+		},
+		"no operation":           {pauses: true, do: func(g *operationTimer) { g.stop(); g.disable() }, cut: 0, pause: 0},
+		"start after close":      {pauses: true, do: func(g *operationTimer) { g.disable(); g.start(limit) }, cut: 0, pause: 0},
+		"close during operation": {pauses: true, do: func(g *operationTimer) { g.start(limit); g.disable() }, cut: 0, pause: 0},
+		"second operation": {
+			pauses: true,
+			do:     func(g *operationTimer) { g.start(limit); time.Sleep(2 * slowWriteAfter); g.stop(); g.start(limit) },
+			cut:    1,
+			pause:  2,
+		},
 		"timer fires after the operation": {pauses: true, do: func(g *operationTimer) {
 			g.start(slowWriteAfter)
 			time.Sleep(slowWriteAfter / 2)

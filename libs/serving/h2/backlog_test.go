@@ -30,7 +30,8 @@ func TestBacklogKeepsOrder(t *testing.T) {
 		t.Errorf("got %d bytes in the records, want the %d appended bytes", len(got), len(want))
 	}
 	if list := b.recycle(); len(list) != 0 || cap(list) == 0 {
-		t.Errorf("recycle() returned a slice of length %d and capacity %d, want length 0 and capacity for reuse", len(list), cap(list))
+		t.Errorf("recycle() returned a slice of length %d and capacity %d, want length 0 and capacity for reuse",
+			len(list), cap(list))
 	}
 }
 
@@ -58,7 +59,8 @@ func testQueueBound(t *testing.T, part int) {
 			c.queue.append(make([]byte, frameHeaderLen+part))
 		}
 		mine := c.queue.size
-		if least, most := maxPending-frameHeaderLen-part, maxPending+maxExtra; mine < least || mine > most || len(conns) == 1 && mine < most-2*(frameHeaderLen+part) {
+		if least, most := maxPending-frameHeaderLen-part, maxPending+maxExtra; mine < least || mine > most ||
+			len(conns) == 1 && mine < most-2*(frameHeaderLen+part) {
 			t.Fatalf("a connection can queue %d bytes, want %d to %d", mine, least, most)
 		}
 		total += mine

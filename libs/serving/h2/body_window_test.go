@@ -155,22 +155,26 @@ func TestConcurrentBodyReaders(t *testing.T) {
 		over, got := make(chan struct{}), make(chan byte, 2)
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				_, _ = r.Body.Read(make([]byte, 1)) // without the other reader
-				done := make(chan struct{})
-				for range 2 {
-					go func() {
-						p := make([]byte, 1)
-						_, _ = r.Body.Read(p)
-						got <- p[0]
-						done <- struct{}{}
-					}()
-				}
-				<-done
-				<-done
-			}))
+			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server),
+				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					_, _ = r.Body.Read(make([]byte, 1)) // without the other reader
+					done := make(chan struct{})
+					for range 2 {
+						go func() {
+							p := make([]byte, 1)
+							_, _ = r.Body.Read(p)
+							got <- p[0]
+							done <- struct{}{}
+						}()
+					}
+					<-done
+					<-done
+				}))
 		}()
-		c := &timedClient{rawClient: &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}, events: make(chan event, 100)}
+		c := &timedClient{
+			rawClient: &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t},
+			events:    make(chan event, 100),
+		}
 		go c.readEvents()
 		_, err := io.WriteString(client, http2.ClientPreface)
 		c.must(errors.Join(err, c.WriteSettings()))

@@ -38,15 +38,40 @@ func TestFramesAreCharged(t *testing.T) {
 			c.writeFrame(http2.FrameHeaders, endsHeaders, 3, postBlock)
 			c.writeFrame(http2.FrameHeaders, endsHeaders, 5, postBlock)
 		}, resets: 0, control: 0, sent: 0},
-		"a reset":          {send: func(c *rawClient) { c.writeFrame(http2.FrameRSTStream, 0, 1, "\x00\x00\x00\x08") }, resets: 1, control: 0, sent: 0},
-		"a body":           {send: func(c *rawClient) { c.writeFrame(data, 0, 1, strings.Repeat("x", 64)) }, resets: 0, control: 0, sent: 0},
-		"little of a body": {send: func(c *rawClient) { c.writeFrame(data, 0, 1, strings.Repeat("x", 63)) }, resets: 0, control: 1, sent: 0},
-		"padding":          {send: func(c *rawClient) { c.writeFrame(data, http2.FlagDataPadded, 1, "\x50"+strings.Repeat("x", 81)) }, resets: 0, control: 1, sent: 0},
+		"a reset": {
+			send:    func(c *rawClient) { c.writeFrame(http2.FrameRSTStream, 0, 1, "\x00\x00\x00\x08") },
+			resets:  1,
+			control: 0,
+			sent:    0,
+		},
+		"a body": {
+			send:    func(c *rawClient) { c.writeFrame(data, 0, 1, strings.Repeat("x", 64)) },
+			resets:  0,
+			control: 0,
+			sent:    0,
+		},
+		"little of a body": {
+			send:    func(c *rawClient) { c.writeFrame(data, 0, 1, strings.Repeat("x", 63)) },
+			resets:  0,
+			control: 1,
+			sent:    0,
+		},
+		"padding": {
+			send:    func(c *rawClient) { c.writeFrame(data, http2.FlagDataPadded, 1, "\x50"+strings.Repeat("x", 81)) },
+			resets:  0,
+			control: 1,
+			sent:    0,
+		},
 		"data too many": {send: func(c *rawClient) {
 			c.writeFrame(data, http2.FlagDataEndStream, 1, strings.Repeat("x", 64))
 			c.writeFrame(data, 0, 1, strings.Repeat("x", 64))
 		}, resets: 0, control: 1, sent: 1},
-		"an order": {send: func(c *rawClient) { c.writeFrame(http2.FramePriority, 0, 1, dependsOnNothing) }, resets: 0, control: 1, sent: 0},
+		"an order": {
+			send:    func(c *rawClient) { c.writeFrame(http2.FramePriority, 0, 1, dependsOnNothing) },
+			resets:  0,
+			control: 1,
+			sent:    0,
+		},
 		"settings": {send: func(c *rawClient) { c.writeFrame(http2.FrameSettings, 0, 0, "") }, resets: 0, control: 1, sent: 0},
 		"settings of many": {send: func(c *rawClient) {
 			for id := uint32(3); id < 32; id += 2 {
@@ -59,7 +84,12 @@ func TestFramesAreCharged(t *testing.T) {
 			c.writeFrame(http2.FrameHeaders, endsHeaders, 3, postBlock)
 			c.writeFrame(data, 0, 3, strings.Repeat("x", 64))
 		}, resets: 0, control: 3, sent: 0},
-		"malformed request": {send: func(c *rawClient) { c.writeFrame(http2.FrameHeaders, endsHeaders, 3, customField) }, resets: 0, control: 0, sent: 1},
+		"malformed request": {
+			send:    func(c *rawClient) { c.writeFrame(http2.FrameHeaders, endsHeaders, 3, customField) },
+			resets:  0,
+			control: 0,
+			sent:    1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -111,7 +141,8 @@ func TestTruncatedHeadersAreIgnored(t *testing.T) {
 					t.Fatalf("response = %s, want \"200; content-length=0\"", got)
 				}
 				n := len(c.list) + c.more
-				_, err := client.Conn.Write(append([]byte{0, byte(n >> 8), byte(n), byte(http2.FrameHeaders), byte(endFlags), 0, 0, 0, 3}, c.list[:len(c.list)-c.cut]...))
+				_, err := client.Conn.Write(append([]byte{0, byte(n >> 8), byte(n), byte(http2.FrameHeaders),
+					byte(endFlags), 0, 0, 0, 3}, c.list[:len(c.list)-c.cut]...))
 				client.must(err)
 				_ = client.Conn.Close()
 				synctest.Wait()

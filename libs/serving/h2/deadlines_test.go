@@ -96,13 +96,15 @@ func TestHandlerDeadlines(t *testing.T) {
 				start := time.Now()
 				go func() {
 					defer close(over)
-					h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						got <- c.handler(w, r)
-					}))
+					h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server),
+						http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							got <- c.handler(w, r)
+						}))
 				}()
 				f := http2.NewFramer(client, nil)
 				_, err := io.WriteString(client, http2.ClientPreface)
-				if err = errors.Join(err, f.WriteSettings(), f.WriteWindowUpdate(0, 1<<30), f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, []byte(postRequest))); err != nil {
+				if err = errors.Join(err, f.WriteSettings(), f.WriteWindowUpdate(0, 1<<30),
+					f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, []byte(postRequest))); err != nil {
 					t.Fatal(err)
 				}
 				go func() { _, _ = io.Copy(io.Discard, client) }() // opens no window
@@ -133,13 +135,14 @@ func TestDeadlineIgnoresCompleteResponse(t *testing.T) {
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(10 * time.Second))
-				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Second))
-				w.Header().Set("Content-Length", "20000")
-				_, _ = w.Write(make([]byte, 20_000))
-				time.Sleep(20 * time.Second)
-			}))
+			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server),
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(10 * time.Second))
+					_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Second))
+					w.Header().Set("Content-Length", "20000")
+					_, _ = w.Write(make([]byte, 20_000))
+					time.Sleep(20 * time.Second)
+				}))
 		}()
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		read := make(chan string, 100)

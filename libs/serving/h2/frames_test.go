@@ -91,10 +91,13 @@ func TestHeaderFrameErrors(t *testing.T) {
 			c.writeFrame(headers, endsHeaders|padded|endsStream, 1, "\x05"+customField+"12345")
 			c.ping()
 		}, want: pingAck},
-		"a priority": {send: func(c *rawClient) { c.writeFrame(headers, endsHeaders|withPriority, 3, dependsOnNothing+postBlock) },
-			want: pingAck},
-		"a table of nothing":        frameOutcome(headers, endsHeaders, 3, "\x20\x87\x83\x84\x41\x01a", pingAck),
-		"a new one on itself":       frameOutcome(headers, endsHeaders|withPriority, 3, "\x00\x00\x00\x03\x00"+postBlock, "reset 3 PROTOCOL_ERROR"),
+		"a priority": {
+			send: func(c *rawClient) { c.writeFrame(headers, endsHeaders|withPriority, 3, dependsOnNothing+postBlock) },
+			want: pingAck,
+		},
+		"a table of nothing": frameOutcome(headers, endsHeaders, 3, "\x20\x87\x83\x84\x41\x01a", pingAck),
+		"a new one on itself": frameOutcome(headers, endsHeaders|withPriority, 3,
+			"\x00\x00\x00\x03\x00"+postBlock, "reset 3 PROTOCOL_ERROR"),
 		"a continuation of nothing": frameOutcome(more, endsHeaders, 1, customField, goAwayProtocol),
 		"of another stream": {send: func(c *rawClient) {
 			c.writeFrame(headers, 0, 3, postBlock)
@@ -104,8 +107,10 @@ func TestHeaderFrameErrors(t *testing.T) {
 			c.writeFrame(headers, 0, 3, postBlock)
 			c.writeFrame(http2.FramePing, 0, 0, "12345678")
 		}, want: goAwayProtocol},
-		"data between": {send: func(c *rawClient) { c.writeFrame(headers, 0, 3, postBlock); c.writeFrame(http2.FrameData, 0, 3, "x") },
-			want: goAwayProtocol},
+		"data between": {
+			send: func(c *rawClient) { c.writeFrame(headers, 0, 3, postBlock); c.writeFrame(http2.FrameData, 0, 3, "x") },
+			want: goAwayProtocol,
+		},
 		"another list between": {send: func(c *rawClient) {
 			c.writeFrame(headers, 0, 3, postBlock)
 			c.writeFrame(headers, endsHeaders, 3, postBlock)
@@ -164,12 +169,14 @@ func TestFrameErrors(t *testing.T) {
 		"a reset of the server's":    frameOutcome(reset, 0, 2, "1234", goAwayProtocol),
 		"settings of a stream":       frameOutcome(settings, 0, 1, "", goAwayProtocol),
 		"settings of another size":   frameOutcome(settings, 0, 0, "12345", goAwayFrameSize),
-		"a response with settings":   frameOutcome(settings, http2.FlagSettingsAck, 0, setting(http2.SettingEnablePush, 0), goAwayFrameSize),
+		"a response with settings": frameOutcome(settings, http2.FlagSettingsAck, 0,
+			setting(http2.SettingEnablePush, 0), goAwayFrameSize),
 		"a response":                 frameOutcome(settings, http2.FlagSettingsAck, 0, "", pingAck),
 		"many settings":              frameOutcome(settings, 0, 0, strings.Repeat(setting(99, 1), 101), goAwayProtocol),
 		"below the limit":            frameOutcome(settings, 0, 0, strings.Repeat(setting(99, 1), 100), pingAck),
 		"a setting of no such value": frameOutcome(settings, 0, 0, setting(http2.SettingEnablePush, 2), goAwayProtocol),
-		"a window of no such size":   frameOutcome(settings, 0, 0, setting(http2.SettingInitialWindowSize, 1<<31), goAwayFlowControl),
+		"a window of no such size": frameOutcome(settings, 0, 0, setting(http2.SettingInitialWindowSize, 1<<31),
+			goAwayFlowControl),
 		"a push":                     frameOutcome(push, endsHeaders, 1, "\x00\x00\x00\x02"+postBlock, goAwayProtocol),
 		"a ping of a stream":         frameOutcome(ping, 0, 1, eight, goAwayProtocol),
 		"a ping of another size":     frameOutcome(ping, 0, 0, "1234567", goAwayFrameSize),
@@ -278,13 +285,25 @@ func TestConnectionPreface(t *testing.T) {
 		state tls.ConnectionState
 		want  string
 	}{
-		"well":              {text: preface + settings, state: good, want: ""},
-		"another preface":   {text: strings.ToLower(preface) + settings, state: good, want: goAwayProtocol},
-		"another frame":     {text: preface + "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678", state: good, want: goAwayProtocol},
-		"a response":        {text: preface + "\x00\x00\x00\x04\x01\x00\x00\x00\x00", state: good, want: goAwayProtocol},
-		"an older one":      {text: preface + settings, state: suite(tls.VersionTLS12, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256), want: ""},
-		"too old a version": {text: preface + settings, state: suite(tls.VersionTLS11, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256), want: "away INADEQUATE_SECURITY"},
-		"a cipher too old":  {text: preface + settings, state: suite(tls.VersionTLS12, tls.TLS_RSA_WITH_AES_128_GCM_SHA256), want: "away INADEQUATE_SECURITY"},
+		"well":            {text: preface + settings, state: good, want: ""},
+		"another preface": {text: strings.ToLower(preface) + settings, state: good, want: goAwayProtocol},
+		"another frame":   {text: preface + "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678", state: good, want: goAwayProtocol},
+		"a response":      {text: preface + "\x00\x00\x00\x04\x01\x00\x00\x00\x00", state: good, want: goAwayProtocol},
+		"an older one": {
+			text:  preface + settings,
+			state: suite(tls.VersionTLS12, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+			want:  "",
+		},
+		"too old a version": {
+			text:  preface + settings,
+			state: suite(tls.VersionTLS11, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+			want:  "away INADEQUATE_SECURITY",
+		},
+		"a cipher too old": {
+			text:  preface + settings,
+			state: suite(tls.VersionTLS12, tls.TLS_RSA_WITH_AES_128_GCM_SHA256),
+			want:  "away INADEQUATE_SECURITY",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := net.Pipe()

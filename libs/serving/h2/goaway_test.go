@@ -39,7 +39,12 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 				for range requests {
 					block := []byte("\x83\x87\x84\x41\x01a")
 					c.id += 2
-					if c.WriteHeaders(http2.HeadersFrameParam{StreamID: c.id - 1, BlockFragment: block, EndHeaders: true, EndStream: true}) != nil {
+					if c.WriteHeaders(http2.HeadersFrameParam{
+						StreamID:      c.id - 1,
+						BlockFragment: block,
+						EndHeaders:    true,
+						EndStream:     true,
+					}) != nil {
 						return
 					}
 					time.Sleep(time.Millisecond)

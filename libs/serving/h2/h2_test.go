@@ -96,9 +96,12 @@ func serve(t testing.TB, handler http.HandlerFunc, change func(*h2.Config)) *ser
 }
 
 func (s *server) client(t testing.TB) *http.Client {
-	transport := &http2.Transport{TLSClientConfig: s.roots, DialTLSContext: func(ctx context.Context, network, _ string, config *tls.Config) (net.Conn, error) {
-		return (&tls.Dialer{Config: config}).DialContext(ctx, network, s.listener.Addr().String())
-	}}
+	transport := &http2.Transport{
+		TLSClientConfig: s.roots,
+		DialTLSContext: func(ctx context.Context, network, _ string, config *tls.Config) (net.Conn, error) {
+			return (&tls.Dialer{Config: config}).DialContext(ctx, network, s.listener.Addr().String())
+		},
+	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }

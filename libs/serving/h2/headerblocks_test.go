@@ -25,7 +25,12 @@ func (c *rawClient) sendBlock(list []byte, size func() int) uint32 {
 	for first := true; first || len(list) > 0; first = false {
 		n := min(len(list), size())
 		if first {
-			c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: list[:n], EndStream: true, EndHeaders: n == len(list)}))
+			c.must(c.WriteHeaders(http2.HeadersFrameParam{
+				StreamID:      id,
+				BlockFragment: list[:n],
+				EndStream:     true,
+				EndHeaders:    n == len(list),
+			}))
 		} else {
 			c.must(c.WriteContinuation(id, n == len(list), list[:n]))
 		}
@@ -36,7 +41,12 @@ func (c *rawClient) sendBlock(list []byte, size func() int) uint32 {
 
 func encodeRequest(e *hpack.Encoder, into *bytes.Buffer, more ...hpack.HeaderField) []byte {
 	into.Reset()
-	for _, f := range append([]hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"}}, more...) {
+	for _, f := range append([]hpack.HeaderField{
+		{Name: ":method", Value: "GET"},
+		{Name: ":scheme", Value: "https"},
+		{Name: ":authority", Value: "a"},
+		{Name: ":path", Value: "/"},
+	}, more...) {
 		_ = e.WriteField(f) // into memory
 	}
 	return slices.Clone(into.Bytes())
@@ -60,7 +70,10 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 		more []hpack.HeaderField
 		most int // bytes per connection
 	}{
-		"one field":   {more: []hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", size), Sensitive: true}}, most: size / 4},
+		"one field": {
+			more: []hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", size), Sensitive: true}},
+			most: size / 4,
+		},
 		"many fields": {more: slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "y"}}, 9_000), most: 9_000 * 20},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +81,8 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 			list := encodeRequest(hpack.NewEncoder(&b), &b, f.more...)
 			before := heap()
 			for range conns {
-				client := dialServer(t, s, func(c net.Conn) h2.Wire { return newFakeWire(c) }, func(http.ResponseWriter, *http.Request) {})
+				client := dialServer(t, s, func(c net.Conn) h2.Wire { return newFakeWire(c) },
+					func(http.ResponseWriter, *http.Request) {})
 				go client.sendBlock(list, func() int { return 16 << 10 })
 				if got := client.readStatuses(1); !slices.Equal(got, []string{"200"}) {
 					t.Fatal(got)
@@ -84,9 +98,10 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 // TestHeaderBlocksInFragments checks that the fragmentation of a header block does not matter.
 func TestHeaderBlocksInFragments(t *testing.T) {
 	asked := make(chan string, 1)
-	client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return newFakeWire(c) }, func(_ http.ResponseWriter, r *http.Request) {
-		asked <- fmt.Sprint(r.Header)
-	})
+	client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return newFakeWire(c) },
+		func(_ http.ResponseWriter, r *http.Request) {
+			asked <- fmt.Sprint(r.Header)
+		})
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -94,7 +109,11 @@ func TestHeaderBlocksInFragments(t *testing.T) {
 		var more []hpack.HeaderField
 		want := http.Header{}
 		for range rnd.IntN(12) {
-			f := hpack.HeaderField{Name: fmt.Sprint("x-", rnd.IntN(20)), Value: strings.Repeat(string(rune('0'+rnd.IntN(70))), rnd.IntN(2)*rnd.IntN(300)), Sensitive: rnd.IntN(3) == 0}
+			f := hpack.HeaderField{
+				Name:      fmt.Sprint("x-", rnd.IntN(20)),
+				Value:     strings.Repeat(string(rune('0'+rnd.IntN(70))), rnd.IntN(2)*rnd.IntN(300)),
+				Sensitive: rnd.IntN(3) == 0,
+			}
 			more = append(more, f)
 			want.Add(f.Name, f.Value)
 		}
@@ -131,7 +150,8 @@ func TestInvalidHeaderBlockClosesConnection(t *testing.T) {
 	} {
 		for _, size := range []int{1, 100} {
 			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
-				client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return newFakeWire(c) }, func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
+				client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return newFakeWire(c) },
+					func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
 				go client.trySendBlock(c, size)
 				for {
 					f, err := client.ReadFrame()
@@ -153,7 +173,12 @@ func TestInvalidHeaderBlockClosesConnection(t *testing.T) {
 // trySendBlock is sendBlock to a server that may have closed the connection.
 func (c *rawClient) trySendBlock(list []byte, size int) {
 	n := min(len(list), size)
-	err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: list[:n], EndStream: true, EndHeaders: n == len(list)})
+	err := c.WriteHeaders(http2.HeadersFrameParam{
+		StreamID:      1,
+		BlockFragment: list[:n],
+		EndStream:     true,
+		EndHeaders:    n == len(list),
+	})
 	for list = list[n:]; len(list) > 0 && err == nil; list = list[n:] {
 		n = min(len(list), size)
 		err = c.WriteContinuation(1, n == len(list), list[:n])

@@ -39,11 +39,20 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 				w.fakeWire = newFakeWire(c)
 				return w
 			}, func(_ http.ResponseWriter, r *http.Request) { asked <- len(strings.Join(r.Header["X"], "")) })
-			for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"}} {
+			for _, f := range []hpack.HeaderField{
+				{Name: ":method", Value: "GET"},
+				{Name: ":scheme", Value: "https"},
+				{Name: ":authority", Value: "a"},
+				{Name: ":path", Value: "/"},
+			} {
 				conn.must(conn.hpack.WriteField(f))
 			}
 			for range c.bytes / c.field {
-				conn.must(conn.hpack.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("~", c.field), Sensitive: true}))
+				conn.must(conn.hpack.WriteField(hpack.HeaderField{
+					Name:      "x",
+					Value:     strings.Repeat("~", c.field),
+					Sensitive: true,
+				}))
 			}
 			remaining := conn.block.Bytes()
 			next := func() []byte {
@@ -52,7 +61,12 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 				return part
 			}
 			part := next()
-			conn.must(conn.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part, EndStream: true, EndHeaders: len(remaining) == 0}))
+			conn.must(conn.WriteHeaders(http2.HeadersFrameParam{
+				StreamID:      1,
+				BlockFragment: part,
+				EndStream:     true,
+				EndHeaders:    len(remaining) == 0,
+			}))
 			for len(remaining) > 0 {
 				part = next()
 				conn.must(conn.WriteContinuation(1, len(remaining) == 0, part))
@@ -77,7 +91,8 @@ func TestLargeDecodedHeadersNeedPermit(t *testing.T) {
 		w.fakeWire = newFakeWire(c)
 		return w
 	}, func(_ http.ResponseWriter, r *http.Request) { asked <- w.acquired && len(r.Header["X"]) == 20 })
-	list := encodeRequest(conn.hpack, &conn.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", 3900)}}, 20)...)
+	list := encodeRequest(conn.hpack, &conn.block,
+		slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", 3900)}}, 20)...)
 	conn.sendBlock(list, func() int { return 16 << 10 })
 	if !<-asked {
 		t.Error("no permit was acquired")

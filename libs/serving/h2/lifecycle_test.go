@@ -108,17 +108,18 @@ func TestPanicAfterEndFreesOneHandlerSlot(t *testing.T) {
 		over, end, started := make(chan struct{}), make(chan struct{}), 0
 		go func() {
 			defer close(over)
-			h2.NewServer(conf).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				started++
-				if started == 1 {
-					w.(detacher).Detach(func(over func(any)) {
-						over(nil)
-						panic(http.ErrAbortHandler)
-					})
-					return
-				}
-				<-end
-			}))
+			h2.NewServer(conf).ServeConn(context.Background(), newFakeWire(server),
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					started++
+					if started == 1 {
+						w.(detacher).Detach(func(over func(any)) {
+							over(nil)
+							panic(http.ErrAbortHandler)
+						})
+						return
+					}
+					<-end
+				}))
 		}()
 		go func() { _, _ = io.Copy(io.Discard, client) }()
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
@@ -149,11 +150,12 @@ func TestDeadlineResetsStreamWhileWritingQueue(t *testing.T) {
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(10 * time.Second))
-				_ = http.NewResponseController(w).Flush() // the client does not read this in time
-				<-r.Context().Done()
-			}))
+			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server),
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(10 * time.Second))
+					_ = http.NewResponseController(w).Flush() // the client does not read this in time
+					<-r.Context().Done()
+				}))
 		}()
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		go func() {
@@ -186,15 +188,16 @@ func TestQueuedEventsAreLimited(t *testing.T) {
 		over, sent := make(chan struct{}), atomic.Int64{}
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				event := make([]byte, part)
-				for range all {
-					if _, err := w.Write(event); err != nil || http.NewResponseController(w).Flush() != nil {
-						return
+			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server),
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					event := make([]byte, part)
+					for range all {
+						if _, err := w.Write(event); err != nil || http.NewResponseController(w).Flush() != nil {
+							return
+						}
+						sent.Add(part)
 					}
-					sent.Add(part)
-				}
-			}))
+				}))
 		}()
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		go func() { // reads until the first event
@@ -203,7 +206,8 @@ func TestQueuedEventsAreLimited(t *testing.T) {
 		}()
 		_, err := io.WriteString(client, http2.ClientPreface)
 		const most = 1 << 30
-		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: most}), c.WriteWindowUpdate(0, most)))
+		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: most}),
+			c.WriteWindowUpdate(0, most)))
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		synctest.Wait()
 		c.writeFrame(http2.FrameHeaders, endFlags, 3, postRequest) // either stream may be writing
@@ -243,13 +247,15 @@ func TestIdleTimeoutIgnoresQueuedResponses(t *testing.T) {
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			h2.NewServer(conf).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = w.Write(make([]byte, size))
-			}))
+			h2.NewServer(conf).ServeConn(context.Background(), newFakeWire(server),
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = w.Write(make([]byte, size))
+				}))
 		}()
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		_, err := io.WriteString(client, http2.ClientPreface)
-		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}), c.WriteWindowUpdate(0, 1<<30)))
+		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}),
+			c.WriteWindowUpdate(0, 1<<30)))
 		for i := range uint32(responses) {
 			c.writeFrame(http2.FrameHeaders, endFlags, 2*i+1, postRequest)
 		}

@@ -224,7 +224,8 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 			case *http2.RSTStreamFrame:
 				reset = true
 				if f.StreamID != late || f.ErrCode != http2.ErrCodeInternal {
-					t.Fatalf("got stream %d reset with %v, want stream %d with %v", f.StreamID, f.ErrCode, late, http2.ErrCodeInternal)
+					t.Fatalf("got stream %d reset with %v, want stream %d with %v", f.StreamID, f.ErrCode, late,
+						http2.ErrCodeInternal)
 				}
 			case *http2.GoAwayFrame:
 				t.Fatal(f)

@@ -107,13 +107,23 @@ func (c *rawClient) must(err error) {
 func (c *rawClient) post(path string, end bool, more ...hpack.HeaderField) uint32 {
 	c.t.Helper()
 	c.block.Reset()
-	fields := []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: path}}
+	fields := []hpack.HeaderField{
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "https"},
+		{Name: ":authority", Value: "a"},
+		{Name: ":path", Value: path},
+	}
 	for _, f := range append(fields, more...) {
 		c.must(c.hpack.WriteField(f))
 	}
 	c.id += 2
 	id := c.id - 1
-	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndHeaders: true, EndStream: end}))
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{
+		StreamID:      id,
+		BlockFragment: c.block.Bytes(),
+		EndHeaders:    true,
+		EndStream:     end,
+	}))
 	return id
 }
 
@@ -129,7 +139,8 @@ func (c *rawClient) readStatuses(id uint32) (codes []string) {
 		if h, ok := f.(*http2.MetaHeadersFrame); ok {
 			codes = append(codes, h.PseudoValue("status"))
 		}
-		if t := f.Header().Type; (t == http2.FrameHeaders || t == http2.FrameData) && f.Header().Flags.Has(http2.FlagDataEndStream) {
+		if t := f.Header().Type; (t == http2.FrameHeaders || t == http2.FrameData) &&
+			f.Header().Flags.Has(http2.FlagDataEndStream) {
 			return codes
 		}
 	}
@@ -334,7 +345,11 @@ func TestMalformedLargeHeadersGet431(t *testing.T) {
 		more = append(more, hpack.HeaderField{Name: "x", Value: string(bytes.Repeat([]byte("v"), 4000)), Sensitive: true})
 	}
 	c.block.Reset()
-	for _, f := range append([]hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"}}, more...) {
+	for _, f := range append([]hpack.HeaderField{
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "https"},
+		{Name: ":path", Value: "/"},
+	}, more...) {
 		c.must(c.hpack.WriteField(f))
 	}
 	block := c.block.Bytes()
@@ -359,8 +374,14 @@ func TestMalformedLargeHeadersGet431(t *testing.T) {
 func FuzzFrames(f *testing.F) {
 	var b bytes.Buffer
 	frames := http2.NewFramer(&b, nil)
-	if err := errors.Join(frames.WriteSettings(), frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x82\x87\x84\x41\x01a"), EndHeaders: true}),
-		frames.WriteData(1, false, []byte("x")), frames.WriteWindowUpdate(1, 5), frames.WritePing(false, [8]byte{}), frames.WriteRSTStream(1, http2.ErrCodeCancel), frames.WriteGoAway(1, 0, nil)); err != nil {
+	if err := errors.Join(frames.WriteSettings(),
+		frames.WriteHeaders(http2.HeadersFrameParam{
+			StreamID:      1,
+			BlockFragment: []byte("\x82\x87\x84\x41\x01a"),
+			EndHeaders:    true,
+		}),
+		frames.WriteData(1, false, []byte("x")), frames.WriteWindowUpdate(1, 5), frames.WritePing(false, [8]byte{}),
+		frames.WriteRSTStream(1, http2.ErrCodeCancel), frames.WriteGoAway(1, 0, nil)); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
@@ -369,9 +390,10 @@ func FuzzFrames(f *testing.F) {
 		over := make(chan any)
 		go func() {
 			defer func() { over <- recover() }()
-			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(w, r.Body)
-			}))
+			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server),
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_, _ = io.Copy(w, r.Body)
+				}))
 		}()
 		go func() { _, _ = io.Copy(io.Discard, client) }()
 		_, _ = io.WriteString(client, http2.ClientPreface)

@@ -19,11 +19,12 @@ func TestTooManyFieldsGet431(t *testing.T) {
 	for n, want := range map[int]string{10_000 - 4: "200", 10_001 - 4: "431"} {
 		c := config()
 		c.MaxHeaderBytes = 1 << 20
-		client := dialServer(t, h2.NewServer(c), func(c net.Conn) h2.Wire { return newFakeWire(c) }, func(w http.ResponseWriter, r *http.Request) {
-			if len(r.Header["X"]) != 10_000-4 {
-				t.Errorf("got %d fields, want %v", len(r.Header["X"]), 10_000-4)
-			}
-		})
+		client := dialServer(t, h2.NewServer(c), func(c net.Conn) h2.Wire { return newFakeWire(c) },
+			func(w http.ResponseWriter, r *http.Request) {
+				if len(r.Header["X"]) != 10_000-4 {
+					t.Errorf("got %d fields, want %v", len(r.Header["X"]), 10_000-4)
+				}
+			})
 		list := encodeRequest(client.hpack, &client.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "y"}}, n)...)
 		go client.sendBlock(list, func() int { return 16 << 10 })
 		if got := client.readStatuses(1); !slices.Equal(got, []string{want}) {
@@ -51,8 +52,11 @@ func TestUnfinishedLargeHeadersAreLimited(t *testing.T) {
 		want  string
 	}{
 		"small": {parts: []string{postBlock, customField}, want: pingAck},
-		"large": {parts: []string{postBlock, "\x00\x01x\x7f\xc1\x3d" + strings.Repeat("v", 8_000), customField + customField + customField + strings.Repeat(customField, 40)},
-			want: "away ENHANCE_YOUR_CALM"},
+		"large": {
+			parts: []string{postBlock, "\x00\x01x\x7f\xc1\x3d" + strings.Repeat("v", 8_000),
+				customField + customField + customField + strings.Repeat(customField, 40)},
+			want: "away ENHANCE_YOUR_CALM",
+		},
 		"unpacked": {parts: []string{postBlock, "\x40\x01x\x7f\xa1\x0e" + strings.Repeat("v", 1952), "\xbe\xbe\xbe\xbe"},
 			want: "away ENHANCE_YOUR_CALM"},
 	} {
@@ -88,14 +92,15 @@ func TestHandlersAreLimited(t *testing.T) {
 	conf.MaxStreams = most
 	end, started := make(chan struct{}), make(chan string, 1000)
 	var running atomic.Int64
-	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return newFakeWire(c) }, func(_ http.ResponseWriter, r *http.Request) {
-		if n := running.Add(1); n > most {
-			t.Errorf("%d handlers are running, want at most %v", n, most)
-		}
-		started <- r.URL.Path
-		<-end // even if the client resets the stream
-		running.Add(-1)
-	})
+	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return newFakeWire(c) },
+		func(_ http.ResponseWriter, r *http.Request) {
+			if n := running.Add(1); n > most {
+				t.Errorf("%d handlers are running, want at most %v", n, most)
+			}
+			started <- r.URL.Path
+			<-end // even if the client resets the stream
+			running.Add(-1)
+		})
 	for range most {
 		client.must(client.WriteRSTStream(client.post("/first", true), http2.ErrCodeCancel))
 		<-started
@@ -124,10 +129,11 @@ func TestQueuedRequestOfClosedConnectionDoesNotRun(t *testing.T) {
 	conf := config()
 	conf.MaxStreams = 1
 	started, end := make(chan struct{}, 10), make(chan struct{})
-	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return newFakeWire(c) }, func(_ http.ResponseWriter, r *http.Request) {
-		started <- struct{}{}
-		<-end
-	})
+	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return newFakeWire(c) },
+		func(_ http.ResponseWriter, r *http.Request) {
+			started <- struct{}{}
+			<-end
+		})
 	client.must(client.WriteRSTStream(client.post("/", true), http2.ErrCodeCancel))
 	<-started
 	client.post("/", true)

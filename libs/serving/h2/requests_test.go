@@ -14,7 +14,8 @@ import (
 // describeRequest formats a request as its handler sees it.
 func describeRequest(r *http.Request) string {
 	body, err := io.ReadAll(r.Body)
-	return fmt.Sprintf("%s %s %s|%s|%q|%v|%d %q %v|%v", r.Method, r.RequestURI, r.URL.Path, r.URL.Host, r.Host, r.Header, r.ContentLength, body, err, r.Trailer)
+	return fmt.Sprintf("%s %s %s|%s|%q|%v|%d %q %v|%v", r.Method, r.RequestURI, r.URL.Path, r.URL.Host, r.Host,
+		r.Header, r.ContentLength, body, err, r.Trailer)
 }
 
 // dialDescribing connects to a server whose handler returns the described request.
@@ -178,26 +179,94 @@ func TestRequestFields(t *testing.T) {
 		body string // "" ends the stream with HEADERS; a body that ends in "sum" has trailers
 		want string
 	}{
-		"the least":            {list: fields(":method: GET", ":scheme: http", ":path: /b?c"), body: "", want: `GET /b?c /b||""|map[]|0 "" <nil>|map[]`},
-		"all":                  {list: getFields("x: y", "te: trailers", "x: z", "accept: b"), body: "", want: `GET / /||"a"|map[Accept:[b] Te:[trailers] X:[y z]]|0 "" <nil>|map[]`},
-		"of the server":        {list: fields(":method: OPTIONS", ":scheme: https", ":path: *"), body: "", want: `OPTIONS * *||""|map[]|0 "" <nil>|map[]`},
-		"a tunnel":             {list: fields(":method: CONNECT", ":authority: a:1"), body: "", want: `CONNECT a:1 |a:1|"a:1"|map[]|0 "" <nil>|map[]`},
-		"a host":               {list: fields(":method: GET", ":scheme: https", ":path: /", "host: b"), body: "", want: `GET / /||"b"|map[]|0 "" <nil>|map[]`},
-		"a host twice":         {list: getFields("host: a"), body: "", want: `GET / /||"a"|map[]|0 "" <nil>|map[]`},
-		"no host":              {list: fields(":method: GET", ":scheme: https", ":path: /", "host: "), body: "", want: `GET / /||""|map[]|0 "" <nil>|map[]`},
-		"cookies":              {list: getFields("cookie: a=b", "x: y", "cookie: c=d"), body: "", want: `GET / /||"a"|map[Cookie:[a=b; c=d] X:[y]]|0 "" <nil>|map[]`},
-		"a cookie":             {list: getFields("cookie: a=b"), body: "", want: `GET / /||"a"|map[Cookie:[a=b]]|0 "" <nil>|map[]`},
-		"no body":              {list: getFields("content-length: 0"), body: "", want: `GET / /||"a"|map[Content-Length:[0]]|0 "" <nil>|map[]`},
-		"a body":               {list: getFields(), body: "text", want: `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
-		"a counted body":       {list: getFields("content-length: 4"), body: "text", want: `GET / /||"a"|map[Content-Length:[4]]|4 "text" <nil>|map[]`},
-		"expects 100-continue": {list: getFields("expect: 100-continue"), body: "text", want: `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
-		"unknown expectation":  {list: getFields("expect: x"), body: "text", want: `GET / /||"a"|map[Expect:[x]]|-1 "text" <nil>|map[]`},
-		"trailers":             {list: getFields("trailer: b, c"), body: "text", want: `GET / /||"a"|map[]|-1 "text" <nil>|map[B:[] C:[]]`},
-		"a late trailer":       {list: getFields("trailer: x-sum"), body: "text, sum", want: `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[X-Sum:[1 2]]`},
-		"other trailers":       {list: getFields("trailer: y"), body: "text, sum", want: `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Y:[]]`},
-		"what is none":         {list: getFields("trailer: host, x-sum"), body: "text, sum", want: `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Host:[] X-Sum:[1 2]]`},
-		"of all lengths":       {list: getFields("x: "+strings.Repeat("v", 200), strings.Repeat("n", 200)+": y"), body: "", want: `GET / /||"a"|map[N` + strings.Repeat("n", 199) + `:[y] X:[` + strings.Repeat("v", 200) + `]]|0 "" <nil>|map[]`},
-		"nothing at once":      {list: getFields(), body: "-", want: `GET / /||"a"|map[]|-1 "-" <nil>|map[]`},
+		"the least": {
+			list: fields(":method: GET", ":scheme: http", ":path: /b?c"),
+			body: "",
+			want: `GET /b?c /b||""|map[]|0 "" <nil>|map[]`,
+		},
+		"all": {
+			list: getFields("x: y", "te: trailers", "x: z", "accept: b"),
+			body: "",
+			want: `GET / /||"a"|map[Accept:[b] Te:[trailers] X:[y z]]|0 "" <nil>|map[]`,
+		},
+		"of the server": {
+			list: fields(":method: OPTIONS", ":scheme: https", ":path: *"),
+			body: "",
+			want: `OPTIONS * *||""|map[]|0 "" <nil>|map[]`,
+		},
+		"a tunnel": {
+			list: fields(":method: CONNECT", ":authority: a:1"),
+			body: "",
+			want: `CONNECT a:1 |a:1|"a:1"|map[]|0 "" <nil>|map[]`,
+		},
+		"a host": {
+			list: fields(":method: GET", ":scheme: https", ":path: /", "host: b"),
+			body: "",
+			want: `GET / /||"b"|map[]|0 "" <nil>|map[]`,
+		},
+		"a host twice": {list: getFields("host: a"), body: "", want: `GET / /||"a"|map[]|0 "" <nil>|map[]`},
+		"no host": {
+			list: fields(":method: GET", ":scheme: https", ":path: /", "host: "),
+			body: "",
+			want: `GET / /||""|map[]|0 "" <nil>|map[]`,
+		},
+		"cookies": {
+			list: getFields("cookie: a=b", "x: y", "cookie: c=d"),
+			body: "",
+			want: `GET / /||"a"|map[Cookie:[a=b; c=d] X:[y]]|0 "" <nil>|map[]`,
+		},
+		"a cookie": {
+			list: getFields("cookie: a=b"),
+			body: "",
+			want: `GET / /||"a"|map[Cookie:[a=b]]|0 "" <nil>|map[]`,
+		},
+		"no body": {
+			list: getFields("content-length: 0"),
+			body: "",
+			want: `GET / /||"a"|map[Content-Length:[0]]|0 "" <nil>|map[]`,
+		},
+		"a body": {list: getFields(), body: "text", want: `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
+		"a counted body": {
+			list: getFields("content-length: 4"),
+			body: "text",
+			want: `GET / /||"a"|map[Content-Length:[4]]|4 "text" <nil>|map[]`,
+		},
+		"expects 100-continue": {
+			list: getFields("expect: 100-continue"),
+			body: "text",
+			want: `GET / /||"a"|map[]|-1 "text" <nil>|map[]`,
+		},
+		"unknown expectation": {
+			list: getFields("expect: x"),
+			body: "text",
+			want: `GET / /||"a"|map[Expect:[x]]|-1 "text" <nil>|map[]`,
+		},
+		"trailers": {
+			list: getFields("trailer: b, c"),
+			body: "text",
+			want: `GET / /||"a"|map[]|-1 "text" <nil>|map[B:[] C:[]]`,
+		},
+		"a late trailer": {
+			list: getFields("trailer: x-sum"),
+			body: "text, sum",
+			want: `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[X-Sum:[1 2]]`,
+		},
+		"other trailers": {
+			list: getFields("trailer: y"),
+			body: "text, sum",
+			want: `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Y:[]]`,
+		},
+		"what is none": {
+			list: getFields("trailer: host, x-sum"),
+			body: "text, sum",
+			want: `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Host:[] X-Sum:[1 2]]`,
+		},
+		"of all lengths": {
+			list: getFields("x: "+strings.Repeat("v", 200), strings.Repeat("n", 200)+": y"),
+			body: "",
+			want: `GET / /||"a"|map[N` + strings.Repeat("n", 199) + `:[y] X:[` + strings.Repeat("v", 200) + `]]|0 "" <nil>|map[]`,
+		},
+		"nothing at once": {list: getFields(), body: "-", want: `GET / /||"a"|map[]|-1 "-" <nil>|map[]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, saw := dialDescribing(t)
@@ -233,20 +302,44 @@ func TestBodyLengthMismatchResetsStream(t *testing.T) {
 		frames   func(c *rawClient)
 		want     string
 	}{
-		"more": {declared: "4", frames: func(c *rawClient) { c.must(c.WriteData(1, false, []byte("texts"))) }, want: "reset 1 PROTOCOL_ERROR"},
+		"more": {
+			declared: "4",
+			frames:   func(c *rawClient) { c.must(c.WriteData(1, false, []byte("texts"))) },
+			want:     "reset 1 PROTOCOL_ERROR",
+		},
 		"more in parts": {declared: "4", frames: func(c *rawClient) {
 			c.must(c.WriteData(1, false, []byte("tex")))
 			c.must(c.WriteData(1, false, []byte("ts")))
 		}, want: "reset 1 PROTOCOL_ERROR"},
-		"less": {declared: "4", frames: func(c *rawClient) { c.must(c.WriteData(1, true, []byte("tex"))) }, want: "reset 1 PROTOCOL_ERROR"},
+		"less": {
+			declared: "4",
+			frames:   func(c *rawClient) { c.must(c.WriteData(1, true, []byte("tex"))) },
+			want:     "reset 1 PROTOCOL_ERROR",
+		},
 		"less, then trailers": {declared: "4", frames: func(c *rawClient) {
 			c.must(c.WriteData(1, false, []byte("tex")))
 			c.sendHeaders(1, endsStream, fields("x: y"))
 		}, want: "reset 1 PROTOCOL_ERROR"},
-		"trailers that do not end it": {declared: "4", frames: func(c *rawClient) { c.sendHeaders(1, 0, fields("x: y")) }, want: "reset 1 PROTOCOL_ERROR"},
-		"nor are the end":             {declared: "0", frames: func(c *rawClient) { c.sendHeaders(1, 0, fields("x: y")) }, want: "reset 1 PROTOCOL_ERROR"},
-		"a path at the end":           {declared: "0", frames: func(c *rawClient) { c.sendHeaders(1, endsStream, fields(":path: /")) }, want: "reset 1 PROTOCOL_ERROR"},
-		"malformed trailers":          {declared: "0", frames: func(c *rawClient) { c.sendHeaders(1, endsStream, fields("connection: x")) }, want: "reset 1 PROTOCOL_ERROR"},
+		"trailers that do not end it": {
+			declared: "4",
+			frames:   func(c *rawClient) { c.sendHeaders(1, 0, fields("x: y")) },
+			want:     "reset 1 PROTOCOL_ERROR",
+		},
+		"nor are the end": {
+			declared: "0",
+			frames:   func(c *rawClient) { c.sendHeaders(1, 0, fields("x: y")) },
+			want:     "reset 1 PROTOCOL_ERROR",
+		},
+		"a path at the end": {
+			declared: "0",
+			frames:   func(c *rawClient) { c.sendHeaders(1, endsStream, fields(":path: /")) },
+			want:     "reset 1 PROTOCOL_ERROR",
+		},
+		"malformed trailers": {
+			declared: "0",
+			frames:   func(c *rawClient) { c.sendHeaders(1, endsStream, fields("connection: x")) },
+			want:     "reset 1 PROTOCOL_ERROR",
+		},
 		"data after the end": {declared: "0", frames: func(c *rawClient) {
 			c.must(c.WriteData(1, true, nil))
 			c.must(c.WriteData(1, true, []byte("x")))
@@ -255,7 +348,11 @@ func TestBodyLengthMismatchResetsStream(t *testing.T) {
 			c.must(c.WriteData(1, true, nil))
 			c.sendHeaders(1, endsStream, fields("x: y"))
 		}, want: "reset 1 STREAM_CLOSED"},
-		"padding is none of it": {declared: "4", frames: func(c *rawClient) { c.must(c.WriteDataPadded(1, true, []byte("text"), make([]byte, 7))) }, want: "ping 77"},
+		"padding is none of it": {
+			declared: "4",
+			frames:   func(c *rawClient) { c.must(c.WriteDataPadded(1, true, []byte("text"), make([]byte, 7))) },
+			want:     "ping 77",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			over := make(chan error, 1)

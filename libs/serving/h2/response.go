@@ -93,7 +93,10 @@ func (r *response) writeHeaderLocked(status int) {
 		return
 	}
 	r.status = status
-	r.fields = append(make([]hpack.HeaderField, 0, len(r.header)+4), hpack.HeaderField{Name: ":status", Value: strconv.Itoa(status)})
+	r.fields = append(make([]hpack.HeaderField, 0, len(r.header)+4), hpack.HeaderField{
+		Name:  ":status",
+		Value: strconv.Itoa(status),
+	})
 	for name, values := range r.header {
 		r.addHeader(name, values)
 	}
@@ -252,23 +255,6 @@ func (r *response) addDefaults(data []byte) {
 	if !r.hasDate {
 		r.fields = append(r.fields, hpack.HeaderField{Name: "date", Value: r.stream.conn.server.dateHeader()})
 	}
-}
-
-// dateHeader returns the current value of the Date field.
-func (s *Server) dateHeader() string {
-	now := time.Now()
-	if d := s.cachedDate.Load(); d != nil && d.second == now.Unix() {
-		return d.text
-	}
-	d := &dateValue{second: now.Unix(), text: now.UTC().Format(http.TimeFormat)}
-	s.cachedDate.Store(d)
-	return d.text
-}
-
-// dateValue is the Date header of a second.
-type dateValue struct {
-	second int64
-	text   string
 }
 
 // trailerFields returns the trailers, or nil.

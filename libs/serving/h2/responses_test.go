@@ -119,8 +119,10 @@ func TestResponseHeaders(t *testing.T) {
 		"to stay":              {handler: set("Connection", "keep-alive"), want: "200; content-length=0"},
 		"to do nothing":        {handler: set("Connection"), want: "200; content-length=0"},
 		"a length that is not": {handler: set("Content-Length", "x"), want: "200; content-length=0"},
-		"no type": {handler: func(t *testing.T, w http.ResponseWriter) { w.Header()["Content-Type"] = nil; writeBody(t, w, "a", nil) },
-			want: "200; " + contentLength + `1; "a"`},
+		"no type": {
+			handler: func(t *testing.T, w http.ResponseWriter) { w.Header()["Content-Type"] = nil; writeBody(t, w, "a", nil) },
+			want:    "200; " + contentLength + `1; "a"`,
+		},
 		"packed": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "gzip")
 			writeBody(t, w, "a", nil)
@@ -196,10 +198,16 @@ func TestResponseBodies(t *testing.T) {
 			writeBody(t, w, "ts", http.ErrContentLength)
 			writeBody(t, w, "t", nil)
 		}, want: "200; " + contentLength + "4; " + textPlain + `; "text"`},
-		"too little": {handler: declared("5", "text"), want: "200; " + contentLength + "5; " + textPlain + `; "text"; reset INTERNAL_ERROR`},
+		"too little": {
+			handler: declared("5", "text"),
+			want:    "200; " + contentLength + "5; " + textPlain + `; "text"; reset INTERNAL_ERROR`,
+		},
 		"in parts": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) },
 			want: "200; " + textPlain + `; "texttext"`},
-		"flushed": {handler: func(t *testing.T, w http.ResponseWriter) { flush(t, w); flush(t, w); text(t, w) }, want: `200; "text"`},
+		"flushed": {
+			handler: func(t *testing.T, w http.ResponseWriter) { flush(t, w); flush(t, w); text(t, w) },
+			want:    `200; "text"`,
+		},
 		"flushed more": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); flush(t, w) },
 			want: "200; " + textPlain + `; "text"`},
 		"long": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); writeBody(t, w, long, nil); text(t, w) },

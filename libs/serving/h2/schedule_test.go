@@ -47,7 +47,8 @@ func TestAcquireWriteToken(t *testing.T) {
 	}
 	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.closeStream(s, errResetByClient) })
 	if !errors.Is(err, errResetByClient) || !c.tokenTaken || len(c.waitingForToken) > 0 {
-		t.Errorf("after close: got %d waiting, token taken: %t, error %v, want none, true, %v", len(c.waitingForToken), c.tokenTaken, err, errResetByClient)
+		t.Errorf("after close: got %d waiting, token taken: %t, error %v, want none, true, %v",
+			len(c.waitingForToken), c.tokenTaken, err, errResetByClient)
 	}
 	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.releaseToken(nil); c.closeStream(s, errResetByClient) })
 	if !errors.Is(err, errResetByClient) || c.tokenTaken {
@@ -187,7 +188,8 @@ func TestCanonicalNameCacheIsLimited(t *testing.T) {
 	c := &conn{canonicalNames: map[string]string{}}
 	long := strings.Repeat("n", 1000)
 	if got := c.canonicalName(long); got != http.CanonicalHeaderKey(long) || len(c.canonicalNames) > 0 {
-		t.Errorf("canonicalName of a name of 1000 bytes = %.40s, %d cached names, want %.40s, 0", got, len(c.canonicalNames), http.CanonicalHeaderKey(long))
+		t.Errorf("canonicalName of a name of 1000 bytes = %.40s, %d cached names, want %.40s, 0", got,
+			len(c.canonicalNames), http.CanonicalHeaderKey(long))
 	}
 	for i := range 1000 {
 		name := "x-" + strconv.Itoa(i)

@@ -112,3 +112,20 @@ func (s *Server) remove(c *conn) {
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 }
+
+// dateHeader returns the current value of the Date field.
+func (s *Server) dateHeader() string {
+	now := time.Now()
+	if d := s.cachedDate.Load(); d != nil && d.second == now.Unix() {
+		return d.text
+	}
+	d := &dateValue{second: now.Unix(), text: now.UTC().Format(http.TimeFormat)}
+	s.cachedDate.Store(d)
+	return d.text
+}
+
+// dateValue is the Date header of a second.
+type dateValue struct {
+	second int64
+	text   string
+}

@@ -63,12 +63,22 @@ func TestFloodIsThrottledAtAnyFrameBoundary(t *testing.T) {
 			for part := range parts {
 				for range streams {
 					c.id += 2
-					c.must(frames.WriteHeaders(http2.HeadersFrameParam{StreamID: c.id - 1, BlockFragment: block, EndHeaders: true, EndStream: true}))
+					c.must(frames.WriteHeaders(http2.HeadersFrameParam{
+						StreamID:      c.id - 1,
+						BlockFragment: block,
+						EndHeaders:    true,
+						EndStream:     true,
+					}))
 					c.must(frames.WriteRSTStream(c.id-1, http2.ErrCodeCancel))
 				}
 				at := all.Len()
 				c.id += 2
-				c.must(frames.WriteHeaders(http2.HeadersFrameParam{StreamID: c.id - 1, BlockFragment: block, EndHeaders: true, EndStream: true}))
+				c.must(frames.WriteHeaders(http2.HeadersFrameParam{
+					StreamID:      c.id - 1,
+					BlockFragment: block,
+					EndHeaders:    true,
+					EndStream:     true,
+				}))
 				if part == parts-1 {
 					cut = all.Len() - at
 				}
@@ -123,12 +133,13 @@ func TestDeadlinePassesForReadingClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ended := make(chan struct{})
-			c := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire { return newFakeWire(conn) }, func(w http.ResponseWriter, r *http.Request) {
-				defer close(ended)
-				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-				for send(w) == nil {
-				}
-			})
+			c := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire { return newFakeWire(conn) },
+				func(w http.ResponseWriter, r *http.Request) {
+					defer close(ended)
+					_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+					for send(w) == nil {
+					}
+				})
 			c.openAllWindows()
 			c.post("/", true)
 			go c.readAll()
@@ -247,7 +258,8 @@ func TestWatchesDoNotBlockLargeResponse(t *testing.T) {
 		received[d.StreamID] += len(d.Data())
 		total += len(d.Data())
 		if total > most {
-			t.Fatalf("of %d bytes, %d belong to the large response, and %d of %d streams received some", total, received[large], len(received), watches+1)
+			t.Fatalf("of %d bytes, %d belong to the large response, and %d of %d streams received some", total,
+				received[large], len(received), watches+1)
 		}
 	}
 }

@@ -43,7 +43,8 @@ func testTimed(t *testing.T, acks bool, test func(c *timedClient, end chan struc
 }
 
 // testTimedHandler runs a test like testTimed, with another handler.
-func testTimedHandler(t *testing.T, acks bool, handler func(w http.ResponseWriter, r *http.Request, end chan struct{}), test func(c *timedClient, end chan struct{})) {
+func testTimedHandler(t *testing.T, acks bool,
+	handler func(w http.ResponseWriter, r *http.Request, end chan struct{}), test func(c *timedClient, end chan struct{})) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		conf := config()
@@ -52,10 +53,12 @@ func testTimedHandler(t *testing.T, acks bool, handler func(w http.ResponseWrite
 		conf.PingTimeout = 10 * time.Second
 		client, server := net.Pipe()
 		over, end := make(chan struct{}), make(chan struct{})
-		c := &timedClient{&rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}, h2.NewServer(conf), time.Now(), make(chan event, 1000), acks}
+		c := &timedClient{&rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}, h2.NewServer(conf),
+			time.Now(), make(chan event, 1000), acks}
 		go func() {
 			defer close(over)
-			c.s.ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler(w, r, end) }))
+			c.s.ServeConn(context.Background(), newFakeWire(server),
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler(w, r, end) }))
 		}()
 		go c.readEvents()
 		_, err := io.WriteString(client, http2.ClientPreface)
@@ -188,7 +191,8 @@ func TestNewConnectionAfterShutdownGetsGoAway(t *testing.T) {
 		s.Shutdown()
 		client, server := net.Pipe()
 		over := make(chan struct{})
-		c := &timedClient{&rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}, s, time.Now(), make(chan event, 10), true}
+		c := &timedClient{&rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}, s, time.Now(),
+			make(chan event, 10), true}
 		go func() {
 			defer close(over)
 			s.ServeConn(context.Background(), newFakeWire(server), http.NotFoundHandler())
@@ -204,7 +208,11 @@ func TestNewConnectionAfterShutdownGetsGoAway(t *testing.T) {
 
 // TestMissingPrefaceTimesOut checks that a client must send its preface and SETTINGS in time.
 func TestMissingPrefaceTimesOut(t *testing.T) {
-	for name, text := range map[string]string{"nothing": "", "half of it": http2.ClientPreface[:5], "no settings": http2.ClientPreface} {
+	for name, text := range map[string]string{
+		"nothing":     "",
+		"half of it":  http2.ClientPreface[:5],
+		"no settings": http2.ClientPreface,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, server := net.Pipe()

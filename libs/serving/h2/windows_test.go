@@ -31,7 +31,13 @@ func dialFlow(t *testing.T, handler http.HandlerFunc) *flowClient {
 
 // dialFlowConfig dials like dialFlow, with another configuration.
 func dialFlowConfig(t *testing.T, conf h2.Config, handler http.HandlerFunc) *flowClient {
-	o := &flowClient{rawClient: dialServer(t, h2.NewServer(conf), dialWire, handler), initialWindow: 65535, connWindow: 65535, windows: map[uint32]int{}, ended: map[uint32]bool{}}
+	o := &flowClient{
+		rawClient:     dialServer(t, h2.NewServer(conf), dialWire, handler),
+		initialWindow: 65535,
+		connWindow:    65535,
+		windows:       map[uint32]int{},
+		ended:         map[uint32]bool{},
+	}
 	o.cond.L = &o.mu
 	go o.readFrames()
 	o.await(func() bool { return o.ready })

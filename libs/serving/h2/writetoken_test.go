@@ -26,20 +26,22 @@ func TestQueueIsWrittenByGoroutine(t *testing.T) {
 		var flushed, came atomic.Int64
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				for size := range sizes[r.URL.Path] {
-					_, _ = w.Write(make([]byte, size))
-					_ = http.NewResponseController(w).Flush()
-					if r.URL.Path == "/" {
-						flushed.Add(1)
+			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server),
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					for size := range sizes[r.URL.Path] {
+						_, _ = w.Write(make([]byte, size))
+						_ = http.NewResponseController(w).Flush()
+						if r.URL.Path == "/" {
+							flushed.Add(1)
+						}
 					}
-				}
-			}))
+				}))
 		}()
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		go func() {
 			_, err := io.WriteString(client, http2.ClientPreface)
-			c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}), c.WriteWindowUpdate(0, 1<<30)))
+			c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}),
+				c.WriteWindowUpdate(0, 1<<30)))
 		}()
 		read := func(until func(f http2.Frame) bool) {
 			for {
@@ -100,15 +102,17 @@ func TestStalledClientIsClosed(t *testing.T) {
 		over, failed := make(chan struct{}), make(chan error, 1)
 		go func() {
 			defer close(over)
-			h2.NewServer(conf).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				_, err := w.Write(make([]byte, 1<<20))
-				failed <- err
-			}))
+			h2.NewServer(conf).ServeConn(context.Background(), newFakeWire(server),
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					_, err := w.Write(make([]byte, 1<<20))
+					failed <- err
+				}))
 		}()
 		start := time.Now()
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		_, err := io.WriteString(client, http2.ClientPreface)
-		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}), c.WriteWindowUpdate(0, 1<<30)))
+		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}),
+			c.WriteWindowUpdate(0, 1<<30)))
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		<-over
 		if elapsed := time.Since(start); <-failed == nil || elapsed < bound/2 || elapsed > bound {

@@ -71,7 +71,14 @@ func New(c Config) *Registry {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	r := &Registry{log: c.Logger, now: c.Now, started: c.Now(), livezGrace: c.LivezGracePeriod, slis: newSLIs(), states: map[Endpoint]loggedState{}}
+	r := &Registry{
+		log:        c.Logger,
+		now:        c.Now,
+		started:    c.Now(),
+		livezGrace: c.LivezGracePeriod,
+		slis:       newSLIs(),
+		states:     map[Endpoint]loggedState{},
+	}
 	r.Add("ping", func(*http.Request) error { return nil })
 	return r
 }

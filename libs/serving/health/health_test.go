@@ -43,31 +43,92 @@ func TestTexts(t *testing.T) {
 		{name: "trailing slash", add: nil, target: "/readyz/", code: 404, body: "404 page not found\n"},
 		{name: "verbose livez", add: nil, target: "/livez?verbose", code: 200, body: "[+]ping ok\nlivez check passed\n"},
 		{name: "verbose healthz", add: nil, target: "/healthz?verbose=1", code: 200, body: "[+]ping ok\nhealthz check passed\n"},
-		{name: "order", add: func(r *health.Registry) { r.Add("log", passingCheck); r.Add("etcd", passingCheck) }, target: "/readyz?verbose", code: 200,
-			body: "[+]ping ok\n[+]log ok\n[+]etcd ok\nreadyz check passed\n"},
-		{name: "other endpoint's check", add: func(r *health.Registry) { r.Add("etcd", failingCheck, health.Readyz) }, target: "/livez?verbose", code: 200,
-			body: "[+]ping ok\nlivez check passed\n"},
-		{name: "failing", add: func(r *health.Registry) { r.Add("etcd", failingCheck, health.Readyz); r.Add("log", passingCheck) }, target: "/readyz", code: 500,
-			body: "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\nreadyz check failed\n"},
-		{name: "excluded", add: func(r *health.Registry) { r.Add("etcd", failingCheck); r.Add("log", passingCheck) }, target: "/readyz?verbose&exclude=etcd&exclude=log", code: 200,
-			body: "[+]ping ok\n[+]etcd excluded: ok\n[+]log excluded: ok\nreadyz check passed\n"},
-		{name: "excluded, short", add: func(r *health.Registry) { r.Add("etcd", failingCheck) }, target: "/readyz?exclude=etcd", code: 200, body: "ok"},
-		{name: "apart", add: func(r *health.Registry) { r.AddInformational("log", failingCheck) }, target: "/readyz", code: 200, body: "ok"},
+		{
+			name:   "order",
+			add:    func(r *health.Registry) { r.Add("log", passingCheck); r.Add("etcd", passingCheck) },
+			target: "/readyz?verbose",
+			code:   200,
+			body:   "[+]ping ok\n[+]log ok\n[+]etcd ok\nreadyz check passed\n",
+		},
+		{
+			name:   "other endpoint's check",
+			add:    func(r *health.Registry) { r.Add("etcd", failingCheck, health.Readyz) },
+			target: "/livez?verbose",
+			code:   200,
+			body:   "[+]ping ok\nlivez check passed\n",
+		},
+		{
+			name:   "failing",
+			add:    func(r *health.Registry) { r.Add("etcd", failingCheck, health.Readyz); r.Add("log", passingCheck) },
+			target: "/readyz",
+			code:   500,
+			body:   "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\nreadyz check failed\n",
+		},
+		{
+			name:   "excluded",
+			add:    func(r *health.Registry) { r.Add("etcd", failingCheck); r.Add("log", passingCheck) },
+			target: "/readyz?verbose&exclude=etcd&exclude=log",
+			code:   200,
+			body:   "[+]ping ok\n[+]etcd excluded: ok\n[+]log excluded: ok\nreadyz check passed\n",
+		},
+		{
+			name:   "excluded, short",
+			add:    func(r *health.Registry) { r.Add("etcd", failingCheck) },
+			target: "/readyz?exclude=etcd",
+			code:   200,
+			body:   "ok",
+		},
+		{
+			name:   "apart",
+			add:    func(r *health.Registry) { r.AddInformational("log", failingCheck) },
+			target: "/readyz",
+			code:   200,
+			body:   "ok",
+		},
 		{name: "apart, verbose", add: func(r *health.Registry) {
 			r.AddInformational("log", failingCheck)
 			r.AddInformational("etcd", passingCheck)
 		}, target: "/readyz?verbose", code: 200,
 			body: "[+]ping ok\n[-]log failed: reason withheld, does not count\n[+]etcd ok\nreadyz check passed\n"},
-		{name: "apart, single", add: func(r *health.Registry) { r.AddInformational("log", failingCheck) }, target: "/readyz/log", code: 500, body: "internal server error: connection refused\n"},
+		{
+			name:   "apart, single",
+			add:    func(r *health.Registry) { r.AddInformational("log", failingCheck) },
+			target: "/readyz/log",
+			code:   500,
+			body:   "internal server error: connection refused\n",
+		},
 		{name: "unknown exclude", add: nil, target: "/livez?verbose&exclude=a&exclude=b&exclude=a", code: 200,
 			body: "[+]ping ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nlivez check passed\n"},
-		{name: "many unknown excludes", add: nil, target: "/livez?verbose" + strings.Repeat("&exclude=aaaaaaaaaaaaaaaa", 3) + "&exclude=" + strings.Repeat("b", 5000) + "&exclude=c&exclude=ping", code: 200,
-			body: "[+]ping excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"aaaaaaaaaaaaaaaa\",\"" + strings.Repeat("b", 493) + "\"...\nlivez check passed\n"},
-		{name: "unknown exclude of a failing one", add: func(r *health.Registry) { r.Add("etcd", failingCheck) }, target: "/livez?exclude=a", code: 500,
-			body: "[+]ping ok\n[-]etcd failed: reason withheld\nwarn: some health checks cannot be excluded: no matches for \"a\"\nlivez check failed\n"},
+		{
+			name: "many unknown excludes",
+			add:  nil,
+			target: "/livez?verbose" + strings.Repeat("&exclude=aaaaaaaaaaaaaaaa",
+				3) + "&exclude=" + strings.Repeat("b", 5000) + "&exclude=c&exclude=ping",
+			code: 200,
+			body: "[+]ping excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"aaaaaaaaaaaaaaaa\",\"" + strings.Repeat("b", 493) + "\"...\nlivez check passed\n",
+		},
+		{
+			name:   "unknown exclude of a failing one",
+			add:    func(r *health.Registry) { r.Add("etcd", failingCheck) },
+			target: "/livez?exclude=a",
+			code:   500,
+			body:   "[+]ping ok\n[-]etcd failed: reason withheld\nwarn: some health checks cannot be excluded: no matches for \"a\"\nlivez check failed\n",
+		},
 		{name: "single", add: nil, target: "/readyz/ping", code: 200, body: "ok"},
-		{name: "single with a slash", add: func(r *health.Registry) { r.Add("poststarthook/rbac/bootstrap-roles", passingCheck) }, target: "/readyz/poststarthook/rbac/bootstrap-roles", code: 200, body: "ok"},
-		{name: "single failing", add: func(r *health.Registry) { r.Add("etcd", failingCheck) }, target: "/livez/etcd", code: 500, body: "internal server error: connection refused\n"},
+		{
+			name:   "single with a slash",
+			add:    func(r *health.Registry) { r.Add("poststarthook/rbac/bootstrap-roles", passingCheck) },
+			target: "/readyz/poststarthook/rbac/bootstrap-roles",
+			code:   200,
+			body:   "ok",
+		},
+		{
+			name:   "single failing",
+			add:    func(r *health.Registry) { r.Add("etcd", failingCheck) },
+			target: "/livez/etcd",
+			code:   500,
+			body:   "internal server error: connection refused\n",
+		},
 		{name: "single unknown", add: nil, target: "/livez/etcd", code: 404, body: "404 page not found\n"},
 		{name: "other path", add: nil, target: "/livezz", code: 404, body: "404 page not found\n"},
 	}
@@ -89,8 +150,10 @@ func TestTexts(t *testing.T) {
 					t.Errorf("%s: %d %q, want %d %q", name, code, body, tt.code, tt.body)
 				}
 				sniffable := code == 200 && strings.Count(tt.target, "/") > 1 // the response of a single check
-				if code != 404 && (header.Get("Content-Type") != "text/plain; charset=utf-8" || (header.Get("X-Content-Type-Options") != "nosniff") != sniffable) {
-					t.Errorf("%s: got headers %v, want text/plain, and nosniff unless the type may be sniffed: %t", name, header, sniffable)
+				if code != 404 && (header.Get("Content-Type") != "text/plain; charset=utf-8" ||
+					(header.Get("X-Content-Type-Options") != "nosniff") != sniffable) {
+					t.Errorf("%s: got headers %v, want text/plain, and nosniff unless the type may be sniffed: %t",
+						name, header, sniffable)
 				}
 			}
 		})
@@ -141,7 +204,11 @@ func TestFailuresAreLoggedOncePerChange(t *testing.T) {
 	}{
 		{after: 0, err: errDown, want: ""},
 		{after: time.Second, err: nil, want: ""}, // an ordinary start
-		{after: 2 * time.Second, err: errDown, want: "level=WARN msg=\"health endpoint fails\" endpoint=readyz checks=etcd reasons=\"etcd: connection refused\""},
+		{
+			after: 2 * time.Second,
+			err:   errDown,
+			want:  "level=WARN msg=\"health endpoint fails\" endpoint=readyz checks=etcd reasons=\"etcd: connection refused\"",
+		},
 		{after: 3 * time.Second, err: errDown, want: ""},
 		{after: 4 * time.Second, err: nil, want: "passes again"},
 		{after: 5 * time.Second, err: nil, want: ""},

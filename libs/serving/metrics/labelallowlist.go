@@ -86,18 +86,25 @@ func (s *filteredGatherer) metricsAboutMetrics() []*dto.MetricFamily {
 	for _, lifecycle := range s.registered {
 		counts[lifecycle]++
 	}
-	registered := counterFamily("registered_metrics_total", "[BETA] Metrics that this process has shown so far, by their stability and the version since which they are deprecated.")
+	registered := counterFamily("registered_metrics_total",
+		"[BETA] Metrics that this process has shown so far, by their stability and the version since which they are deprecated.")
 	for lifecycle, n := range counts {
 		registered.Metric = append(registered.Metric, &dto.Metric{
-			Label:   []*dto.LabelPair{{Name: ptr("deprecated_version"), Value: ptr(lifecycle.deprecated)}, {Name: ptr("stability_level"), Value: ptr(lifecycle.stability)}},
+			Label: []*dto.LabelPair{
+				{Name: ptr("deprecated_version"), Value: ptr(lifecycle.deprecated)},
+				{Name: ptr("stability_level"), Value: ptr(lifecycle.stability)},
+			},
 			Counter: &dto.Counter{Value: ptr(n)},
 		})
 	}
 	slices.SortFunc(registered.Metric, func(a, b *dto.Metric) int { return strings.Compare(labelKeyOf(a), labelKeyOf(b)) })
 	out := []*dto.MetricFamily{
 		counterFamily("disabled_metrics_total", "[BETA] Metrics that are disabled.", float64(s.disabledCount)),
-		counterFamily("hidden_metrics_total", "[BETA] Metrics that are hidden, because they have been deprecated since an earlier release.", float64(len(s.hidden))),
-		counterFamily("cardinality_enforcement_unexpected_categorizations_total", "[ALPHA] How often a label had a value that is not allowed, and was counted as unexpected.", s.unexpected),
+		counterFamily("hidden_metrics_total",
+			"[BETA] Metrics that are hidden, because they have been deprecated since an earlier release.",
+			float64(len(s.hidden))),
+		counterFamily("cardinality_enforcement_unexpected_categorizations_total",
+			"[ALPHA] How often a label had a value that is not allowed, and was counted as unexpected.", s.unexpected),
 	}
 	if len(registered.Metric) > 0 {
 		out = append(out, registered)

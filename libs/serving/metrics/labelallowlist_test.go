@@ -28,7 +28,11 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 		want       string // of two series
 		unexpected string
 	}{
-		dto.MetricType_UNTYPED: {series: func() *dto.Metric { return &dto.Metric{Untyped: &dto.Untyped{Value: ptr(2.0)}} }, want: `x{user="unexpected"} 4`, unexpected: "2"},
+		dto.MetricType_UNTYPED: {
+			series:     func() *dto.Metric { return &dto.Metric{Untyped: &dto.Untyped{Value: ptr(2.0)}} },
+			want:       `x{user="unexpected"} 4`,
+			unexpected: "2",
+		},
 		dto.MetricType_SUMMARY: {series: func() *dto.Metric {
 			return &dto.Metric{Summary: &dto.Summary{SampleCount: ptr(uint64(3)), SampleSum: ptr(6.0)}}
 		}, want: `x_sum{user="unexpected"} 12`, unexpected: "6"},
@@ -38,7 +42,12 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 	} {
 		series := []*dto.Metric{withUser("ann", c.series()), withUser("bob", c.series()), withUser("eve", c.series())}
 		registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-			return []*dto.MetricFamily{{Name: ptr("x"), Help: ptr("x"), Type: kind.Enum(), Metric: append([]*dto.Metric(nil), series...)}}, nil
+			return []*dto.MetricFamily{{
+				Name:   ptr("x"),
+				Help:   ptr("x"),
+				Type:   kind.Enum(),
+				Metric: append([]*dto.Metric(nil), series...),
+			}}, nil
 		})
 		g, err := parseLifecycle(t, "--allow-metric-labels=x,user=ann").Gatherer(registry, slog.New(slog.DiscardHandler))
 		if err != nil {
@@ -71,7 +80,11 @@ func TestStabilityAndDeprecationAreParsed(t *testing.T) {
 	}
 	got := exportedLines(t, parseLifecycle(t), r)
 	for line, want := range map[string]bool{
-		"older_total 0": false, "newer_total 0": true, "open_total 0": true, "closed_total 0": true, "hidden_metrics_total 1": true,
+		"older_total 0":          false,
+		"newer_total 0":          true,
+		"open_total 0":           true,
+		"closed_total 0":         true,
+		"hidden_metrics_total 1": true,
 		`registered_metrics_total{deprecated_version="2.1.0",stability_level="ALPHA"} 1`: true,
 	} {
 		if got[line] != want {
@@ -99,7 +112,8 @@ func TestManifestsThatCannotBeRead(t *testing.T) {
 			args = []string{"--allow-metric-labels-manifest=" + filepath.Join(dir, file)}
 		}
 		var logged bytes.Buffer
-		if _, err := parseLifecycle(t, args...).Gatherer(newTestRegistry(), slog.New(slog.NewTextHandler(&logged, nil))); err != nil {
+		if _, err := parseLifecycle(t, args...).Gatherer(newTestRegistry(),
+			slog.New(slog.NewTextHandler(&logged, nil))); err != nil {
 			t.Error(err)
 		}
 		if strings.Contains(logged.String(), "cannot be read") != logs {

@@ -31,10 +31,14 @@ type Lifecycle struct {
 
 // AddFlags adds the metrics flags of Kubernetes components.
 func (l *Lifecycle) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&l.ShowHiddenFor, "show-hidden-metrics-for-version", "", "The previous version as <major>.<minor>, to export metrics that were hidden since then. Only the previous minor version is allowed. It shows which metrics the next release will remove.")
-	f.StringSliceVar(&l.Disabled, "disabled-metrics", nil, "Full names of metrics that are not exported, even if --show-hidden-metrics-for-version would export them.")
-	f.StringToStringVar(&l.AllowLabels, "allow-metric-labels", nil, "The values that labels of metrics may have, as <metric>,<label>=<value>,<value>...; others are shown as \"unexpected\". For several labels the flag is given again, or each of them is put in double quotes: \"metric1,label1=v1,v2\",\"metric2,label2=v1\".")
-	f.StringVar(&l.AllowLabelsManifest, "allow-metric-labels-manifest", "", "YAML file with the map of --allow-metric-labels, which takes precedence if set.")
+	f.StringVar(&l.ShowHiddenFor, "show-hidden-metrics-for-version", "",
+		"The previous version as <major>.<minor>, to export metrics that were hidden since then. Only the previous minor version is allowed. It shows which metrics the next release will remove.")
+	f.StringSliceVar(&l.Disabled, "disabled-metrics", nil,
+		"Full names of metrics that are not exported, even if --show-hidden-metrics-for-version would export them.")
+	f.StringToStringVar(&l.AllowLabels, "allow-metric-labels", nil,
+		"The values that labels of metrics may have, as <metric>,<label>=<value>,<value>...; others are shown as \"unexpected\". For several labels the flag is given again, or each of them is put in double quotes: \"metric1,label1=v1,v2\",\"metric2,label2=v1\".")
+	f.StringVar(&l.AllowLabelsManifest, "allow-metric-labels-manifest", "",
+		"YAML file with the map of --allow-metric-labels, which takes precedence if set.")
 }
 
 // labelKey matches the keys of AllowLabels.
@@ -42,7 +46,8 @@ var labelKey = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9
 
 // Validate checks the flags.
 func (l *Lifecycle) Validate() (errs []error) {
-	if previous := fmt.Sprintf("%d.%d", currentRelease().major, currentRelease().minor-1); l.ShowHiddenFor != "" && l.ShowHiddenFor != previous {
+	if previous := fmt.Sprintf("%d.%d", currentRelease().major,
+		currentRelease().minor-1); l.ShowHiddenFor != "" && l.ShowHiddenFor != previous {
 		errs = append(errs, fmt.Errorf("--show-hidden-metrics-for-version must be omitted or have the value '%s'. Only the previous minor version is allowed", previous))
 	}
 	for key := range l.AllowLabels {
@@ -59,7 +64,15 @@ func (l *Lifecycle) Gatherer(from prometheus.Gatherer, log *slog.Logger) (promet
 	if err != nil {
 		return nil, err
 	}
-	s := &filteredGatherer{source: from, disabled: map[string]bool{}, disabledCount: len(l.Disabled), showHidden: l.ShowHiddenFor != "", allowed: allowed, registered: map[string]metricLifecycle{}, hidden: map[string]bool{}}
+	s := &filteredGatherer{
+		source:        from,
+		disabled:      map[string]bool{},
+		disabledCount: len(l.Disabled),
+		showHidden:    l.ShowHiddenFor != "",
+		allowed:       allowed,
+		registered:    map[string]metricLifecycle{},
+		hidden:        map[string]bool{},
+	}
 	for _, name := range l.Disabled {
 		s.disabled[name] = true
 	}

@@ -31,8 +31,16 @@ func newTestRegistry() *prometheus.Registry {
 	labels := []string{"user", "verb"}
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[STABLE] x"}, labels)
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "open", Help: "[BETA] x"}, labels)
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "took_seconds", Help: "[ALPHA] x", Buckets: []float64{1, 2}}, labels)
-	s := prometheus.NewSummaryVec(prometheus.SummaryOpts{Name: "size_bytes", Help: "[ALPHA] x", Objectives: map[float64]float64{0.5: 0.1}}, labels)
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "took_seconds",
+		Help:    "[ALPHA] x",
+		Buckets: []float64{1, 2},
+	}, labels)
+	s := prometheus.NewSummaryVec(prometheus.SummaryOpts{
+		Name:       "size_bytes",
+		Help:       "[ALPHA] x",
+		Objectives: map[float64]float64{0.5: 0.1},
+	}, labels)
 	old := prometheus.NewCounter(prometheus.CounterOpts{Name: "old_total", Help: "[ALPHA] (Deprecated since 1.32.0) x"})
 	going := prometheus.NewCounter(prometheus.CounterOpts{Name: "going_total", Help: "[ALPHA] (Deprecated since 1.33.0) x"})
 	r.MustRegister(c, g, h, s, old, going)
@@ -78,36 +86,60 @@ func TestLifecycleFlagsSelectMetrics(t *testing.T) {
 			want: []string{
 				`asked_total{user="bob",verb="get"} 2`, "going_total 0", "disabled_metrics_total 0", "hidden_metrics_total 1",
 				"cardinality_enforcement_unexpected_categorizations_total 0",
-				`registered_metrics_total{deprecated_version="",stability_level="ALPHA"} 2`, `registered_metrics_total{deprecated_version="",stability_level="BETA"} 1`,
-				`registered_metrics_total{deprecated_version="",stability_level="STABLE"} 1`, `registered_metrics_total{deprecated_version="1.33.0",stability_level="ALPHA"} 1`,
+				`registered_metrics_total{deprecated_version="",stability_level="ALPHA"} 2`,
+				`registered_metrics_total{deprecated_version="",stability_level="BETA"} 1`,
+				`registered_metrics_total{deprecated_version="",stability_level="STABLE"} 1`,
+				`registered_metrics_total{deprecated_version="1.33.0",stability_level="ALPHA"} 1`,
 			}, never: []string{"old_total 0"}},
-		"hidden ones": {args: []string{"--show-hidden-metrics-for-version=1.32"}, want: []string{"old_total 0", "hidden_metrics_total 0"}, never: nil},
-		"without some": {args: []string{"--disabled-metrics=old_total,open", "--disabled-metrics=absent", "--show-hidden-metrics-for-version=1.32"},
-			want: []string{"disabled_metrics_total 3", "going_total 0"}, never: []string{"old_total 0", `open{user="ann",verb="get"} 1`}},
+		"hidden ones": {
+			args:  []string{"--show-hidden-metrics-for-version=1.32"},
+			want:  []string{"old_total 0", "hidden_metrics_total 0"},
+			never: nil,
+		},
+		"without some": {
+			args: []string{"--disabled-metrics=old_total,open", "--disabled-metrics=absent",
+				"--show-hidden-metrics-for-version=1.32"},
+			want:  []string{"disabled_metrics_total 3", "going_total 0"},
+			never: []string{"old_total 0", `open{user="ann",verb="get"} 1`},
+		},
 		"counters": {args: []string{"--allow-metric-labels=asked_total,user=ann"},
-			want:  []string{`asked_total{user="ann",verb="get"} 1`, `asked_total{user="unexpected",verb="get"} 5`, "cardinality_enforcement_unexpected_categorizations_total 5"},
+			want: []string{`asked_total{user="ann",verb="get"} 1`, `asked_total{user="unexpected",verb="get"} 5`,
+				"cardinality_enforcement_unexpected_categorizations_total 5"},
 			never: []string{`asked_total{user="eve",verb="get"} 3`}},
 		"two values": {args: []string{"--allow-metric-labels=asked_total,user=ann,eve"},
 			want: []string{`asked_total{user="eve",verb="get"} 3`, `asked_total{user="unexpected",verb="get"} 2`}, never: nil},
-		"gauges": {args: []string{"--allow-metric-labels=open,user=ann"}, want: []string{`open{user="unexpected",verb="get"} 5`}, never: nil},
+		"gauges": {
+			args:  []string{"--allow-metric-labels=open,user=ann"},
+			want:  []string{`open{user="unexpected",verb="get"} 5`},
+			never: nil,
+		},
 		"histograms": {args: []string{"--allow-metric-labels=took_seconds,user=x"},
 			want: []string{
-				`took_seconds_bucket{user="unexpected",verb="get",le="1"} 1`, `took_seconds_bucket{user="unexpected",verb="get",le="2"} 2`,
-				`took_seconds_bucket{user="unexpected",verb="get",le="+Inf"} 3`, `took_seconds_sum{user="unexpected",verb="get"} 6`, `took_seconds_count{user="unexpected",verb="get"} 3`,
+				`took_seconds_bucket{user="unexpected",verb="get",le="1"} 1`,
+				`took_seconds_bucket{user="unexpected",verb="get",le="2"} 2`,
+				`took_seconds_bucket{user="unexpected",verb="get",le="+Inf"} 3`,
+				`took_seconds_sum{user="unexpected",verb="get"} 6`, `took_seconds_count{user="unexpected",verb="get"} 3`,
 				"cardinality_enforcement_unexpected_categorizations_total 3",
 			}, never: nil},
 		"summaries": {args: []string{"--allow-metric-labels=size_bytes,user=ann"},
-			want:  []string{`size_bytes{user="ann",verb="get",quantile="0.5"} 1`, `size_bytes_sum{user="unexpected",verb="get"} 5`, `size_bytes_count{user="unexpected",verb="get"} 2`},
+			want: []string{`size_bytes{user="ann",verb="get",quantile="0.5"} 1`,
+				`size_bytes_sum{user="unexpected",verb="get"} 5`, `size_bytes_count{user="unexpected",verb="get"} 2`},
 			never: []string{`size_bytes{user="unexpected",verb="get",quantile="0.5"} 2`}},
 		"two labels": {args: []string{`--allow-metric-labels="asked_total,user=ann,eve","asked_total,verb=list"`},
-			want: []string{`asked_total{user="ann",verb="unexpected"} 1`, `asked_total{user="unexpected",verb="unexpected"} 2`}, never: nil},
+			want:  []string{`asked_total{user="ann",verb="unexpected"} 1`, `asked_total{user="unexpected",verb="unexpected"} 2`},
+			never: nil,
+		},
 		"given twice": {args: []string{"--allow-metric-labels=asked_total,user=ann", "--allow-metric-labels=open,user=ann"},
 			want: []string{`asked_total{user="unexpected",verb="get"} 5`, `open{user="unexpected",verb="get"} 5`}, never: nil},
 		"of a file": {args: []string{"--allow-metric-labels-manifest=" + manifest},
 			want: []string{`asked_total{user="unexpected",verb="get"} 2`, `open{user="unexpected",verb="get"} 4`}, never: nil},
 		"flag before file": {args: []string{"--allow-metric-labels-manifest=" + manifest, "--allow-metric-labels=open,user=ann"},
 			want: []string{`asked_total{user="bob",verb="get"} 2`, `open{user="unexpected",verb="get"} 5`}, never: nil},
-		"no file": {args: []string{"--allow-metric-labels-manifest=/absent"}, want: []string{`asked_total{user="bob",verb="get"} 2`}, never: nil},
+		"no file": {
+			args:  []string{"--allow-metric-labels-manifest=/absent"},
+			want:  []string{`asked_total{user="bob",verb="get"} 2`},
+			never: nil,
+		},
 	} {
 		l := parseLifecycle(t, c.args...)
 		if errs := l.Validate(); len(errs) > 0 {
@@ -140,7 +172,8 @@ func TestCountersNeverFall(t *testing.T) {
 	}
 	for range 2 {
 		text := scrape(t, g, slog.New(slog.DiscardHandler))
-		for _, want := range []string{"cardinality_enforcement_unexpected_categorizations_total 7\n", `registered_metrics_total{deprecated_version="",stability_level="ALPHA"} 1`} {
+		for _, want := range []string{"cardinality_enforcement_unexpected_categorizations_total 7\n",
+			`registered_metrics_total{deprecated_version="",stability_level="ALPHA"} 1`} {
 			if !strings.Contains(text, want) {
 				t.Errorf("got metrics %s, want them to contain %q", text, want)
 			}
@@ -168,7 +201,8 @@ func TestInvalidLifecycleFlagsAreRejected(t *testing.T) {
 			t.Errorf("%s: %v, want %s", arg, errs, want)
 		}
 	}
-	_, err := parseLifecycle(t, "--allow-metric-labels-manifest="+manifest).Gatherer(newTestRegistry(), slog.New(slog.DiscardHandler))
+	_, err := parseLifecycle(t, "--allow-metric-labels-manifest="+manifest).Gatherer(newTestRegistry(),
+		slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), `"asked_total" is not of the form metric,label`) {
 		t.Errorf("the manifest was accepted: %v", err)
 	}

@@ -17,7 +17,14 @@ func mergeDisallowed(f *dto.MetricFamily, allowed map[string][]string) (unexpect
 		for i, l := range m.Label {
 			if values, ok := allowed[l.GetName()]; ok && !slices.Contains(values, l.GetValue()) {
 				if !changed { // the registry may own the pairs
-					m = &dto.Metric{Label: slices.Clone(m.Label), Counter: m.Counter, Gauge: m.Gauge, Histogram: m.Histogram, Summary: m.Summary, Untyped: m.Untyped}
+					m = &dto.Metric{
+						Label:     slices.Clone(m.Label),
+						Counter:   m.Counter,
+						Gauge:     m.Gauge,
+						Histogram: m.Histogram,
+						Summary:   m.Summary,
+						Untyped:   m.Untyped,
+					}
 					changed = true
 				}
 				m.Label[i] = &dto.LabelPair{Name: l.Name, Value: ptr(unexpectedValue)}
@@ -71,9 +78,18 @@ func copySeries(m *dto.Metric) *dto.Metric {
 	case m.Untyped != nil:
 		out.Untyped = &dto.Untyped{Value: m.Untyped.Value}
 	case m.Summary != nil:
-		out.Summary = &dto.Summary{SampleCount: m.Summary.SampleCount, SampleSum: m.Summary.SampleSum, Quantile: m.Summary.Quantile, CreatedTimestamp: m.Summary.CreatedTimestamp}
+		out.Summary = &dto.Summary{
+			SampleCount:      m.Summary.SampleCount,
+			SampleSum:        m.Summary.SampleSum,
+			Quantile:         m.Summary.Quantile,
+			CreatedTimestamp: m.Summary.CreatedTimestamp,
+		}
 	case m.Histogram != nil:
-		h := &dto.Histogram{SampleCount: m.Histogram.SampleCount, SampleSum: m.Histogram.SampleSum, CreatedTimestamp: m.Histogram.CreatedTimestamp}
+		h := &dto.Histogram{
+			SampleCount:      m.Histogram.SampleCount,
+			SampleSum:        m.Histogram.SampleSum,
+			CreatedTimestamp: m.Histogram.CreatedTimestamp,
+		}
 		for _, b := range m.Histogram.Bucket {
 			h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: b.CumulativeCount, UpperBound: b.UpperBound})
 		}

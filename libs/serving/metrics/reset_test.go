@@ -45,7 +45,8 @@ func TestDeleteResetsMetrics(t *testing.T) {
 	times.WithLabelValues("a").Observe(5)
 	gauges.WithLabelValues("a").Set(7)
 	total.Inc()
-	check("before", `counts{of="a"} 2`, `counts{of="b"} 3`, `gauges{of="a"} 7`, `times_bucket{of="a",le="1"} 0`, `times_bucket{of="a",le="10"} 1`,
+	check("before", `counts{of="a"} 2`, `counts{of="b"} 3`, `gauges{of="a"} 7`, `times_bucket{of="a",le="1"} 0`,
+		`times_bucket{of="a",le="10"} 1`,
 		`times_bucket{of="a",le="+Inf"} 1`, `times_sum{of="a"} 5`, `times_count{of="a"} 1`, "total 1")
 	if got, want := send(http.MethodDelete), "metrics reset\n"; got != want {
 		t.Errorf("DELETE: got %q, want %q", got, want)
@@ -55,6 +56,7 @@ func TestDeleteResetsMetrics(t *testing.T) {
 	counts.WithLabelValues("a").Inc()
 	counts.WithLabelValues("b").Inc() // a new series
 	times.WithLabelValues("a").Observe(0.5)
-	check("later", `counts{of="a"} 1`, `counts{of="b"} 1`, `gauges{of="a"} 7`, `times_bucket{of="a",le="1"} 1`, `times_bucket{of="a",le="10"} 1`,
+	check("later", `counts{of="a"} 1`, `counts{of="b"} 1`, `gauges{of="a"} 7`, `times_bucket{of="a",le="1"} 1`,
+		`times_bucket{of="a",le="10"} 1`,
 		`times_bucket{of="a",le="+Inf"} 1`, `times_sum{of="a"} 0.5`, `times_count{of="a"} 1`, "total 1")
 }

@@ -39,7 +39,8 @@ type ExpiryCollector []Certificate
 
 func expiryDesc() *prometheus.Desc {
 	return prometheus.NewDesc("binnacle_certificate_expiration_timestamp_seconds",
-		"[ALPHA] Expiration time of the certificate in Unix seconds; the earliest one of a chain or bundle.", []string{"use", "file"}, nil)
+		"[ALPHA] Expiration time of the certificate in Unix seconds; the earliest one of a chain or bundle.",
+		[]string{"use", "file"}, nil)
 }
 
 // Describe implements prometheus.Collector.
@@ -54,7 +55,8 @@ func (e ExpiryCollector) Collect(out chan<- prometheus.Metric) {
 			continue
 		}
 		seen[id] = true
-		out <- prometheus.MustNewConstMetric(expiryDesc(), prometheus.GaugeValue, float64(c.Source.FirstExpiring().NotAfter.Unix()), id[0], id[1])
+		out <- prometheus.MustNewConstMetric(expiryDesc(), prometheus.GaugeValue,
+			float64(c.Source.FirstExpiring().NotAfter.Unix()), id[0], id[1])
 	}
 }
 
@@ -93,7 +95,8 @@ func WarnOfExpiry(ctx context.Context, log *slog.Logger, certs []Certificate) er
 			last.cert = first
 			last.expired = expired
 			last.at = now
-			args := []any{"use", c.Use, "file", c.file(), "subject", first.Subject.String(), "end", first.NotAfter.UTC().Format(time.RFC3339)}
+			args := []any{"use", c.Use, "file", c.file(), "subject", first.Subject.String(), "end",
+				first.NotAfter.UTC().Format(time.RFC3339)}
 			if expired {
 				log.Error("certificate expired", args...)
 			} else {

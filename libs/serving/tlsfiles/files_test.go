@@ -75,8 +75,16 @@ func TestFirstExpiring(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
 	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
-	sooner, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "sooner", Now: func() time.Time { return now.AddDate(0, -6, 0) }})
-	later, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "later", Now: func() time.Time { return now.AddDate(0, 6, 0) }})
+	sooner, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{
+		Dir:  dir,
+		Name: "sooner",
+		Now:  func() time.Time { return now.AddDate(0, -6, 0) },
+	})
+	later, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{
+		Dir:  dir,
+		Name: "later",
+		Now:  func() time.Time { return now.AddDate(0, 6, 0) },
+	})
 	for name, c := range map[string]struct {
 		rest []byte
 		want string
@@ -108,7 +116,12 @@ func TestPairSignedByCAIsNotReplaced(t *testing.T) {
 	}
 	at := time.Now()
 	ca := &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "leaf"}, NotBefore: at.AddDate(-1, 0, 0), NotAfter: at.AddDate(0, 0, -1)}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "leaf"},
+		NotBefore:    at.AddDate(-1, 0, 0),
+		NotAfter:     at.AddDate(0, 0, -1),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +161,10 @@ func TestUnreadablePairIsNotReplaced(t *testing.T) {
 	if err := os.Chmod(key, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: "x"}); !errors.Is(err, fs.ErrPermission) || !bytes.Equal(read(t, cert), before) {
+	if _, _, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{
+		Dir:  dir,
+		Name: "x",
+	}); !errors.Is(err, fs.ErrPermission) || !bytes.Equal(read(t, cert), before) {
 		t.Errorf("got error %v, want %v and an unchanged certificate", err, fs.ErrPermission)
 	}
 }
@@ -172,7 +188,8 @@ func TestFoldersThatCannotBeWatched(t *testing.T) {
 	go func() { ended <- tlsfiles.Watch(ctx, slog.New(slog.NewTextHandler(&log, nil)), l) }()
 	<-l.reloaded
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(log.String(), "polling files") || !strings.Contains(log.String(), "file not found") {
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(log.String(), "polling files") ||
+		!strings.Contains(log.String(), "file not found") {
 		t.Errorf("%v, logged %s, want %v, and lines about polling and the missing file", err, &log, context.Canceled)
 	}
 }

@@ -78,9 +78,18 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 	defer near.Close()
 	go func() {
 		defer far.Close()
-		_ = tls.Server(far, &tls.Config{Certificates: []tls.Certificate{*p.Certificate()}, CipherSuites: suites, MaxVersion: tls.VersionTLS12}).Handshake()
+		_ = tls.Server(far, &tls.Config{
+			Certificates: []tls.Certificate{*p.Certificate()},
+			CipherSuites: suites,
+			MaxVersion:   tls.VersionTLS12,
+		}).Handshake()
 	}()
-	client := tls.Client(near, &tls.Config{RootCAs: bundle.Pool(), ServerName: "localhost", CipherSuites: suites, MaxVersion: tls.VersionTLS12})
+	client := tls.Client(near, &tls.Config{
+		RootCAs:      bundle.Pool(),
+		ServerName:   "localhost",
+		CipherSuites: suites,
+		MaxVersion:   tls.VersionTLS12,
+	})
 	if err := client.HandshakeContext(t.Context()); err != nil {
 		t.Errorf("cipher suite with RSA: %v", err)
 	}
@@ -98,12 +107,42 @@ func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 		{name: "as it was", change: func(*tlsfiles.SelfSigned) {}, damage: nil, same: true},
 		{name: "fewer names", change: func(s *tlsfiles.SelfSigned) { s.DNS = nil }, damage: nil, same: true},
 		{name: "another name", change: func(s *tlsfiles.SelfSigned) { s.DNS = []string{"other"} }, damage: nil, same: false},
-		{name: "another address", change: func(s *tlsfiles.SelfSigned) { s.IPs = []net.IP{net.IPv4(10, 0, 0, 1)} }, damage: nil, same: false},
-		{name: "half a year later", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 6, 0) } }, damage: nil, same: true},
-		{name: "a month before expiry", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 11, 10) } }, damage: nil, same: false},
-		{name: "before it is valid", change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(-1, 0, 0) } }, damage: nil, same: false},
-		{name: "key lost", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, _, key string) { os.Remove(key) }, same: false},
-		{name: "certificate cut short", change: func(*tlsfiles.SelfSigned) {}, damage: func(t *testing.T, cert, _ string) { write(t, cert, []byte("-----BEGIN")) }, same: false},
+		{
+			name:   "another address",
+			change: func(s *tlsfiles.SelfSigned) { s.IPs = []net.IP{net.IPv4(10, 0, 0, 1)} },
+			damage: nil,
+			same:   false,
+		},
+		{
+			name:   "half a year later",
+			change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 6, 0) } },
+			damage: nil,
+			same:   true,
+		},
+		{
+			name:   "a month before expiry",
+			change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 11, 10) } },
+			damage: nil,
+			same:   false,
+		},
+		{
+			name:   "before it is valid",
+			change: func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(-1, 0, 0) } },
+			damage: nil,
+			same:   false,
+		},
+		{
+			name:   "key lost",
+			change: func(*tlsfiles.SelfSigned) {},
+			damage: func(t *testing.T, _, key string) { os.Remove(key) },
+			same:   false,
+		},
+		{
+			name:   "certificate cut short",
+			change: func(*tlsfiles.SelfSigned) {},
+			damage: func(t *testing.T, cert, _ string) { write(t, cert, []byte("-----BEGIN")) },
+			same:   false,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -293,9 +332,14 @@ func FuzzParseCertificates(f *testing.F) {
 func BenchmarkSelfSigned(b *testing.B) {
 	dir := b.TempDir()
 	for i := range b.N {
-		if _, _, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: string(rune('a' + i%26)), DNS: []string{"x"}, Now: func() time.Time {
-			return time.Now().AddDate(i+1, 0, 0)
-		}}); err != nil {
+		if _, _, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{
+			Dir:  dir,
+			Name: string(rune('a' + i%26)),
+			DNS:  []string{"x"},
+			Now: func() time.Time {
+				return time.Now().AddDate(i+1, 0, 0)
+			},
+		}); err != nil {
 			b.Fatal(err)
 		}
 	}

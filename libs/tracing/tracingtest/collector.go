@@ -62,7 +62,8 @@ func (c *Collector) Hang() {
 }
 
 // Export implements the service.
-func (c *Collector) Export(ctx context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (c *Collector) Export(ctx context.Context,
+	r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	hang := c.hanging
 	c.mu.Unlock()
@@ -77,8 +78,13 @@ func (c *Collector) Export(ctx context.Context, r *collector.ExportTraceServiceR
 		for _, ss := range rs.GetScopeSpans() {
 			for _, s := range ss.GetSpans() {
 				span := Span{
-					Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
-					Service: resourceAttributes["service.name"], Instance: resourceAttributes["service.instance.id"], Name: s.GetName(), Attributes: attributeValues(s.GetAttributes()),
+					Trace:      hex.EncodeToString(s.GetTraceId()),
+					ID:         hex.EncodeToString(s.GetSpanId()),
+					Parent:     hex.EncodeToString(s.GetParentSpanId()),
+					Service:    resourceAttributes["service.name"],
+					Instance:   resourceAttributes["service.instance.id"],
+					Name:       s.GetName(),
+					Attributes: attributeValues(s.GetAttributes()),
 				}
 				for _, l := range s.GetLinks() {
 					span.Links = append(span.Links, hex.EncodeToString(l.GetTraceId()))

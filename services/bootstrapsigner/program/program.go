@@ -11,5 +11,11 @@ import (
 // Command returns the service with its default options. Each call returns a new one.
 func Command() options.Command {
 	o := app.NewOptions()
-	return options.Command{Name: app.Name, Short: app.Short, Options: o, Run: o.Run, Commands: []options.Command{healthcheck.Command()}}
+	return options.Command{
+		Name:     app.Name,
+		Short:    app.Short,
+		Options:  o,
+		Run:      o.Run,
+		Commands: []options.Command{healthcheck.Command()},
+	}
 }

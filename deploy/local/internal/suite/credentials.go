@@ -22,23 +22,27 @@ func writeKubeconfigs(p paths, services []service, port int) error {
 	if err := writeKubeconfig(p.adminKubeconfig(), server, certs.AdminUser, layout.AdminTrust(), layout.Admin()); err != nil {
 		return err
 	}
-	if err := writeKubeconfig(p.managerKubeconfig(), server, "system:kube-controller-manager", layout.AdminTrust(), layout.ControllerManager()); err != nil {
+	if err := writeKubeconfig(p.managerKubeconfig(), server, "system:kube-controller-manager", layout.AdminTrust(),
+		layout.ControllerManager()); err != nil {
 		return err
 	}
-	if err := writeKubeconfig(p.schedulerKubeconfig(), server, "system:kube-scheduler", layout.AdminTrust(), layout.Scheduler()); err != nil {
+	if err := writeKubeconfig(p.schedulerKubeconfig(), server, "system:kube-scheduler", layout.AdminTrust(),
+		layout.Scheduler()); err != nil {
 		return err
 	}
 	for _, s := range services {
 		if s.name == apiserver {
 			continue
 		}
-		if err := writeKubeconfig(p.kubeconfig(s.name), server, s.name, layout.TrustBundle(s.name, certs.ServingCA), layout.Client(s.name)); err != nil {
+		if err := writeKubeconfig(p.kubeconfig(s.name), server, s.name, layout.TrustBundle(s.name, certs.ServingCA),
+			layout.Client(s.name)); err != nil {
 			return err
 		}
 		if !isWebhook(s.name) {
 			continue
 		}
-		if err := writeKubeconfig(p.webhookKubeconfig(s.name), localURL(port+s.offset), apiserver, layout.TrustBundle(apiserver, certs.ServingCA), layout.WebhookClient()); err != nil {
+		if err := writeKubeconfig(p.webhookKubeconfig(s.name), localURL(port+s.offset), apiserver,
+			layout.TrustBundle(apiserver, certs.ServingCA), layout.WebhookClient()); err != nil {
 			return err
 		}
 	}

@@ -128,11 +128,13 @@ func etcdMembers(c Config) []instance {
 			name: name, program: etcdProgram, port: client, health: localURL(health) + "/health", identity: identityEtcdClient,
 			args: []string{
 				"--name=" + name, "--data-dir=" + filepath.Join(c.Dir, "ha", name), "--log-level=warn",
-				"--listen-client-urls=" + localURL(client), "--listen-client-http-urls=" + localURL(health), "--advertise-client-urls=" + localURL(client),
+				"--listen-client-urls=" + localURL(client), "--listen-client-http-urls=" + localURL(health),
+				"--advertise-client-urls=" + localURL(client),
 				"--listen-peer-urls=" + localURL(peer), "--initial-advertise-peer-urls=" + localURL(peer),
 				"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-token=local",
 				"--client-cert-auth", "--trusted-ca-file=" + ca, "--cert-file=" + pair.Cert, "--key-file=" + pair.Key,
-				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + ca, "--peer-cert-file=" + pair.Cert, "--peer-key-file=" + pair.Key,
+				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + ca, "--peer-cert-file=" + pair.Cert,
+				"--peer-key-file=" + pair.Key,
 				"--peer-cert-allowed-cn=etcd", "--auth-token=",
 			},
 		})
@@ -152,7 +154,8 @@ func natsMembers(c Config) []instance {
 		out = append(out, instance{
 			name: memberName("nats", i), program: natsProgram, port: client, health: loopbackAddr(client), identity: identityNATS,
 			args: []string{
-				"--config=" + natsConfig(c, i), "--name=" + memberName("nats", i), "--addr=127.0.0.1", fmt.Sprintf("--port=%d", client), "--log-level=warn",
+				"--config=" + natsConfig(c, i), "--name=" + memberName("nats", i), "--addr=127.0.0.1",
+				fmt.Sprintf("--port=%d", client), "--log-level=warn",
 			},
 		})
 	}
@@ -225,12 +228,16 @@ func (r *run) startBalancers(ctx context.Context) error {
 			backends = append(backends, loopbackAddr(i.port))
 			instances[loopbackAddr(i.port)] = i
 		}
-		b, err := balancer.New(balancer.Config{Listen: loopbackAddr(s.port), Backends: backends, Ready: func(ctx context.Context, backend string) balancer.State {
-			if ready, _ := r.prober.checkReady(ctx, instances[backend]); ready {
-				return balancer.Ready
-			}
-			return balancer.Busy
-		}})
+		b, err := balancer.New(balancer.Config{
+			Listen:   loopbackAddr(s.port),
+			Backends: backends,
+			Ready: func(ctx context.Context, backend string) balancer.State {
+				if ready, _ := r.prober.checkReady(ctx, instances[backend]); ready {
+					return balancer.Ready
+				}
+				return balancer.Busy
+			},
+		})
 		if err != nil {
 			return fmt.Errorf("balancer of %s: %w", s.name, err)
 		}

@@ -82,7 +82,8 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 		}
 		u.out.awaitAfter(start, name+" is ready after")
 		said := u.out.String()[start:]
-		for _, want := range []string{name + " exited (signal: killed); its last lines:", "restarting " + name + " in 1s (attempt 1)", "started " + name} {
+		for _, want := range []string{name + " exited (signal: killed); its last lines:",
+			"restarting " + name + " in 1s (attempt 1)", "started " + name} {
 			if !strings.Contains(said, want) {
 				t.Errorf("output does not contain %q:\n%s", want, said)
 			}

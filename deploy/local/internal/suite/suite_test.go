@@ -144,7 +144,13 @@ type runningSuite struct {
 func startSuite(t *testing.T, change func(*suite.Config)) *runningSuite {
 	t.Helper()
 	u := &runningSuite{out: newOutput(t), done: make(chan error, 1)}
-	u.Config = suite.Config{Dir: filepath.Join(t.TempDir(), "local"), Self: fake, Port: freePorts(t), Timeout: 5 * time.Minute, Out: u.out}
+	u.Config = suite.Config{
+		Dir:     filepath.Join(t.TempDir(), "local"),
+		Self:    fake,
+		Port:    freePorts(t),
+		Timeout: 5 * time.Minute,
+		Out:     u.out,
+	}
 	if change != nil {
 		change(&u.Config)
 	}
@@ -180,11 +186,13 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port+2); authority.Host != want || filepath.Base(authority.TLSClientConfig.CertFile) != "apiserver-webhook-client.crt" {
+	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port+2); authority.Host != want ||
+		filepath.Base(authority.TLSClientConfig.CertFile) != "apiserver-webhook-client.crt" {
 		t.Errorf("got address %s, want %s: %+v", authority.Host, want, authority)
 	}
 	link, err := os.ReadFile(filepath.Join(u.Dir, "console.url"))
-	if want := fmt.Sprintf("https://127.0.0.1:%d/#token=", u.Port+5); err != nil || !strings.HasPrefix(string(link), want) || len(link) < len(want)+20 {
+	if want := fmt.Sprintf("https://127.0.0.1:%d/#token=", u.Port+5); err != nil || !strings.HasPrefix(string(link),
+		want) || len(link) < len(want)+20 {
 		t.Errorf("got console link %q, %v, want one that begins with %s", link, err, want)
 	}
 	for _, secret := range []string{"console.url", "tokens.csv"} {
@@ -212,7 +220,8 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 			t.Errorf("got %s stopped after %s, want it before", names[i], names[i-1])
 		}
 	}
-	for _, want := range []string{"export KUBECONFIG=" + filepath.Join(u.Dir, "kubeconfig") + "\n", "kubectl get namespaces\n", "asked by binnacle-admin"} {
+	for _, want := range []string{"export KUBECONFIG=" + filepath.Join(u.Dir, "kubeconfig") + "\n",
+		"kubectl get namespaces\n", "asked by binnacle-admin"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("output does not contain %q:\n%s", want, text)
 		}
@@ -253,7 +262,8 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 		if err == nil || err.Error() != "tokencleaner exited (exit status 3)" {
 			t.Errorf("Up() = %v, want error \"tokencleaner exited (exit status 3)\"", err)
 		}
-		if !strings.Contains(text, "tokencleaner exited (exit status 3); its last lines:") || strings.Count(text, "fatal: cannot start") != 2 {
+		if !strings.Contains(text, "tokencleaner exited (exit status 3); its last lines:") ||
+			strings.Count(text, "fatal: cannot start") != 2 {
 			t.Errorf("got output\n%s\nwant a report of tokencleaner with its last lines, twice", text)
 		}
 		if !strings.Contains(text, "apiserver stopped in") || strings.Contains(text, "bootstrapsigner stopped in") {

@@ -172,7 +172,15 @@ func newRun(c Config, out *console, todo plan) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{config: c, out: out, paths: p, prober: asker, plan: todo, outputs: map[string]*serviceOutput{}, balancers: map[string]*balancer.Balancer{}}
+	r := &run{
+		config:    c,
+		out:       out,
+		paths:     p,
+		prober:    asker,
+		plan:      todo,
+		outputs:   map[string]*serviceOutput{},
+		balancers: map[string]*balancer.Balancer{},
+	}
 	n := 0
 	for _, g := range todo.groups {
 		n += len(g)

@@ -113,12 +113,18 @@ func (c *client) fields(fields ...string) []byte {
 
 // request opens a stream with a method and a path. More fields follow.
 func (c *client) request(id uint32, method, path string, end bool, fields ...string) {
-	c.headers(id, end, append([]string{":method: " + method, ":scheme: http", ":authority: example.com", ":path: " + path}, fields...)...)
+	c.headers(id, end, append([]string{":method: " + method, ":scheme: http", ":authority: example.com",
+		":path: " + path}, fields...)...)
 }
 
 func (c *client) headers(id uint32, end bool, fields ...string) {
 	c.ledger.open(id)
-	c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.fields(fields...), EndHeaders: true, EndStream: end}))
+	c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{
+		StreamID:      id,
+		BlockFragment: c.fields(fields...),
+		EndHeaders:    true,
+		EndStream:     end,
+	}))
 }
 
 func (c *client) data(id uint32, end bool, p []byte) {

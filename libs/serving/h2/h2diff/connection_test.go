@@ -40,9 +40,13 @@ func connectionScripts() (scripts []script) {
 			c.raw(kind, 0, 1, make([]byte, 16<<10+1)...)
 		})
 	}
-	greeted("PING ack that nothing asked for", func(c *client) { c.raw(http2.FramePing, http2.FlagPingAck, 0, make([]byte, 8)...) })
+	greeted("PING ack that nothing asked for", func(c *client) {
+		c.raw(http2.FramePing, http2.FlagPingAck, 0, make([]byte, 8)...)
+	})
 	greeted("SETTINGS ack that nothing asked for", func(c *client) { c.raw(http2.FrameSettings, http2.FlagSettingsAck, 0) })
-	greeted("SETTINGS ack with a setting", func(c *client) { c.raw(http2.FrameSettings, http2.FlagSettingsAck, 0, make([]byte, 6)...) })
+	greeted("SETTINGS ack with a setting", func(c *client) {
+		c.raw(http2.FrameSettings, http2.FlagSettingsAck, 0, make([]byte, 6)...)
+	})
 	greeted("GOAWAY with debug data", func(c *client) { c.must(c.framer.WriteGoAway(0, http2.ErrCodeNo, []byte("debug"))) })
 	greeted("GOAWAY with an error", func(c *client) { c.must(c.framer.WriteGoAway(0, http2.ErrCodeInternal, nil)) })
 	greeted("window of the connection overflows", func(c *client) { c.window(0, 1<<31-1) })
@@ -72,7 +76,10 @@ func connectionScripts() (scripts []script) {
 		}
 	}
 	greeted("the same setting twice", func(c *client) {
-		c.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3})
+		c.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}, http2.Setting{
+			ID:  http2.SettingInitialWindowSize,
+			Val: 3,
+		})
 	})
 	for name, text := range map[string]string{
 		"HTTP/1":    "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n",

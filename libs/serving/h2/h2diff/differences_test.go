@@ -28,54 +28,102 @@ const (
 
 var accepted = []difference{
 	// Malformed requests.
-	{scripts: `request/(te of .*|connection|keep-alive|proxy-connection|transfer-encoding|upgrade), end .*`, ours: malformed, standard: responded,
-		reason: "a malformed request ends its stream; net/http responds with 400", last: true},
+	{
+		scripts:  `request/(te of .*|connection|keep-alive|proxy-connection|transfer-encoding|upgrade), end .*`,
+		ours:     malformed,
+		standard: responded,
+		reason:   "a malformed request ends its stream; net/http responds with 400", last: true,
+	},
 	{scripts: `request/(length .*|two lengths), end .*`, ours: malformed, standard: responded,
-		reason: "a Content-Length that is not a number, comes twice, or has no body is malformed; net/http serves such requests", last: true},
+		reason: "a Content-Length that is not a number, comes twice, or has no body is malformed; net/http serves such requests",
+		last:   true,
+	},
 	{scripts: `body/(bad length|two lengths) for .*`, ours: malformed, standard: `(1 HEADERS .*|handler: request .*)`,
 		reason: "the same", last: true},
-	{scripts: `request/(two hosts|host unlike the authority|authority with a space), end .*`, ours: malformed, standard: responded,
-		reason: "an ambiguous or invalid authority is malformed; net/http serves such requests", last: true},
+	{
+		scripts:  `request/(two hosts|host unlike the authority|authority with a space), end .*`,
+		ours:     malformed,
+		standard: responded,
+		reason:   "an ambiguous or invalid authority is malformed; net/http serves such requests", last: true,
+	},
 	{scripts: `request/(path of a URL|method with a space), end .*`, ours: malformed, standard: responded,
 		reason: "a path begins with a slash, and a method is a token; net/http serves such requests", last: true},
-	{scripts: `request/(host as the authority|no authority, host), end .*`, ours: `handler: .*trailer=0 `, standard: `handler: .*trailer=0 Host=.*`,
-		reason: "a request's Host is not in its header, as net/http documents"},
+	{
+		scripts:  `request/(host as the authority|no authority, host), end .*`,
+		ours:     `handler: .*trailer=0 `,
+		standard: `handler: .*trailer=0 Host=.*`,
+		reason:   "a request's Host is not in its header, as net/http documents",
+	},
 	{scripts: `request/declared trailers, wrong, end .*`, ours: `handler: .*trailer=0 .*`, standard: `handler: .*trailer=1 .*`,
 		reason: "an empty name is not a trailer"},
-	{scripts: `(request/large, beyond the limit, .*|block/HPACK, many fields of a byte)`, ours: `1 HEADERS :status=431 .*`, standard: `1 HEADERS :status=431 .*`,
-		reason: "the text of 431 is plain"},
-	{scripts: `state/.*/HEADERS with a connection field`, ours: `3 RST_STREAM PROTOCOL_ERROR` + seen, standard: `(3 HEADERS :status=200 .*)?`,
-		reason: "trailers with a connection field are malformed; net/http ignores the field", last: true},
-	{scripts: `body/trailers that are forbidden for .*`, ours: `(1 (HEADERS :status=200|END_STREAM).*)?`, standard: `1 RST_STREAM PROTOCOL_ERROR` + seen,
-		reason: "a trailer that is forbidden is dropped; net/http resets the stream", last: true},
+	{
+		scripts:  `(request/large, beyond the limit, .*|block/HPACK, many fields of a byte)`,
+		ours:     `1 HEADERS :status=431 .*`,
+		standard: `1 HEADERS :status=431 .*`,
+		reason:   "the text of 431 is plain",
+	},
+	{
+		scripts:  `state/.*/HEADERS with a connection field`,
+		ours:     `3 RST_STREAM PROTOCOL_ERROR` + seen,
+		standard: `(3 HEADERS :status=200 .*)?`,
+		reason:   "trailers with a connection field are malformed; net/http ignores the field", last: true,
+	},
+	{
+		scripts:  `body/trailers that are forbidden for .*`,
+		ours:     `(1 (HEADERS :status=200|END_STREAM).*)?`,
+		standard: `1 RST_STREAM PROTOCOL_ERROR` + seen,
+		reason:   "a trailer that is forbidden is dropped; net/http resets the stream", last: true,
+	},
 	{scripts: `body/(too short|trailers after a short body) for .*`, ours: malformed, standard: `1 (HEADERS|DATA|END_STREAM).*`,
 		reason: "a body that is shorter than declared resets the stream; net/http tells the handler only", last: true},
-	{scripts: `state/open, counted/(DATA empty END_STREAM|HEADERS trailers)`, ours: `3 RST_STREAM PROTOCOL_ERROR`, standard: `3 HEADERS :status=200 .*`,
-		reason: "the same", last: true},
+	{
+		scripts:  `state/open, counted/(DATA empty END_STREAM|HEADERS trailers)`,
+		ours:     `3 RST_STREAM PROTOCOL_ERROR`,
+		standard: `3 HEADERS :status=200 .*`,
+		reason:   "the same", last: true,
+	},
 	{scripts: `random`, ours: `\d+ RST_STREAM PROTOCOL_ERROR` + seen, standard: `(\d+ (HEADERS|DATA|END_STREAM).*)?`,
 		reason: "the same for short bodies and malformed trailers in random order", last: true},
 
 	// Frames.
 	{scripts: `.*`, ours: `\d+ RST_STREAM FRAME_SIZE_ERROR` + seen, standard: `(0 GOAWAY last=\d+ FRAME_SIZE_ERROR` + seen + `)?`,
-		reason: "a PRIORITY frame of a wrong size is an error of its stream (RFC 9113, 6.3); net/http ends the connection", last: true},
+		reason: "a PRIORITY frame of a wrong size is an error of its stream (RFC 9113, 6.3); net/http ends the connection",
+		last:   true,
+	},
 	{scripts: `.*`, ours: `0 GOAWAY last=\d+ PROTOCOL_ERROR` + seen, standard: `\d+ RST_STREAM PROTOCOL_ERROR` + seen,
-		reason: "too much padding of HEADERS, and WINDOW_UPDATE of an idle stream, are errors of the connection (RFC 9113, 6.2 and 5.1); net/http resets the stream", last: true},
+		reason: "too much padding of HEADERS, and WINDOW_UPDATE of an idle stream, are errors of the connection (RFC 9113, 6.2 and 5.1); net/http resets the stream",
+		last:   true,
+	},
 	{scripts: `.*`, ours: `0 GOAWAY last=\d+ FRAME_SIZE_ERROR` + seen, standard: seen,
-		reason: "a frame without room for its fields is an error that the client can read about; net/http closes the connection without GOAWAY", last: true},
-	{scripts: `.*`, ours: `0 GOAWAY last=\d+ (PROTOCOL|COMPRESSION|FRAME_SIZE)_ERROR` + seen, standard: `0 GOAWAY last=\d+ (PROTOCOL|COMPRESSION|FRAME_SIZE)_ERROR` + seen,
-		reason: "the last stream of GOAWAY is the newest that was opened; net/http names that of the bad frame", last: true},
+		reason: "a frame without room for its fields is an error that the client can read about; net/http closes the connection without GOAWAY",
+		last:   true,
+	},
+	{
+		scripts:  `.*`,
+		ours:     `0 GOAWAY last=\d+ (PROTOCOL|COMPRESSION|FRAME_SIZE)_ERROR` + seen,
+		standard: `0 GOAWAY last=\d+ (PROTOCOL|COMPRESSION|FRAME_SIZE)_ERROR` + seen,
+		reason:   "the last stream of GOAWAY is the newest that was opened; net/http names that of the bad frame", last: true,
+	},
 	{scripts: `.*`, ours: `0 GOAWAY last=\d+ STREAM_CLOSED` + seen, standard: `0 GOAWAY last=\d+ PROTOCOL_ERROR` + seen,
 		reason: "HEADERS on a closed stream are STREAM_CLOSED (RFC 9113, 5.1)", last: true},
-	{scripts: `.*after the (server|client)'s GOAWAY/.*`, ours: `0 GOAWAY last=\d+ (PROTOCOL|FRAME_SIZE)_ERROR` + seen, standard: ``,
-		reason: "errors are reported after a graceful GOAWAY, too; net/http ends without a word", last: true},
+	{
+		scripts:  `.*after the (server|client)'s GOAWAY/.*`,
+		ours:     `0 GOAWAY last=\d+ (PROTOCOL|FRAME_SIZE)_ERROR` + seen,
+		standard: ``,
+		reason:   "errors are reported after a graceful GOAWAY, too; net/http ends without a word", last: true,
+	},
 	{scripts: `.*after the (server|client)'s GOAWAY/.*`, ours: `3 RST_STREAM PROTOCOL_ERROR` + seen, standard: ``,
 		reason: "the same for the errors of a stream", last: true},
 	{scripts: `connection/preface .*`, ours: `0 GOAWAY last=0 PROTOCOL_ERROR`, standard: ``,
 		reason: "a bad preface gets GOAWAY; net/http closes the connection", last: true},
 	{scripts: `connection/the same setting twice`, ours: `0 SETTINGS ack`, standard: `0 GOAWAY last=0 PROTOCOL_ERROR`,
 		reason: "settings may be repeated in a frame (RFC 9113, 6.5.3)", last: true},
-	{scripts: `connection/\d+ streams at once`, ours: `(\d+ RST_STREAM REFUSED_STREAM(; )?)+`, standard: `(\d+ RST_STREAM PROTOCOL_ERROR(; )?)+`,
-		reason: "streams beyond the limit are refused, so that the client may send them again"},
+	{
+		scripts:  `connection/\d+ streams at once`,
+		ours:     `(\d+ RST_STREAM REFUSED_STREAM(; )?)+`,
+		standard: `(\d+ RST_STREAM PROTOCOL_ERROR(; )?)+`,
+		reason:   "streams beyond the limit are refused, so that the client may send them again",
+	},
 
 	// Streams that the server has reset.
 	{scripts: `.*`, ours: ``, standard: `(\d+ RST_STREAM STREAM_CLOSED(; )?)+`,
@@ -86,15 +134,27 @@ var accepted = []difference{
 		reason: "the same for malformed trailers"},
 
 	// Responses.
-	{scripts: `response/(GET|POST) /declared\?length=(10&n=4|20000&n=0)`, ours: `1 RST_STREAM INTERNAL_ERROR`, standard: `1 END_STREAM.*`,
-		reason: "a response that is shorter than declared is reset; net/http ends it as if it were whole"},
+	{
+		scripts:  `response/(GET|POST) /declared\?length=(10&n=4|20000&n=0)`,
+		ours:     `1 RST_STREAM INTERNAL_ERROR`,
+		standard: `1 END_STREAM.*`,
+		reason:   "a response that is shorter than declared is reset; net/http ends it as if it were whole",
+	},
 	{scripts: `response/.* /declared\?length=(10&n=11|0&n=1)`, ours: `.*error true`, standard: `.*error false`,
 		reason: "a response that is longer than declared is an error"},
-	{scripts: `response/.* /fields`, ours: `1 HEADERS :status=200 .*`, standard: `1 HEADERS :status=200 .* keep-alive=1 proxy-connection=x upgrade=x .*`,
-		reason: "fields of the connection are not sent (RFC 9113, 8.2.2)"},
+	{
+		scripts:  `response/.* /fields`,
+		ours:     `1 HEADERS :status=200 .*`,
+		standard: `1 HEADERS :status=200 .* keep-alive=1 proxy-connection=x upgrade=x .*`,
+		reason:   "fields of the connection are not sent (RFC 9113, 8.2.2)",
+	},
 
-	{scripts: `response/HEAD /(declared\?length=20000&n=20000|large.*|parts.*|trailers.*)`, ours: `(handler: .* error false)?`, standard: `handler: (wrote .*, error true|part \d failed)`,
-		reason: "a handler may write the body of a response to HEAD; net/http fails such writes after the header"},
+	{
+		scripts:  `response/HEAD /(declared\?length=20000&n=20000|large.*|parts.*|trailers.*)`,
+		ours:     `(handler: .* error false)?`,
+		standard: `handler: (wrote .*, error true|part \d failed)`,
+		reason:   "a handler may write the body of a response to HEAD; net/http fails such writes after the header",
+	},
 
 	{scripts: `random`, ours: `(handler: (wrote|copied) .*)?`, standard: `(handler: (wrote|copied) .*)?`,
 		reason: "each server buffers another number of bytes before the handler waits for the client"},
@@ -136,7 +196,8 @@ func (d *differences) compare(name string, ours, standard []step) string {
 			b = standard[i]
 		}
 		if text := violation(a) + violation(b); text != "" {
-			return fmt.Sprintf("  step %d: %s\n  ours:\n%s  standard:\n%s", i, text, formatSteps(ours[:min(i+1, len(ours))]), formatSteps(standard[:min(i+1, len(standard))]))
+			return fmt.Sprintf("  step %d: %s\n  ours:\n%s  standard:\n%s", i, text,
+				formatSteps(ours[:min(i+1, len(ours))]), formatSteps(standard[:min(i+1, len(standard))]))
 		}
 		onlyOurs, onlyStandard := linesOnlyIn(a, b), linesOnlyIn(b, a)
 		if len(onlyOurs) == 0 && len(onlyStandard) == 0 && !slices.Equal(a, b) {
@@ -147,7 +208,9 @@ func (d *differences) compare(name string, ours, standard []step) string {
 		}
 		c := d.find(name, onlyOurs, onlyStandard)
 		if c == nil {
-			return fmt.Sprintf("  step %d\n  only ours:     %q\n  only standard: %q\n  ours:\n%s  standard:\n%s", i, strings.Join(onlyOurs, "; "), strings.Join(onlyStandard, "; "), formatSteps(ours[:min(i+1, len(ours))]), formatSteps(standard[:min(i+1, len(standard))]))
+			return fmt.Sprintf("  step %d\n  only ours:     %q\n  only standard: %q\n  ours:\n%s  standard:\n%s", i,
+				strings.Join(onlyOurs, "; "), strings.Join(onlyStandard, "; "),
+				formatSteps(ours[:min(i+1, len(ours))]), formatSteps(standard[:min(i+1, len(standard))]))
 		}
 		c.used = true
 		if c.last {
@@ -194,7 +257,8 @@ func linesOnlyIn(a, b step) (lines []string) {
 func (d *differences) unused() (texts []string) {
 	for _, c := range d.list {
 		if !c.used && c.difference.scripts != "random" {
-			texts = append(texts, fmt.Sprintf("%s: %q against %q", c.difference.scripts, c.difference.ours, c.difference.standard))
+			texts = append(texts, fmt.Sprintf("%s: %q against %q", c.difference.scripts, c.difference.ours,
+				c.difference.standard))
 		}
 	}
 	return texts

@@ -65,7 +65,8 @@ func (o *observer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fields = append(fields, fmt.Sprintf("%s=%q", name, values))
 	}
 	slices.Sort(fields)
-	o.log("request %s %s uri=%q host=%q length=%d trailer=%d %s", r.Method, r.URL, r.RequestURI, r.Host, r.ContentLength, len(r.Trailer), strings.Join(fields, " "))
+	o.log("request %s %s uri=%q host=%q length=%d trailer=%d %s", r.Method, r.URL, r.RequestURI, r.Host,
+		r.ContentLength, len(r.Trailer), strings.Join(fields, " "))
 	switch handler, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); handler {
 	case "hello":
 		_, _ = io.WriteString(w, "hello")

@@ -20,44 +20,45 @@ func requestFields(but string, more ...string) (fields []string) {
 
 // requests are valid and invalid lists of header fields.
 var requests = map[string][]string{
-	"plain":                      requestFields(""),
-	"no method":                  requestFields(":method"),
-	"no scheme":                  requestFields(":scheme"),
-	"no path":                    requestFields(":path"),
-	"no authority":               requestFields(":authority"),
-	"no authority, host":         requestFields(":authority", "host: other.example.com"),
-	"nothing":                    nil,
-	"host as the authority":      requestFields("", "host: example.com"),
-	"host unlike the authority":  requestFields("", "host: other.example.com"),
-	"two hosts":                  requestFields(":authority", "host: a", "host: a"),
-	"authority with a user":      requestFields(":authority", ":authority: user@example.com"),
-	"authority with a space":     requestFields(":authority", ":authority: exa mple.com"),
-	"authority with a port":      requestFields(":authority", ":authority: example.com:443"),
-	"empty authority":            requestFields(":authority", ":authority: "),
-	"empty method":               requestFields(":method", ":method: "),
-	"method with a space":        requestFields(":method", ":method: G ET"),
-	"unknown method":             requestFields(":method", ":method: PURGE"),
-	"lower-case method":          requestFields(":method", ":method: get"),
-	"https":                      requestFields(":scheme", ":scheme: https"),
-	"unknown scheme":             requestFields(":scheme", ":scheme: ftp"),
-	"empty scheme":               requestFields(":scheme", ":scheme: "),
-	"empty path":                 requestFields(":path", ":path: "),
-	"path without a slash":       requestFields(":path", ":path: hello"),
-	"path of a URL":              requestFields(":path", ":path: http://example.com/hello"),
-	"path with two slashes":      requestFields(":path", ":path: //hello"),
-	"path with a space":          requestFields(":path", ":path: /hel lo"),
-	"path with an escape":        requestFields(":path", ":path: /hello/%2F%20"),
-	"path with a bad escape":     requestFields(":path", ":path: /hello/%zz"),
-	"path with a query":          requestFields(":path", ":path: /hello?a=b&c=%"),
-	"path with a fragment":       requestFields(":path", ":path: /hello#x"),
-	"path with a control":        requestFields(":path", ":path: /hello\x01"),
-	"path with UTF-8":            requestFields(":path", ":path: /hello/ä"),
-	"asterisk":                   requestFields(":path", ":path: *"),
-	"asterisk with OPTIONS":      {":method: OPTIONS", ":scheme: http", ":authority: example.com", ":path: *"},
-	"CONNECT":                    {":method: CONNECT", ":authority: example.com:443"},
-	"CONNECT with a path":        {":method: CONNECT", ":scheme: http", ":authority: example.com:443", ":path: /hello"},
-	"CONNECT without authority":  {":method: CONNECT"},
-	"CONNECT with a protocol":    {":method: CONNECT", ":protocol: websocket", ":scheme: http", ":authority: example.com", ":path: /hello"},
+	"plain":                     requestFields(""),
+	"no method":                 requestFields(":method"),
+	"no scheme":                 requestFields(":scheme"),
+	"no path":                   requestFields(":path"),
+	"no authority":              requestFields(":authority"),
+	"no authority, host":        requestFields(":authority", "host: other.example.com"),
+	"nothing":                   nil,
+	"host as the authority":     requestFields("", "host: example.com"),
+	"host unlike the authority": requestFields("", "host: other.example.com"),
+	"two hosts":                 requestFields(":authority", "host: a", "host: a"),
+	"authority with a user":     requestFields(":authority", ":authority: user@example.com"),
+	"authority with a space":    requestFields(":authority", ":authority: exa mple.com"),
+	"authority with a port":     requestFields(":authority", ":authority: example.com:443"),
+	"empty authority":           requestFields(":authority", ":authority: "),
+	"empty method":              requestFields(":method", ":method: "),
+	"method with a space":       requestFields(":method", ":method: G ET"),
+	"unknown method":            requestFields(":method", ":method: PURGE"),
+	"lower-case method":         requestFields(":method", ":method: get"),
+	"https":                     requestFields(":scheme", ":scheme: https"),
+	"unknown scheme":            requestFields(":scheme", ":scheme: ftp"),
+	"empty scheme":              requestFields(":scheme", ":scheme: "),
+	"empty path":                requestFields(":path", ":path: "),
+	"path without a slash":      requestFields(":path", ":path: hello"),
+	"path of a URL":             requestFields(":path", ":path: http://example.com/hello"),
+	"path with two slashes":     requestFields(":path", ":path: //hello"),
+	"path with a space":         requestFields(":path", ":path: /hel lo"),
+	"path with an escape":       requestFields(":path", ":path: /hello/%2F%20"),
+	"path with a bad escape":    requestFields(":path", ":path: /hello/%zz"),
+	"path with a query":         requestFields(":path", ":path: /hello?a=b&c=%"),
+	"path with a fragment":      requestFields(":path", ":path: /hello#x"),
+	"path with a control":       requestFields(":path", ":path: /hello\x01"),
+	"path with UTF-8":           requestFields(":path", ":path: /hello/ä"),
+	"asterisk":                  requestFields(":path", ":path: *"),
+	"asterisk with OPTIONS":     {":method: OPTIONS", ":scheme: http", ":authority: example.com", ":path: *"},
+	"CONNECT":                   {":method: CONNECT", ":authority: example.com:443"},
+	"CONNECT with a path":       {":method: CONNECT", ":scheme: http", ":authority: example.com:443", ":path: /hello"},
+	"CONNECT without authority": {":method: CONNECT"},
+	"CONNECT with a protocol": {":method: CONNECT", ":protocol: websocket", ":scheme: http",
+		":authority: example.com", ":path: /hello"},
 	"method twice":               requestFields("", ":method: GET"),
 	"path twice":                 requestFields("", ":path: /hello"),
 	"authority twice":            requestFields("", ":authority: example.com"),
@@ -94,7 +95,8 @@ var requests = map[string][]string{
 	"declared trailers, wrong":   requestFields("", "trailer: Content-Length, , Transfer-Encoding"),
 	"priority field":             requestFields("", "priority: u=1, i"),
 	"large, within the limit":    requestFields("", "x-large: "+strings.Repeat("x", maxHeaderBytes-200)),
-	"large, beyond the limit":    requestFields("", "x-large: "+strings.Repeat("x", maxHeaderBytes/2), "x-more: "+strings.Repeat("x", maxHeaderBytes/2+200)),
+	"large, beyond the limit": requestFields("", "x-large: "+strings.Repeat("x", maxHeaderBytes/2),
+		"x-more: "+strings.Repeat("x", maxHeaderBytes/2+200)),
 	"one field beyond the limit": requestFields("", "x-large: "+strings.Repeat("x", maxHeaderBytes+1000)),
 }
 
@@ -125,7 +127,12 @@ var bodies = []bodyCase{
 		trailers: []string{"x-a: 1", "x-a: 2", "x-c: 3"}},
 	{name: "trailers that are forbidden", fields: []string{"trailer: Host, X-A"}, parts: []string{"abc"},
 		trailers: []string{"host: a", "x-a: 1"}},
-	{name: "trailers after a short body", fields: []string{"content-length: 9"}, parts: []string{"abc"}, trailers: []string{"x-a: 1"}},
+	{
+		name:     "trailers after a short body",
+		fields:   []string{"content-length: 9"},
+		parts:    []string{"abc"},
+		trailers: []string{"x-a: 1"},
+	},
 	{name: "trailers with pseudo-fields", parts: []string{"abc"}, trailers: []string{":path: /"}},
 	{name: "trailers with upper-case", parts: []string{"abc"}, trailers: []string{"X-A: 1"}},
 }
@@ -139,7 +146,12 @@ func headerScripts() (scripts []script) {
 				c.ledger.open(1)
 				block := c.fields(fields...)
 				first := block[:min(len(block), 16<<10)]
-				c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first, EndHeaders: len(first) == len(block), EndStream: end}))
+				c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{
+					StreamID:      1,
+					BlockFragment: first,
+					EndHeaders:    len(first) == len(block),
+					EndStream:     end,
+				}))
 				if remaining := block[len(first):]; len(remaining) > 0 {
 					c.must(c.framer.WriteContinuation(1, true, remaining))
 				}
@@ -192,7 +204,14 @@ func blockScripts() (scripts []script) {
 		c.must(c.framer.WriteContinuation(1, true, nil))
 	})
 	add("padded, with a priority", func(c *client) {
-		c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.fields(usual...), EndHeaders: true, EndStream: true, PadLength: 200, Priority: http2.PriorityParam{StreamDep: 7, Weight: 9}}))
+		c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID:      1,
+			BlockFragment: c.fields(usual...),
+			EndHeaders:    true,
+			EndStream:     true,
+			PadLength:     200,
+			Priority:      http2.PriorityParam{StreamDep: 7, Weight: 9},
+		}))
 	})
 	for name, f := range map[string]func(c *client){
 		"PING":                     func(c *client) { c.ping(7) },

@@ -59,7 +59,8 @@ func (w *randomClient) stream() uint32 {
 }
 
 // paths are handlers whose responses do not depend on the server.
-var paths = []string{"/hello", "/empty", "/wait", "/wait", "/begun", "/begun", "/trailers?n=7", "/status?code=404", "/hints", "/panicked", "/panic"}
+var paths = []string{"/hello", "/empty", "/wait", "/wait", "/begun", "/begun", "/trailers?n=7", "/status?code=404",
+	"/hints", "/panicked", "/panic"}
 
 func (w *randomClient) get() string {
 	path := paths[w.random.IntN(len(paths))]

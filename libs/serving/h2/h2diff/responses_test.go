@@ -10,10 +10,13 @@ import (
 // responsePaths are handler paths that cover each form of a response.
 var responsePaths = []string{
 	"/empty", "/hello", "/flush", "/twice", "/panic", "/panicked", "/connection", "/fields", "/hints", "/continue",
-	"/status?code=200", "/status?code=204", "/status?code=205", "/status?code=304", "/status?code=404", "/status?code=599", "/status?code=999",
-	"/declared?length=10&n=10", "/declared?length=10&n=4", "/declared?length=10&n=11", "/declared?length=0&n=0", "/declared?length=0&n=1",
+	"/status?code=200", "/status?code=204", "/status?code=205", "/status?code=304", "/status?code=404",
+	"/status?code=599", "/status?code=999",
+	"/declared?length=10&n=10", "/declared?length=10&n=4", "/declared?length=10&n=11", "/declared?length=0&n=0",
+	"/declared?length=0&n=1",
 	"/declared?length=x&n=3", "/declared?length=-1&n=3", "/declared?length=20000&n=20000", "/declared?length=20000&n=0",
-	"/large?n=1", "/large?n=2048", "/large?n=2049", "/large?n=4096", "/large?n=4097", "/large?n=16384", "/large?n=16385", "/large?n=65535",
+	"/large?n=1", "/large?n=2048", "/large?n=2049", "/large?n=4096", "/large?n=4097", "/large?n=16384",
+	"/large?n=16385", "/large?n=65535",
 	"/parts?parts=1&n=10", "/parts?parts=3&n=0", "/parts?parts=4&n=5000", "/parts?parts=3&n=20000",
 	"/trailers?n=0", "/trailers?n=4", "/trailers?n=5000", "/trailers?n=20000",
 }
@@ -47,7 +50,8 @@ func windowScripts() (scripts []script) {
 	}
 	initial := func(n uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: n} }
 	for _, first := range []uint32{0, 1, 10, 16384, 100_000} {
-		for _, path := range []string{"/hello", "/large?n=30000", "/large?n=100000", "/parts?parts=3&n=20", "/trailers?n=100", "/panicked"} {
+		for _, path := range []string{"/hello", "/large?n=30000", "/large?n=100000", "/parts?parts=3&n=20",
+			"/trailers?n=100", "/panicked"} {
 			for _, more := range []uint32{1, 7, 20_000} {
 				add(fmt.Sprintf("initial %d, %s, then %d", first, path, more), func(c *client) {
 					c.greet(initial(first))

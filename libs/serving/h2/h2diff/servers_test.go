@@ -39,7 +39,10 @@ type implementation struct {
 }
 
 // net/http returns some bytes twice when a client resets a stream while its handler reads.
-var implementations = []implementation{{name: "ours", serve: serveOurs, excess: 0}, {name: "standard", serve: serveStandard, excess: 1 << 20}}
+var implementations = []implementation{
+	{name: "ours", serve: serveOurs, excess: 0},
+	{name: "standard", serve: serveStandard, excess: 1 << 20},
+}
 
 // wire is a connection without limits.
 type wire struct{ *link }

@@ -80,7 +80,8 @@ func rawFrame(kind http2.FrameType, flags http2.Flags, payload ...byte) func(*cl
 // onItself returns a frame that makes its stream depend on itself.
 func onItself(kind http2.FrameType) func(*client, uint32) {
 	return func(c *client, id uint32) {
-		c.raw(kind, http2.FlagHeadersPriority|http2.FlagHeadersEndHeaders, id, append(binary.BigEndian.AppendUint32(nil, id), 16)...)
+		c.raw(kind, http2.FlagHeadersPriority|http2.FlagHeadersEndHeaders, id,
+			append(binary.BigEndian.AppendUint32(nil, id), 16)...)
 	}
 }
 
@@ -92,7 +93,10 @@ var frames = []frame{
 	{name: "DATA END_STREAM", send: rawFrame(http2.FrameData, http2.FlagDataEndStream, []byte("12345")...)},
 	{name: "DATA empty", send: rawFrame(http2.FrameData, 0)},
 	{name: "DATA empty END_STREAM", send: rawFrame(http2.FrameData, http2.FlagDataEndStream)},
-	{name: "DATA padded", send: rawFrame(http2.FrameData, padded|http2.FlagDataEndStream, append([]byte{3}, "12345\x00\x00\x00"...)...)},
+	{
+		name: "DATA padded",
+		send: rawFrame(http2.FrameData, padded|http2.FlagDataEndStream, append([]byte{3}, "12345\x00\x00\x00"...)...),
+	},
 	{name: "DATA padding only", send: rawFrame(http2.FrameData, padded, 2, 0, 0)},
 	{name: "DATA padding as long as the frame", send: rawFrame(http2.FrameData, padded, 3, 0, 0)},
 	{name: "DATA padded empty", send: rawFrame(http2.FrameData, padded)},

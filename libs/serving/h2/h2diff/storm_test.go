@@ -139,7 +139,12 @@ func runStorm(t *testing.T, i implementation, seed uint64) (err error) {
 		_, stop := i.serve(far, http.HandlerFunc(stormHandler))
 		s := &storm{
 			random: random, out: bufio.NewWriterSize(near, 1+random.IntN(20_000)), ledger: newLedger(),
-			streams: map[uint32]*stormStream{}, next: 1, sent: defaultWindow, initial: defaultWindow, lowered: defaultWindow, excess: i.excess,
+			streams: map[uint32]*stormStream{},
+			next:    1,
+			sent:    defaultWindow,
+			initial: defaultWindow,
+			lowered: defaultWindow,
+			excess:  i.excess,
 		}
 		s.wake.L = &s.mu
 		s.framer = http2.NewFramer(s.out, near)
@@ -287,7 +292,8 @@ func (s *storm) open() func() error {
 	s.streams[id] = stream
 	s.ledger.open(id)
 	path := fmt.Sprintf("/?salt=%d&up=%d&down=%d", stream.salt, max(0, stream.up), stream.down)
-	fields := []string{":method", method, ":scheme", "http", ":authority", "example.com", ":path", path, "x-padding", strings.Repeat("x", s.random.IntN(100))}
+	fields := []string{":method", method, ":scheme", "http", ":authority", "example.com", ":path", path, "x-padding",
+		strings.Repeat("x", s.random.IntN(100))}
 	if stream.up >= 0 && s.random.IntN(2) == 0 {
 		fields = append(fields, "content-length", strconv.Itoa(stream.up))
 	}
@@ -295,7 +301,13 @@ func (s *storm) open() func() error {
 	for i := 0; i < len(fields); i += 2 {
 		_ = s.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // writes to memory
 	}
-	h := http2.HeadersFrameParam{StreamID: id, BlockFragment: s.block.Bytes(), EndStream: stream.up < 0, EndHeaders: true, PadLength: uint8(s.random.IntN(2) * s.random.IntN(256))}
+	h := http2.HeadersFrameParam{
+		StreamID:      id,
+		BlockFragment: s.block.Bytes(),
+		EndStream:     stream.up < 0,
+		EndHeaders:    true,
+		PadLength:     uint8(s.random.IntN(2) * s.random.IntN(256)),
+	}
 	return func() error { return s.framer.WriteHeaders(h) }
 }
 

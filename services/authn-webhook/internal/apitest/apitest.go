@@ -203,7 +203,14 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, k objectKey) {
 	w.Header().Set("Content-Type", "application/json")
 	if found == nil {
 		w.WriteHeader(http.StatusNotFound)
-		found = object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": k.resource + " " + k.name + " not found"}
+		found = object{
+			"kind":       "Status",
+			"apiVersion": "v1",
+			"status":     "Failure",
+			"reason":     "NotFound",
+			"code":       404,
+			"message":    k.resource + " " + k.name + " not found",
+		}
 	}
 	s.writeJSON(w, found)
 }
@@ -217,7 +224,12 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k objectKey) {
 			items = append(items, inRequestedForm(r, o))
 		}
 	}
-	list := object{"kind": listKinds()[k.resource], "apiVersion": "v1", "metadata": object{"resourceVersion": strconv.Itoa(s.revision)}, "items": items}
+	list := object{
+		"kind":       listKinds()[k.resource],
+		"apiVersion": "v1",
+		"metadata":   object{"resourceVersion": strconv.Itoa(s.revision)},
+		"items":      items,
+	}
 	s.mu.Unlock()
 	if wantsMetadataOnly(r) {
 		list["kind"] = "PartialObjectMetadataList"
@@ -229,7 +241,12 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k objectKey) {
 
 // listKinds returns the kinds of lists by resource.
 func listKinds() map[string]string {
-	return map[string]string{"nodes": "NodeList", "pods": "PodList", "secrets": "SecretList", "serviceaccounts": "ServiceAccountList"}
+	return map[string]string{
+		"nodes":           "NodeList",
+		"pods":            "PodList",
+		"secrets":         "SecretList",
+		"serviceaccounts": "ServiceAccountList",
+	}
 }
 
 // watch streams the events after a revision.

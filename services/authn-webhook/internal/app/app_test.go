@@ -34,21 +34,51 @@ func TestEveryKindOfToken(t *testing.T) {
 		want        string
 	}{
 		{name: "static", token: "static-token", audiences: nil, want: "carol"},
-		{name: "static, of a suite's service", token: "of-the-suite", audiences: nil, want: `user "system:binnacle:apiserver": names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services`},
+		{
+			name:      "static, of a suite's service",
+			token:     "of-the-suite",
+			audiences: nil,
+			want:      `user "system:binnacle:apiserver": names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services`,
+		},
 		{name: "static for us", token: "static-token", audiences: []string{issuer}, want: "carol"},
 		{name: "static for others", token: "static-token", audiences: []string{"vault"}, want: "unknown"},
 		{name: "bootstrap", token: "abcdef.0123456789abcdef", audiences: nil, want: "system:bootstrap:abcdef"},
 		{name: "bootstrap for others", token: "abcdef.0123456789abcdef", audiences: []string{"vault"}, want: "unknown"},
 		{name: "bootstrap, wrong", token: "abcdef.0123456789abcdeX", audiences: nil, want: "unknown"},
-		{name: "bootstrap, wrong secret", token: "abcdef.0123456789abcdee", audiences: nil, want: "bootstrap token: the secret is wrong"},
+		{
+			name:      "bootstrap, wrong secret",
+			token:     "abcdef.0123456789abcdee",
+			audiences: nil,
+			want:      "bootstrap token: the secret is wrong",
+		},
 		{name: "service account", token: account, audiences: nil, want: "system:serviceaccount:default:robot"},
-		{name: "service account for others", token: account, audiences: []string{"vault"}, want: `token audiences ["` + issuer + `"] is invalid for the target audiences ["vault"]`},
-		{name: "service account of others for others", token: f.signed(issuer, satoken.Binding{}, "vault"), audiences: []string{"vault"}, want: "system:serviceaccount:default:robot"},
-		{name: "service account of another issuer", token: f.signed("https://other", satoken.Binding{}, issuer), audiences: nil, want: "unknown"},
+		{
+			name:      "service account for others",
+			token:     account,
+			audiences: []string{"vault"},
+			want:      `token audiences ["` + issuer + `"] is invalid for the target audiences ["vault"]`,
+		},
+		{
+			name:      "service account of others for others",
+			token:     f.signed(issuer, satoken.Binding{}, "vault"),
+			audiences: []string{"vault"},
+			want:      "system:serviceaccount:default:robot",
+		},
+		{
+			name:      "service account of another issuer",
+			token:     f.signed("https://other", satoken.Binding{}, issuer),
+			audiences: nil,
+			want:      "unknown",
+		},
 		{name: "OIDC", token: token, audiences: nil, want: "oidc:ada"},
 		{name: "OIDC for us", token: token, audiences: []string{issuer}, want: "oidc:ada"},
 		{name: "OIDC for others", token: token, audiences: []string{"vault"}, want: "unknown"},
-		{name: "OIDC expired", token: provider.Token(map[string]any{"exp": 1}), audiences: nil, want: "oidc: verify token: oidc: token is expired (Token Expiry: 1970-01-01 00:00:01 +0000 UTC)"},
+		{
+			name:      "OIDC expired",
+			token:     provider.Token(map[string]any{"exp": 1}),
+			audiences: nil,
+			want:      "oidc: verify token: oidc: token is expired (Token Expiry: 1970-01-01 00:00:01 +0000 UTC)",
+		},
 		{name: "stranger", token: "stranger", audiences: nil, want: "unknown"},
 	}
 	for _, tt := range tests {
@@ -62,7 +92,8 @@ func TestEveryKindOfToken(t *testing.T) {
 		})
 	}
 	_, metrics := f.get("/metrics")
-	for _, name := range []string{"serviceaccount_valid_tokens_total 2", `authn_webhook_review_duration_seconds_count{result="authenticated"}`} {
+	for _, name := range []string{"serviceaccount_valid_tokens_total 2",
+		`authn_webhook_review_duration_seconds_count{result="authenticated"}`} {
 		if !strings.Contains(metrics, name) {
 			t.Errorf("no metric %s, want it in the metrics", name)
 		}
@@ -74,7 +105,10 @@ func TestRevocationIsImmediate(t *testing.T) {
 	f, provider := newFixture(t), oidctest.New(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: "pod-1"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-1"}}
-	held := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "secret", UID: "secret-1"}, Type: corev1.SecretTypeOpaque}
+	held := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "secret", UID: "secret-1"},
+		Type:       corev1.SecretTypeOpaque,
+	}
 	f.api.Put("serviceaccounts", serviceAccount("1"))
 	f.api.Put("pods", pod)
 	f.api.Put("nodes", node)
@@ -89,13 +123,29 @@ func TestRevocationIsImmediate(t *testing.T) {
 	}{
 		{name: "pod", token: f.signed(issuer, satoken.Binding{Pod: &satoken.Ref{Name: "pod", UID: "pod-1"}}, issuer), user: robot,
 			remove: func() { f.api.Delete("pods", "default", "pod") }, err: `pod "pod" of the token does not exist`},
-		{name: "node", token: f.signed(issuer, satoken.Binding{Node: &satoken.Ref{Name: "node", UID: "node-1"}}, issuer), user: robot,
-			remove: func() { f.api.Delete("nodes", "", "node") }, err: `node "node" of the token does not exist`},
-		{name: "secret", token: f.signed(issuer, satoken.Binding{Secret: &satoken.Ref{Name: "secret", UID: "secret-1"}}, issuer), user: robot,
-			remove: func() { f.api.Delete("secrets", "default", "secret") }, err: `secret "secret" of the token does not exist`},
+		{
+			name:   "node",
+			token:  f.signed(issuer, satoken.Binding{Node: &satoken.Ref{Name: "node", UID: "node-1"}}, issuer),
+			user:   robot,
+			remove: func() { f.api.Delete("nodes", "", "node") }, err: `node "node" of the token does not exist`,
+		},
+		{
+			name:   "secret",
+			token:  f.signed(issuer, satoken.Binding{Secret: &satoken.Ref{Name: "secret", UID: "secret-1"}}, issuer),
+			user:   robot,
+			remove: func() { f.api.Delete("secrets", "default", "secret") }, err: `secret "secret" of the token does not exist`,
+		},
 		{name: "bootstrap token", token: "abcdef.0123456789abcdef", user: "system:bootstrap:abcdef",
-			remove: func() { f.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") }, err: `bootstrap token "abcdef" not found`},
-		{name: "account was recreated", token: f.signed(issuer, satoken.Binding{}, issuer), user: robot, remove: func() { f.api.Put("serviceaccounts", serviceAccount("2")) }, err: "service account UID (uid-2) does not match claim (uid-1)"},
+			remove: func() { f.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") },
+			err:    `bootstrap token "abcdef" not found`,
+		},
+		{
+			name:   "account was recreated",
+			token:  f.signed(issuer, satoken.Binding{}, issuer),
+			user:   robot,
+			remove: func() { f.api.Put("serviceaccounts", serviceAccount("2")) },
+			err:    "service account UID (uid-2) does not match claim (uid-1)",
+		},
 	}
 	for _, s := range steps {
 		if got := f.review(s.token); got != s.user {
@@ -179,8 +229,10 @@ func TestVersionsAndPaths(t *testing.T) {
 	for _, path := range []string{"/", "/authenticate"} {
 		for _, version := range []string{v1, "authentication.k8s.io/v1beta1"} {
 			code, response := f.post(f.client, path, version, "static-token")
-			if code != http.StatusOK || !strings.Contains(response, `"apiVersion":"`+version+`"`) || !strings.Contains(response, `"username":"carol"`) {
-				t.Errorf("%s %s: got status %d: %s, want %d with user carol in version %s", path, version, code, response, http.StatusOK, version)
+			if code != http.StatusOK || !strings.Contains(response, `"apiVersion":"`+version+`"`) ||
+				!strings.Contains(response, `"username":"carol"`) {
+				t.Errorf("%s %s: got status %d: %s, want %d with user carol in version %s", path, version, code,
+					response, http.StatusOK, version)
 			}
 		}
 		if code, _ := f.get(path); code != http.StatusMethodNotAllowed {
@@ -214,7 +266,8 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	f.write("authn.yaml", "broken")
 	f.eventually(func() bool {
 		_, metrics := f.get("/metrics")
-		return strings.Contains(metrics, "apiserver_authentication_config_controller_automatic_reloads_total") && strings.Contains(metrics, `status="failure"} 1`)
+		return strings.Contains(metrics, "apiserver_authentication_config_controller_automatic_reloads_total") &&
+			strings.Contains(metrics, `status="failure"} 1`)
 	})
 	if got := f.review(token); got != "two:ada" {
 		t.Errorf("after an invalid file: got %q, want \"two:ada\"", got)
@@ -229,17 +282,45 @@ func TestOptionErrors(t *testing.T) {
 		want string
 	}{
 		{name: "no client CA", set: func(*Options) {}, want: "--client-ca-file is required"},
-		{name: "empty audience", set: func(o *Options) { o.Tokens.Audiences = []string{""} }, want: "--api-audiences: an audience is empty"},
-		{name: "issuer without keys", set: func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x"} }, want: "go together"},
-		{name: "keys without issuer", set: func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} }, want: "go together"},
-		{name: "no key", set: func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{"/no/such"} }, want: "--service-account-key-file: open /no/such"},
-		{name: "issuer twice", set: func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x", "x"} }, want: `"x" is given twice`},
-		{name: "a gate that is locked", set: func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") }, want: "cannot set feature gate ServiceAccountTokenJTI to false, feature is locked to true"},
+		{
+			name: "empty audience",
+			set:  func(o *Options) { o.Tokens.Audiences = []string{""} },
+			want: "--api-audiences: an audience is empty",
+		},
+		{
+			name: "issuer without keys",
+			set:  func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x"} },
+			want: "go together",
+		},
+		{
+			name: "keys without issuer",
+			set:  func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} },
+			want: "go together",
+		},
+		{
+			name: "no key",
+			set:  func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{"/no/such"} },
+			want: "--service-account-key-file: open /no/such",
+		},
+		{
+			name: "issuer twice",
+			set:  func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x", "x"} },
+			want: `"x" is given twice`,
+		},
+		{
+			name: "a gate that is locked",
+			set:  func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") },
+			want: "cannot set feature gate ServiceAccountTokenJTI to false, feature is locked to true",
+		},
 		{name: "configuration behind a gate", set: func(o *Options) {
 			_ = o.Features.Set("StructuredAuthenticationConfiguration=false")
 			o.Tokens.JWT.File = "z"
 		}, want: "--authentication-config needs the feature gate StructuredAuthenticationConfiguration"},
-		{name: "OIDC by halves", set: func(o *Options) { o.Tokens.JWT.OIDC.IssuerURL = "https://x" }, want: "must be specified together"},
+		{
+			name: "OIDC by halves",
+			set:  func(o *Options) { o.Tokens.JWT.OIDC.IssuerURL = "https://x" },
+			want: "must be specified together",
+		},
 		{name: "OIDC twice", set: func(o *Options) {
 			o.Tokens.JWT.OIDC.IssuerURL = "https://x"
 			o.Tokens.JWT.OIDC.ClientID = "y"
@@ -267,17 +348,23 @@ func TestBuildErrors(t *testing.T) {
 		want string
 	}{
 		{name: "no certificate", set: func(o *Options) { o.Serving.CertFile = "/no/such" }, want: "/no/such"},
-		{name: "no API server", set: func(o *Options) { o.Tokens.BootstrapTokens, o.Client.Master = true, "http://%zz" }, want: "%zz"},
+		{
+			name: "no API server",
+			set:  func(o *Options) { o.Tokens.BootstrapTokens, o.Client.Master = true, "http://%zz" },
+			want: "%zz",
+		},
 		{name: "no token file", set: func(o *Options) { o.Tokens.File = "/no/such" }, want: "--token-auth-file"},
 		{name: "no configuration", set: func(o *Options) { o.Tokens.JWT.File = "/no/such" }, want: "--authentication-config"},
 		{name: "anonymous behind a gate", set: func(o *Options) {
 			_ = o.Features.Set("AnonymousAuthConfigurableEndpoints=false")
-			o.Tokens.JWT.File = f.write("anonymous.yaml", "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n")
+			o.Tokens.JWT.File = f.write("anonymous.yaml",
+				"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n")
 		}, want: "anonymous: needs the feature gate AnonymousAuthConfigurableEndpoints"},
 		{name: "own issuer", set: func(o *Options) {
 			o.Tokens.ServiceAccounts.Issuers = []string{issuer}
 			o.Tokens.ServiceAccounts.KeyFiles = []string{f.files.ServiceAccountPublicKey()}
-			o.Tokens.JWT.File = f.write("own.yaml", "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: "+issuer+", audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n")
+			o.Tokens.JWT.File = f.write("own.yaml",
+				"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: "+issuer+", audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n")
 		}, want: "line 4: jwt[0].issuer.url: Invalid value"},
 	}
 	for _, tt := range tests {
@@ -302,11 +389,13 @@ func TestMissingKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := f.options()
-	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.write("sa.pub", string(raw))}
+	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.write("sa.pub",
+		string(raw))}
 	if err := errors.Join(append(o.Validate(), o.Complete(), os.Remove(o.Tokens.ServiceAccounts.KeyFiles[0]))...); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--service-account-key-file") {
+	if err := o.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(),
+		"--service-account-key-file") {
 		t.Errorf("got %v; want an error about --service-account-key-file", err)
 	}
 }
@@ -321,7 +410,8 @@ func TestGatesAreReported(t *testing.T) {
 	}
 	f.run(o)
 	_, body := f.get("/metrics")
-	for _, want := range []string{`kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`, `kubernetes_feature_enabled{name="StructuredAuthenticationConfiguration",stage="BETA"} 0`} {
+	for _, want := range []string{`kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`,
+		`kubernetes_feature_enabled{name="StructuredAuthenticationConfiguration",stage="BETA"} 0`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %s in the metrics, want one", want)
 		}
@@ -353,7 +443,8 @@ func TestKindsOfTokens(t *testing.T) {
 			o := f.options()
 			c.set(f, o)
 			f.run(o)
-			if got := [3]string{f.review("static-token"), f.review(token), f.review(f.signed(issuer, satoken.Binding{}, issuer))}; got != c.want {
+			if got := [3]string{f.review("static-token"), f.review(token),
+				f.review(f.signed(issuer, satoken.Binding{}, issuer))}; got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -370,13 +461,15 @@ func TestAudiences(t *testing.T) {
 	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3\n")
 	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{f.files.ServiceAccountPublicKey()}
 	f.run(o)
-	if got := [3]string{f.review("static-token"), f.review("static-token", "own"), f.review("static-token", issuer)}; got != [3]string{"carol", "carol", "unknown"} {
+	if got := [3]string{f.review("static-token"), f.review("static-token", "own"),
+		f.review("static-token", issuer)}; got != [3]string{"carol", "carol", "unknown"} {
 		t.Errorf("got users %q, want carol, carol, unknown", got)
 	}
 	if got := f.review(f.signed(issuer, satoken.Binding{}, "own")); got != "system:serviceaccount:default:robot" {
 		t.Errorf("own audience: got %q, want \"system:serviceaccount:default:robot\"", got)
 	}
-	if got := f.review(f.signed(issuer, satoken.Binding{}, issuer)); !strings.Contains(got, "is invalid for the target audiences") {
+	if got := f.review(f.signed(issuer, satoken.Binding{}, issuer)); !strings.Contains(got,
+		"is invalid for the target audiences") {
 		t.Errorf("audience of the issuer: got %q, want the error: is invalid for the target audiences", got)
 	}
 }

@@ -149,7 +149,8 @@ func (f *fixture) run(o *Options) {
 
 func (f *fixture) eventually(condition func() bool) {
 	f.t.Helper()
-	if err := wait.PollUntilContextTimeout(f.t.Context(), 2*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
+	if err := wait.PollUntilContextTimeout(f.t.Context(), 2*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) { return condition(), nil }); err != nil {
 		f.t.Fatalf("the condition is not met: %v\n%s", err, f.logs)
 	}
 }
@@ -224,13 +225,19 @@ func bootstrapSecret(id, secret string) *corev1.Secret {
 		ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id), UID: "1"},
 		Type:       bootstraptoken.SecretType,
 		Data: map[string][]byte{
-			bootstraptoken.KeyID: []byte(id), bootstraptoken.KeySecret: []byte(secret), bootstraptoken.KeyAuthentication: []byte("true"),
+			bootstraptoken.KeyID:             []byte(id),
+			bootstraptoken.KeySecret:         []byte(secret),
+			bootstraptoken.KeyAuthentication: []byte("true"),
 		},
 	}
 }
 
 func serviceAccount(uid string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot", UID: types.UID("uid-" + uid)}}
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default",
+		Name:      "robot",
+		UID:       types.UID("uid-" + uid),
+	}}
 }
 
 // signed returns a token of the service account.

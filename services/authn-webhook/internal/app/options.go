@@ -58,19 +58,28 @@ func (o *Options) AddFlags(s *options.Sections) {
 	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
 	a := s.Set("authentication")
 	o.Clients.AddFlags(a)
-	a.StringSliceVar(&o.Tokens.Audiences, "api-audiences", o.Tokens.Audiences, "Audiences of the API server; a token must have one of them if the review names no audiences; default: the issuers of service account tokens.")
-	a.StringVar(&o.Tokens.File, "token-auth-file", o.Tokens.File, "CSV file of tokens: token, user name, uid and, optionally, a quoted list of groups; read at the start.")
-	a.BoolVar(&o.Tokens.BootstrapTokens, "enable-bootstrap-token-auth", o.Tokens.BootstrapTokens, "Authenticate bootstrap tokens, which are secrets in kube-system.")
-	a.StringArrayVar(&o.Tokens.ServiceAccounts.Issuers, "service-account-issuer", o.Tokens.ServiceAccounts.Issuers, "Issuer of service account tokens, an https URL or a string without colon; may be repeated.")
-	a.StringArrayVar(&o.Tokens.ServiceAccounts.KeyFiles, "service-account-key-file", o.Tokens.ServiceAccounts.KeyFiles, "PEM file with RSA or ECDSA keys, public or private, or certificates, that verify service account tokens; may be repeated.")
-	a.BoolVar(&o.Tokens.ServiceAccounts.Lookup, "service-account-lookup", o.Tokens.ServiceAccounts.Lookup, "Accept a service account token that is stored in a secret only while the secret exists.")
-	a.BoolVar(&o.Tokens.ConfirmLookups, "confirm-lookups", o.Tokens.ConfirmLookups, "Read the objects that a token depends on from the API server in each review, so that deletions take effect at once; otherwise use watches, which may lag.")
+	a.StringSliceVar(&o.Tokens.Audiences, "api-audiences", o.Tokens.Audiences,
+		"Audiences of the API server; a token must have one of them if the review names no audiences; default: the issuers of service account tokens.")
+	a.StringVar(&o.Tokens.File, "token-auth-file", o.Tokens.File,
+		"CSV file of tokens: token, user name, uid and, optionally, a quoted list of groups; read at the start.")
+	a.BoolVar(&o.Tokens.BootstrapTokens, "enable-bootstrap-token-auth", o.Tokens.BootstrapTokens,
+		"Authenticate bootstrap tokens, which are secrets in kube-system.")
+	a.StringArrayVar(&o.Tokens.ServiceAccounts.Issuers, "service-account-issuer", o.Tokens.ServiceAccounts.Issuers,
+		"Issuer of service account tokens, an https URL or a string without colon; may be repeated.")
+	a.StringArrayVar(&o.Tokens.ServiceAccounts.KeyFiles, "service-account-key-file",
+		o.Tokens.ServiceAccounts.KeyFiles,
+		"PEM file with RSA or ECDSA keys, public or private, or certificates, that verify service account tokens; may be repeated.")
+	a.BoolVar(&o.Tokens.ServiceAccounts.Lookup, "service-account-lookup", o.Tokens.ServiceAccounts.Lookup,
+		"Accept a service account token that is stored in a secret only while the secret exists.")
+	a.BoolVar(&o.Tokens.ConfirmLookups, "confirm-lookups", o.Tokens.ConfirmLookups,
+		"Read the objects that a token depends on from the API server in each review, so that deletions take effect at once; otherwise use watches, which may lag.")
 	o.Tokens.JWT.AddFlags(s)
 }
 
 // Validate implements options.Options.
 func (o *Options) Validate() []error {
-	return slices.Concat(o.Options.Validate(), o.Features.Validate(), o.Tokens.JWT.ValidateGates(o.Features), o.Clients.Validate(o.Serving.ClientCAFile), o.Tokens.validate())
+	return slices.Concat(o.Options.Validate(), o.Features.Validate(), o.Tokens.JWT.ValidateGates(o.Features),
+		o.Clients.Validate(o.Serving.ClientCAFile), o.Tokens.validate())
 }
 
 // validate returns the errors in the flags.

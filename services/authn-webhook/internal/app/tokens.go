@@ -33,7 +33,8 @@ func (o *TokenOptions) buildAuthenticators(s *servicerunner.Service, gates *feat
 	if err != nil {
 		return nil, err
 	}
-	constructors := []func(*objects.Objects) (authenticator.Token, error){t.newFileAuthenticator, t.newServiceAccountAuthenticator, t.newBootstrapAuthenticator, t.newJWTAuthenticator}
+	constructors := []func(*objects.Objects) (authenticator.Token, error){t.newFileAuthenticator,
+		t.newServiceAccountAuthenticator, t.newBootstrapAuthenticator, t.newJWTAuthenticator}
 	for _, create := range constructors {
 		token, err := create(lookups)
 		if err != nil {
@@ -101,7 +102,8 @@ func (t *tokenAuthenticators) newServiceAccountAuthenticator(lookups *objects.Ob
 		Audiences: t.options.audiences(),
 		Lookup:    o.Lookup,
 		Objects:   lookups,
-		Observe:   satoken.CountUses(t.service.Metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyInvalid),
+		Observe: satoken.CountUses(t.service.Metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy,
+			satoken.UseLegacyInvalid),
 	})
 }
 

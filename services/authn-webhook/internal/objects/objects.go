@@ -167,7 +167,8 @@ func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
 
 // lookUpMetadata returns the metadata of an object: from the watch w, or from the API server if the
 // watch does not have it or Config.Confirm is set.
-func (o *Objects) lookUpMetadata(ctx context.Context, w *objectWatch, resource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+func (o *Objects) lookUpMetadata(ctx context.Context, w *objectWatch,
+	resource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 	watched, ok := w.get(namespace, name).(*metav1.PartialObjectMetadata)
 	if ok && !o.confirm {
 		return watched, nil

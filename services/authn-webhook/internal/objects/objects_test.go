@@ -36,7 +36,11 @@ func secret(name, uid string, kind corev1.SecretType) *corev1.Secret {
 func start(t *testing.T, api *apitest.Server, confirm bool) *objects.Objects {
 	t.Helper()
 	lookups, err := objects.New(objects.Config{
-		Client: api.Config(), ServiceAccounts: true, BootstrapTokens: true, Confirm: confirm, Logger: slog.New(slog.DiscardHandler),
+		Client:          api.Config(),
+		ServiceAccounts: true,
+		BootstrapTokens: true,
+		Confirm:         confirm,
+		Logger:          slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +64,8 @@ func start(t *testing.T, api *apitest.Server, confirm bool) *objects.Objects {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) { return condition(), nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -164,7 +169,8 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 	api := apitest.New(t)
 	lookups := start(t, api, true)
 	for i := range 1000 {
-		if _, err := lookups.Secret(t.Context(), "kube-system", fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
+		if _, err := lookups.Secret(t.Context(), "kube-system",
+			fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
 			t.Fatalf("got %v, want an error of type NotFound", err)
 		}
 	}
@@ -182,12 +188,17 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 	elsewhere.Namespace = "ns"
 	api.Put("secrets", elsewhere)
 	for i := range 1000 {
-		if _, err := lookups.Secret(t.Context(), "kube-system", fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
+		if _, err := lookups.Secret(t.Context(), "kube-system",
+			fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
 			t.Fatalf("got %v, want an error of type NotFound", err)
 		}
 	}
 	for range 50 { // valid tokens, not guesses
-		for _, k := range [][2]string{{"kube-system", "bootstrap-token-abcdef"}, {"kube-system", "a-secret-of-another-name"}, {"ns", "bootstrap-token-ghijkl"}} {
+		for _, k := range [][2]string{
+			{"kube-system", "bootstrap-token-abcdef"},
+			{"kube-system", "a-secret-of-another-name"},
+			{"ns", "bootstrap-token-ghijkl"},
+		} {
 			if _, err := lookups.Secret(t.Context(), k[0], k[1]); err != nil {
 				t.Fatalf("%v: %v, want no error", k, err)
 			}
@@ -222,7 +233,10 @@ func TestLittleIsCached(t *testing.T) {
 	api.Put("secrets", legacy)
 	api.Put("secrets", bootstrap)
 	lookups := start(t, api, false)
-	for name, want := range map[string]string{"legacy": "map[token:[120]] map[a:b]", "bootstrap-token-abcdef": "map[token:[120] usage-bootstrap-authentication:[116 114 117 101]] map[]"} {
+	for name, want := range map[string]string{
+		"legacy":                 "map[token:[120]] map[a:b]",
+		"bootstrap-token-abcdef": "map[token:[120] usage-bootstrap-authentication:[116 114 117 101]] map[]",
+	} {
 		s, err := lookups.Secret(t.Context(), "kube-system", name)
 		if err != nil {
 			t.Fatal(err)

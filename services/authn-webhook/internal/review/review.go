@@ -84,7 +84,8 @@ func (h *Handler) serveReview(c *gin.Context) result {
 	return outcome
 }
 
-func (h *Handler) authenticate(ctx context.Context, spec *authenticationv1.TokenReviewSpec) (*authenticator.Response, bool, error) {
+func (h *Handler) authenticate(ctx context.Context,
+	spec *authenticationv1.TokenReviewSpec) (*authenticator.Response, bool, error) {
 	if len(spec.Token) > authenticator.MaxTokenBytes {
 		return nil, false, authenticator.ErrTooLong
 	}
@@ -99,7 +100,8 @@ func (h *Handler) authenticate(ctx context.Context, spec *authenticationv1.Token
 }
 
 // readReview parses the review in a request. Errors do not quote the body, which contains a token.
-func readReview(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, rejection *reviews.Rejection) {
+func readReview(w http.ResponseWriter,
+	r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, rejection *reviews.Rejection) {
 	body, rejection := reviews.Read(w, r, maxBodyBytes)
 	if rejection != nil {
 		return "", nil, rejection
@@ -114,7 +116,8 @@ func readReview(w http.ResponseWriter, r *http.Request) (version string, spec *a
 	case review.Kind != kind:
 		return "", nil, reviews.Invalid("the body is not of kind %s", kind)
 	case v != authenticationv1.SchemeGroupVersion.String() && v != authenticationv1beta1.SchemeGroupVersion.String():
-		return "", nil, reviews.Invalid("apiVersion must be %s or %s", authenticationv1.SchemeGroupVersion, authenticationv1beta1.SchemeGroupVersion)
+		return "", nil, reviews.Invalid("apiVersion must be %s or %s", authenticationv1.SchemeGroupVersion,
+			authenticationv1beta1.SchemeGroupVersion)
 	case review.Spec.Token == "":
 		return "", nil, reviews.Invalid("spec.token is required")
 	case len(review.Spec.Audiences) > maxAudiences:

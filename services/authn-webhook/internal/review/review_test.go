@@ -99,13 +99,45 @@ func TestReviews(t *testing.T) {
 		result    string
 	}{
 		{name: "good", token: "good", audiences: nil, user: "ada", got: nil, err: "", result: "authenticated"},
-		{name: "for an audience", token: "good", audiences: []string{"x", "b"}, user: "ada", got: []string{"b"}, err: "", result: "authenticated"},
-		{name: "for other audiences", token: "good", audiences: []string{"x"}, user: "", got: nil, err: "the token is for other audiences", result: "refused"},
-		{name: "authenticator without audiences", token: "plain", audiences: []string{"a"}, user: "", got: nil, err: "the token is for other audiences", result: "refused"},
+		{
+			name:      "for an audience",
+			token:     "good",
+			audiences: []string{"x", "b"},
+			user:      "ada",
+			got:       []string{"b"},
+			err:       "",
+			result:    "authenticated",
+		},
+		{
+			name:      "for other audiences",
+			token:     "good",
+			audiences: []string{"x"},
+			user:      "",
+			got:       nil,
+			err:       "the token is for other audiences",
+			result:    "refused",
+		},
+		{
+			name:      "authenticator without audiences",
+			token:     "plain",
+			audiences: []string{"a"},
+			user:      "",
+			got:       nil,
+			err:       "the token is for other audiences",
+			result:    "refused",
+		},
 		{name: "without groups", token: "plain", audiences: nil, user: "bob", got: nil, err: "", result: "authenticated"},
 		{name: "bad", token: "bad", audiences: nil, user: "", got: nil, err: "it has expired", result: "refused"},
 		{name: "unknown", token: "stranger", audiences: nil, user: "", got: nil, err: "", result: "unknown"},
-		{name: "too long", token: strings.Repeat("a", authenticator.MaxTokenBytes+1), audiences: nil, user: "", got: nil, err: "token is too long", result: "refused"},
+		{
+			name:      "too long",
+			token:     strings.Repeat("a", authenticator.MaxTokenBytes+1),
+			audiences: nil,
+			user:      "",
+			got:       nil,
+			err:       "token is too long",
+			result:    "refused",
+		},
 	}
 	for _, version := range []string{v1, v1beta1} {
 		for _, tt := range tests {
@@ -123,10 +155,12 @@ func TestReviews(t *testing.T) {
 				if r.APIVersion != version || r.Kind != "TokenReview" || r.Spec.Token != "" {
 					t.Errorf("got %s %s, spec %v; want %v, \"TokenReview\", \"\"", r.APIVersion, r.Kind, r.Spec, version)
 				}
-				if s.Authenticated != (tt.user != "") || s.User.Username != tt.user || s.Error != tt.err || !slices.Equal(s.Audiences, tt.got) {
+				if s.Authenticated != (tt.user != "") || s.User.Username != tt.user || s.Error != tt.err ||
+					!slices.Equal(s.Audiences, tt.got) {
 					t.Errorf("got status %+v, want user %q, error %q, audiences %q", s, tt.user, tt.err, tt.got)
 				}
-				if tt.user == "ada" && (s.User.UID != "7" || s.User.Groups[0] != "dev" || s.User.Extra["example.org/x"][0] != "y") {
+				if tt.user == "ada" && (s.User.UID != "7" || s.User.Groups[0] != "dev" ||
+					s.User.Extra["example.org/x"][0] != "y") {
 					t.Errorf("got user %+v, want UID 7, group dev, extra example.org/x y", s.User)
 				}
 				f.wantOne(t, tt.result)
@@ -141,8 +175,10 @@ func TestNoDecision(t *testing.T) {
 	for _, token := range []string{"later", "slow"} {
 		f := newFixture()
 		out := f.post(body(v1, token), "application/json")
-		if out.Code != http.StatusServiceUnavailable || out.Header().Get("Retry-After") == "" || !strings.Contains(out.Body.String(), `"reason":"ServiceUnavailable"`) {
-			t.Errorf("%s: got %d %s; want %v, other than \"\", text with `\"reason\":\"ServiceUnavailable\"`", token, out.Code, out.Body, http.StatusServiceUnavailable)
+		if out.Code != http.StatusServiceUnavailable || out.Header().Get("Retry-After") == "" ||
+			!strings.Contains(out.Body.String(), `"reason":"ServiceUnavailable"`) {
+			t.Errorf("%s: got %d %s; want %v, other than \"\", text with `\"reason\":\"ServiceUnavailable\"`", token,
+				out.Code, out.Body, http.StatusServiceUnavailable)
 		}
 		f.wantOne(t, "unavailable")
 	}
@@ -162,7 +198,8 @@ func TestReviewTimeout(t *testing.T) {
 	} {
 		e := gin.New()
 		e.POST("/", review.New(review.Config{
-			Token: authenticator.TokenFunc(func(ctx context.Context, _ string, _ []string) (*authenticator.Response, bool, error) {
+			Token: authenticator.TokenFunc(func(ctx context.Context, _ string,
+				_ []string) (*authenticator.Response, bool, error) {
 				if c.waits {
 					<-ctx.Done()
 				}
@@ -175,7 +212,8 @@ func TestReviewTimeout(t *testing.T) {
 			Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()), Timeout: c.timeout,
 		}).Serve)
 		f := &fixture{handler: e}
-		if out := f.post(body(v1, "x"), "application/json"); out.Code != http.StatusOK || !strings.Contains(out.Body.String(), `"username":"`+c.want+`"`) {
+		if out := f.post(body(v1, "x"), "application/json"); out.Code != http.StatusOK ||
+			!strings.Contains(out.Body.String(), `"username":"`+c.want+`"`) {
 			t.Errorf("%s: got status %d: %s, want %d with user %s", name, out.Code, out.Body, http.StatusOK, c.want)
 		}
 	}
@@ -191,21 +229,64 @@ func TestInvalidReviews(t *testing.T) {
 		{name: "empty", body: "", media: "application/json", code: 400, want: "not a JSON object"},
 		{name: "truncated", body: `{"apiVersion":"` + v1, media: "application/json", code: 400, want: "not a JSON object"},
 		{name: "list", body: "[]", media: "application/json", code: 400, want: "not a JSON object"},
-		{name: "token is a number", body: `{"apiVersion":"` + v1 + `","kind":"TokenReview","spec":{"token":1}}`, media: "application/json", code: 400, want: "not a JSON object"},
-		{name: "other kind", body: strings.Replace(body(v1, "good"), "TokenReview", "Pod", 1), media: "application/json", code: 400, want: "not of kind TokenReview"},
-		{name: "other version", body: body("authentication.k8s.io/v2", "good"), media: "application/json", code: 400, want: "apiVersion must be"},
+		{
+			name:  "token is a number",
+			body:  `{"apiVersion":"` + v1 + `","kind":"TokenReview","spec":{"token":1}}`,
+			media: "application/json",
+			code:  400,
+			want:  "not a JSON object",
+		},
+		{
+			name:  "other kind",
+			body:  strings.Replace(body(v1, "good"), "TokenReview", "Pod", 1),
+			media: "application/json",
+			code:  400,
+			want:  "not of kind TokenReview",
+		},
+		{
+			name:  "other version",
+			body:  body("authentication.k8s.io/v2", "good"),
+			media: "application/json",
+			code:  400,
+			want:  "apiVersion must be",
+		},
 		{name: "no token", body: body(v1, ""), media: "application/json", code: 400, want: "spec.token is required"},
-		{name: "many audiences", body: body(v1, "good", make([]string, 1000)...), media: "application/json", code: 400, want: "spec.audiences has more"},
-		{name: "form", body: body(v1, "good"), media: "application/x-www-form-urlencoded", code: 415, want: "must be of type application/json"},
+		{
+			name:  "many audiences",
+			body:  body(v1, "good", make([]string, 1000)...),
+			media: "application/json",
+			code:  400,
+			want:  "spec.audiences has more",
+		},
+		{
+			name:  "form",
+			body:  body(v1, "good"),
+			media: "application/x-www-form-urlencoded",
+			code:  415,
+			want:  "must be of type application/json",
+		},
 		{name: "no type", body: body(v1, "good"), media: "", code: 415, want: "must be of type application/json"},
-		{name: "half a type", body: body(v1, "good"), media: "application/json; charset", code: 415, want: "must be of type application/json"},
-		{name: "without end", body: body(v1, strings.Repeat("a", 1<<20)), media: "application/json", code: 413, want: "larger than"},
+		{
+			name:  "half a type",
+			body:  body(v1, "good"),
+			media: "application/json; charset",
+			code:  415,
+			want:  "must be of type application/json",
+		},
+		{
+			name:  "without end",
+			body:  body(v1, strings.Repeat("a", 1<<20)),
+			media: "application/json",
+			code:  413,
+			want:  "larger than",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture()
 			out := f.post(tt.body, tt.media)
-			if out.Code != tt.code || !strings.Contains(out.Body.String(), tt.want) || !strings.Contains(out.Body.String(), `"kind":"Status"`) {
+			if out.Code != tt.code || !strings.Contains(out.Body.String(), tt.want) ||
+				!strings.Contains(out.Body.String(), `"kind":"Status"`) {
 				t.Errorf("got status %d: %s, want a Status with %d and %q", out.Code, out.Body, tt.code, tt.want)
 			}
 			f.wantOne(t, "invalid")

@@ -54,7 +54,14 @@ type Server struct {
 
 // New starts a server.
 func New() *Server {
-	s := &Server{revision: 10, objects: map[string]map[string]json.RawMessage{}, eventAdded: make(chan struct{}), endWatches: make(chan struct{}), listCounts: map[string]int{}, expiredReason: "Expired"}
+	s := &Server{
+		revision:      10,
+		objects:       map[string]map[string]json.RawMessage{},
+		eventAdded:    make(chan struct{}),
+		endWatches:    make(chan struct{}),
+		listCounts:    map[string]int{},
+		expiredReason: "Expired",
+	}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
 }
@@ -144,7 +151,9 @@ func (s *Server) Bookmark(resource, apiVersion, kind string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
-	s.addEvent(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"}}}`+"\n", apiVersion, kind, s.revision))
+	s.addEvent(resource, fmt.Appendf(nil,
+		`{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"}}}`+"\n",
+		apiVersion, kind, s.revision))
 	return s.revision
 }
 
@@ -159,7 +168,9 @@ func (s *Server) BookmarkAt(resource, apiVersion, kind, revision string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
-	s.addEvent(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":%q}}}`+"\n", apiVersion, kind, revision))
+	s.addEvent(resource, fmt.Appendf(nil,
+		`{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":%q}}}`+"\n", apiVersion,
+		kind, revision))
 }
 
 // RemoveVersions removes versions of the API, such as "v1beta2", for later requests.
@@ -256,8 +267,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.listCounts[resource]++
 	kinds := map[string]string{
-		"roles": "Role", "clusterroles": "ClusterRole", "rolebindings": "RoleBinding", "clusterrolebindings": "ClusterRoleBinding",
-		"pods": "Pod", "persistentvolumes": "PersistentVolume", "volumeattachments": "VolumeAttachment", "resourceslices": "ResourceSlice",
+		"roles":               "Role",
+		"clusterroles":        "ClusterRole",
+		"rolebindings":        "RoleBinding",
+		"clusterrolebindings": "ClusterRoleBinding",
+		"pods":                "Pod",
+		"persistentvolumes":   "PersistentVolume",
+		"volumeattachments":   "VolumeAttachment",
+		"resourceslices":      "ResourceSlice",
 	}
 	apiVersion := strings.TrimPrefix(strings.Join(parts[1:len(parts)-1], "/"), "/")
 	items := []json.RawMessage{}
@@ -271,7 +288,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			items, meta["continue"] = items[:s.pageSize], strconv.Itoa(begin+s.pageSize)
 		}
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": apiVersion, "kind": kinds[resource] + "List", "metadata": meta, "items": items})
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": apiVersion,
+		"kind":       kinds[resource] + "List",
+		"metadata":   meta,
+		"items":      items,
+	})
 }
 
 // watch streams the events of a resource after a revision.
@@ -300,7 +322,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 		now := s.revision
 		s.mu.Unlock()
 		if after < oldest {
-			lines = [][]byte{fmt.Appendf(nil, `{"type":"ERROR","object":{"apiVersion":"v1","kind":"Status","status":"Failure","reason":%q,"code":410}}`+"\n", late)}
+			lines = [][]byte{fmt.Appendf(nil,
+				`{"type":"ERROR","object":{"apiVersion":"v1","kind":"Status","status":"Failure","reason":%q,"code":410}}`+"\n", late)}
 		}
 		for _, l := range lines {
 			_, _ = w.Write(l)

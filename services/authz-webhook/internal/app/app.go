@@ -81,7 +81,12 @@ func (o *Options) mountReviews(s *servicerunner.Service) (*policy.Policy, error)
 		}
 	}
 	c := review.Config{
-		Authorizer: chain, Nodes: nodes, NoSelectors: !o.Features.Enabled(features.AuthorizeWithSelectors), Ready: func() error { return p.Check(nil) }, Logger: s.Log, Metrics: review.NewMetrics(s.Metrics),
+		Authorizer:  chain,
+		Nodes:       nodes,
+		NoSelectors: !o.Features.Enabled(features.AuthorizeWithSelectors),
+		Ready:       func() error { return p.Check(nil) },
+		Logger:      s.Log,
+		Metrics:     review.NewMetrics(s.Metrics),
 	}
 	if roles {
 		c.Position = func() rbac.Position { return p.Engine.Snapshot().Position() }

@@ -38,7 +38,14 @@ func clients(t *testing.T, names ...string) (ca []byte, certs map[string]tls.Cer
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	root := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "ca"},
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
 	sign := func(c *x509.Certificate) []byte {
 		der, err := x509.CreateCertificate(rand.Reader, c, root, &key.PublicKey, key)
 		if err != nil {
@@ -48,7 +55,12 @@ func clients(t *testing.T, names ...string) (ca []byte, certs map[string]tls.Cer
 	}
 	certs = map[string]tls.Certificate{}
 	for i, n := range names {
-		leaf := &x509.Certificate{SerialNumber: big.NewInt(int64(i) + 2), Subject: pkix.Name{CommonName: n}, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		leaf := &x509.Certificate{
+			SerialNumber: big.NewInt(int64(i) + 2),
+			Subject:      pkix.Name{CommonName: n},
+			NotAfter:     time.Now().Add(time.Hour),
+			ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
 		certs[n] = tls.Certificate{Certificate: [][]byte{sign(leaf)}, PrivateKey: key}
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sign(root)}), certs
@@ -77,7 +89,8 @@ func start(t *testing.T, change func(*Options)) *fixture {
 	o := NewOptions()
 	o.AddFlags(&options.Sections{})
 	o.Client.Master = f.api.URL
-	o.Serving.BindAddress, o.Serving.SecurePort, o.Serving.CertDir, o.Serving.ClientCAFile = net.IPv4(127, 0, 0, 1), 0, dir, caFile
+	o.Serving.BindAddress, o.Serving.SecurePort, o.Serving.CertDir, o.Serving.ClientCAFile = net.IPv4(127, 0, 0,
+		1), 0, dir, caFile
 	if change != nil {
 		change(o)
 	}
@@ -152,9 +165,14 @@ func TestService(t *testing.T) {
 		o.Clients.Names = []string{"apiserver"}
 	})
 	f.eventually("ready", func() bool { r, _ := f.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
-	f.api.Put("roles", &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}})
+	f.api.Put("roles", &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+	})
 	f.api.Put("rolebindings", &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "r"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"},
+		RoleRef:    rbacv1.RoleRef{Kind: "Role", Name: "r"},
+		Subjects:   []rbacv1.Subject{{Kind: "User", Name: "alice"}},
 	})
 	for _, path := range []string{"/", "/authorize"} {
 		f.eventually("allowed", func() bool {
@@ -162,7 +180,8 @@ func TestService(t *testing.T) {
 			if _, err := rbac.ParsePosition(r.Header.Get(rbac.PositionHeader)); r.StatusCode != 200 || err != nil {
 				t.Fatalf("%s: got %d %v %s; want 200, no error", path, r.StatusCode, err, body)
 			}
-			return strings.Contains(body, `"allowed":true,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"alice\""`)
+			return strings.Contains(body,
+				`"allowed":true,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"alice\""`)
 		})
 		for _, client := range []string{"", "other", "stranger"} {
 			if r, body := f.send(client, "POST", path, asks); r.StatusCode != 401 || strings.Contains(body, "allowed") {
@@ -173,7 +192,8 @@ func TestService(t *testing.T) {
 			t.Errorf("GET: got %d, want 405", r.StatusCode)
 		}
 	}
-	if r, body := f.send("", "GET", "/metrics", ""); r.StatusCode != 200 || !strings.Contains(body, `authz_webhook_review_duration_seconds_count{result="allowed"} 2`) {
+	if r, body := f.send("", "GET", "/metrics", ""); r.StatusCode != 200 || !strings.Contains(body,
+		`authz_webhook_review_duration_seconds_count{result="allowed"} 2`) {
 		t.Errorf("metrics: got status %d, want 200 with 2 allowed reviews", r.StatusCode)
 	}
 }
@@ -181,7 +201,8 @@ func TestService(t *testing.T) {
 // TestABACAlone checks a service that needs no policy from the API server.
 func TestABACAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policies")
-	if err := os.WriteFile(file, []byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","namespace":"*","resource":"pods"}}`), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","namespace":"*","resource":"pods"}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f := start(t, func(o *Options) { o.Modes, o.PolicyFile = []string{"ABAC"}, file })
@@ -190,7 +211,8 @@ func TestABACAlone(t *testing.T) {
 	}
 	r, body := f.send("other", "POST", "/", asks)
 	if r.StatusCode != 200 || !strings.Contains(body, `"allowed":true`) || r.Header.Get(rbac.PositionHeader) != "" {
-		t.Errorf("got status %d, headers %v: %s, want 200 with allowed: true and no certificate asked for", r.StatusCode, r.Header, body)
+		t.Errorf("got status %d, headers %v: %s, want 200 with allowed: true and no certificate asked for",
+			r.StatusCode, r.Header, body)
 	}
 }
 
@@ -216,7 +238,8 @@ func TestFeatureGates(t *testing.T) {
 			})
 			f.eventually("ready", func() bool { r, _ := f.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
 			for selector, want := range map[string]bool{"": c.all, mine: c.mine} {
-				if r, body := f.send("other", "POST", "/", fmt.Sprintf(nodes, selector)); r.StatusCode != 200 || strings.Contains(body, `"allowed":true`) != want {
+				if r, body := f.send("other", "POST", "/", fmt.Sprintf(nodes, selector)); r.StatusCode != 200 ||
+					strings.Contains(body, `"allowed":true`) != want {
 					t.Errorf("selected by %q: got %d %s, want %v", selector, r.StatusCode, body, want)
 				}
 			}
@@ -224,7 +247,8 @@ func TestFeatureGates(t *testing.T) {
 			if strings.Contains(c.gates, "AuthorizeWithSelectors=false") {
 				value = 0
 			}
-			if _, body := f.send("", "GET", "/metrics", ""); !strings.Contains(body, fmt.Sprintf(`kubernetes_feature_enabled{name="AuthorizeWithSelectors",stage="BETA"} %d`, value)) {
+			if _, body := f.send("", "GET", "/metrics", ""); !strings.Contains(body,
+				fmt.Sprintf(`kubernetes_feature_enabled{name="AuthorizeWithSelectors",stage="BETA"} %d`, value)) {
 				t.Errorf("got metrics %.300s, want the gate AuthorizeWithSelectors at %d", body, value)
 			}
 		})

@@ -34,7 +34,11 @@ type Options struct {
 
 // NewOptions returns the default options.
 func NewOptions() *Options {
-	return &Options{Options: servicerunner.NewOptions(Name, defaultPort), Modes: []string{modeNode, modeRBAC}, Features: features.New()}
+	return &Options{
+		Options:  servicerunner.NewOptions(Name, defaultPort),
+		Modes:    []string{modeNode, modeRBAC},
+		Features: features.New(),
+	}
 }
 
 // AddFlags implements options.Options.
@@ -43,7 +47,8 @@ func (o *Options) AddFlags(s *options.Sections) {
 	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
 	f := s.Set("authorization")
 	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "Ordered list of authorizers: "+strings.Join(modes(), ", ")+".")
-	f.StringVar(&o.PolicyFile, "authorization-policy-file", o.PolicyFile, "File with one JSON object per line, the policies of the mode "+modeABAC+".")
+	f.StringVar(&o.PolicyFile, "authorization-policy-file", o.PolicyFile,
+		"File with one JSON object per line, the policies of the mode "+modeABAC+".")
 	o.Clients.AddFlags(f)
 }
 

@@ -29,7 +29,11 @@ type listWatch struct {
 
 func (l *listWatch) newReflector(into objectSink, log *slog.Logger) *reflector.Reflector {
 	return reflector.New(reflector.Config{
-		Resource: l.resource, List: l.listFirstServed, Watch: l.watchCurrent, Sink: &listCollector{objectSink: into}, PageSize: pageSize,
+		Resource: l.resource,
+		List:     l.listFirstServed,
+		Watch:    l.watchCurrent,
+		Sink:     &listCollector{objectSink: into},
+		PageSize: pageSize,
 		MinRetry: 100 * time.Millisecond, MaxRetry: 2 * time.Second, RelistUnanswered: true, Log: log, Level: slog.LevelWarn,
 	})
 }

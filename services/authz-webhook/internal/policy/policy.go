@@ -57,7 +57,8 @@ func New(c Config) (*Policy, error) {
 		a.add("persistentvolumes", &nodeSink{p.Graph, node.PersistentVolume}, corev1.SchemeGroupVersion)
 		a.add("volumeattachments", &nodeSink{p.Graph, node.VolumeAttachment}, storagev1.SchemeGroupVersion)
 		a.optional = true
-		a.add("resourceslices", &nodeSink{p.Graph, node.ResourceSlice}, resourcev1beta2.SchemeGroupVersion, resourcev1beta1.SchemeGroupVersion)
+		a.add("resourceslices", &nodeSink{p.Graph, node.ResourceSlice}, resourcev1beta2.SchemeGroupVersion,
+			resourcev1beta1.SchemeGroupVersion)
 	}
 	return p, errors.Join(a.errs...)
 }

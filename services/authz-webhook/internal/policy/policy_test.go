@@ -26,12 +26,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func meta(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
 
 func reader() *rbacv1.ClusterRole {
-	return &rbacv1.ClusterRole{ObjectMeta: meta("", "reader"), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}}
+	return &rbacv1.ClusterRole{
+		ObjectMeta: meta("", "reader"),
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+	}
 }
 
 func readerBinding() *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
-		ObjectMeta: meta("a", "b"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}},
+		ObjectMeta: meta("a", "b"),
+		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
+		Subjects:   []rbacv1.Subject{{Kind: "User", Name: "alice"}},
 	}
 }
 
@@ -238,7 +243,9 @@ func TestResourceSliceVersions(t *testing.T) {
 	forbidden.eventually("of its node", func() bool { return forbidden.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
 	forbidden.server.ForbidVersions("v1beta1", "v1beta2")
 	forbidden.server.EndWatches(false)
-	forbidden.eventually("gone with the permission", func() bool { return !forbidden.Graph.HasReference(n1, node.ResourceSlice, "", "s") })
+	forbidden.eventually("gone with the permission", func() bool {
+		return !forbidden.Graph.HasReference(n1, node.ResourceSlice, "", "s")
+	})
 	for _, c := range []struct {
 		off   []string
 		slice apitest.Object

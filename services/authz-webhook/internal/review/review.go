@@ -72,7 +72,8 @@ func (h *Handler) serveReview(c *gin.Context) string {
 		attributes.FieldSelector = nil
 		attributes.LabelSelector = nil
 	}
-	attrs, problems := authorizer.AttributesOf(authorizer.UserOf(&review.Spec), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+	attrs, problems := authorizer.AttributesOf(authorizer.UserOf(&review.Spec), review.Spec.ResourceAttributes,
+		review.Spec.NonResourceAttributes)
 	if _, isNode := node.NodeOf(attrs.User); isNode && h.config.Nodes {
 		c.Header("Cache-Control", "no-store")
 	}
@@ -130,7 +131,8 @@ func Decode(body []byte) (*authorizationv1.SubjectAccessReview, error) {
 		}
 		review.Spec.Groups = beta.Spec.Groups
 	default:
-		return nil, fmt.Errorf("apiVersion must be %s or %s", authorizationv1.SchemeGroupVersion, authorizationv1beta1.SchemeGroupVersion)
+		return nil, fmt.Errorf("apiVersion must be %s or %s", authorizationv1.SchemeGroupVersion,
+			authorizationv1beta1.SchemeGroupVersion)
 	}
 	return review, nil
 }

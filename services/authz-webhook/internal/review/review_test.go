@@ -26,7 +26,8 @@ import (
 type byVerb struct{}
 
 func (byVerb) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
-	reason := fmt.Sprintf("%s %v %s/%s/%s/%s/%s/%s %s %v %v", a.User.Name, a.User.Groups, a.Namespace, a.Group, a.Version, a.ResourceName, a.Subresource, a.Name, a.Path, a.FieldSelector, a.User.Extra)
+	reason := fmt.Sprintf("%s %v %s/%s/%s/%s/%s/%s %s %v %v", a.User.Name, a.User.Groups, a.Namespace, a.Group,
+		a.Version, a.ResourceName, a.Subresource, a.Name, a.Path, a.FieldSelector, a.User.Extra)
 	switch a.Verb {
 	case "get":
 		return authorizer.Allow, reason, nil
@@ -40,8 +41,11 @@ func (byVerb) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer
 
 func handler(ready error) http.Handler {
 	h := review.New(review.Config{
-		Authorizer: byVerb{}, Position: func() rbac.Position { return rbac.Position{1, 2, 3, 4} }, Nodes: true, Ready: func() error { return ready },
-		Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
+		Authorizer: byVerb{},
+		Position:   func() rbac.Position { return rbac.Position{1, 2, 3, 4} },
+		Nodes:      true,
+		Ready:      func() error { return ready },
+		Logger:     slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
 	})
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
@@ -65,8 +69,9 @@ func TestReviews(t *testing.T) {
 	const asked = "alice [dev] a/apps/v1/deployments/scale/d  [{= x y}] map[s:[1 2]]"
 	for version, groups := range map[string]string{"v1": "groups", "v1beta1": "group"} {
 		for verb, want := range map[string]string{
-			"get": `{"allowed":true,"reason":"` + asked + `"}`, "delete": `{"allowed":false,"denied":true,"reason":"` + asked + `"}`,
-			"list": `{"allowed":false,"reason":"` + asked + `"}`, "fail": `{"allowed":false,"evaluationError":"out of order"}`,
+			"get":    `{"allowed":true,"reason":"` + asked + `"}`,
+			"delete": `{"allowed":false,"denied":true,"reason":"` + asked + `"}`,
+			"list":   `{"allowed":false,"reason":"` + asked + `"}`, "fail": `{"allowed":false,"evaluationError":"out of order"}`,
 		} {
 			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/%s","kind":"SubjectAccessReview","spec":{"user":"alice",%q:["dev"],"extra":{"s":["1","2"]},`+attrs+`}}`, version, groups, verb)
 			w := post(handler(nil), body, "application/json; charset=utf-8")
@@ -74,7 +79,9 @@ func TestReviews(t *testing.T) {
 				APIVersion, Kind string
 				Status           json.RawMessage
 			}
-			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || got.APIVersion != "authorization.k8s.io/"+version || got.Kind != "SubjectAccessReview" || string(got.Status) != want {
+			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 ||
+				got.APIVersion != "authorization.k8s.io/"+version || got.Kind != "SubjectAccessReview" ||
+				string(got.Status) != want {
 				t.Errorf("%s %s: got %d %s, %v\nwant %s", version, verb, w.Code, w.Body, err, want)
 			}
 			if h := w.Header().Get(rbac.PositionHeader); h != "clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4" {
@@ -86,22 +93,29 @@ func TestReviews(t *testing.T) {
 		}
 	}
 	w := post(handler(nil), `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"nonResourceAttributes":{"path":"/x","verb":"get"}}}`, "application/json")
-	if w.Code != 200 || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), "system:node:n [system:nodes] ///// /x") {
-		t.Errorf("node: got %d %v %s; want 200, \"no-store\", text with \"system:node:n [system:nodes] ///// /x\"", w.Code, w.Header(), w.Body)
+	if w.Code != 200 || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(),
+		"system:node:n [system:nodes] ///// /x") {
+		t.Errorf("node: got %d %v %s; want 200, \"no-store\", text with \"system:node:n [system:nodes] ///// /x\"",
+			w.Code, w.Header(), w.Body)
 	}
 }
 
 // TestGroupsOnly covers users without a name, and nodes without the node authorizer.
 func TestGroupsOnly(t *testing.T) {
 	const asked = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{%s,"nonResourceAttributes":{"path":"/x","verb":"get"}}}`
-	if w := post(handler(nil), fmt.Sprintf(asked, `"groups":["dev"]`), "application/json"); w.Code != 200 || !strings.Contains(w.Body.String(), `"allowed":true,"reason":" [dev] `) {
+	if w := post(handler(nil), fmt.Sprintf(asked, `"groups":["dev"]`), "application/json"); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), `"allowed":true,"reason":" [dev] `) {
 		t.Errorf("got status %d: %s, want 200, allowed for the group dev", w.Code, w.Body)
 	}
 	e := gin.New()
 	e.POST("/", review.New(review.Config{
-		Authorizer: byVerb{}, Ready: func() error { return nil }, Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
+		Authorizer: byVerb{},
+		Ready:      func() error { return nil },
+		Logger:     slog.New(slog.DiscardHandler),
+		Metrics:    review.NewMetrics(prometheus.NewRegistry()),
 	}).Serve)
-	if w := post(e, fmt.Sprintf(asked, `"user":"system:node:n","groups":["system:nodes"]`), "application/json"); w.Code != 200 || w.Header().Get("Cache-Control") != "" {
+	if w := post(e, fmt.Sprintf(asked, `"user":"system:node:n","groups":["system:nodes"]`),
+		"application/json"); w.Code != 200 || w.Header().Get("Cache-Control") != "" {
 		t.Errorf("got %d %v %s; want 200, \"\"", w.Code, w.Header(), w.Body)
 	}
 }
@@ -122,20 +136,37 @@ func TestInvalidReviews(t *testing.T) {
 		{body: "{}", media: "application/json; charset", code: 415, want: "must be of type"},
 		{body: "x", media: "application/json", code: 400, want: "not a JSON object"},
 		{body: "{}", media: "application/json", code: 400, want: "not of kind SubjectAccessReview"},
-		{body: `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v2"}`, media: "application/json", code: 400, want: "apiVersion must be"},
-		{body: `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","spec":{"group":"x"}}`, media: "application/json", code: 400, want: "not a JSON object"},
+		{
+			body:  `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v2"}`,
+			media: "application/json",
+			code:  400,
+			want:  "apiVersion must be",
+		},
+		{
+			body:  `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","spec":{"group":"x"}}`,
+			media: "application/json",
+			code:  400,
+			want:  "not a JSON object",
+		},
 		{body: spec(`"user":"a"`), media: "application/json", code: 400, want: "exactly one of"},
 		{body: spec(`"user":"a",` + both), media: "application/json", code: 400, want: "exactly one of"},
-		{body: spec(fmt.Sprintf(attrs, "get")), media: "application/json", code: 400, want: "at least one of spec.user and spec.groups"},
+		{
+			body:  spec(fmt.Sprintf(attrs, "get")),
+			media: "application/json",
+			code:  400,
+			want:  "at least one of spec.user and spec.groups",
+		},
 		{body: spec(`"user":"` + strings.Repeat("x", 1<<20) + `"`), media: "application/json", code: 413, want: "larger than"},
 	} {
 		w := post(handler(nil), c.body, c.media)
-		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || !strings.Contains(w.Body.String(),
+			`"kind":"Status"`) {
 			t.Errorf("%.80s: got %d %s, want %d %s", c.body, w.Code, w.Body, c.code, c.want)
 		}
 	}
 	w := post(handler(errors.New("roles are not listed yet")), spec(`"user":"a",`+fmt.Sprintf(attrs, "get")), "application/json")
-	if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), "roles are not listed yet") {
+	if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "no-store" ||
+		!strings.Contains(w.Body.String(), "roles are not listed yet") {
 		t.Errorf("not ready: got %d %v %s; want 503, other than \"\", \"no-store\", text with \"roles are not listed yet\"", w.Code, w.Header(), w.Body)
 	}
 	r := httptest.NewRecorder()
@@ -153,12 +184,15 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		a, problems := authorizer.AttributesOf(authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+		a, problems := authorizer.AttributesOf(authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes,
+			r.Spec.NonResourceAttributes)
 		for _, p := range problems {
 			_ = p.Error()
 		}
 		again := a.Spec()
-		if b, _ := authorizer.AttributesOf(a.User, again.ResourceAttributes, again.NonResourceAttributes); b.Resource != a.Resource || b.Name != a.Name || len(b.FieldSelector) > len(a.FieldSelector) {
+		if b, _ := authorizer.AttributesOf(a.User, again.ResourceAttributes,
+			again.NonResourceAttributes); b.Resource != a.Resource || b.Name != a.Name ||
+			len(b.FieldSelector) > len(a.FieldSelector) {
 			t.Errorf("%s: got %+v, then %+v; want %v, %v, at most %v", body, a, b, a.Resource, a.Name, len(a.FieldSelector))
 		}
 	})
@@ -177,7 +211,11 @@ func BenchmarkReview(b *testing.B) {
 					{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}},
 					{APIGroups: []string{"apps"}, Resources: []string{"deployments/scale"}, Verbs: []string{"get"}},
 				}})
-				tx.Set(&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{Kind: rbac.KindRole, Name: meta.Name}, Subjects: []rbacv1.Subject{{Kind: "User", Name: fmt.Sprint("u", i)}}})
+				tx.Set(&rbacv1.RoleBinding{
+					ObjectMeta: meta,
+					RoleRef:    rbacv1.RoleRef{Kind: rbac.KindRole, Name: meta.Name},
+					Subjects:   []rbacv1.Subject{{Kind: "User", Name: fmt.Sprint("u", i)}},
+				})
 			}
 		})
 		h := review.New(review.Config{

@@ -29,7 +29,9 @@ func secret(id string, fields ...string) *corev1.Secret {
 		ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id)},
 		Type:       bootstraptoken.SecretType,
 		Data: map[string][]byte{
-			bootstraptoken.KeyID: []byte(id), bootstraptoken.KeySecret: []byte(tokenSecret), bootstraptoken.KeySigning: []byte("true"),
+			bootstraptoken.KeyID:      []byte(id),
+			bootstraptoken.KeySecret:  []byte(tokenSecret),
+			bootstraptoken.KeySigning: []byte("true"),
 		},
 	}
 	for i := 0; i < len(fields); i += 2 {
@@ -59,7 +61,11 @@ func run(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object)
 	if prepare != nil {
 		prepare(b.client)
 	}
-	b.c = controller.New(controller.Config{Secrets: b.client.CoreV1().Secrets(bootstraptoken.Namespace), ConfigMaps: b.client.CoreV1().ConfigMaps(clusterinfo.Namespace), Log: slog.New(slog.DiscardHandler)})
+	b.c = controller.New(controller.Config{
+		Secrets:    b.client.CoreV1().Secrets(bootstraptoken.Namespace),
+		ConfigMaps: b.client.CoreV1().ConfigMaps(clusterinfo.Namespace),
+		Log:        slog.New(slog.DiscardHandler),
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.c.Run(ctx) }()
@@ -88,7 +94,8 @@ func (b *fixture) requireSigned(kubeconfig string, rest map[string]string, ids .
 	for _, id := range ids {
 		want[clusterinfo.SignatureKey(id)] = clusterinfo.Sign(kubeconfig, id, tokenSecret)
 	}
-	obj, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"), clusterinfo.Namespace, clusterinfo.Name)
+	obj, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"), clusterinfo.Namespace,
+		clusterinfo.Name)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -117,10 +124,16 @@ func TestSigningTokens(t *testing.T) {
 		misnamed.Name, opaque.Type = "bootstrap-token-others", corev1.SecretTypeOpaque
 		rest := map[string]string{"other": "x", "jws-kubeconfi": "y"}
 		data := maps.Clone(rest)
-		maps.Copy(data, map[string]string{"kubeconfig": "k", "jws-kubeconfig-absent": "a..b", "jws-kubeconfig-valid0": "wrong", "jws-kubeconfig-expire": "a..b"})
+		maps.Copy(data, map[string]string{
+			"kubeconfig":            "k",
+			"jws-kubeconfig-absent": "a..b",
+			"jws-kubeconfig-valid0": "wrong",
+			"jws-kubeconfig-expire": "a..b",
+		})
 		b := run(t, nil, configMap(data), deleted, misnamed, opaque,
 			secret("valid0"), secret("valid1", bootstraptoken.KeyExpiration, expiresIn(time.Hour)),
-			secret("expire", bootstraptoken.KeyExpiration, expiresIn(-time.Second)), secret("unread", bootstraptoken.KeyExpiration, "tomorrow"),
+			secret("expire", bootstraptoken.KeyExpiration, expiresIn(-time.Second)),
+			secret("unread", bootstraptoken.KeyExpiration, "tomorrow"),
 			secret("nosign", bootstraptoken.KeySigning, "false"), secret("nosecr", bootstraptoken.KeySecret, ""))
 		b.requireSigned("k", rest, "valid0", "valid1")
 		if n := b.patches(); n != 1 {
@@ -168,7 +181,8 @@ func TestChangesUpdateSignatures(t *testing.T) {
 // after errors.
 func TestPatchIsConditionalAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		failures := []error{apierrors.NewConflict(corev1.Resource("configmaps"), "x", errors.New("changed")), errors.New("connection refused")}
+		failures := []error{apierrors.NewConflict(corev1.Resource("configmaps"), "x", errors.New("changed")),
+			errors.New("connection refused")}
 		var sent []string
 		b := run(t, func(c *fake.Clientset) {
 			c.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {

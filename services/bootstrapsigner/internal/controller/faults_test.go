@@ -22,7 +22,8 @@ import (
 func TestNoKubeconfigIsNotSigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, nil, configMap(map[string]string{"jws-kubeconfig-aaaaaa": "x"}), secret("aaaaaa"))
-		obj, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"), clusterinfo.Namespace, clusterinfo.Name)
+		obj, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"),
+			clusterinfo.Namespace, clusterinfo.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +37,8 @@ func TestNoKubeconfigIsNotSigned(t *testing.T) {
 // at the next resync.
 func TestSignatureExpiresWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, nil, configMap(map[string]string{"kubeconfig": "k"}), secret("expire", bootstraptoken.KeyExpiration, expiresIn(3*time.Minute)), secret("always"))
+		b := run(t, nil, configMap(map[string]string{"kubeconfig": "k"}),
+			secret("expire", bootstraptoken.KeyExpiration, expiresIn(3*time.Minute)), secret("always"))
 		b.requireSigned("k", nil, "always", "expire")
 		b.advance(3 * time.Minute)
 		b.requireSigned("k", nil, "always")
@@ -93,7 +95,8 @@ func TestTokenDeletedDuringOutage(t *testing.T) {
 			})
 		}, configMap(map[string]string{"kubeconfig": "k"}), secret("aaaaaa"), secret("bbbbbb"))
 		b.requireSigned("k", nil, "aaaaaa", "bbbbbb")
-		if err := b.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName("bbbbbb")); err != nil {
+		if err := b.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"),
+			bootstraptoken.Namespace, bootstraptoken.SecretName("bbbbbb")); err != nil {
 			t.Fatal(err)
 		}
 		expired := apierrors.NewResourceExpired("too old").Status()

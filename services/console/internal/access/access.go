@@ -81,10 +81,12 @@ type decision struct {
 
 // NewAuthorizer returns an Authorizer. verify is called with each request and returns the options
 // to verify client certificates; false means that none is accepted.
-func NewAuthorizer(tokens TokenReviews, access SubjectAccessReviews, verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
+func NewAuthorizer(tokens TokenReviews, access SubjectAccessReviews,
+	verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
 	a := &Authorizer{
 		tokens: tokens, access: access, verify: verify, now: time.Now,
-		knownLimit: limit.New[string](limit.Options{Size: maxConcurrent}), unknownLimit: limit.New[string](limit.Options{Size: maxConcurrent, FairShare: true}),
+		knownLimit:   limit.New[string](limit.Options{Size: maxConcurrent}),
+		unknownLimit: limit.New[string](limit.Options{Size: maxConcurrent, FairShare: true}),
 	}
 	for _, cache := range []**simplelru.LRU[credentialDigest, decision]{&a.admitted, &a.rejected} {
 		var err error
@@ -176,7 +178,11 @@ func userOf(leaf *x509.Certificate) authenticationv1.UserInfo {
 	if leaf == nil {
 		return authenticationv1.UserInfo{}
 	}
-	return authenticationv1.UserInfo{Username: leaf.Subject.CommonName, Groups: append(leaf.Subject.Organization[:len(leaf.Subject.Organization):len(leaf.Subject.Organization)], api.GroupAuthenticated)}
+	return authenticationv1.UserInfo{
+		Username: leaf.Subject.CommonName,
+		Groups: append(leaf.Subject.Organization[:len(leaf.Subject.Organization):len(leaf.Subject.Organization)],
+			api.GroupAuthenticated),
+	}
 }
 
 // digestOf returns the key of a caller. Keys of tokens and certificates are distinct.
@@ -219,7 +225,8 @@ func (a *Authorizer) cacheDecision(k credentialDigest, rejection *reviews.Reject
 
 // reviewToken requests the user of a token.
 func (a *Authorizer) reviewToken(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Rejection) {
-	reviewed, err := a.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	reviewed, err := a.tokens.Create(ctx,
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
 		return authenticationv1.UserInfo{}, newUnavailable(err)
@@ -246,12 +253,14 @@ func (a *Authorizer) reviewAccess(ctx context.Context, u authenticationv1.UserIn
 	case err != nil:
 		return newUnavailable(err)
 	case !reviewed.Status.Allowed || reviewed.Status.Denied:
-		return newRejection(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("User %q cannot get path %q of the API server, as the console requires", u.Username, requiredPath))
+		return newRejection(http.StatusForbidden, metav1.StatusReasonForbidden,
+			fmt.Sprintf("User %q cannot get path %q of the API server, as the console requires", u.Username, requiredPath))
 	}
 	return nil
 }
 
 // newUnavailable returns the rejection while the API server is unavailable.
 func newUnavailable(error) *reviews.Rejection {
-	return newRejection(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API server cannot authorize the request")
+	return newRejection(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+		"the API server cannot authorize the request")
 }

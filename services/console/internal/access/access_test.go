@@ -36,7 +36,14 @@ func newAuthority(t *testing.T) *authority {
 		t.Fatal(err)
 	}
 	a := &authority{t: t, key: key}
-	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	root := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "ca"},
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
 	a.cert = a.sign(root, root)
 	return a
 }
@@ -56,7 +63,10 @@ func (a *authority) sign(c, by *x509.Certificate) *x509.Certificate {
 
 func (a *authority) client(use x509.ExtKeyUsage, until time.Duration, name string, groups ...string) *x509.Certificate {
 	return a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(until), ExtKeyUsage: []x509.ExtKeyUsage{use},
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: name, Organization: groups},
+		NotAfter:     time.Now().Add(until),
+		ExtKeyUsage:  []x509.ExtKeyUsage{use},
 	}, a.cert)
 }
 
@@ -80,7 +90,11 @@ func newServer() *server {
 		groups := map[string][]string{"ada": {"viewers"}, "bob": {"others"}}
 		r.Status.Authenticated = groups[r.Spec.Token] != nil || r.Spec.Token == "nameless"
 		if groups[r.Spec.Token] != nil {
-			r.Status.User = authenticationv1.UserInfo{Username: r.Spec.Token, Groups: groups[r.Spec.Token], Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
+			r.Status.User = authenticationv1.UserInfo{
+				Username: r.Spec.Token,
+				Groups:   groups[r.Spec.Token],
+				Extra:    map[string]authenticationv1.ExtraValue{"k": {"v"}},
+			}
 		}
 		return true, r, nil
 	})
@@ -111,14 +125,15 @@ func ask(token string, certs ...*x509.Certificate) *http.Request {
 
 func newAuthorizer(t *testing.T, s *server, a *authority) *Authorizer {
 	t.Helper()
-	d, err := NewAuthorizer(s.AuthenticationV1().TokenReviews(), s.AuthorizationV1().SubjectAccessReviews(), func() (x509.VerifyOptions, bool) {
-		if a == nil {
-			return x509.VerifyOptions{}, false
-		}
-		pool := x509.NewCertPool()
-		pool.AddCert(a.cert)
-		return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
-	})
+	d, err := NewAuthorizer(s.AuthenticationV1().TokenReviews(), s.AuthorizationV1().SubjectAccessReviews(),
+		func() (x509.VerifyOptions, bool) {
+			if a == nil {
+				return x509.VerifyOptions{}, false
+			}
+			pool := x509.NewCertPool()
+			pool.AddCert(a.cert)
+			return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,23 +152,55 @@ func TestAccess(t *testing.T) {
 		want    int    // status code; 0 if permitted
 		message string // a part of it
 	}{
-		"a token":                            {request: ask("Bearer ada"), want: 0, message: ""},
-		"a token with unusual spacing":       {request: ask("bearer  ada"), want: 0, message: ""},
-		"a token without permission":         {request: ask("Bearer bob"), want: 403, message: `User "bob" cannot get path "/metrics"`},
-		"an unknown token":                   {request: ask("Bearer eve"), want: 401, message: "not valid"},
-		"a token without user name":          {request: ask("Bearer nameless"), want: 401, message: "not valid"},
-		"an empty token":                     {request: ask("Bearer "), want: 401, message: "empty"},
-		"a token that is too long":           {request: ask("Bearer " + strings.Repeat("x", maxToken+1)), want: 401, message: "too long"},
-		"a password":                         {request: ask("Basic YTpi"), want: 401, message: "authentication required"},
-		"no credentials":                     {request: ask(""), want: 401, message: "authentication required"},
-		"no TLS":                             {request: plain, want: 401, message: "authentication required"},
-		"a certificate":                      {request: ask("", viewer), want: 0, message: ""},
-		"certificate without permission":     {request: ask("", ours.client(client, time.Hour, "mallory", "others")), want: 403, message: "mallory"},
-		"certificate of a denied group":      {request: ask("", ours.client(client, time.Hour, "mallory", "viewers", "denied")), want: 403, message: "mallory"},
-		"certificate of another authority":   {request: ask("", other.client(client, time.Hour, "eve", "viewers")), want: 401, message: "not valid"},
-		"expired certificate":                {request: ask("", ours.client(client, -time.Minute, "eve", "viewers")), want: 401, message: "not valid"},
-		"serving certificate":                {request: ask("", ours.client(x509.ExtKeyUsageServerAuth, time.Hour, "eve", "viewers")), want: 401, message: "not valid"},
-		"certificate without name":           {request: ask("", ours.client(client, time.Hour, "", "viewers")), want: 401, message: "no common name"},
+		"a token":                      {request: ask("Bearer ada"), want: 0, message: ""},
+		"a token with unusual spacing": {request: ask("bearer  ada"), want: 0, message: ""},
+		"a token without permission": {
+			request: ask("Bearer bob"),
+			want:    403,
+			message: `User "bob" cannot get path "/metrics"`,
+		},
+		"an unknown token":          {request: ask("Bearer eve"), want: 401, message: "not valid"},
+		"a token without user name": {request: ask("Bearer nameless"), want: 401, message: "not valid"},
+		"an empty token":            {request: ask("Bearer "), want: 401, message: "empty"},
+		"a token that is too long": {
+			request: ask("Bearer " + strings.Repeat("x", maxToken+1)),
+			want:    401,
+			message: "too long",
+		},
+		"a password":     {request: ask("Basic YTpi"), want: 401, message: "authentication required"},
+		"no credentials": {request: ask(""), want: 401, message: "authentication required"},
+		"no TLS":         {request: plain, want: 401, message: "authentication required"},
+		"a certificate":  {request: ask("", viewer), want: 0, message: ""},
+		"certificate without permission": {
+			request: ask("", ours.client(client, time.Hour, "mallory", "others")),
+			want:    403,
+			message: "mallory",
+		},
+		"certificate of a denied group": {
+			request: ask("", ours.client(client, time.Hour, "mallory", "viewers", "denied")),
+			want:    403,
+			message: "mallory",
+		},
+		"certificate of another authority": {
+			request: ask("", other.client(client, time.Hour, "eve", "viewers")),
+			want:    401,
+			message: "not valid",
+		},
+		"expired certificate": {
+			request: ask("", ours.client(client, -time.Minute, "eve", "viewers")),
+			want:    401,
+			message: "not valid",
+		},
+		"serving certificate": {
+			request: ask("", ours.client(x509.ExtKeyUsageServerAuth, time.Hour, "eve", "viewers")),
+			want:    401,
+			message: "not valid",
+		},
+		"certificate without name": {
+			request: ask("", ours.client(client, time.Hour, "", "viewers")),
+			want:    401,
+			message: "no common name",
+		},
 		"invalid token beside a certificate": {request: ask("Bearer eve", viewer), want: 401, message: "not valid"},
 		"a token beside a certificate":       {request: ask("Bearer bob", viewer), want: 403, message: "bob"},
 	} {

@@ -22,7 +22,8 @@ type blockingReviews struct {
 }
 
 // Create implements TokenReviews.
-func (s *blockingReviews) Create(ctx context.Context, review *authenticationv1.TokenReview, o metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+func (s *blockingReviews) Create(ctx context.Context, review *authenticationv1.TokenReview,
+	o metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
 	if strings.HasPrefix(review.Spec.Token, "stranger") {
 		s.asked <- struct{}{}
 		<-s.open

@@ -42,14 +42,19 @@ type Options struct {
 
 // NewOptions returns the default options.
 func NewOptions() *Options {
-	return &Options{Options: servicerunner.NewOptions(Name, defaultPort), Interval: 2 * time.Second, IdleInterval: 15 * time.Second}
+	return &Options{
+		Options:      servicerunner.NewOptions(Name, defaultPort),
+		Interval:     2 * time.Second,
+		IdleInterval: 15 * time.Second,
+	}
 }
 
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
 	f := s.Set("console")
-	f.StringArrayVar(&o.Targets, "target", o.Targets, "Service to scrape, as SERVICE=https://HOST:PORT; each address of the host is a replica, whose certificate must have the service's name; may be repeated.")
+	f.StringArrayVar(&o.Targets, "target", o.Targets,
+		"Service to scrape, as SERVICE=https://HOST:PORT; each address of the host is a replica, whose certificate must have the service's name; may be repeated.")
 	f.DurationVar(&o.Interval, "interval", o.Interval, "Scrape interval while clients view the page.")
 	f.DurationVar(&o.IdleInterval, "idle-interval", o.IdleInterval, "Scrape interval otherwise.")
 }
@@ -115,7 +120,12 @@ func (o *Options) mountPage(s *servicerunner.Service) (*page.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := page.New(page.Config{Check: authorizer.Check, Scrape: scraper.Scrape, Interval: o.Interval, IdleInterval: o.IdleInterval})
+	p := page.New(page.Config{
+		Check:        authorizer.Check,
+		Scrape:       scraper.Scrape,
+		Interval:     o.Interval,
+		IdleInterval: o.IdleInterval,
+	})
 	p.Mount(s.Engine)
 	return p, nil
 }

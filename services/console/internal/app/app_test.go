@@ -20,7 +20,10 @@ func TestOptionsValidateTargetsAndIntervals(t *testing.T) {
 		"none":     {change: func(*Options) {}, want: "--target is required"},
 		"no target": {change: func(o *Options) { o.Targets = []string{"apiserver"} },
 			want: `--target: "apiserver" is not SERVICE=https://HOST:PORT`},
-		"too often":        {change: func(o *Options) { o.Targets, o.Interval = good, time.Millisecond }, want: "--interval must be"},
+		"too often": {
+			change: func(o *Options) { o.Targets, o.Interval = good, time.Millisecond },
+			want:   "--interval must be",
+		},
 		"idle more often":  {change: func(o *Options) { o.Targets, o.IdleInterval = good, time.Second }, want: "--idle-interval"},
 		"a port of no use": {change: func(o *Options) { o.Targets, o.Serving.SecurePort = good, -1 }, want: "--secure-port"},
 	} {

@@ -83,7 +83,8 @@ func (p *Page) Mount(e *gin.Engine) {
 // setSecurityHeaders sets headers that make browsers allow only what the page needs: its script,
 // its style, and requests to this server.
 func setSecurityHeaders(h http.Header) {
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -108,7 +109,11 @@ func (p *Page) serveState(c *gin.Context) {
 	}
 	state, ok := p.history.State()
 	if !ok {
-		reviews.Reject(c, reviews.Rejection{Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no replica has been scraped yet"})
+		reviews.Reject(c, reviews.Rejection{
+			Code:    http.StatusServiceUnavailable,
+			Reason:  metav1.StatusReasonServiceUnavailable,
+			Message: "no replica has been scraped yet",
+		})
 		return
 	}
 	c.JSON(http.StatusOK, state)

@@ -62,17 +62,23 @@ func (l *fakeScraper) get(path string) *httptest.ResponseRecorder {
 // state is not public.
 func TestPageHasNoData(t *testing.T) {
 	l := newScrapes(t)
-	l.rejection = &reviews.Rejection{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "not signed in"}
+	l.rejection = &reviews.Rejection{
+		Code:    http.StatusUnauthorized,
+		Reason:  metav1.StatusReasonUnauthorized,
+		Message: "not signed in",
+	}
 	for path, media := range map[string]string{"/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css"} {
 		w := l.get(path)
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {
-			t.Errorf("%s: got status %d, headers %v, %d bytes, want %d, type %s, at least 200 bytes", path, w.Code, w.Header(), w.Body.Len(), http.StatusOK, media)
+			t.Errorf("%s: got status %d, headers %v, %d bytes, want %d, type %s, at least 200 bytes", path, w.Code,
+				w.Header(), w.Body.Len(), http.StatusOK, media)
 		}
 		checkSecurityHeaders(t, path, w.Header())
 	}
 	w := l.get("/state")
 	var s metav1.Status
-	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "not signed in" || w.Header().Get("WWW-Authenticate") != "Bearer" {
+	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "not signed in" ||
+		w.Header().Get("WWW-Authenticate") != "Bearer" {
 		t.Errorf("got status %d, %v: %s, want 401, not signed in, with a challenge for Bearer", w.Code, err, w.Body)
 	}
 	checkSecurityHeaders(t, "/state", w.Header())
@@ -86,7 +92,8 @@ func TestPageHasNoData(t *testing.T) {
 func checkSecurityHeaders(t *testing.T, path string, h http.Header) {
 	t.Helper()
 	policy := h.Get("Content-Security-Policy")
-	if !strings.HasPrefix(policy, "default-src 'none';") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") || h.Get("X-Content-Type-Options") != "nosniff" {
+	if !strings.HasPrefix(policy, "default-src 'none';") || strings.Contains(policy, "unsafe") ||
+		strings.Contains(policy, "http") || h.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%s: got headers %v, want a policy without unsafe sources and nosniff", path, h)
 	}
 }
@@ -99,7 +106,9 @@ func TestPageFitsItsPolicy(t *testing.T) {
 			return err
 		}
 		data, err := assets.ReadFile(path)
-		for _, bad := range []string{`https?://`, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function`, `\son[a-z]+=`, `<script>`, `<style>`, `\sstyle=`, `localStorage|sessionStorage|document\.cookie`} {
+		for _, bad := range []string{`https?://`,
+			`innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function`, `\son[a-z]+=`, `<script>`,
+			`<style>`, `\sstyle=`, `localStorage|sessionStorage|document\.cookie`} {
 			if found := regexp.MustCompile(bad).Find(data); found != nil {
 				t.Errorf("%s: got %q, want nil", path, found)
 			}
@@ -118,13 +127,16 @@ func TestState(t *testing.T) {
 	if w := l.get("/state"); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("before the first scrape: got %d, want %d", w.Code, http.StatusServiceUnavailable)
 	}
-	l.Page.history.Add(time.Now(), map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {Time: time.Now(), Ready: true}}, nil)
+	l.Page.history.Add(time.Now(),
+		map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {Time: time.Now(), Ready: true}}, nil)
 	w := l.get("/state")
 	var s view.State
-	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 200 || len(s.Replicas) != 1 || !s.Replicas[0].Ready || w.Header().Get("Cache-Control") != "no-store" {
+	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 200 || len(s.Replicas) != 1 ||
+		!s.Replicas[0].Ready || w.Header().Get("Cache-Control") != "no-store" {
 		t.Errorf("got status %d, %v: %s, want 200 with one ready replica, no-store", w.Code, err, w.Body)
 	}
-	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`, `"etcd":[]`, `"resources":[]`, `"clients":[]`, `"series":[{`} { // never null
+	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`, `"etcd":[]`,
+		`"resources":[]`, `"clients":[]`, `"series":[{`} { // never null
 		if !strings.Contains(w.Body.String(), list) {
 			t.Errorf("got %s, want the list %s in it", w.Body, list)
 		}

@@ -56,10 +56,18 @@ func (s *Sample) readDetails(families map[string]*dto.MetricFamily) {
 		return out
 	}
 	s.Objects, s.Bytes, s.Clients = sumBy(objects, "resource"), sumBy(objectBytes, "resource"), sumBy(clients, "client")
-	s.Connected, s.Disconnects, s.SlowConsumers = lastValue(connected) > 0, lastValue(disconnects), sumBy(gaps, "reason")["slow_consumer"]
+	s.Connected, s.Disconnects, s.SlowConsumers = lastValue(connected) > 0, lastValue(disconnects), sumBy(gaps,
+		"reason")["slow_consumer"]
 	s.DiskSize, s.DiskFree = lastValue(embedded+"disk_size_bytes"), lastValue(embedded+"disk_free_bytes")
 	if quota := lastValue(embedded + "quota_bytes"); quota > 0 {
-		embeddedMember := Member{Endpoint: "embedded", Up: true, Leader: true, Size: lastValue(embedded + "size_bytes"), Used: lastValue(embedded + "used_bytes"), Quota: quota}
+		embeddedMember := Member{
+			Endpoint: "embedded",
+			Up:       true,
+			Leader:   true,
+			Size:     lastValue(embedded + "size_bytes"),
+			Used:     lastValue(embedded + "used_bytes"),
+			Quota:    quota,
+		}
 		if lastValue(embedded+"full") > 0 {
 			embeddedMember.Alarms = []string{"NOSPACE"}
 		}

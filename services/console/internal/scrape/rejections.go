@@ -17,13 +17,19 @@ func rejectionMetrics() []rejectionMetric {
 			return "priority and fairness, level " + l["priority_level"] + ", schema " + l["flow_schema"], l["reason"], true
 		}},
 		{"authentication_attempts", func(l map[string]string) (string, string, bool) {
-			return "authentication", map[string]string{"failure": "the credentials are not valid", "error": "the credentials are not valid, or could not be judged"}[l["result"]], l["result"] != "success"
+			return "authentication",
+				map[string]string{
+					"failure": "the credentials are not valid",
+					"error":   "the credentials are not valid, or could not be judged",
+				}[l["result"]], l["result"] != "success"
 		}},
 		{"apiserver_admission_webhook_rejection_count", func(l map[string]string) (string, string, bool) {
-			return "webhook " + l["name"] + " (" + l["type"] + ", " + l["operation"] + ")", "code " + l["rejection_code"] + ", " + strings.ReplaceAll(l["error_type"], "_", " "), true
+			return "webhook " + l["name"] + " (" + l["type"] + ", " + l["operation"] + ")",
+				"code " + l["rejection_code"] + ", " + strings.ReplaceAll(l["error_type"], "_", " "), true
 		}},
 		{"apiserver_validating_admission_policy_check_total", func(l map[string]string) (string, string, bool) {
-			return "policy " + l["policy"] + " by " + l["policy_binding"], l["enforcement_action"] + ", " + strings.ReplaceAll(l["error_type"], "_", " "), l["enforcement_action"] == "deny"
+			return "policy " + l["policy"] + " by " + l["policy_binding"],
+				l["enforcement_action"] + ", " + strings.ReplaceAll(l["error_type"], "_", " "), l["enforcement_action"] == "deny"
 		}},
 		{"apiserver_audit_requests_rejected_total", func(map[string]string) (string, string, bool) {
 			return "audit", "the request could not be audited", true
@@ -39,9 +45,17 @@ func rejectionMetrics() []rejectionMetric {
 func rejectionCodes() map[string]string {
 	return map[string]string{
 		"400": "malformed request", "401": "no valid credentials", "403": "not permitted, or rejected by admission",
-		"405": "method not allowed", "406": "unsupported response media type", "408": "timeout of the request body", "413": "request too large", "415": "unsupported request media type",
+		"405": "method not allowed",
+		"406": "unsupported response media type",
+		"408": "timeout of the request body",
+		"413": "request too large",
+		"415": "unsupported request media type",
 		"422": "invalid object", "429": "too many requests, or a disruption budget is used up",
-		"500": "internal error", "501": "not implemented", "502": "another server does not respond", "503": "unavailable", "504": "timeout",
+		"500": "internal error",
+		"501": "not implemented",
+		"502": "another server does not respond",
+		"503": "unavailable",
+		"504": "timeout",
 	}
 }
 

@@ -106,7 +106,8 @@ const (
 
 // wantedFamilies returns the metric families that a Sample uses.
 func wantedFamilies() []string {
-	out := []string{requestsTotal, watchers, deliveries, inFlight, source, publisher, lagRevisions, lagSeconds, leader, certificates, started, memory, cpu, build, connected, disconnects, gaps, objects, objectBytes, clients}
+	out := []string{requestsTotal, watchers, deliveries, inFlight, source, publisher, lagRevisions, lagSeconds,
+		leader, certificates, started, memory, cpu, build, connected, disconnects, gaps, objects, objectBytes, clients}
 	for _, name := range []string{"up", "leader", "size_bytes", "used_bytes", "quota_bytes", "alarm"} {
 		out = append(out, member+name)
 	}

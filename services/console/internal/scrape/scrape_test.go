@@ -20,8 +20,17 @@ import (
 func TestParseTargetRejectsInvalidTargets(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"apiserver=https://apiserver-replicas:6443": true, "a=https://[::1]:1": true, "a=https://10.0.0.1:1/": true,
-		"apiserver": false, "=https://h:1": false, "a=http://h:1": false, "a=https://h": false, "a=https://:1": false, "a=https://u@h:1": false,
-		"a=https://h:1/metrics": false, "a=https://h:1?x=y": false, "A b=https://h:1": false, "a=https://h:1#f": false, "a=://": false,
+		"apiserver":             false,
+		"=https://h:1":          false,
+		"a=http://h:1":          false,
+		"a=https://h":           false,
+		"a=https://:1":          false,
+		"a=https://u@h:1":       false,
+		"a=https://h:1/metrics": false,
+		"a=https://h:1?x=y":     false,
+		"A b=https://h:1":       false,
+		"a=https://h:1#f":       false,
+		"a=://":                 false,
 	} {
 		if got, err := ParseTarget(text); (err == nil) != ok {
 			t.Errorf("%q: got %+v %v, want success: %v", text, got, err, ok)
@@ -39,13 +48,19 @@ func TestEachAddressIsOneReplica(t *testing.T) {
 	find := func(_ context.Context, _, host string) ([]netip.Addr, error) {
 		switch host {
 		case "two":
-			return []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("10.0.0.2")}, nil
+			return []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("::ffff:10.0.0.1"),
+				netip.MustParseAddr("10.0.0.2")}, nil
 		case "many":
 			return many, nil
 		}
 		return nil, errors.New("no such host")
 	}
-	for host, want := range map[string]string{"two": "10.0.0.1:1 10.0.0.2:1", "10.1.1.1": "10.1.1.1:1", "::1": "[::1]:1", "none": "find none: no such host"} {
+	for host, want := range map[string]string{
+		"two":      "10.0.0.1:1 10.0.0.2:1",
+		"10.1.1.1": "10.1.1.1:1",
+		"::1":      "[::1]:1",
+		"none":     "find none: no such host",
+	} {
 		got, err := Target{"s", host, "1"}.lookUpReplicas(t.Context(), find)
 		text := strings.Join(got, " ")
 		if err != nil {
@@ -129,7 +144,8 @@ func TestSampleHoldsShownMetrics(t *testing.T) {
 	if err := s.readMetrics(strings.NewReader(metricsText)); err != nil {
 		t.Fatal(err)
 	}
-	if s.Requests[Request{"LIST", "200"}] != 10 || s.Requests[Request{"GET", "500"}] != 0 || s.Watchers != 5 || s.Source != "nats" || !s.Publisher || s.Leader || s.LagSeconds != 0.25 || s.Started != 1.7e9 {
+	if s.Requests[Request{"LIST", "200"}] != 10 || s.Requests[Request{"GET", "500"}] != 0 || s.Watchers != 5 ||
+		s.Source != "nats" || !s.Publisher || s.Leader || s.LagSeconds != 0.25 || s.Started != 1.7e9 {
 		t.Errorf("got %+v", s)
 	}
 	if len(s.Certificates) != 1 || s.Certificates[0].Use != "serving" || !s.Certificates[0].NotAfter.Equal(time.Unix(1.8e9, 0)) {
@@ -146,7 +162,15 @@ func TestSampleHoldsShownMetrics(t *testing.T) {
 		t.Errorf("got %v, want %v", s.Rejections, want)
 	}
 	members := []Member{
-		{Cluster: "etcd-0", Endpoint: "https://a:2379", Up: true, Leader: true, Used: 300, Quota: 1000, Alarms: []string{"NOSPACE"}},
+		{
+			Cluster:  "etcd-0",
+			Endpoint: "https://a:2379",
+			Up:       true,
+			Leader:   true,
+			Used:     300,
+			Quota:    1000,
+			Alarms:   []string{"NOSPACE"},
+		},
 		{Cluster: "etcd-0", Endpoint: "https://b:2379"},
 	}
 	if fmt.Sprint(s.Members) != fmt.Sprint(members) {
@@ -155,7 +179,8 @@ func TestSampleHoldsShownMetrics(t *testing.T) {
 	if fmt.Sprint(s.Latencies) != "[{0.05 6} {+Inf 10}]" {
 		t.Errorf("got latencies %v, want [{0.05 6} {+Inf 10}]", s.Latencies)
 	}
-	if s.Version != "v1.33.13" || !s.Connected || s.SlowConsumers != 2 || s.Objects["pods"] != 12 || s.Bytes["pods"] != 4000 || s.Clients["user ada"] != 41 {
+	if s.Version != "v1.33.13" || !s.Connected || s.SlowConsumers != 2 || s.Objects["pods"] != 12 ||
+		s.Bytes["pods"] != 4000 || s.Clients["user ada"] != 41 {
 		t.Errorf("got %+v, want v1.33.13, connected, 2 slow consumers, 12 pods of 4000 bytes, 41 requests of ada", s)
 	}
 }
@@ -180,7 +205,8 @@ func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
 
 // TestInvalidMetrics checks the errors for metrics that are too large or malformed.
 func TestInvalidMetrics(t *testing.T) {
-	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n", maxSeries+1)
+	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n",
+		maxSeries+1)
 	for name, c := range map[string]struct{ text, want string }{
 		"too many series": {text: large, want: ErrTooLarge.Error()},
 		"a long line":     {text: "apiserver_request_total" + strings.Repeat("x", 2<<20), want: ErrTooLarge.Error()},
@@ -190,7 +216,8 @@ func TestInvalidMetrics(t *testing.T) {
 		"a page":          {text: "<html>apiserver</html>\n", want: ""},
 	} {
 		var s Sample
-		if err := s.readMetrics(strings.NewReader(c.text)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := s.readMetrics(strings.NewReader(c.text)); (err == nil) != (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
@@ -240,7 +267,8 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 	}
 	// The httptest certificate is valid for example.com only.
 	s, err := New([]Target{
-		target("example.com", good), target("example.com", closed), target("other", good), target("example.com", gone.Addr().String()), {Service: "example.com", Host: "nowhere.invalid", Port: "1"},
+		target("example.com", good), target("example.com", closed), target("other", good),
+		target("example.com", gone.Addr().String()), {Service: "example.com", Host: "nowhere.invalid", Port: "1"},
 	}, &rest.Config{Host: "https://example.com", BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: testCA(t)}})
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +279,10 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 		t.Errorf("got missing %v, want only example.com", missing)
 	}
 	for r, want := range map[Replica]string{
-		{"example.com", good}: "", {"example.com", closed}: "403 Forbidden", {"other", good}: "x509", {"example.com", gone.Addr().String()}: "refused",
+		{"example.com", good}:                 "",
+		{"example.com", closed}:               "403 Forbidden",
+		{"other", good}:                       "x509",
+		{"example.com", gone.Addr().String()}: "refused",
 	} {
 		got := samples[r]
 		if got == nil || (got.Err == nil) != (want == "") || got.Err != nil && !strings.Contains(got.Err.Error(), want) {

@@ -33,7 +33,8 @@ func ParseTarget(s string) (Target, error) {
 		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", s)
 	}
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.User != nil ||
+		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", s)
 	}
 	return Target{Service: service, Host: u.Hostname(), Port: u.Port()}, nil

@@ -83,7 +83,14 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 func newRejectionsOf(at time.Time, r scrape.Replica, previous, current *scrape.Sample) (out []Rejection) {
 	for class, n := range current.Rejections {
 		if more := n - counterBase(previous, current)*previous.Rejections[class]; more > 0 {
-			out = append(out, Rejection{Time: at, Service: r.Service, Address: r.Address, Subject: class.Subject, Reason: class.Reason, Count: more})
+			out = append(out, Rejection{
+				Time:    at,
+				Service: r.Service,
+				Address: r.Address,
+				Subject: class.Subject,
+				Reason:  class.Reason,
+				Count:   more,
+			})
 		}
 	}
 	return out
@@ -110,7 +117,10 @@ func (h *History) State() (State, bool) {
 	out := State{
 		Time: last.at, Seconds: last.at.Sub(first.at).Seconds(),
 		Replicas: []Replica{}, Requests: []Rate{}, Certificates: []Certificate{}, Rejections: slices.Clone(h.rejections),
-		Etcd: etcdMembers(last.samples), Resources: largestResources(last.samples), Clients: h.mostActiveClients(last.samples), Series: slices.Clone(h.series),
+		Etcd:      etcdMembers(last.samples),
+		Resources: largestResources(last.samples),
+		Clients:   h.mostActiveClients(last.samples),
+		Series:    slices.Clone(h.series),
 	}
 	slices.Reverse(out.Rejections)
 	if out.Rejections == nil {
@@ -132,7 +142,9 @@ func (h *History) State() (State, bool) {
 			certificates[Certificate{r.Service, c.Use, c.File, c.NotAfter.UTC()}] = true
 		}
 	}
-	slices.SortFunc(out.Replicas, func(a, b Replica) int { return strings.Compare(a.Service+" "+a.Address, b.Service+" "+b.Address) })
+	slices.SortFunc(out.Replicas, func(a, b Replica) int {
+		return strings.Compare(a.Service+" "+a.Address, b.Service+" "+b.Address)
+	})
 	for _, rate := range rates {
 		out.Requests = append(out.Requests, *rate)
 	}

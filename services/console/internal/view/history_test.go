@@ -23,7 +23,11 @@ func sample(at time.Time, requests float64) *scrape.Sample {
 		Time: at, Ready: true, Started: 1_600_000_000, Source: "nats", CPU: requests / 100,
 		Requests:   map[scrape.Request]float64{{Verb: "LIST", Code: "200"}: requests},
 		Rejections: map[scrape.Rejection]float64{},
-		Deliveries: []scrape.Bucket{{Seconds: 0.1, Count: requests / 2}, {Seconds: 1, Count: requests}, {Seconds: math.Inf(1), Count: requests}},
+		Deliveries: []scrape.Bucket{
+			{Seconds: 0.1, Count: requests / 2},
+			{Seconds: 1, Count: requests},
+			{Seconds: math.Inf(1), Count: requests},
+		},
 	}
 }
 
@@ -116,7 +120,8 @@ func TestRejectionsAreListedOnce(t *testing.T) {
 	if len(got) != 200 {
 		t.Fatalf("got %d refusals, want 200", len(got))
 	}
-	if r := got[0]; !r.Time.Equal(begin.Add(298*time.Second)) || r.Count != 1 || r.Service != "apiserver" || r.Address != one.Address {
+	if r := got[0]; !r.Time.Equal(begin.Add(298*time.Second)) || r.Count != 1 || r.Service != "apiserver" ||
+		r.Address != one.Address {
 		t.Errorf("newest: got %+v, want one of apiserver at %s, 298 s after the begin", r, one.Address)
 	}
 }
@@ -126,7 +131,10 @@ func TestMissingReplicas(t *testing.T) {
 	h := view.NewHistory()
 	ends := begin.Add(time.Hour)
 	s := sample(begin, 0)
-	s.Certificates = []scrape.Certificate{{Use: "serving", File: "b.crt", NotAfter: ends}, {Use: "client-ca", File: "a.crt", NotAfter: begin}}
+	s.Certificates = []scrape.Certificate{
+		{Use: "serving", File: "b.crt", NotAfter: ends},
+		{Use: "client-ca", File: "a.crt", NotAfter: begin},
+	}
 	s.Failing, s.Ready = []string{"fan-out"}, false
 	h.Add(begin, round(one, s, two, s), []scrape.MissingTarget{{Service: "console", Err: errors.New("no such host")}})
 	got := state(t, h)
@@ -168,10 +176,12 @@ func TestSeriesCoverFifteenMinutes(t *testing.T) {
 	}
 	got := state(t, h).Series
 	if len(got) < 50 || len(got) > 70 || got[len(got)-1].Time.Sub(got[0].Time) > 15*time.Minute {
-		t.Fatalf("got %d points from %s to %s, want 50 to 70 within %v", len(got), got[0].Time, got[len(got)-1].Time, 15*time.Minute)
+		t.Fatalf("got %d points from %s to %s, want 50 to 70 within %v", len(got), got[0].Time, got[len(got)-1].Time,
+			15*time.Minute)
 	}
 	p := got[len(got)-1]
-	if math.Abs(p.Requests-20) > 0.5 || p.Watchers != 7 || p.Memory != 300 || p.Lag != 7 || p.EtcdSize != 5000 || p.LatencyP99 < 0.9 || p.LatencyP99 > 1 {
+	if math.Abs(p.Requests-20) > 0.5 || p.Watchers != 7 || p.Memory != 300 || p.Lag != 7 || p.EtcdSize != 5000 ||
+		p.LatencyP99 < 0.9 || p.LatencyP99 > 1 {
 		t.Errorf("got %+v, want about 20 requests, 7 watchers, memory 300, lag 7, etcd 5000, p99 from 0.9 to 1", p)
 	}
 }
@@ -201,14 +211,27 @@ func TestStorageAndClientsOfAllReplicas(t *testing.T) {
 	for i := range 2 {
 		at := begin.Add(time.Duration(i) * 10 * time.Second)
 		a, b := sample(at, 0), sample(at, 0)
-		a.Objects, a.Bytes = map[string]float64{"pods": 10, "secrets": 3, "nodes": 0}, map[string]float64{"pods": 100, "secrets": 900}
+		a.Objects, a.Bytes = map[string]float64{
+			"pods":    10,
+			"secrets": 3,
+			"nodes":   0,
+		}, map[string]float64{"pods": 100, "secrets": 900}
 		b.Objects, b.Bytes = map[string]float64{"pods": 11, "secrets": 3}, map[string]float64{"pods": 110, "secrets": 900}
-		a.Clients, b.Clients = map[string]float64{"user ada": float64(100 * i), "user bob": 1000}, map[string]float64{"user ada": float64(50 * i)}
+		a.Clients, b.Clients = map[string]float64{
+			"user ada": float64(100 * i),
+			"user bob": 1000,
+		}, map[string]float64{"user ada": float64(50 * i)}
 		if i == 1 {
 			b.Clients["user new"] = 5000 // counted before, perhaps
 		}
-		a.Members = []scrape.Member{{Cluster: "etcd-0", Endpoint: "e0", Up: false}, {Cluster: "etcd-0", Endpoint: "e1", Up: false}}
-		b.Members = []scrape.Member{{Cluster: "etcd-0", Endpoint: "e0", Up: true, Leader: true}, {Cluster: "etcd-0", Endpoint: "e1", Up: false}}
+		a.Members = []scrape.Member{
+			{Cluster: "etcd-0", Endpoint: "e0", Up: false},
+			{Cluster: "etcd-0", Endpoint: "e1", Up: false},
+		}
+		b.Members = []scrape.Member{
+			{Cluster: "etcd-0", Endpoint: "e0", Up: true, Leader: true},
+			{Cluster: "etcd-0", Endpoint: "e1", Up: false},
+		}
 		h.Add(at, round(one, a, two, b), nil)
 	}
 	s := state(t, h)

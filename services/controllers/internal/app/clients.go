@@ -101,7 +101,8 @@ func newClients(config *rest.Config) (*clients, error) {
 		rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
 
 	c = b.newClient(config, corev1.AddToScheme)
-	out.accounts = newResourceClient[corev1.ServiceAccount, corev1.ServiceAccountList](b, c, coreResource("serviceaccounts")).Namespaced()
+	out.accounts = newResourceClient[corev1.ServiceAccount, corev1.ServiceAccountList](b, c,
+		coreResource("serviceaccounts")).Namespaced()
 	out.configMaps = newResourceClient[corev1.ConfigMap, corev1.ConfigMapList](b, c, coreResource("configmaps")).Namespaced()
 	out.events = newResourceClient[corev1.Event, corev1.EventList](b, c, coreResource("events")).Namespaced()
 	return out, errors.Join(b.errs...)

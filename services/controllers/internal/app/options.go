@@ -68,16 +68,21 @@ func (o *Options) AddFlags(s *options.Sections) {
 	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
 	fs := s.Set("controllers")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
-		`Controllers to run: "*" for all, "name" for one, "-name" for all but one. Controllers: `+strings.Join(controllerNames(), ", ")+".")
+		`Controllers to run: "*" for all, "name" for one, "-name" for all but one. Controllers: `+
+			strings.Join(controllerNames(), ", ")+".")
 	fs.StringVar(&o.YieldToLease, "yield-to-lease", o.YieldToLease,
 		"Lease in the namespace of the own lease; no controller runs while another process holds it. Empty to run regardless.")
 	fs.StringVar(&o.RootCAFile, "root-ca-file", o.RootCAFile,
 		"File with the CA certificates that are published in every namespace; those of the kubeconfig if empty.")
 	fs.IntVar(&o.GCWorkers, "concurrent-gc-syncs", o.GCWorkers, "Number of garbage collector workers.")
-	fs.IntVar(&o.NamespaceWorkers, "concurrent-namespace-syncs", o.NamespaceWorkers, "Number of namespaces that are deleted at the same time.")
-	fs.IntVar(&o.QuotaWorkers, "concurrent-resource-quota-syncs", o.QuotaWorkers, "Number of resource quotas that are computed at the same time.")
-	fs.DurationVar(&o.NamespaceResync, "namespace-sync-period", o.NamespaceResync, "Interval at which all namespaces are checked.")
-	fs.DurationVar(&o.QuotaResync, "resource-quota-sync-period", o.QuotaResync, "Interval at which all resource quotas are computed again.")
+	fs.IntVar(&o.NamespaceWorkers, "concurrent-namespace-syncs", o.NamespaceWorkers,
+		"Number of namespaces that are deleted at the same time.")
+	fs.IntVar(&o.QuotaWorkers, "concurrent-resource-quota-syncs", o.QuotaWorkers,
+		"Number of resource quotas that are computed at the same time.")
+	fs.DurationVar(&o.NamespaceResync, "namespace-sync-period", o.NamespaceResync,
+		"Interval at which all namespaces are checked.")
+	fs.DurationVar(&o.QuotaResync, "resource-quota-sync-period", o.QuotaResync,
+		"Interval at which all resource quotas are computed again.")
 }
 
 // Validate implements options.Options.
@@ -86,13 +91,18 @@ func (o *Options) Validate() []error {
 	errs = append(errs, o.Features.Validate()...)
 	errs = append(errs, selection(o.Controllers).validate()...)
 	for flag, n := range map[string]int{
-		"concurrent-gc-syncs": o.GCWorkers, "concurrent-namespace-syncs": o.NamespaceWorkers, "concurrent-resource-quota-syncs": o.QuotaWorkers,
+		"concurrent-gc-syncs":             o.GCWorkers,
+		"concurrent-namespace-syncs":      o.NamespaceWorkers,
+		"concurrent-resource-quota-syncs": o.QuotaWorkers,
 	} {
 		if n < 1 {
 			errs = append(errs, fmt.Errorf("--%s must be at least 1, got %d", flag, n))
 		}
 	}
-	for flag, d := range map[string]time.Duration{"namespace-sync-period": o.NamespaceResync, "resource-quota-sync-period": o.QuotaResync} {
+	for flag, d := range map[string]time.Duration{
+		"namespace-sync-period":      o.NamespaceResync,
+		"resource-quota-sync-period": o.QuotaResync,
+	} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s must be positive, got %s", flag, d))
 		}

@@ -53,7 +53,11 @@ func (r *runner) check(req *http.Request) error {
 func (r *runner) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	current := &controllerRun{runner: r, selected: selection(r.options.Controllers), resources: resources.NewCache(r.clients.discovery)}
+	current := &controllerRun{
+		runner:    r,
+		selected:  selection(r.options.Controllers),
+		resources: resources.NewCache(r.clients.discovery),
+	}
 	current.failed = func(err error) {
 		if err != nil && ctx.Err() == nil {
 			current.once.Do(func() { current.err = err })
@@ -156,7 +160,12 @@ func (t *controllerRun) startNamespaced(ctx context.Context) {
 		}).Run(ctx)
 	})
 	t.startSelected(serviceaccounts.Name, func() error {
-		return serviceaccounts.New(serviceaccounts.Config{Accounts: t.clients.accounts, Namespaces: informer, Log: t.log, Queues: t.queues}).Run(ctx)
+		return serviceaccounts.New(serviceaccounts.Config{
+			Accounts:   t.clients.accounts,
+			Namespaces: informer,
+			Log:        t.log,
+			Queues:     t.queues,
+		}).Run(ctx)
 	})
 	t.startSelected(rootca.Name, func() error { return t.runRootCA(ctx, informer) })
 	t.group.Go(func() { informer.RunWithContext(ctx) })

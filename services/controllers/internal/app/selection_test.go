@@ -9,9 +9,17 @@ func TestSelection(t *testing.T) {
 		items selection
 		on    map[string]bool
 	}{
-		{name: "all", items: selection{"*"}, on: map[string]bool{"namespace-controller": true, "garbage-collector-controller": true}},
+		{
+			name:  "all",
+			items: selection{"*"},
+			on:    map[string]bool{"namespace-controller": true, "garbage-collector-controller": true},
+		},
 		{name: "none", items: selection{}, on: map[string]bool{"namespace-controller": false}},
-		{name: "one", items: selection{"namespace-controller"}, on: map[string]bool{"namespace-controller": true, "resourcequota-controller": false}},
+		{
+			name:  "one",
+			items: selection{"namespace-controller"},
+			on:    map[string]bool{"namespace-controller": true, "resourcequota-controller": false},
+		},
 		{
 			name: "all but one", items: selection{"*", "-namespace-controller"},
 			on: map[string]bool{"namespace-controller": false, "resourcequota-controller": true},
@@ -20,7 +28,11 @@ func TestSelection(t *testing.T) {
 			name: "old names", items: selection{"*", "-garbagecollector"},
 			on: map[string]bool{"garbage-collector-controller": false, "namespace-controller": true},
 		},
-		{name: "first mention decides", items: selection{"-namespace", "namespace", "*"}, on: map[string]bool{"namespace-controller": false}},
+		{
+			name:  "first mention decides",
+			items: selection{"-namespace", "namespace", "*"},
+			on:    map[string]bool{"namespace-controller": false},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

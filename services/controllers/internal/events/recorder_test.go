@@ -78,7 +78,8 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 		}
 		e := &list.Items[0]
 		if e.InvolvedObject != dependent || e.Type != corev1.EventTypeWarning || e.Reason != "Bad" ||
-			e.Source.Component != "a-controller" || e.ReportingController != "a-controller" || e.Name != fmt.Sprintf("x.%x", first.UnixNano()) {
+			e.Source.Component != "a-controller" || e.ReportingController != "a-controller" ||
+			e.Name != fmt.Sprintf("x.%x", first.UnixNano()) {
 			t.Errorf("got event %+v, want a warning Bad of a-controller about the dependent", e)
 		}
 		if !e.FirstTimestamp.Time.Equal(first) || !e.LastTimestamp.Time.Equal(last) {

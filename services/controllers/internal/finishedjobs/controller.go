@@ -53,7 +53,10 @@ type Controller struct {
 func New(c Config) *Controller {
 	jobs := workers.NewInformer(c.Jobs(metav1.NamespaceAll), &batchv1.Job{}, "", resync, cache.Indexers{})
 	return &Controller{Config: c, jobs: jobs, queue: workers.NewQueue(workers.QueueConfig[cache.ObjectName]{
-		Name: "ttl_jobs_to_delete", Metrics: c.Queues, Workers: workerCount, Namespace: func(n cache.ObjectName) string { return n.Namespace },
+		Name:      "ttl_jobs_to_delete",
+		Metrics:   c.Queues,
+		Workers:   workerCount,
+		Namespace: func(n cache.ObjectName) string { return n.Namespace },
 	})}
 }
 
@@ -74,7 +77,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer group.Wait()
 	group.Go(func() { c.jobs.RunWithContext(ctx) })
 	if cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
-		workers.Run(ctx, workers.Config[cache.ObjectName]{Name: Name, Queue: c.queue, Count: workerCount, Log: c.Log, Sync: c.sync})
+		workers.Run(ctx, workers.Config[cache.ObjectName]{
+			Name:  Name,
+			Queue: c.queue,
+			Count: workerCount,
+			Log:   c.Log,
+			Sync:  c.sync,
+		})
 	}
 	return nil
 }

@@ -121,8 +121,9 @@ func (t taskReceiver) Absent(id graph.Identity) { t.c.rememberAbsent(id) }
 func (t taskReceiver) InvalidNamespace(dep, owner graph.Identity) {
 	t.c.Events.Warn(corev1.ObjectReference{
 		APIVersion: dep.APIVersion, Kind: dep.Kind, Namespace: dep.Namespace, Name: dep.Name, UID: dep.UID,
-	}, "OwnerRefInvalidNamespace", fmt.Sprintf("ownerRef [%.64s/%.64s, namespace: %s, name: %.253s, uid: %.128s] does not exist in namespace %q",
-		owner.APIVersion, owner.Kind, owner.Namespace, owner.Name, owner.UID, dep.Namespace))
+	}, "OwnerRefInvalidNamespace",
+		fmt.Sprintf("ownerRef [%.64s/%.64s, namespace: %s, name: %.253s, uid: %.128s] does not exist in namespace %q",
+			owner.APIVersion, owner.Kind, owner.Namespace, owner.Name, owner.UID, dep.Namespace))
 }
 
 // Results of a task that need no retry.

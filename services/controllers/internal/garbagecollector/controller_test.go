@@ -42,8 +42,18 @@ type served struct{}
 func (served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	verbs := []string{"get", "list", "watch", "delete"}
 	v := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{
-		{Resource: "configmaps", ResponseKind: &metav1.GroupVersionKind{Kind: "ConfigMap"}, Scope: apidiscoveryv2.ScopeNamespace, Verbs: verbs},
-		{Resource: "nodes", ResponseKind: &metav1.GroupVersionKind{Kind: "Node"}, Scope: apidiscoveryv2.ScopeCluster, Verbs: verbs},
+		{
+			Resource:     "configmaps",
+			ResponseKind: &metav1.GroupVersionKind{Kind: "ConfigMap"},
+			Scope:        apidiscoveryv2.ScopeNamespace,
+			Verbs:        verbs,
+		},
+		{
+			Resource:     "nodes",
+			ResponseKind: &metav1.GroupVersionKind{Kind: "Node"},
+			Scope:        apidiscoveryv2.ScopeCluster,
+			Verbs:        verbs,
+		},
 	}}
 	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
 }
@@ -172,7 +182,8 @@ func TestDependentIsDeletedAfterItsOwner(t *testing.T) {
 		owner := object("owner")
 		b := newFixture(t, owner, object("x", ref("owner")))
 		b.requireRequests()
-		if err := b.client.Resource(b.resource.GroupVersionResource).Namespace("a").Delete(t.Context(), "owner", metav1.DeleteOptions{}); err != nil {
+		if err := b.client.Resource(b.resource.GroupVersionResource).Namespace("a").Delete(t.Context(), "owner",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		b.client.ClearActions()

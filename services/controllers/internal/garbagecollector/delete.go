@@ -111,7 +111,8 @@ type ownerStates struct {
 }
 
 // lookUpOwners looks the owners of an object up.
-func (c *Controller) lookUpOwners(ctx context.Context, id graph.Identity, refs []metav1.OwnerReference) (out ownerStates, err error) {
+func (c *Controller) lookUpOwners(ctx context.Context, id graph.Identity,
+	refs []metav1.OwnerReference) (out ownerStates, err error) {
 	for i := range refs {
 		owner, err := c.getOwner(ctx, id, &refs[i])
 		switch {
@@ -129,7 +130,8 @@ func (c *Controller) lookUpOwners(ctx context.Context, id graph.Identity, refs [
 }
 
 // getOwner returns the object that a reference of an object refers to, or nil if it does not exist.
-func (c *Controller) getOwner(ctx context.Context, id graph.Identity, ref *metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
+func (c *Controller) getOwner(ctx context.Context, id graph.Identity,
+	ref *metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
 	key := graph.Coordinates(ref)
 	if c.knownAbsent(key) {
 		return nil, nil

@@ -72,7 +72,8 @@ func (c *Controller) getObject(ctx context.Context, id graph.Identity) (*metav1.
 
 // deleteUnchanged deletes an object under the condition that it is unchanged. Changes that leave
 // the owner references alone do not matter.
-func (c *Controller) deleteUnchanged(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
+func (c *Controller) deleteUnchanged(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata,
+	policy metav1.DeletionPropagation) error {
 	o, err := c.clientFor(ctx, id)
 	if err != nil {
 		return err
@@ -110,7 +111,8 @@ func isAbsent(err error) bool {
 }
 
 // patchObject sends a merge patch and returns the patched object.
-func (c *Controller) patchObject(ctx context.Context, id graph.Identity, format types.PatchType, meta map[string]any) (*metav1.PartialObjectMetadata, error) {
+func (c *Controller) patchObject(ctx context.Context, id graph.Identity, format types.PatchType,
+	meta map[string]any) (*metav1.PartialObjectMetadata, error) {
 	o, err := c.clientFor(ctx, id)
 	if err != nil {
 		return nil, err
@@ -160,7 +162,8 @@ func (c *Controller) unblockOwners(ctx context.Context, id graph.Identity, lates
 }
 
 // replaceOwners replaces the owner references of an object that is unchanged.
-func (c *Controller) replaceOwners(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata, refs []metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
+func (c *Controller) replaceOwners(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata,
+	refs []metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
 	if refs == nil {
 		refs = []metav1.OwnerReference{}
 	}

@@ -20,8 +20,11 @@ func TestConditions(t *testing.T) {
 	bad := &progress{
 		discoveryErr: &resources.StaleError{Versions: []schema.GroupVersion{{Group: "x", Version: "v1"}}},
 		failures:     []error{errors.New("b"), errors.New("a")},
-		remaining:    map[schema.GroupVersionResource]int{{Version: "v1", Resource: "pods"}: 2, {Group: "apps", Version: "v1", Resource: "deployments"}: 1},
-		finalizers:   map[string]int{"f": 1},
+		remaining: map[schema.GroupVersionResource]int{
+			{Version: "v1", Resource: "pods"}:                       2,
+			{Group: "apps", Version: "v1", Resource: "deployments"}: 1,
+		},
+		finalizers: map[string]int{"f": 1},
 	}
 	if !bad.setConditions(&s, first) {
 		t.Error("first report: no change, want one")
@@ -56,13 +59,23 @@ func TestConditions(t *testing.T) {
 		t.Error("setConditions() after complete deletion = false, want a change")
 	}
 	want = []corev1.NamespaceCondition{
-		{Type: "NamespaceDeletionDiscoveryFailure", Status: "False", Reason: "ResourcesDiscovered", Message: "All resources successfully discovered"},
+		{
+			Type:    "NamespaceDeletionDiscoveryFailure",
+			Status:  "False",
+			Reason:  "ResourcesDiscovered",
+			Message: "All resources successfully discovered",
+		},
 		want[1],
 		{
 			Type: "NamespaceDeletionContentFailure", Status: "False", Reason: "ContentDeleted",
 			Message: "All content successfully deleted, may be waiting on finalization",
 		},
-		{Type: "NamespaceContentRemaining", Status: "False", Reason: "ContentRemoved", Message: "All content successfully removed"},
+		{
+			Type:    "NamespaceContentRemaining",
+			Status:  "False",
+			Reason:  "ContentRemoved",
+			Message: "All content successfully removed",
+		},
 		{
 			Type: "NamespaceFinalizersRemaining", Status: "False", Reason: "ContentHasNoFinalizers",
 			Message: "All content-preserving finalizers finished",

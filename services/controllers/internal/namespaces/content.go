@@ -82,7 +82,8 @@ func (c *Controller) updateConditions(ctx context.Context, ns *corev1.Namespace,
 
 // deleteAll deletes the objects of a resource. It returns the estimated time in seconds until the
 // remaining ones are gone. Without an estimate, remaining objects are an error.
-func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *corev1.Namespace, p *progress) (estimate int64, err error) {
+func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *corev1.Namespace,
+	p *progress) (estimate int64, err error) {
 	if r.Can("list") {
 		before, _, err := c.countObjects(ctx, r, ns.Name, nil)
 		if err != nil || before == 0 {
@@ -119,35 +120,38 @@ func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *c
 
 // countObjects returns the number of objects of a resource, in total and by finalizer. It calls
 // each, which may be nil, for every object.
-func (c *Controller) countObjects(ctx context.Context, r *resources.Resource, namespace string, visit func(*metav1.PartialObjectMetadata) error) (n int, finalizers map[string]int, err error) {
+func (c *Controller) countObjects(ctx context.Context, r *resources.Resource, namespace string,
+	visit func(*metav1.PartialObjectMetadata) error) (n int, finalizers map[string]int, err error) {
 	finalizers = map[string]int{}
-	err = kubeclient.EachPage(ctx, pageSize, func(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
-		page, err := c.listPage(ctx, r, namespace, o)
-		if isUnsupported(err) {
-			return &metav1.PartialObjectMetadataList{}, nil
-		}
-		return page, err
-	}, func(page *metav1.PartialObjectMetadataList) error {
-		n += len(page.Items)
-		for i := range page.Items {
-			for _, f := range page.Items[i].Finalizers {
-				finalizers[f]++
+	err = kubeclient.EachPage(ctx, pageSize,
+		func(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+			page, err := c.listPage(ctx, r, namespace, o)
+			if isUnsupported(err) {
+				return &metav1.PartialObjectMetadataList{}, nil
 			}
-			if visit != nil {
-				if err := visit(&page.Items[i]); err != nil {
-					return err
+			return page, err
+		}, func(page *metav1.PartialObjectMetadataList) error {
+			n += len(page.Items)
+			for i := range page.Items {
+				for _, f := range page.Items[i].Finalizers {
+					finalizers[f]++
+				}
+				if visit != nil {
+					if err := visit(&page.Items[i]); err != nil {
+						return err
+					}
 				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	if err != nil {
 		return 0, nil, err
 	}
 	return n, finalizers, nil
 }
 
-func (c *Controller) listPage(ctx context.Context, r *resources.Resource, namespace string, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+func (c *Controller) listPage(ctx context.Context, r *resources.Resource, namespace string,
+	o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace).List(ctx, o)

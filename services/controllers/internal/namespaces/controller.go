@@ -121,15 +121,21 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return err
 	}
 	if estimate > 0 {
-		return &workers.RequeueAfter{After: time.Duration(estimate/2+1) * time.Second, Reason: "some content remains in the namespace " + name}
+		return &workers.RequeueAfter{
+			After:  time.Duration(estimate/2+1) * time.Second,
+			Reason: "some content remains in the namespace " + name,
+		}
 	}
-	_, err = c.updateWithRetry(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) { return c.removeFinalizer(ctx, ns) })
+	_, err = c.updateWithRetry(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
+		return c.removeFinalizer(ctx, ns)
+	})
 	return err
 }
 
 // updateWithRetry applies change to a namespace, again after conflicts. It returns nil if the
 // namespace does not exist any more.
-func (c *Controller) updateWithRetry(ctx context.Context, ns *corev1.Namespace, change func(*corev1.Namespace) (*corev1.Namespace, error)) (*corev1.Namespace, error) {
+func (c *Controller) updateWithRetry(ctx context.Context, ns *corev1.Namespace,
+	change func(*corev1.Namespace) (*corev1.Namespace, error)) (*corev1.Namespace, error) {
 	uid := ns.UID
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		changed, err := change(ns.DeepCopy())

@@ -82,10 +82,14 @@ func New(c Config) *Controller {
 	}
 	return &Controller{
 		Config: c, evaluators: quota.Evaluators(c.Gates, time.Now),
-		quotas:         workers.NewInformer(c.Clients.Quotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		quotas: workers.NewInformer(c.Clients.Quotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "",
+			informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 		recomputeQueue: named("resourcequota_primary"), incompleteQueue: named("resourcequota_priority"),
 		releasedQueue: workers.NewQueue(workers.QueueConfig[namespacedResource]{
-			Name: "resource_quota_controller_resource_changes", Metrics: c.Queues, Workers: 1, Namespace: func(p namespacedResource) string { return p.namespace },
+			Name:      "resource_quota_controller_resource_changes",
+			Metrics:   c.Queues,
+			Workers:   1,
+			Namespace: func(p namespacedResource) string { return p.namespace },
 		}),
 	}
 }
@@ -143,7 +147,13 @@ func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
 		})
 	}
 	group.Go(func() {
-		workers.Run(ctx, workers.Config[namespacedResource]{Name: Name, Queue: c.releasedQueue, Count: 1, Log: c.Log, Sync: c.enqueueForResource})
+		workers.Run(ctx, workers.Config[namespacedResource]{
+			Name:  Name,
+			Queue: c.releasedQueue,
+			Count: 1,
+			Log:   c.Log,
+			Sync:  c.enqueueForResource,
+		})
 	})
 	c.enqueueAllPeriodically(ctx)
 	return nil
@@ -171,7 +181,8 @@ func (c *Controller) enqueueAllPeriodically(ctx context.Context) {
 // releases usage.
 func (c *Controller) newTerminalPodInformer() (cache.SharedIndexInformer, error) {
 	const terminal = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
-	informer := workers.NewInformer(c.Clients.Pods(metav1.NamespaceAll), &corev1.Pod{}, terminal, informerResync, cache.Indexers{})
+	informer := workers.NewInformer(c.Clients.Pods(metav1.NamespaceAll), &corev1.Pod{}, terminal, informerResync,
+		cache.Indexers{})
 	if err := informer.SetTransform(stripPod); err != nil {
 		return nil, err
 	}

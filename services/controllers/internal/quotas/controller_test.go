@@ -66,8 +66,11 @@ func TestStatus(t *testing.T) {
 		{name: "nothing", hard: amounts("services", "5", "requests.storage", "1Gi"), before: corev1.ResourceQuotaStatus{},
 			want: amounts("services", "0", "requests.storage", "0")},
 		{name: "removed limit", hard: amounts("configmaps", "5"),
-			before: corev1.ResourceQuotaStatus{Hard: amounts("configmaps", "5", "pods", "1"), Used: amounts("configmaps", "9", "pods", "1")},
-			want:   amounts("configmaps", "3")},
+			before: corev1.ResourceQuotaStatus{
+				Hard: amounts("configmaps", "5", "pods", "1"),
+				Used: amounts("configmaps", "9", "pods", "1"),
+			},
+			want: amounts("configmaps", "3")},
 		{name: "unknown resource keeps its usage", hard: amounts("count/widgets.example.com", "5"),
 			before: corev1.ResourceQuotaStatus{Used: amounts("count/widgets.example.com", "4")},
 			want:   amounts("count/widgets.example.com", "4")},
@@ -80,7 +83,8 @@ func TestStatus(t *testing.T) {
 					ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"},
 					Spec:       corev1.ResourceQuotaSpec{Hard: tt.hard, Scopes: tt.scopes}, Status: tt.before,
 				}
-				client := fake.NewClientset(q, pod("x", corev1.PodRunning, nil), pod("y", corev1.PodPending, &seconds), pod("z", corev1.PodFailed, nil))
+				client := fake.NewClientset(q, pod("x", corev1.PodRunning, nil),
+					pod("y", corev1.PodPending, &seconds), pod("z", corev1.PodFailed, nil))
 				start(t, client, &fakeCounter{3})
 				requireStatus(t, client, tt.hard, tt.want)
 			})
@@ -106,7 +110,13 @@ func clients(c *fake.Clientset) quotas.Clients {
 
 // start runs a controller in a bubble.
 func start(t *testing.T, client *fake.Clientset, n *fakeCounter) *quotas.Controller {
-	c := quotas.New(quotas.Config{Clients: clients(client), Counts: n, Log: slog.New(slog.DiscardHandler), Workers: 1, Resync: time.Minute})
+	c := quotas.New(quotas.Config{
+		Clients: clients(client),
+		Counts:  n,
+		Log:     slog.New(slog.DiscardHandler),
+		Workers: 1,
+		Resync:  time.Minute,
+	})
 	listed := make(chan struct{})
 	close(listed)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,7 +153,10 @@ func requireStatus(t *testing.T, client *fake.Clientset, hard, used corev1.Resou
 func TestReplenishment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hard := amounts("configmaps", "5")
-		client := fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}})
+		client := fake.NewClientset(&corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"},
+			Spec:       corev1.ResourceQuotaSpec{Hard: hard},
+		})
 		n := &fakeCounter{3}
 		c := start(t, client, n)
 		requireStatus(t, client, hard, amounts("configmaps", "3"))

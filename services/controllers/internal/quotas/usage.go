@@ -101,7 +101,8 @@ func (c *Controller) totalUsage(ctx context.Context, q *corev1.ResourceQuota) (t
 
 // addUsage adds the usage of the objects of a resource to used. It returns false if the resource is
 // not served.
-func (c *Controller) addUsage(ctx context.Context, q *corev1.ResourceQuota, r schema.GroupResource, e *quota.Evaluator, used quota.Amounts) (quota.Amounts, bool, error) {
+func (c *Controller) addUsage(ctx context.Context, q *corev1.ResourceQuota, r schema.GroupResource,
+	e *quota.Evaluator, used quota.Amounts) (quota.Amounts, bool, error) {
 	scopes := quota.Scopes(q)
 	if e.Uniform {
 		n, served, err := c.countObjects(r, q.Namespace)
@@ -140,7 +141,8 @@ func (c *Controller) countObjects(r schema.GroupResource, namespace string) (n i
 }
 
 // eachObject calls visit for the objects of a resource in a namespace.
-func (c *Controller) eachObject(ctx context.Context, r schema.GroupResource, namespace string, visit func(runtime.Object) error) error {
+func (c *Controller) eachObject(ctx context.Context, r schema.GroupResource, namespace string,
+	visit func(runtime.Object) error) error {
 	list, err := c.newLister(ctx, r, namespace)
 	if err != nil {
 		return err

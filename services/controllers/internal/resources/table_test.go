@@ -119,7 +119,8 @@ func TestStaleGroupVersionKeepsItsResources(t *testing.T) {
 		}
 		if !slices.Equal(names(table.Preferred), []string{"v1 pods"}) ||
 			!slices.Equal(names(table.Stale), []string{"example.com/v1 widgets"}) {
-			t.Errorf("preferred %q, stale %q; want [\"v1 pods\"], [\"example.com/v1 widgets\"]", names(table.Preferred), names(table.Stale))
+			t.Errorf("preferred %q, stale %q; want [\"v1 pods\"], [\"example.com/v1 widgets\"]",
+				names(table.Preferred), names(table.Stale))
 		}
 		if _, err := table.ByKind("example.com/v1", "Widget"); err != nil {
 			t.Error(err)

@@ -133,8 +133,12 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	}
 	if !ok {
 		_, err := c.ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: configMap, Annotations: map[string]string{annotation: description}},
-			Data:       map[string]string{caKey: ca},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace:   namespace,
+				Name:        configMap,
+				Annotations: map[string]string{annotation: description},
+			},
+			Data: map[string]string{caKey: ca},
 		}, metav1.CreateOptions{})
 		// A namespace that is missing or terminating needs no config map. The retry after a
 		// conflict with an existing config map finds it in the store.

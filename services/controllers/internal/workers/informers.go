@@ -36,7 +36,8 @@ func NewInformer[P, PL runtime.Object](client kubeclient.Interface[P, PL], examp
 
 // listAll returns the newest objects that a field selector matches. The pages of client-go would
 // not be limited: it lists at resource version 0, for which servers ignore the limit.
-func listAll[P, PL runtime.Object](ctx context.Context, client kubeclient.Interface[P, PL], selector string) (runtime.Object, error) {
+func listAll[P, PL runtime.Object](ctx context.Context, client kubeclient.Interface[P, PL],
+	selector string) (runtime.Object, error) {
 	all := &metainternalversion.List{}
 	err := kubeclient.EachPage(ctx, pageSize, func(ctx context.Context, o metav1.ListOptions) (PL, error) {
 		o.FieldSelector = selector

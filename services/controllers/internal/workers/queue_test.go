@@ -14,9 +14,13 @@ import (
 
 // newQueue returns a queue of keys "namespace/name".
 func newQueue(count int) workers.Config[string] {
-	return workers.Config[string]{Count: count, Log: slog.New(slog.DiscardHandler), Queue: workers.NewQueue(workers.QueueConfig[string]{
-		Workers: count, Namespace: func(key string) string { ns, _, _ := strings.Cut(key, "/"); return ns },
-	})}
+	return workers.Config[string]{
+		Count: count,
+		Log:   slog.New(slog.DiscardHandler),
+		Queue: workers.NewQueue(workers.QueueConfig[string]{
+			Workers: count, Namespace: func(key string) string { ns, _, _ := strings.Cut(key, "/"); return ns },
+		}),
+	}
 }
 
 // TestQueueServesNamespacesInRotation checks that a namespace with many keys does not delay others.

@@ -58,7 +58,12 @@ func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), s
 	if prepare != nil {
 		prepare(b.client)
 	}
-	b.c = controller.New(controller.Config{Secrets: b.client.CoreV1().Secrets(bootstraptoken.Namespace), Events: b.client.CoreV1().Events(bootstraptoken.Namespace), Log: slog.New(slog.DiscardHandler), Tolerance: tolerance})
+	b.c = controller.New(controller.Config{
+		Secrets:   b.client.CoreV1().Secrets(bootstraptoken.Namespace),
+		Events:    b.client.CoreV1().Events(bootstraptoken.Namespace),
+		Log:       slog.New(slog.DiscardHandler),
+		Tolerance: tolerance,
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.c.Run(ctx) }()
@@ -82,7 +87,8 @@ func (b *fixture) advance(d time.Duration) {
 
 func (b *fixture) requireExists(id string, want bool) {
 	b.t.Helper()
-	_, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName(id))
+	_, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace,
+		bootstraptoken.SecretName(id))
 	if got := err == nil; got != want {
 		b.t.Errorf("%s: got exists %t, want %t (%v)", id, got, want, err)
 	}
@@ -112,9 +118,24 @@ func TestExpiredTokensAreDeleted(t *testing.T) {
 		{name: "in another zone", tolerance: 0, expiration: func() string {
 			return time.Now().Add(10 * time.Second).In(time.FixedZone("", 7200)).Format(time.RFC3339)
 		}, gone: 10 * time.Second},
-		{name: "with a tolerance", tolerance: time.Minute, expiration: func() string { return expiresIn(10 * time.Second) }, gone: 70 * time.Second},
-		{name: "expired at the start, within the tolerance", tolerance: time.Minute, expiration: func() string { return expiresIn(-10 * time.Second) }, gone: 50 * time.Second},
-		{name: "beyond the longest delay of the queue", tolerance: 0, expiration: func() string { return expiresIn(50 * time.Hour) }, gone: 50 * time.Hour},
+		{
+			name:       "with a tolerance",
+			tolerance:  time.Minute,
+			expiration: func() string { return expiresIn(10 * time.Second) },
+			gone:       70 * time.Second,
+		},
+		{
+			name:       "expired at the start, within the tolerance",
+			tolerance:  time.Minute,
+			expiration: func() string { return expiresIn(-10 * time.Second) },
+			gone:       50 * time.Second,
+		},
+		{
+			name:       "beyond the longest delay of the queue",
+			tolerance:  0,
+			expiration: func() string { return expiresIn(50 * time.Hour) },
+			gone:       50 * time.Hour,
+		},
 		{name: "never", tolerance: 0, expiration: func() string { return "" }, gone: -1},
 		{name: "in a far future", tolerance: 0, expiration: func() string { return "9999-12-31T23:59:59Z" }, gone: -1},
 		{name: "unreadable", tolerance: 0, expiration: func() string { return "tomorrow" }, gone: -1},
@@ -159,15 +180,18 @@ func TestDeletionHasPreconditions(t *testing.T) {
 // TestChangedExpiration checks that a changed expiration moves the deletion.
 func TestChangedExpiration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, 0, nil, secret("longer", expiresIn(time.Minute)), secret("shorte", expiresIn(time.Hour)), secret("always", expiresIn(time.Minute)))
+		b := run(t, 0, nil, secret("longer", expiresIn(time.Minute)), secret("shorte", expiresIn(time.Hour)),
+			secret("always", expiresIn(time.Minute)))
 		secrets := b.client.CoreV1().Secrets(bootstraptoken.Namespace)
-		for _, s := range []*corev1.Secret{secret("longer", expiresIn(time.Hour)), secret("shorte", expiresIn(10*time.Second)), secret("always", "")} {
+		for _, s := range []*corev1.Secret{secret("longer", expiresIn(time.Hour)),
+			secret("shorte", expiresIn(10*time.Second)), secret("always", "")} {
 			s.ResourceVersion = "8"
 			if _, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := secrets.Create(t.Context(), secret("newone", expiresIn(20*time.Second)), metav1.CreateOptions{}); err != nil {
+		if _, err := secrets.Create(t.Context(), secret("newone", expiresIn(20*time.Second)),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -205,7 +229,8 @@ func TestOtherSecretsAreNotTouched(t *testing.T) {
 				continue
 			}
 			if a.GetNamespace() != "kube-system" || selector != "type=bootstrap.kubernetes.io/token" {
-				t.Errorf("got %s in %q of %q; want \"kube-system\", \"type=bootstrap.kubernetes.io/token\"", a.GetVerb(), a.GetNamespace(), selector)
+				t.Errorf("got %s in %q of %q; want \"kube-system\", \"type=bootstrap.kubernetes.io/token\"",
+					a.GetVerb(), a.GetNamespace(), selector)
 			}
 		}
 	})
@@ -257,7 +282,8 @@ func TestMalformedExpirationIsReportedOnce(t *testing.T) {
 		}
 		e := events.Items[0]
 		if e.Reason != "InvalidExpiration" || e.Type != corev1.EventTypeWarning || e.Count != 1 ||
-			e.InvolvedObject.Name != "bootstrap-token-aaaaaa" || e.InvolvedObject.UID != "uid-aaaaaa" || e.Source.Component != "token-cleaner" {
+			e.InvolvedObject.Name != "bootstrap-token-aaaaaa" || e.InvolvedObject.UID != "uid-aaaaaa" ||
+			e.Source.Component != "token-cleaner" {
 			t.Errorf("got event %+v, want one warning InvalidExpiration of the Secret", e)
 		}
 	})
@@ -289,13 +315,18 @@ func TestCheckWaitsForTheList(t *testing.T) {
 func TestRunCanBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		c := controller.New(controller.Config{Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace), Events: client.CoreV1().Events(bootstraptoken.Namespace), Log: slog.New(slog.DiscardHandler)})
+		c := controller.New(controller.Config{
+			Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace),
+			Events:  client.CoreV1().Events(bootstraptoken.Namespace),
+			Log:     slog.New(slog.DiscardHandler),
+		})
 		for i := range 3 {
 			id := fmt.Sprintf("aaaaa%d", i)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- c.Run(ctx) }()
-			if _, err := client.CoreV1().Secrets(bootstraptoken.Namespace).Create(ctx, secret(id, expiresIn(time.Second)), metav1.CreateOptions{}); err != nil {
+			if _, err := client.CoreV1().Secrets(bootstraptoken.Namespace).Create(ctx,
+				secret(id, expiresIn(time.Second)), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second) // time of the bubble

@@ -33,7 +33,8 @@ func (b *fixture) events() int {
 // TestOnlyMalformedExpirationsAreReported includes a change to a malformed expiration.
 func TestOnlyMalformedExpirationsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, 0, nil, secret("aaaaaa", expiresIn(time.Hour)), secret("always", ""), secret("past00", "1970-01-01T00:00:00Z"))
+		b := run(t, 0, nil, secret("aaaaaa", expiresIn(time.Hour)), secret("always", ""),
+			secret("past00", "1970-01-01T00:00:00Z"))
 		b.advance(time.Second)
 		b.requireExists("past00", false)
 		if n := b.events(); n != 0 {
@@ -41,7 +42,8 @@ func TestOnlyMalformedExpirationsAreReported(t *testing.T) {
 		}
 		odd := secret("aaaaaa", "tomorrow")
 		odd.ResourceVersion = "8"
-		if _, err := b.client.CoreV1().Secrets(bootstraptoken.Namespace).Update(t.Context(), odd, metav1.UpdateOptions{}); err != nil {
+		if _, err := b.client.CoreV1().Secrets(bootstraptoken.Namespace).Update(t.Context(), odd,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		b.advance(time.Second)
@@ -80,14 +82,19 @@ func TestTokensDeletedByOtherClients(t *testing.T) {
 			return true, watches[len(watches)-1], nil
 		})
 		log := &warnings{Handler: slog.DiscardHandler}
-		c := controller.New(controller.Config{Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace), Events: client.CoreV1().Events(bootstraptoken.Namespace), Log: slog.New(log)})
+		c := controller.New(controller.Config{
+			Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace),
+			Events:  client.CoreV1().Events(bootstraptoken.Namespace),
+			Log:     slog.New(log),
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()
 		b := &fixture{t: t, client: client}
 		b.advance(settle)
 		deleteSecret := func(id string) {
-			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName(id)); err != nil {
+			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"),
+				bootstraptoken.Namespace, bootstraptoken.SecretName(id)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -40,7 +40,11 @@ func BenchmarkMemory(b *testing.B) {
 			}
 			return true, list, nil
 		})
-		c := controller.New(controller.Config{Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace), Events: client.CoreV1().Events(bootstraptoken.Namespace), Log: slog.New(slog.DiscardHandler)})
+		c := controller.New(controller.Config{
+			Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace),
+			Events:  client.CoreV1().Events(bootstraptoken.Namespace),
+			Log:     slog.New(slog.DiscardHandler),
+		})
 		before := heap()
 		ctx, cancel := context.WithCancel(b.Context())
 		listed, done := make(chan struct{}), make(chan struct{})

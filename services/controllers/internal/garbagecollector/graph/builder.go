@@ -47,7 +47,12 @@ type Builder struct {
 
 // NewBuilder returns an idle builder.
 func NewBuilder(c BuilderConfig) *Builder {
-	return &Builder{BuilderConfig: c, definitionsChanged: make(chan struct{}, 1), monitors: map[*resources.Resource]*monitor{}, listed: make(chan struct{})}
+	return &Builder{
+		BuilderConfig:      c,
+		definitionsChanged: make(chan struct{}, 1),
+		monitors:           map[*resources.Resource]*monitor{},
+		listed:             make(chan struct{}),
+	}
 }
 
 // DefinitionsChanged reports that the server may serve other resources soon. It does not block.

@@ -23,7 +23,10 @@ import (
 type served apidiscoveryv2.APIResourceDiscovery
 
 func (s served) Groups(context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
-	v := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{apidiscoveryv2.APIResourceDiscovery(s)}}
+	v := apidiscoveryv2.APIVersionDiscovery{
+		Version:   "v1",
+		Resources: []apidiscoveryv2.APIResourceDiscovery{apidiscoveryv2.APIResourceDiscovery(s)},
+	}
 	return []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}}, nil
 }
 
@@ -53,7 +56,9 @@ func TestRejectedWatchesDoNotCauseAStreamOfLists(t *testing.T) {
 		f := graph.NewBuilder(graph.BuilderConfig{
 			Graph: graph.New(graph.Config{}), Client: client, Log: slog.New(slog.DiscardHandler),
 			Resources: resources.NewCache(served{
-				Resource: "configmaps", ResponseKind: &metav1.GroupVersionKind{Kind: "ConfigMap"}, Verbs: []string{"list", "watch", "delete"},
+				Resource:     "configmaps",
+				ResponseKind: &metav1.GroupVersionKind{Kind: "ConfigMap"},
+				Verbs:        []string{"list", "watch", "delete"},
 			}),
 		})
 		done := make(chan struct{})

@@ -16,7 +16,11 @@ import (
 )
 
 func configMaps() *resources.Resource {
-	return &resources.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap", Namespaced: true}
+	return &resources.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Kind:                 "ConfigMap",
+		Namespaced:           true,
+	}
 }
 
 func object(name string, owners ...metav1.OwnerReference) *metav1.PartialObjectMetadata {
@@ -26,7 +30,13 @@ func object(name string, owners ...metav1.OwnerReference) *metav1.PartialObjectM
 }
 
 func ref(name string, block bool) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: types.UID("uid-" + name), BlockOwnerDeletion: &block}
+	return metav1.OwnerReference{
+		APIVersion:         "v1",
+		Kind:               "ConfigMap",
+		Name:               name,
+		UID:                types.UID("uid-" + name),
+		BlockOwnerDeletion: &block,
+	}
 }
 
 func withDeletion(m *metav1.PartialObjectMetadata, finalizers ...string) *metav1.PartialObjectMetadata {
@@ -56,7 +66,8 @@ func (r *recorder) Absent(id graph.Identity) {
 
 func (r *recorder) InvalidNamespace(dep, owner graph.Identity) {
 	r.todo = append(r.todo, func() string {
-		return fmt.Sprintf("invalid %s: %s %s %s %s %s", dep.Name, owner.APIVersion, owner.Kind, owner.Namespace, owner.Name, owner.UID)
+		return fmt.Sprintf("invalid %s: %s %s %s %s %s", dep.Name, owner.APIVersion, owner.Kind, owner.Namespace,
+			owner.Name, owner.UID)
 	})
 }
 
@@ -350,7 +361,10 @@ func BenchmarkMemory(b *testing.B) {
 			if i%2 == 1 {
 				o := i / 2 / perOwner * 2 * perOwner
 				m.OwnerReferences = []metav1.OwnerReference{{
-					APIVersion: "v1", Kind: "ConfigMap", Name: fmt.Sprintf("object-with-a-name-%06d", o), UID: types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", o)),
+					APIVersion: "v1",
+					Kind:       "ConfigMap",
+					Name:       fmt.Sprintf("object-with-a-name-%06d", o),
+					UID:        types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", o)),
 				}}
 			}
 			g.Observe(r, m)

@@ -76,7 +76,13 @@ func (n *Node) setFlag(f nodeFlags, on bool) {
 // identity returns the identity of a node. The caller holds mu.
 func (g *Graph) identity(n *Node) Identity {
 	k := n.kind.Value()
-	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: n.namespace.Value(), Name: n.name, UID: g.originalUID(n.uid)}
+	return Identity{
+		APIVersion: k.apiVersion,
+		Kind:       k.kind,
+		Namespace:  n.namespace.Value(),
+		Name:       n.name,
+		UID:        g.originalUID(n.uid),
+	}
 }
 
 // identityOf returns the identity of an observed object.

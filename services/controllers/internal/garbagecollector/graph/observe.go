@@ -82,7 +82,13 @@ func (g *Graph) setObservedIdentity(n *Node, id Identity) *Node {
 // namespace of d.
 func (g *Graph) referencedIdentity(d *Node, ref *owner) Identity {
 	k := ref.kind.Value()
-	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: d.namespace.Value(), Name: ref.name, UID: g.originalUID(ref.uid)}
+	return Identity{
+		APIVersion: k.apiVersion,
+		Kind:       k.kind,
+		Namespace:  d.namespace.Value(),
+		Name:       ref.name,
+		UID:        g.originalUID(ref.uid),
+	}
 }
 
 // refersOnlyTo reports whether all references of a dependent to a uid agree with an identity.
