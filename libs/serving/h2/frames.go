@@ -192,3 +192,7 @@ func (c *conn) readPayload(length int) (p []byte, large *[]byte, err error) {
 	}
 	return (*large)[:length], large, nil
 }
+
+// priorityDependency returns the stream dependency in the first 4 bytes of p. The highest bit is
+// the exclusive flag.
+func priorityDependency(p []byte) uint32 { return binary.BigEndian.Uint32(p) &^ (1 << 31) }

@@ -28,11 +28,11 @@ const (
 type delivery struct {
 	delivered         int64         // the largest acknowledged count of Wire.Delivered, in bytes
 	deliveredGrewAt   time.Duration // when delivered last grew
-	progressDueSince  time.Duration // when checkProgress last saw nothing to wait for
+	progressDueSince  time.Duration // when the timeout of checkProgress was last started
 	allDeliveredSince time.Duration // after a GOAWAY: when the last byte was acknowledged
 	pingedAt          time.Duration // when a PING was sent; 0 if none is unacknowledged
 	deliveredAtPing   int64         // the value of delivered when the PING was sent
-	nextCheck         time.Duration // when checkTimeouts is called; 0 while it runs
+	nextCheck         time.Duration // when checkTimeouts is called next; 0 while it runs
 }
 
 // updateDelivered updates delivered, and returns the number of bytes that the kernel has accepted
@@ -65,8 +65,8 @@ func (c *conn) checkTimeouts() {
 // scheduleCheck schedules checkTimeouts after d, unless it is scheduled earlier. The caller holds
 // mu.
 func (c *conn) scheduleCheck(d time.Duration) {
-	if tickAt := c.now() + d; c.nextCheck == 0 || tickAt < c.nextCheck {
-		c.nextCheck = tickAt
+	if at := c.now() + d; c.nextCheck == 0 || at < c.nextCheck {
+		c.nextCheck = at
 		c.timer.Reset(d)
 	}
 }
@@ -104,7 +104,7 @@ func (c *conn) checkProgress(now time.Duration, outstanding int64) time.Duration
 func (c *conn) checkLiveness(now time.Duration) time.Duration {
 	silent := now - time.Duration(c.lastReadAt.Load())
 	if c.pingedAt > 0 && silent < now-c.pingedAt {
-		c.pingedAt = 0
+		c.pingedAt = 0 // a frame arrived after the PING
 	}
 	switch {
 	case c.pingedAt > 0 && now-c.pingedAt < c.config.PingTimeout:
@@ -130,7 +130,7 @@ func (c *conn) checkLiveness(now time.Duration) time.Duration {
 // It returns the time until the next check. The caller holds mu.
 func (c *conn) checkIdle(now time.Duration, outstanding int64) time.Duration {
 	switch {
-	case len(c.streams) > 0 || c.tokenTaken || c.queue.size > 0: // not idle
+	case !c.isQuiet(): // not idle
 	case c.goAwaySent && outstanding > 0:
 		c.allDeliveredSince = now
 		return linger / checksPerTimeout
@@ -148,24 +148,31 @@ func (c *conn) checkIdle(now time.Duration, outstanding int64) time.Duration {
 	return never
 }
 
+// isQuiet reports whether the connection has no streams and nothing to write. The caller holds mu.
+func (c *conn) isQuiet() bool { return len(c.streams) == 0 && !c.tokenTaken && c.queue.size == 0 }
+
 // scheduleClose starts the linger period of a connection after a GOAWAY, once it has nothing more
 // to send. The caller holds mu.
 func (c *conn) scheduleClose() {
-	if c.goAwaySent && len(c.streams) == 0 && !c.tokenTaken && c.queue.size == 0 && c.err == nil {
+	if c.goAwaySent && c.isQuiet() && c.err == nil {
 		c.progressDueSince = c.now()
 		c.allDeliveredSince = c.progressDueSince
 		c.scheduleCheck(linger / checksPerTimeout)
 	}
 }
 
-// stall tracks how long the flow-control window of a stream is closed. Guarded by conn.mu.
+// stall tracks how long the send window of a stream is closed. Guarded by conn.mu.
 type stall struct {
-	timeout       time.Duration // 0 for none
-	timer         *time.Timer
-	active        bool
-	deliveredAt   time.Time // when the client acknowledged all data of the stream; zero before
-	lastWrite     uint64    // number, in schedule.writesStarted, of the write with the last data of the stream
-	deliveredMark int64     // value of delivery.delivered at which that write is acknowledged; 0 until it is written
+	timeout     time.Duration // 0 for none
+	timer       *time.Timer
+	active      bool      // the timeout runs
+	deliveredAt time.Time // when the client acknowledged all data of the stream; zero before
+	// lastWrite is the write that contains the last data of the stream. Writes are numbered by
+	// schedule.writesStarted.
+	lastWrite uint64
+	// acknowledgedAt is the value of delivery.delivered at which the client has acknowledged
+	// lastWrite. It is 0 until lastWrite is complete.
+	acknowledgedAt int64
 }
 
 // startStallTimer starts the stall timeout of a stream whose window is closed. The caller holds mu.
@@ -176,7 +183,7 @@ func (s *stream) startStallTimer() {
 	}
 	stall.active = true
 	stall.deliveredAt = time.Time{}
-	stall.deliveredMark = 0
+	stall.acknowledgedAt = 0
 	stall.lastWrite = c.writesStarted
 	if c.queue.size > 0 {
 		stall.lastWrite++ // the queue may hold data of the stream
@@ -228,10 +235,10 @@ func (s *stream) isDelivered() bool {
 		return false
 	}
 	outstanding := c.updateDelivered(c.now())
-	if stall.deliveredMark == 0 {
-		stall.deliveredMark = c.delivered + outstanding
+	if stall.acknowledgedAt == 0 {
+		stall.acknowledgedAt = c.delivered + outstanding
 	}
-	return c.delivered >= stall.deliveredMark
+	return c.delivered >= stall.acknowledgedAt
 }
 
 // setStallTimeout changes the stall timeout of the stream; 0 means none.
@@ -254,10 +261,10 @@ type deadline struct {
 	setByHandler bool // if set, progress of the client does not extend the deadline
 	// deliveredAtExtension is the value of delivery.delivered when the deadline was last extended.
 	deliveredAtExtension int64
-	extended             bool
+	extended             bool // the deadline was extended at least once
 }
 
-// setDeadline sets the write deadline of the handler.
+// setDeadline sets the write deadline that the handler chose; zero means none.
 func (s *stream) setDeadline(t time.Time) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
@@ -284,7 +291,8 @@ func (s *stream) checkDeadline() {
 		s.conn.expireStream(s, os.ErrDeadlineExceeded)
 	case !d.timerFiresAt.IsZero() && !d.at.Before(d.timerFiresAt): // the timer will check again
 	case d.timer == nil:
-		d.timerFiresAt, d.timer = d.at, time.AfterFunc(remaining, s.deadlinePassed)
+		d.timerFiresAt = d.at
+		d.timer = time.AfterFunc(remaining, s.deadlinePassed)
 	default:
 		d.timerFiresAt = d.at
 		d.timer.Reset(remaining)
@@ -309,7 +317,7 @@ func (s *stream) meetsMinRate() bool {
 	first := !d.extended
 	d.extended = true
 	d.deliveredAtExtension = c.delivered
-	minimum := max(1, int64(float64(c.config.MinRate)*c.config.WriteTimeout.Seconds()))
+	minimum := max(1, int64(float64(c.config.MinRate)*c.config.WriteTimeout.Seconds())) // in bytes
 	return s.responseStarted.Load() && (first || acknowledged >= minimum)
 }
 

@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/net/http2"
 )
@@ -27,15 +26,15 @@ type schedule struct {
 	queue                backlog   // frames that are not written yet
 	spareRecords         []*[]byte // the empty record list of the previous queue, for reuse
 	scratch              [32]byte  // buffer for encoding small frames
-	queuedResets         int       // number in the queue, for Wire.FramesSent
-	queuedDataFrames     int       // number in the queue, for Wire.FramesSent
+	queuedResets         int       // RST_STREAM frames in the queue, for Wire.FramesSent
+	queuedDataFrames     int       // DATA frames in the queue, for Wire.FramesSent
 	closeFuncs           []func()  // called once the queue is written; see response.OnClose
-	tokenTaken           bool      // the token is taken
-	yielding             bool      // flushLater waits to take the token
-	waitingForToken      []*stream // waiting for the token to write large data
-	waitingForConnWindow []*stream // waiting for the connection window
+	tokenTaken           bool      // a stream or a background goroutine holds the token
+	yielding             bool      // a stream in flushLater has yielded and will then take the token
+	waitingForToken      []*stream // streams with large data, in FIFO order
+	waitingForConnWindow []*stream // streams that wait for the connection window, in FIFO order
 	queueSpace           sync.Cond // signals the reader, which waits while the queue is too long
-	extraInFlight        int       // backlog.extra of the queue that is being written
+	extraInFlight        int       // value of backlog.extra for the queue that is being written
 	writesStarted        uint64    // number of writes started
 	writesCompleted      uint64    // number of writes completed
 }
@@ -47,8 +46,8 @@ func (c *conn) startWriting() {
 	c.startProgressTimeout()
 }
 
-// flush writes the queue. If the token is taken, its holder writes the queue. The caller holds mu;
-// s is its stream.
+// flush writes the queue. If the token is taken, flush does nothing, because the holder writes the
+// queue. The caller holds mu; s is its stream.
 func (c *conn) flush(s *stream) {
 	if c.queue.size > 0 && !c.tokenTaken {
 		c.startWriting()
@@ -56,7 +55,8 @@ func (c *conn) flush(s *stream) {
 	}
 }
 
-// flushAsync is flush for callers that must not block. The caller holds mu.
+// flushAsync writes the queue in a goroutine of its own, for callers that must not block. The
+// caller holds mu.
 func (c *conn) flushAsync() {
 	if c.queue.size > 0 && !c.tokenTaken {
 		c.startWriting()
@@ -79,15 +79,16 @@ func (c *conn) flushLater(s *stream) {
 	}
 }
 
-// writeQueueInBackground writes the queue and releases the token, which the caller passes to it. It
-// runs in a goroutine of its own.
+// writeQueueInBackground writes the queue and releases the token. It runs in a goroutine of its
+// own, which takes over the token from the goroutine that started it.
 func (c *conn) writeQueueInBackground() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.releaseToken(nil)
 }
 
-// acquireToken waits until s gets the token, or returns why s cannot send. The caller holds mu.
+// acquireToken blocks until s holds the token. It returns an error, and s does not hold the token,
+// if s cannot send any more. The caller holds mu.
 func (c *conn) acquireToken(s *stream) error {
 	if err := s.sendError(); err != nil {
 		return err
@@ -100,30 +101,33 @@ func (c *conn) acquireToken(s *stream) error {
 	for !s.hasToken && s.sendError() == nil {
 		s.wait()
 	}
+
 	err := s.sendError()
-	i := slices.Index(c.waitingForToken, s)
-	switch {
-	case s.hasToken:
+	if s.hasToken { // releaseToken has also removed s from waitingForToken
 		s.hasToken = false
 		if err != nil {
 			c.releaseToken(s)
 		}
-	case i >= 0:
+		return err
+	}
+	if i := slices.Index(c.waitingForToken, s); i >= 0 {
 		c.waitingForToken = slices.Delete(c.waitingForToken, i, i+1)
 	}
 	return err
 }
 
 // releaseToken passes the token to the stream that has waited longest. If none waits, it writes the
-// queue until it is empty and frees the token. The caller holds mu. s is its stream, or nil if the
-// caller may block.
+// queue until it is empty and frees the token. The caller holds the token and mu. s is the caller's
+// stream, or nil in a background goroutine, which may write for any length of time.
 func (c *conn) releaseToken(s *stream) {
-	for i := 0; c.err == nil && c.queue.size > 0 && len(c.waitingForToken) == 0; i++ {
-		if s != nil && (i == maxInlineWrites || i > 0 && c.queue.size > maxPending) {
+	for writes := 0; c.err == nil && c.queue.size > 0 && len(c.waitingForToken) == 0; writes++ {
+		// The handler of s must not write the frames of other streams forever.
+		tooMuch := writes == maxInlineWrites || writes > 0 && c.queue.size > maxPending
+		if s != nil && tooMuch {
 			go c.writeQueueInBackground()
 			return
 		}
-		c.writeQueueAndData(s, nil, false)
+		c.writeQueue()
 	}
 	if len(c.waitingForToken) == 0 {
 		c.tokenTaken = false
@@ -145,20 +149,30 @@ func (c *conn) runCloseFuncs() {
 	c.closeFuncs = nil
 }
 
-// writeQueueAndData writes the queue, followed by the data p of s, if any, which fits into the
-// windows. end marks the last data of the response. The caller holds the token and mu, which is
-// released during the write.
+// writeQueue writes the queue. The caller holds the token and mu, which is released during the
+// write.
+func (c *conn) writeQueue() { c.writeQueueAndData(nil, nil, false) }
+
+// writeQueueAndData writes the queue, followed by the data p of s. p must fit into the send windows
+// and may be empty. end marks the last data of the response. The caller holds the token and mu,
+// which is released during the write.
+//
+//  1. Count the data against the windows.
+//  2. Take over the queue, so that other streams can queue frames during the write.
+//  3. Write without holding mu, and call the OnClose functions of streams whose end was written.
+//  4. Record the result. If s expired during the write, reset it now.
 func (c *conn) writeQueueAndData(s *stream, p []byte, end bool) {
-	hasData := s != nil && len(p) > 0
+	hasData := len(p) > 0
 	if hasData {
 		c.countSent(s, len(p), end)
 	}
 	if c.err != nil {
 		return
 	}
+
 	queue := c.queue
 	resets := c.queuedResets
-	frames := c.queuedDataFrames
+	dataFrames := c.queuedDataFrames
 	closeFuncs := c.closeFuncs
 	c.queue = backlog{records: c.spareRecords}
 	c.queuedResets = 0
@@ -173,17 +187,19 @@ func (c *conn) writeQueueAndData(s *stream, p []byte, end bool) {
 		s.dataInFlight = true
 		id = s.id
 	}
+
 	c.mu.Unlock()
 	err := c.writeFrames(queue.records, id, p, end)
-	c.wire.FramesSent(resets, frames, queue.size+len(p))
+	c.wire.FramesSent(resets, dataFrames, queue.size+len(p))
 	c.server.extra.release(queue.extra)
-	records := queue.recycle()
+	spareRecords := queue.recycle()
 	for _, f := range closeFuncs {
 		f()
 	}
 	c.mu.Lock()
+
 	c.writesCompleted++
-	c.spareRecords = records
+	c.spareRecords = spareRecords
 	c.extraInFlight = 0
 	if err != nil {
 		c.terminate(err)
@@ -214,9 +230,10 @@ func (c *conn) writeFrames(records []*[]byte, id uint32, p []byte, end bool) err
 // writeRecords writes the queued records, followed by p in DATA frames of the stream id. The first
 // DATA frame fills up the last queued record.
 func (c *conn) writeRecords(records []*[]byte, id uint32, p []byte, end bool) error {
-	var last *[]byte // the record to which data is appended
+	var last *[]byte // the buffer in which DATA frames are assembled
 	for i, r := range records {
-		if i == len(records)-1 && len(p) > 0 && len(*r) <= recordSize/2 {
+		hasRoomForData := len(*r) <= recordSize/2
+		if i == len(records)-1 && len(p) > 0 && hasRoomForData {
 			last = r
 			break
 		}
@@ -240,88 +257,4 @@ func (c *conn) writeRecords(records []*[]byte, id uint32, p []byte, end bool) er
 		p = p[n:]
 	}
 	return nil
-}
-
-const (
-	// recordSize is the size in bytes of a full TLS record, and of a buffer in the queue.
-	recordSize = 16 << 10
-	// maxPending is the number of queued bytes beyond which streams wait.
-	maxPending = 64 << 10
-	// maxExtra is how many bytes of short parts a connection may queue beyond maxPending, and
-	// maxTotalExtra limits the sum over all connections of a server. With it, hundreds of watches
-	// on one connection can send the same change without waiting for each other.
-	maxExtra, maxTotalExtra = 1 << 20, 32 << 20
-)
-
-// recordPool holds empty record buffers.
-var recordPool = sync.Pool{New: func() any { b := make([]byte, 0, recordSize); return &b }}
-
-// backlog is a queue of encoded frames, stored in buffers of recordSize bytes. The zero value is
-// empty.
-type backlog struct {
-	records []*[]byte
-	size    int
-	extra   int // part of size that counts against the allowance of the server
-}
-
-// append appends bytes.
-func (b *backlog) append(p []byte) {
-	b.size += len(p)
-	for len(p) > 0 {
-		last := len(b.records) - 1
-		if last < 0 || len(*b.records[last]) == recordSize {
-			b.records = append(b.records, recordPool.Get().(*[]byte))
-			last++
-		}
-		record := b.records[last]
-		n := min(len(p), recordSize-len(*record))
-		*record = append(*record, p[:n]...)
-		p = p[n:]
-	}
-}
-
-// recycle returns the records to the pool. It returns the empty slice of records for reuse.
-func (b *backlog) recycle() []*[]byte {
-	for i, r := range b.records {
-		*r = (*r)[:0]
-		recordPool.Put(r)
-		b.records[i] = nil
-	}
-	return b.records[:0]
-}
-
-// allowance counts the bytes that the connections of a server have queued beyond maxPending.
-type allowance struct{ taken atomic.Int64 }
-
-// reserve returns false if the connections would exceed maxTotalExtra.
-func (a *allowance) reserve(n int) bool {
-	if a.taken.Add(int64(n)) <= maxTotalExtra {
-		return true
-	}
-	a.release(n)
-	return false
-}
-
-func (a *allowance) release(n int) {
-	if n > 0 {
-		a.taken.Add(-int64(n))
-	}
-}
-
-// reserveQueueSpace reports whether n bytes of a short part may be queued. If they exceed
-// maxPending, it reserves them in the allowance of the server. The caller holds mu, and must queue
-// the bytes.
-func (c *conn) reserveQueueSpace(n int) bool {
-	b := &c.queue
-	n += frameHeaderLen
-	if b.size-b.extra+n <= maxPending {
-		return true
-	}
-	// The queue must not grow while a stream waits for the token, because that stream writes the
-	// queue first.
-	if len(c.waitingForToken) > 0 || b.extra+c.extraInFlight+n > maxExtra || !c.server.extra.reserve(n) {
-		return false
-	}
-	b.extra += n
-	return true
 }

@@ -2,23 +2,23 @@ package h2
 
 import (
 	"bytes"
-	"crypto/tls"
-	"encoding/binary"
 	"slices"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
 
-// part is a part of a response: header fields, data, trailers and the end of the stream, in this
-// order. Each is optional.
+// part is a part of a response: header fields, data and trailers, in this order. Each is optional.
 type part struct {
 	fields   []hpack.HeaderField
 	data     []byte
 	trailers []hpack.HeaderField
-	end      bool
+	end      bool // the part ends the stream
 	when     urgency
 }
+
+// endStream is the end argument of queueHeaders for trailers, which always end the stream.
+const endStream = true
 
 // urgency says when a part is written to the wire.
 type urgency int
@@ -29,11 +29,12 @@ const (
 	// writeAfterYield yields to the other streams of the connection first, so that their data
 	// leaves in the same write.
 	writeAfterYield
-	// writeWithNextPart writes with the next part.
+	// writeWithNextPart queues the part, which is then written together with the next one.
 	writeWithNextPart
 )
 
-// send sends a part. It returns when the part is written or queued. Then the caller may reuse data.
+// send sends a part. It blocks until the part is written or queued. After that the caller may reuse
+// p.data. It returns an error if the stream or the connection cannot send any more.
 func (s *stream) send(p part) error {
 	c := s.conn
 	c.mu.Lock()
@@ -46,7 +47,7 @@ func (s *stream) send(p part) error {
 		return err
 	}
 	if p.end && !s.responseEnded && s.sendError() == nil {
-		c.queueHeaders(s, p.trailers, true)
+		c.queueHeaders(s, p.trailers, endStream)
 	}
 	switch p.when {
 	case writeNow:
@@ -72,7 +73,8 @@ func (s *stream) sendError() error {
 	return nil
 }
 
-// sendFields queues the header fields of a part, once the queue has space. The caller holds mu.
+// sendFields waits until the queue has space, and then queues the header fields of a part, if any.
+// The caller holds mu.
 func (s *stream) sendFields(p *part) error {
 	c := s.conn
 	for c.queue.size-c.queue.extra > maxPending && s.sendError() == nil {
@@ -80,18 +82,20 @@ func (s *stream) sendFields(p *part) error {
 			return err
 		}
 		if c.queue.size > 0 {
-			c.writeQueueAndData(s, nil, false) // passing the token on would free no space
+			c.writeQueue() // here, because passing the token on would free no space
 		}
 		c.releaseToken(s)
 	}
 	if err := s.sendError(); err != nil || p.fields == nil {
 		return err
 	}
-	c.queueHeaders(s, p.fields, p.end && len(p.data) == 0 && p.trailers == nil)
+	onlyHeaders := len(p.data) == 0 && p.trailers == nil
+	c.queueHeaders(s, p.fields, p.end && onlyHeaders)
 	return nil
 }
 
-// sendData sends the data of a part. The caller holds mu, but not the token.
+// sendData sends the data of a part. It copies short data to the queue and writes large data
+// itself. The caller holds mu, but not the token.
 func (s *stream) sendData(p *part) error {
 	c := s.conn
 	end := p.end && p.trailers == nil // the last DATA frame ends the stream
@@ -99,9 +103,11 @@ func (s *stream) sendData(p *part) error {
 		if err := s.sendError(); err != nil {
 			return err
 		}
-		n := int(max(0, min(int64(len(p.data)), s.sendWindow, c.sendWindow)))
+		n := int(max(0, min(int64(len(p.data)), s.sendWindow, c.sendWindow))) // bytes that may be sent now
+		isShort := n > 0 && n <= maxQueuedData
 		switch {
-		case len(p.data) == 0, n > 0 && n <= maxQueuedData && c.reserveQueueSpace(n):
+		case len(p.data) == 0, isShort && c.reserveQueueSpace(n):
+			// Without data, an empty DATA frame ends the stream. The windows do not apply to it.
 			c.queueData(s, p.data[:n], end && n == len(p.data))
 			p.data = p.data[n:]
 		case n > 0:
@@ -142,7 +148,7 @@ func (s *stream) sendLarge(p *part, end bool) error {
 // the stream cannot send any more. The caller holds mu.
 func (s *stream) waitForWindows() error {
 	c := s.conn
-	queued := false // s was added to c.waitingForConnWindow
+	wasAdded := false // s was added to c.waitingForConnWindow
 	for s.sendError() == nil && (s.sendWindow <= 0 || c.sendWindow <= 0) {
 		if s.sendWindow <= 0 {
 			c.wakeForConnWindow() // because this stream cannot use the connection window
@@ -154,18 +160,18 @@ func (s *stream) waitForWindows() error {
 					c.startProgressTimeout()
 				}
 				c.waitingForConnWindow = append(c.waitingForConnWindow, s)
-				queued = true
+				wasAdded = true
 			}
 		}
 		s.wait()
 	}
 	s.stopStallTimer()
-	if i := slices.Index(c.waitingForConnWindow, s); queued && i >= 0 {
+	if i := slices.Index(c.waitingForConnWindow, s); wasAdded && i >= 0 {
 		c.waitingForConnWindow = slices.Delete(c.waitingForConnWindow, i, i+1)
 	}
 	err := s.sendError()
 	if err != nil {
-		c.wakeForConnWindow()
+		c.wakeForConnWindow() // this stream may have consumed the wakeup that another one needs
 	}
 	return err
 }
@@ -181,7 +187,8 @@ func (c *conn) wakeForConnWindow() {
 	first.signal()
 }
 
-// countSent subtracts n bytes from both send windows. The caller holds mu.
+// countSent records that n bytes of data are queued or being written: it subtracts them from both
+// send windows. end marks the last data of the response. The caller holds mu.
 func (c *conn) countSent(s *stream, n int, end bool) {
 	s.sendWindow -= int64(n)
 	c.sendWindow -= int64(n)
@@ -210,7 +217,7 @@ func (c *conn) queueData(s *stream, p []byte, end bool) {
 	c.countSent(s, len(p), end)
 }
 
-// endFlag returns END_STREAM for the last frame of a response.
+// endFlag returns the END_STREAM flag if end is true, and no flag otherwise.
 func endFlag(end bool) http2.Flags {
 	if end {
 		return http2.FlagDataEndStream // HEADERS use the same bit
@@ -218,10 +225,11 @@ func endFlag(end bool) http2.Flags {
 	return 0
 }
 
-// queueHeaders queues the frames of a header block. The caller holds mu.
+// queueHeaders encodes the fields and queues the HEADERS frame, followed by CONTINUATION frames if
+// the block is larger than one frame. end sets END_STREAM. The caller holds mu.
 func (c *conn) queueHeaders(s *stream, fields []hpack.HeaderField, end bool) {
 	for _, f := range fields {
-		_ = c.headerEncoder.WriteField(f) // writes to memory
+		_ = c.headerEncoder.WriteField(f) // writes to c.encodedHeaders and cannot fail
 	}
 	block := c.encodedHeaders.Bytes()
 	kind, flags := http2.FrameHeaders, endFlag(end)
@@ -245,127 +253,4 @@ func (c *conn) queueHeaders(s *stream, fields []hpack.HeaderField, end bool) {
 	if end {
 		c.markResponseEnded(s)
 	}
-}
-
-// maxSettings is the largest number of settings in a frame.
-const maxSettings = 100
-
-// streamsPerFrame is the number of open streams for which a SETTINGS frame counts as one more
-// control frame, because it may change the window of each stream.
-const streamsPerFrame = 8
-
-// handleSettings applies and acknowledges the SETTINGS of the client. It ignores
-// SETTINGS_MAX_FRAME_SIZE, because no frame is larger than the smallest value of that setting.
-func (c *conn) handleSettings(h frameHeader, p []byte) error {
-	switch {
-	case h.streamID != 0:
-		return newConnError(http2.ErrCodeProtocol, "SETTINGS on a stream")
-	case h.has(http2.FlagSettingsAck) && len(p) > 0, len(p)%6 != 0:
-		return newConnError(http2.ErrCodeFrameSize, "SETTINGS of invalid size")
-	case h.has(http2.FlagSettingsAck):
-		return nil
-	case len(p) > 6*maxSettings:
-		return newConnError(http2.ErrCodeProtocol, "too many settings")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.receivedControl += len(c.streams) / streamsPerFrame
-	window := int64(-1)
-	for ; len(p) > 0; p = p[6:] {
-		s := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(p)), Val: binary.BigEndian.Uint32(p[2:])}
-		if err := s.Valid(); err != nil {
-			if code, ok := err.(http2.ConnectionError); ok {
-				return newConnError(http2.ErrCode(code), s.String())
-			}
-			return newConnError(http2.ErrCodeProtocol, s.String())
-		}
-		switch s.ID {
-		case http2.SettingHeaderTableSize:
-			c.headerEncoder.SetMaxDynamicTableSize(s.Val)
-		case http2.SettingInitialWindowSize:
-			window = int64(s.Val)
-		}
-	}
-	if err := c.setInitialWindow(window); err != nil {
-		return err
-	}
-	c.queue.append(appendFrameHeader(c.scratch[:0], 0, http2.FrameSettings, http2.FlagSettingsAck, 0))
-	return nil
-}
-
-// setInitialWindow sets the initial send window of streams and adjusts open streams; -1 changes
-// nothing. The caller holds mu.
-func (c *conn) setInitialWindow(n int64) error {
-	if n < 0 || n == c.initialSendWindow {
-		return nil
-	}
-	change := n - c.initialSendWindow
-	c.initialSendWindow = n
-	for _, s := range c.streams {
-		wasClosed := s.sendWindow <= 0
-		s.sendWindow += change
-		if s.sendWindow > largestWindow {
-			return newConnError(http2.ErrCodeFlowControl, "window too large")
-		}
-		if wasClosed && s.sendWindow > 0 {
-			s.signal()
-		}
-	}
-	return nil
-}
-
-// handleWindowUpdate enlarges the send window of a stream, or of the connection for stream 0.
-func (c *conn) handleWindowUpdate(h frameHeader, p []byte) error {
-	if len(p) != 4 {
-		return newConnError(http2.ErrCodeFrameSize, "WINDOW_UPDATE of invalid size")
-	}
-	n := int64(binary.BigEndian.Uint32(p) &^ (1 << 31))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if h.streamID == 0 {
-		switch {
-		case n == 0:
-			return newConnError(http2.ErrCodeProtocol, "WINDOW_UPDATE of 0")
-		case c.sendWindow+n > largestWindow:
-			return newConnError(http2.ErrCodeFlowControl, "window too large")
-		}
-		c.sendWindow += n
-		c.wakeForConnWindow()
-		return nil
-	}
-	if c.isIdle(h.streamID) {
-		return newConnError(http2.ErrCodeProtocol, "WINDOW_UPDATE on an idle stream")
-	}
-	s := c.streams[h.streamID]
-	switch {
-	case n == 0: // also on a closed stream, because the client may not know that it is closed
-		return &streamError{h.streamID, http2.ErrCodeProtocol}
-	case s == nil:
-		return nil
-	case s.sendWindow+n > largestWindow:
-		return &streamError{h.streamID, http2.ErrCodeFlowControl}
-	}
-	s.sendWindow += n
-	s.signal()
-	return nil
-}
-
-// priorityDependency returns the stream dependency in the first 4 bytes of p. The highest bit is
-// the exclusive flag.
-func priorityDependency(p []byte) uint32 { return binary.BigEndian.Uint32(p) &^ (1 << 31) }
-
-// isForbiddenCipher reports whether HTTP/2 forbids the TLS state: anything below TLS 1.2, and TLS
-// 1.2 without ephemeral keys and authenticated encryption (RFC 9113, "Prohibited TLS 1.2 Cipher
-// Suites").
-func isForbiddenCipher(s *tls.ConnectionState) bool {
-	if s.Version >= tls.VersionTLS13 {
-		return false
-	}
-	switch s.CipherSuite {
-	case tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-		tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256:
-		return s.Version < tls.VersionTLS12
-	}
-	return true
 }
