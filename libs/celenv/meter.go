@@ -11,14 +11,16 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// meter counts the cost of an evaluation like CEL's own tracker. CEL's tracker keeps values on a
-// stack that grows and is searched with each iteration of a loop, so a loop takes quadratic time.
-// The meter keeps the last value of each step by the step's id.
+// meter counts the cost of an evaluation, as cel-go's interpreter.CostTracker does. That tracker
+// keeps values on a stack, which grows with each iteration of a loop and is then searched, so a loop
+// takes quadratic time. The meter keeps only the last value of each step, by the step's id.
+//
+// A meter serves one evaluation at a time, and is reset between them.
 type meter struct {
 	cost      uint64
-	limit     uint64
-	threshold uint64 // limit, or the lower cost at which costSum is exceeded
-	costSum   *CostSum
+	limit     uint64    // the cost at which the evaluation is cancelled
+	threshold uint64    // limit, or the lower cost at which costSum is exceeded
+	costSum   *CostSum  // the sum over several evaluations; nil if there is none
 	values    []ref.Val // the last value of each step, by step id
 	// stepCosts holds the cost of each step, by id. A name and its last qualifier share an id, so
 	// each id has two entries.
@@ -26,24 +28,26 @@ type meter struct {
 	args      []ref.Val // arguments of the current call
 	// weighedCalls holds the calls whose arguments are weighed, by the id of the last argument.
 	weighedCalls map[int64]weighedCall
-	// standardCosts skips callCost.
+	// standardCosts selects the costs of CEL itself: calls cost standardCost, and callCost, which
+	// has the costs of Kubernetes' functions, is not used.
 	standardCosts bool
-	// freeWeightUsed is the weight so far that cost nothing, at most the free weight.
+	// freeWeightUsed is how much weight was read at no cost, at most freeWeight.
 	freeWeightUsed uint64
 }
 
 // stepCost is the cost of a step.
 type stepCost struct {
-	step  any // nil if there is no step
-	fixed uint64
-	call  *callStep // set if the cost depends on values
+	step  any       // nil if the entry is unused
+	fixed uint64    // cost that does not depend on values
+	call  *callStep // set if the step calls a function, which costs extra
 }
 
 // callStep is a step that calls a function.
 type callStep struct {
-	function, overload          string
-	args                        []int64 // step ids
-	dependsOnValues, isAddition bool
+	function, overload string
+	args               []int64 // step ids
+	dependsOnValues    bool    // the cost depends on the arguments or the result
+	isAddition         bool    // the function is the operator +
 }
 
 // Names of step types that CEL does not export.
@@ -52,23 +56,29 @@ const (
 	presenceTestType = "*interpreter.evalTestOnly"
 )
 
-func newMeter(limit uint64, ids int64) meter {
-	return meter{limit: limit, threshold: limit, values: make([]ref.Val, ids), stepCosts: make([][2]stepCost, ids)}
+// newMeter returns a meter for steps with ids below idLimit.
+func newMeter(limit uint64, idLimit int64) meter {
+	return meter{
+		limit:     limit,
+		threshold: limit,
+		values:    make([]ref.Val, idLimit),
+		stepCosts: make([][2]stepCost, idLimit),
+	}
 }
 
 // observe implements interpreter.EvalObserver. CEL calls it after each step with the step's result
-// v.
+// v. It panics with an interpreter.EvalCancelledError if the cost exceeds the limit.
 func (m *meter) observe(id int64, step any, v ref.Val) {
 	if id < 0 || id >= int64(len(m.values)) {
 		m.addStepCost(stepCostOf(step), v)
 		return
 	}
-	c := &m.stepCosts[id][0]
-	if c.step != nil && c.step != step {
-		c = &m.stepCosts[id][1]
+	cached := &m.stepCosts[id][0]
+	if cached.step != nil && cached.step != step {
+		cached = &m.stepCosts[id][1]
 	}
-	if c.step != step {
-		*c = stepCostOf(step)
+	if cached.step != step {
+		*cached = stepCostOf(step)
 	}
 	m.values[id] = v
 	if len(m.weighedCalls) > 0 {
@@ -76,7 +86,7 @@ func (m *meter) observe(id int64, step any, v ref.Val) {
 			m.chargeArguments(w)
 		}
 	}
-	m.addStepCost(*c, v)
+	m.addStepCost(*cached, v)
 }
 
 // addStepCost adds the cost of a step whose result is v.
@@ -89,13 +99,13 @@ func (m *meter) addStepCost(c stepCost, v ref.Val) {
 		}
 	}
 	if m.cost > m.threshold {
-		m.thresholdPassed()
+		m.handleExceededThreshold()
 	}
 }
 
-// thresholdPassed stops the evaluation if it has reached its limit. Below the limit, it reports
-// that costSum is exceeded.
-func (m *meter) thresholdPassed() {
+// handleExceededThreshold cancels the evaluation if it exceeds its own limit. Otherwise costSum is
+// exceeded, which it reports, and the evaluation continues up to its own limit.
+func (m *meter) handleExceededThreshold() {
 	if m.cost <= m.limit {
 		m.threshold = m.limit
 		m.costSum.reportExceeded()
@@ -107,7 +117,7 @@ func (m *meter) thresholdPassed() {
 	})
 }
 
-// stepCostOf returns the cost of a step, by its type.
+// stepCostOf returns the cost of a step, according to its type.
 func stepCostOf(step any) stepCost {
 	c := stepCost{step: step}
 	switch s := step.(type) {
@@ -122,12 +132,15 @@ func stepCostOf(step any) stepCost {
 	case interpreter.Qualifier:
 		c.fixed = 1
 	case interpreter.InterpretableCall:
-		c.call = &callStep{function: s.Function(), overload: s.OverloadID()}
+		c.call = &callStep{
+			function:        s.Function(),
+			overload:        s.OverloadID(),
+			dependsOnValues: dependsOnValues(s.Function(), s.OverloadID()),
+			isAddition:      s.Function() == operators.Add,
+		}
 		for _, a := range s.Args() {
 			c.call.args = append(c.call.args, a.ID())
 		}
-		c.call.dependsOnValues, c.call.isAddition = dependsOnValues(c.call.function,
-			c.call.overload), c.call.function == operators.Add
 	case interpreter.InterpretableConstructor:
 		switch s.Type() {
 		case types.ListType:
@@ -141,6 +154,7 @@ func stepCostOf(step any) stepCost {
 	return c
 }
 
+// reset prepares the meter for the next evaluation of the same program.
 func (m *meter) reset() {
 	clear(m.values)
 	clear(m.args)
@@ -150,7 +164,7 @@ func (m *meter) reset() {
 	m.costSum = nil
 }
 
-// addCallCost adds the cost of a call whose arguments are known.
+// addCallCost adds the cost of a call. A call with an argument that was not evaluated costs nothing.
 func (m *meter) addCallCost(c *callStep, result ref.Val) {
 	m.args = m.args[:0]
 	for _, id := range c.args {
@@ -174,7 +188,7 @@ func (m *meter) addCallCost(c *callStep, result ref.Val) {
 	m.cost += standardCost(c.overload, m.args)
 }
 
-// standardCost returns the cost of CEL's own functions.
+// standardCost returns the cost of a function of CEL itself, as in cel-go's interpreter.CostTracker.
 func standardCost(overload string, args []ref.Val) uint64 {
 	size := func(i int) uint64 { return sizeOfContent(args[i]) }
 	switch overload {

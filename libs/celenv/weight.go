@@ -19,25 +19,27 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// The weight of a value is the number of values in it, with long texts counted by their length. An
-// expression can build a value that is much larger than its cost: the list [x, x], a list with that
-// list twice, and so on. A function that reads or writes all of such a value would take unbounded
-// time or memory. The meter therefore weighs the arguments of such functions before the call.
-// Weight beyond freeWeight adds to the cost, unlike in Kubernetes.
+// The weight of a value is the number of scalars, lists and maps in it. A long text weighs more, in
+// proportion to its length.
+//
+// An expression can build a value that is much larger than its cost: x = [a, a], y = [x, x],
+// z = [y, y] and so on double the size with each step. A function that reads all of z would take
+// unbounded time. The meter therefore weighs the arguments of such functions before the call.
+// Weight beyond freeWeight adds to the cost. Kubernetes has no such charge.
 const (
-	// freeWeight is the weight that an evaluation may read at no cost.
+	// freeWeight is the total weight that an evaluation may read at no cost.
 	freeWeight = 20_000
-	// weightPerCost is the weight beyond freeWeight that costs 1.
+	// weightPerCost is how much weight beyond freeWeight costs 1.
 	weightPerCost = 4
-	// smallWeight is the weight that may be read any number of times at no cost.
+	// smallWeight is the weight up to which the arguments of a call do not count at all.
 	smallWeight = 64
 	// bytesPerWeight is the number of bytes of text that weigh as much as one value.
 	bytesPerWeight = 32
 	// createdBytesPerWeight is the number of bytes of text created by a call that weigh as much as
 	// one value. It is lower than bytesPerWeight, because created text occupies memory.
 	createdBytesPerWeight = 2
-	// smallText is the size in bytes up to which a concatenation of dynamically typed texts costs
-	// no more than any other call.
+	// smallText is the size in bytes up to which the concatenation of two texts whose type is not
+	// known before the evaluation (dyn) costs no more than any other call.
 	smallText = 4096
 	// maxElements is the maximum number of elements of a concatenation of lists.
 	maxElements = PerCallLimit
@@ -46,44 +48,51 @@ const (
 // maxWeight is more weight than any evaluation can pay for.
 const maxWeight = freeWeight + weightPerCost*PerCallLimit + 1
 
-// readsArguments reports whether a function reads all of its arguments.
+// readsArguments reports whether the running time of a function grows with the weight of its
+// arguments.
 func readsArguments(function string) bool {
 	switch function {
-	case operators.Equals, operators.NotEquals, operators.In, operators.OldIn, "format", "join", "replace":
-		return true
-	}
-	switch function {
-	case "sets.contains", "sets.equivalent", "sets.intersects":
+	case operators.Equals, operators.NotEquals, operators.In, operators.OldIn,
+		"format", "join", "replace",
+		"sets.contains", "sets.equivalent", "sets.intersects":
 		return true
 	}
 	return costClasses[function] == costTraverse
 }
 
-// weighedCall describes the arguments of a call to weigh when the last of them is known.
+// weighedCall describes a call whose arguments are weighed once the last of them is evaluated.
 type weighedCall struct {
-	args []int64 // step ids
-	// isSearch marks a search in a list, whose length is already charged.
+	args []int64 // step ids of the arguments to weigh
+	// isSearch marks the operator in. The length of its list is part of its standard cost.
 	isSearch bool
 	// repeatsText marks a call that writes the last string once for each character of the first
 	// one, or for each element of the first list.
 	repeatsText bool
 }
 
-// registerWeighedCall registers a call whose arguments are weighed. The planner calls it for each
-// step.
+// registerWeighedCall adds a step to weighedCalls if it is a call whose arguments are weighed. It is
+// an interpreter.InterpretableDecorator: the planner calls it for each step, and it returns the step
+// unchanged.
 func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	c, ok := i.(interpreter.InterpretableCall)
 	if !ok || !readsArguments(c.Function()) || len(c.Args()) == 0 {
 		return i, nil
 	}
-	w := weighedCall{isSearch: c.Function() == operators.In, repeatsText: c.Function() == "replace" || c.Function() == "join"}
+	w := weighedCall{
+		isSearch:    c.Function() == operators.In,
+		repeatsText: c.Function() == "replace" || c.Function() == "join",
+	}
 	args := c.Args()
 	for _, a := range args {
-		if _, ok := a.(interpreter.InterpretableConst); !ok || w.repeatsText {
+		// A constant is no larger than its text in the expression, so it is not weighed. But
+		// chargeArguments needs all arguments of a call that repeats text.
+		if _, isConst := a.(interpreter.InterpretableConst); !isConst || w.repeatsText {
 			w.args = append(w.args, a.ID())
 		}
 	}
-	if last := args[len(args)-1].ID(); len(w.args) > 0 && last >= 0 && last < int64(len(m.values)) {
+	last := args[len(args)-1].ID()
+	isObserved := last >= 0 && last < int64(len(m.values))
+	if len(w.args) > 0 && isObserved {
 		if m.weighedCalls == nil {
 			m.weighedCalls = map[int64]weighedCall{}
 		}
@@ -92,25 +101,29 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 	return i, nil
 }
 
-// chargeArguments charges the weight of a call's arguments when the last argument is known.
+// chargeArguments charges the weight of a call's arguments, all of which are evaluated, and of the
+// text that the call creates.
 func (m *meter) chargeArguments(w weighedCall) {
 	var sum uint64
 	for _, id := range w.args {
 		sum += weightOf(m.valueOf(id), maxWeight-min(sum, maxWeight))
 	}
-	if l, ok := m.valueOf(w.args[len(w.args)-1]).(traits.Lister); ok && w.isSearch {
-		sum -= min(sum, sizeOf(l))
+	if list, ok := m.valueOf(w.args[len(w.args)-1]).(traits.Lister); ok && w.isSearch {
+		sum -= min(sum, sizeOf(list))
 	}
 	switch {
-	case w.repeatsText && len(w.args) >= 3:
-		// Upper bound: each character and the position before it is replaced.
-		sum += (sizeOf(m.valueOf(w.args[0])) + 1) * uint64(textLen(m.valueOf(w.args[2]))) / createdBytesPerWeight
-	case w.repeatsText && len(w.args) == 2:
-		sum += sizeOf(m.valueOf(w.args[0])) * uint64(textLen(m.valueOf(w.args[1]))) / createdBytesPerWeight
+	case w.repeatsText && len(w.args) >= 3: // text.replace(old, new)
+		// With an empty old, new is inserted before each character and at the end.
+		repetitions := sizeOf(m.valueOf(w.args[0])) + 1
+		sum += repetitions * uint64(textLen(m.valueOf(w.args[2]))) / createdBytesPerWeight
+	case w.repeatsText && len(w.args) == 2: // list.join(separator)
+		repetitions := sizeOf(m.valueOf(w.args[0]))
+		sum += repetitions * uint64(textLen(m.valueOf(w.args[1]))) / createdBytesPerWeight
 	}
 	m.chargeWeight(sum)
 }
 
+// valueOf returns the last value of a step, or nil if the step has none or is not observed.
 func (m *meter) valueOf(id int64) ref.Val {
 	if id < 0 || id >= int64(len(m.values)) {
 		return nil
@@ -118,7 +131,7 @@ func (m *meter) valueOf(id int64) ref.Val {
 	return m.values[id]
 }
 
-// textSize returns the size in bytes of a string or of bytes, and 0 for other values.
+// textSize returns the length in bytes of a value of type string or bytes, and 0 for other values.
 func textSize(v ref.Val) int {
 	if b, ok := v.(types.Bytes); ok {
 		return len(b)
@@ -126,6 +139,7 @@ func textSize(v ref.Val) int {
 	return textLen(v)
 }
 
+// textLen returns the length in bytes of a string, and 0 for other values.
 func textLen(v ref.Val) int {
 	s, _ := v.(types.String)
 	return len(s)
@@ -162,8 +176,8 @@ func weightOf(v ref.Val, limit uint64) uint64 {
 	return 1
 }
 
-// concatType is CEL's type for a concatenation of lists. It is a tree of all operands, and each
-// lookup starts at its root.
+// concatType is the name of cel-go's unexported type for a concatenation of lists. It is a tree of
+// the operands, so a lookup takes time in proportion to the number of operands.
 const concatType = "*types.concatList"
 
 // flattenConcat wraps add so that a concatenation of lists is a flat list with fast lookups.
@@ -174,13 +188,13 @@ func flattenConcat(add functions.BinaryOp) functions.BinaryOp {
 		if !ok || reflect.TypeOf(result).String() != concatType {
 			return result
 		}
-		n := sizeOf(concatenation)
-		if n > maxElements {
+		length := sizeOf(concatenation)
+		if length > maxElements {
 			return types.NewErr("operation cancelled: actual cost limit exceeded")
 		}
-		elements := make([]ref.Val, 0, n)
-		for _, l := range []ref.Val{a, b} {
-			for it := l.(traits.Lister).Iterator(); it.HasNext() == types.True; {
+		elements := make([]ref.Val, 0, length)
+		for _, operand := range []ref.Val{a, b} {
+			for it := operand.(traits.Lister).Iterator(); it.HasNext() == types.True; {
 				elements = append(elements, it.Next())
 			}
 		}
@@ -188,26 +202,26 @@ func flattenConcat(add functions.BinaryOp) functions.BinaryOp {
 	}
 }
 
-// chargeConcatenation charges the concatenation of two lists, or of two texts of dynamic type.
-// Texts of a known type already have a cost.
-func (m *meter) chargeConcatenation(c *callStep, v ref.Val) {
-	n := textSize(v)
-	switch {
-	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
-		m.cost += scaleUp(uint64(n), common.StringTraversalCostFactor)
-		return
-	case n > 0:
-		return
-	}
-	if _, builds := v.(traits.MutableLister); builds {
+// chargeConcatenation charges the result of an addition that is a list, or a text whose type was
+// not known before the evaluation. Texts of a known type are charged by standardCost.
+func (m *meter) chargeConcatenation(c *callStep, result ref.Val) {
+	if size := textSize(result); size > 0 {
+		isTyped := c.overload == overloads.AddString || c.overload == overloads.AddBytes
+		if size > smallText && !isTyped {
+			m.cost += scaleUp(uint64(size), common.StringTraversalCostFactor)
+		}
 		return
 	}
-	if l, ok := v.(traits.Lister); ok {
-		m.chargeWeight(sizeOf(l))
+	if _, ok := result.(traits.MutableLister); ok {
+		return // a macro such as map appends to its own list, which copies nothing
+	}
+	if list, ok := result.(traits.Lister); ok {
+		m.chargeWeight(sizeOf(list))
 	}
 }
 
-// chargeWeight adds a weight. Weight beyond freeWeight adds to the cost.
+// chargeWeight adds to the weight that the evaluation has read. Weight beyond freeWeight adds to
+// the cost.
 func (m *meter) chargeWeight(weight uint64) {
 	if weight <= smallWeight {
 		return
@@ -223,7 +237,7 @@ func (m *meter) chargeWeight(weight uint64) {
 // values. An expression can share a part so often that the tree would be practically unlimited, so
 // the size of the tree is bounded.
 type treeBuilder struct {
-	remaining int
+	remaining int // size in bytes that the tree may still grow
 	// typeErrors holds an error for each value whose type name does not match its path.
 	typeErrors []error
 }
@@ -231,6 +245,7 @@ type treeBuilder struct {
 // nodeSize is the approximate size of a value in bytes, without its text.
 const nodeSize = 16
 
+// spend subtracts from the remaining size. It fails if the tree becomes too large.
 func (t *treeBuilder) spend(bytes int) error {
 	t.remaining -= bytes
 	if t.remaining < 0 {
@@ -247,15 +262,15 @@ func (t *treeBuilder) withTypeErrors(err error) error {
 	return fmt.Errorf("%w: %w", ErrPatch, errors.Join(t.typeErrors...))
 }
 
-// buildFields converts the fields of an object at a path. Without a path, it does not check type
-// names.
-func (t *treeBuilder) buildFields(c *builtObject, path string) (map[string]any, error) {
-	if name := c.kind.TypeName(); path != "" && name != path {
+// buildFields converts the fields of an object. path is the type name that the object must have,
+// such as Object.spec. With an empty path, type names are not checked.
+func (t *treeBuilder) buildFields(o *builtObject, path string) (map[string]any, error) {
+	if name := o.kind.TypeName(); path != "" && name != path {
 		t.typeErrors = append(t.typeErrors,
 			fmt.Errorf("unexpected type name %q, expected %q, which matches field name path from root Object type", name, path))
 	}
-	out := make(map[string]any, len(c.fields))
-	for _, name := range slices.Sorted(maps.Keys(c.fields)) {
+	out := make(map[string]any, len(o.fields))
+	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
 		fieldPath := path
 		if fieldPath != "" {
 			fieldPath += "." + name
@@ -263,7 +278,7 @@ func (t *treeBuilder) buildFields(c *builtObject, path string) (map[string]any, 
 		if err := t.spend(len(name)); err != nil {
 			return nil, err
 		}
-		v, err := t.buildValue(c.fields[name], fieldPath)
+		v, err := t.buildValue(o.fields[name], fieldPath)
 		if err != nil {
 			return nil, err
 		}
@@ -272,7 +287,7 @@ func (t *treeBuilder) buildFields(c *builtObject, path string) (map[string]any, 
 	return out, nil
 }
 
-// buildValue converts a CEL value to a JSON value.
+// buildValue converts a CEL value to a JSON value. path is that of buildFields.
 func (t *treeBuilder) buildValue(v ref.Val, path string) (any, error) {
 	if err := t.spend(nodeSize); err != nil {
 		return nil, err
@@ -331,7 +346,7 @@ func (t *treeBuilder) buildValue(v ref.Val, path string) (any, error) {
 	return nil, fmt.Errorf("a value of type %s is not part of an object", v.Type().TypeName())
 }
 
-// visitElements calls do for each element of a list or each key of a map.
+// visitElements calls visit for each element of a list or each key of a map, until it fails.
 func visitElements(v ref.Val, visit func(ref.Val) error) error {
 	i, ok := v.(traits.Iterable)
 	if !ok {
