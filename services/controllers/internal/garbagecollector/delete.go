@@ -17,11 +17,11 @@ const (
 
 // attemptDelete deletes the object of a node if all its owners are absent or wait for it.
 //
-//  1. An object that is deleted already needs nothing, except if it waits for its dependents.
-//  2. The object is read. If it does not exist, the node is removed.
-//  3. An object that waits for its dependents loses its finalizer once none blocks it.
-//  4. With an owner that keeps the object, only the references to other owners are removed.
-//  5. Otherwise the object is deleted.
+//  1. Skip an object that is being deleted, unless it waits for its dependents.
+//  2. Read the object. If it does not exist, remove the node.
+//  3. If the object waits for its dependents and none blocks it, remove its finalizer.
+//  4. Look up the owners. If one of them keeps the object, remove only the references to the others.
+//  5. Otherwise delete the object.
 func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.State) error {
 	if s.Deleting && !s.DeletingDependents {
 		return nil
@@ -41,15 +41,17 @@ func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.S
 	if err != nil {
 		return err
 	}
-	if owners.solid {
+	if owners.isKept {
 		if len(owners.dangling)+len(owners.waiting) == 0 {
 			return nil
 		}
 		// References to owners that wait must go too, so that those owners can be deleted.
 		return c.removeOwners(ctx, s.Identity, append(owners.dangling, owners.waiting...))
 	}
+
 	policy := propagationOf(latest)
 	if len(owners.waiting) > 0 && s.HasDependents {
+		// An owner is deleted in the foreground, so its dependent is too.
 		if err := c.breakCycle(ctx, n, latest); err != nil {
 			return err
 		}
@@ -62,15 +64,14 @@ func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.S
 	return err
 }
 
-// breakCycle makes the references of an object non-blocking if one of its dependents waits for its
-// own dependents, which may include the object.
+// breakCycle makes the owner references of an object non-blocking if one of its dependents also
+// waits for dependents. The two could otherwise wait for each other forever.
 func (c *Controller) breakCycle(ctx context.Context, n *graph.Node, latest *metav1.PartialObjectMetadata) error {
 	waits := func(d graph.Dependent) bool { return d.DeletingDependents }
 	if !slices.ContainsFunc(c.graph.Dependents(n), waits) {
 		return nil
 	}
-	id := c.graph.State(n).Identity
-	return c.unblockOwners(ctx, id, latest)
+	return c.unblockOwners(ctx, c.graph.State(n).Identity, latest)
 }
 
 // propagationOf returns the policy that the finalizers of an object ask for.
@@ -105,12 +106,12 @@ func (c *Controller) finishForeground(ctx context.Context, n *graph.Node, s grap
 
 // ownerStates groups the owners of an object by their state.
 type ownerStates struct {
-	solid    bool        // some owner exists and does not wait for its dependents
-	dangling []types.UID // absent
-	waiting  []types.UID // foreground deletion
+	isKept   bool        // an owner exists and does not wait for its dependents, so it keeps the object
+	dangling []types.UID // uids of owners that do not exist
+	waiting  []types.UID // uids of owners in foreground deletion, which wait for their dependents
 }
 
-// lookUpOwners looks the owners of an object up.
+// lookUpOwners reads the owners of an object from the API server and groups them by state.
 func (c *Controller) lookUpOwners(ctx context.Context, id graph.Identity,
 	refs []metav1.OwnerReference) (out ownerStates, err error) {
 	for i := range refs {
@@ -123,13 +124,14 @@ func (c *Controller) lookUpOwners(ctx context.Context, id graph.Identity,
 		case owner.DeletionTimestamp != nil && slices.Contains(owner.Finalizers, finalizerForeground):
 			out.waiting = append(out.waiting, refs[i].UID)
 		default:
-			out.solid = true
+			out.isKept = true
 		}
 	}
 	return out, nil
 }
 
-// getOwner returns the object that a reference of an object refers to, or nil if it does not exist.
+// getOwner returns the object that an owner reference refers to, or nil if it does not exist. id is
+// the identity of the dependent. Absent owners are remembered, and not requested again.
 func (c *Controller) getOwner(ctx context.Context, id graph.Identity,
 	ref *metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
 	key := graph.Coordinates(ref)

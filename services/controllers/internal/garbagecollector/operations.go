@@ -25,8 +25,8 @@ const (
 	// tableAge is the maximum age of the table that maps kinds to resources. The graph refreshes it
 	// when definitions change.
 	tableAge = time.Minute
-	// parallelOrphans is the number of dependents of an owner that are orphaned at the same time.
-	// Their requests wait in one line with those of other namespaces.
+	// parallelOrphans is the number of dependents of an owner that are orphaned at the same time. It
+	// is small, because their requests wait in the same queue as those for other namespaces.
 	parallelOrphans = 4
 	// requestTimeout bounds one request.
 	requestTimeout = 30 * time.Second
@@ -70,8 +70,9 @@ func (c *Controller) getObject(ctx context.Context, id graph.Identity) (*metav1.
 	return o.Get(ctx, id.Name, metav1.GetOptions{})
 }
 
-// deleteUnchanged deletes an object under the condition that it is unchanged. Changes that leave
-// the owner references alone do not matter.
+// deleteUnchanged deletes an object if its owner references are those of latest. It requires the
+// resource version of latest first. On a conflict it reads the object, and deletes it without that
+// precondition if only other fields have changed.
 func (c *Controller) deleteUnchanged(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata,
 	policy metav1.DeletionPropagation) error {
 	o, err := c.clientFor(ctx, id)
@@ -88,6 +89,7 @@ func (c *Controller) deleteUnchanged(ctx context.Context, id graph.Identity, lat
 	if !apierrors.IsConflict(err) {
 		return err
 	}
+
 	live, liveErr := o.Get(ctx, id.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(liveErr) {
 		return liveErr
@@ -110,7 +112,7 @@ func isAbsent(err error) bool {
 	return details != nil && details.Name != ""
 }
 
-// patchObject sends a merge patch and returns the patched object.
+// patchObject patches the metadata of an object and returns the patched object.
 func (c *Controller) patchObject(ctx context.Context, id graph.Identity, format types.PatchType,
 	meta map[string]any) (*metav1.PartialObjectMetadata, error) {
 	o, err := c.clientFor(ctx, id)

@@ -34,7 +34,8 @@ type BuilderConfig struct {
 	Log       *slog.Logger
 }
 
-// Builder keeps a graph up to date.
+// Builder keeps a graph up to date: it runs a monitor for each resource. It is safe for concurrent
+// use.
 type Builder struct {
 	BuilderConfig
 	definitionsChanged chan struct{} // has a capacity of one
@@ -131,7 +132,7 @@ func (b *Builder) Run(ctx context.Context) {
 			}
 			b.updateMonitors(ctx, table)
 		}
-		select {
+		select { // until the next discovery
 		case <-ctx.Done():
 		case <-time.After(wait):
 		case <-b.definitionsChanged:
@@ -143,7 +144,8 @@ func (b *Builder) Run(ctx context.Context) {
 	}
 }
 
-// waitForLists closes listed.
+// waitForLists closes listed when all resources are listed, or after initialTimeout. If ctx ends
+// first, listed stays open.
 func (b *Builder) waitForLists(ctx context.Context) {
 	const poll = 100 * time.Millisecond
 	for start := time.Now(); time.Since(start) < initialTimeout; {
@@ -160,7 +162,7 @@ func (b *Builder) waitForLists(ctx context.Context) {
 	if waiting, _ := b.unlistedResources(); len(waiting) > 0 {
 		b.Log.Warn("proceeding without resources that are not listed yet", "resources", waiting)
 	}
-	b.Log.Debug("following objects", "objects", b.Graph.Len())
+	b.Log.Debug("objects listed", "objects", b.Graph.Len())
 	close(b.listed)
 }
 
@@ -170,7 +172,7 @@ func (b *Builder) updateMonitors(ctx context.Context, t *resources.Table) {
 	desired := map[*resources.Resource]bool{}
 	for _, list := range [][]*resources.Resource{t.Preferred, t.Stale} {
 		for _, r := range list {
-			if r.Can("delete", "list", "watch") && !isIgnored(r) {
+			if r.Can("delete", "list", "watch") && !isEvent(r) {
 				desired[r] = true
 			}
 		}
@@ -195,8 +197,8 @@ func (b *Builder) updateMonitors(ctx context.Context, t *resources.Table) {
 	}
 }
 
-// isIgnored reports whether objects of a resource are not in the graph. Events have no owners, and
-// there are many.
-func isIgnored(r *resources.Resource) bool {
+// isEvent reports whether a resource holds events. They are not in the graph, because they have no
+// owners and are many.
+func isEvent(r *resources.Resource) bool {
 	return r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 }

@@ -5,8 +5,8 @@
 // per object: its identity, owners and a few flags, but not the object. A node is virtual while its
 // object is known only from the owner references of other objects.
 //
-//	Builder ─► monitor per resource ─► Graph.Observe, Graph.Remove ─► Tasks (garbage collector)
-//	                                                               └─► Changed (quotas)
+//	Builder ─► monitor for each resource ─► Graph.Observe, Graph.Remove ─► Tasks (garbage collector)
+//	                                                                    └─► Changed (quotas)
 //
 // A Graph is guarded by one lock, which is held while Tasks and Changed are called. They must not
 // call the Graph. The garbage collector and the quota controller call this package.

@@ -12,18 +12,17 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// Tasks receives the nodes that need work. The work counts for the namespace of the node. A virtual
-// node counts for the namespace of a dependent.
+// Tasks receives the nodes that need work. namespace is the one whose share of the workers the work
+// uses: the namespace of the node, or of a dependent if the node is virtual.
 type Tasks interface {
-	// Delete asks to delete a node if no owner keeps it.
+	// Delete asks to delete the object of a node if no owner keeps it.
 	Delete(n *Node, namespace string)
-	// Orphan asks to remove the references of the dependents of a node.
+	// Orphan asks to remove the references to a node from its dependents.
 	Orphan(n *Node, namespace string)
-	// Absent reports an object that the API server reported as not found, and to which other
-	// objects refer.
+	// Absent reports an identity to which objects refer, but of which no object exists.
 	Absent(Identity)
-	// InvalidNamespace reports an object whose owner is in another namespace. owner is what the
-	// object states.
+	// InvalidNamespace reports an object whose owner is in another namespace. owner is the identity
+	// that the owner reference states, in the namespace of dependent.
 	InvalidNamespace(dependent, owner Identity)
 }
 
@@ -41,7 +40,7 @@ type Graph struct {
 	mu           sync.RWMutex // leaf lock, except for Config
 	nodes        map[uid]*Node
 	nonCanonical map[uid]types.UID          // original text of uids that are not canonical UUIDs
-	counts       map[namespacedResource]int // numbers of observed objects
+	counts       map[namespacedResource]int // number of observed objects
 	epoch        uint32                     // the number of lists that have started
 }
 
@@ -133,7 +132,8 @@ func (g *Graph) Len() int {
 	return len(g.nodes)
 }
 
-// setCounted includes a node in the counts, or excludes it.
+// setCounted adds a node to counts, or removes it. If it is there already, or not there, setCounted
+// does nothing.
 func (g *Graph) setCounted(n *Node, include bool) {
 	if n.resource == nil || n.hasFlag(flagCounted) == include {
 		return
@@ -150,7 +150,7 @@ func (g *Graph) setCounted(n *Node, include bool) {
 	}
 }
 
-// ownersOf converts owner references. The names of known owners are shared.
+// ownersOf converts owner references. A reference to a known node shares the memory of its name.
 func (g *Graph) ownersOf(refs []metav1.OwnerReference) []owner {
 	if len(refs) == 0 {
 		return nil

@@ -23,13 +23,20 @@ func configMaps() *resources.Resource {
 	}
 }
 
+// object returns a config map in namespace a.
 func object(name string, owners ...metav1.OwnerReference) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "a", Name: name, UID: types.UID("uid-" + name), OwnerReferences: owners,
 	}}
 }
 
-func ref(name string, block bool) metav1.OwnerReference {
+// ref returns a non-blocking owner reference to object(name).
+func ref(name string) metav1.OwnerReference { return ownerReference(name, false) }
+
+// blockingRef returns a blocking owner reference to object(name).
+func blockingRef(name string) metav1.OwnerReference { return ownerReference(name, true) }
+
+func ownerReference(name string, block bool) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion:         "v1",
 		Kind:               "ConfigMap",
@@ -45,40 +52,41 @@ func withDeletion(m *metav1.PartialObjectMetadata, finalizers ...string) *metav1
 	return m
 }
 
-// recorder records tasks as text.
+// recorder records tasks as texts such as "delete x".
 type recorder struct {
-	g    *graph.Graph
-	todo []func() string
-	last *graph.Node
+	g *graph.Graph
+	// tasks formats the tasks. It is called later, because the graph is locked while it reports a
+	// task.
+	tasks    []func() string
+	lastNode *graph.Node
 }
 
-func (r *recorder) record(what string, n *graph.Node) {
-	r.last = n
-	// The graph is locked during the call.
-	r.todo = append(r.todo, func() string { return what + " " + r.g.State(n).Name })
+func (r *recorder) record(task string, n *graph.Node) {
+	r.lastNode = n
+	r.tasks = append(r.tasks, func() string { return task + " " + r.g.State(n).Name })
 }
 
 func (r *recorder) Delete(n *graph.Node, _ string) { r.record("delete", n) }
 func (r *recorder) Orphan(n *graph.Node, _ string) { r.record("orphan", n) }
 func (r *recorder) Absent(id graph.Identity) {
-	r.todo = append(r.todo, func() string { return "absent " + id.Name })
+	r.tasks = append(r.tasks, func() string { return "absent " + id.Name })
 }
 
 func (r *recorder) InvalidNamespace(dep, owner graph.Identity) {
-	r.todo = append(r.todo, func() string {
+	r.tasks = append(r.tasks, func() string {
 		return fmt.Sprintf("invalid %s: %s %s %s %s %s", dep.Name, owner.APIVersion, owner.Kind, owner.Namespace,
 			owner.Name, owner.UID)
 	})
 }
 
-// requireTasks compares the tasks since the last call, in any order.
+// requireTasks compares the set of tasks since the last call, in any order.
 func (r *recorder) requireTasks(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
-	for _, f := range r.todo {
-		got = append(got, f())
+	for _, format := range r.tasks {
+		got = append(got, format())
 	}
-	r.todo = nil
+	r.tasks = nil
 	slices.Sort(got)
 	slices.Sort(want)
 	got = slices.Compact(got)
@@ -98,8 +106,8 @@ func TestDeletedOwnerQueuesDependents(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
 	g.Observe(r, object("owner"))
-	g.Observe(r, object("x", ref("owner", false)))
-	g.Observe(r, object("y", ref("owner", false)))
+	g.Observe(r, object("x", ref("owner")))
+	g.Observe(r, object("y", ref("owner")))
 	tasks.requireTasks(t)
 	g.Remove(r, object("owner"))
 	tasks.requireTasks(t, "absent owner", "delete x", "delete y")
@@ -110,7 +118,7 @@ func TestDeletedOwnerQueuesDependents(t *testing.T) {
 func TestUnknownOwnerIsVerified(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, object("x", ref("owner", false)))
+	g.Observe(r, object("x", ref("owner")))
 	tasks.requireTasks(t, "delete owner")
 	g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "owner", UID: "uid-owner"})
 	tasks.requireTasks(t, "absent owner", "delete x")
@@ -124,12 +132,11 @@ func TestUnknownOwnerIsVerified(t *testing.T) {
 func TestVirtualOwnerIsObserved(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, object("x", ref("owner", false)))
+	g.Observe(r, object("x", ref("owner")))
 	tasks.requireTasks(t, "delete owner")
 	g.Observe(r, object("owner"))
 	tasks.requireTasks(t)
-	// The dependent refers to an observed owner by another name.
-	wrong := ref("owner", false)
+	wrong := ref("owner")
 	wrong.Name = "other"
 	g.Observe(r, object("y", wrong))
 	tasks.requireTasks(t, "delete y")
@@ -140,12 +147,12 @@ func TestVirtualOwnerIsObserved(t *testing.T) {
 func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	wrong := ref("owner", false)
+	wrong := ref("owner")
 	wrong.Name = "wrong"
 	g.Observe(r, object("x", wrong))
-	owner := tasks.last
+	owner := tasks.lastNode
 	tasks.requireTasks(t, "delete wrong")
-	g.Observe(r, object("y", ref("owner", false)))
+	g.Observe(r, object("y", ref("owner")))
 	tasks.requireTasks(t, "delete y")
 	if !g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "wrong", UID: "uid-owner"}) {
 		t.Error("RemoveVirtual() = false, want true: y refers to the owner by another name")
@@ -156,25 +163,25 @@ func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 	}
 }
 
-// TestTextsOfRemovedNodesAreReleased changes the owner of an object. The uid of an owner reference
-// can be any text.
+// TestTextsOfRemovedNodesAreReleased changes the owner of an object many times. The uid of an owner
+// reference can be any text, and that of a former owner must not stay in memory.
 func TestTextsOfRemovedNodesAreReleased(t *testing.T) {
 	const changes, size = 64, 1 << 20
 	g, tasks := newGraph()
 	r := configMaps()
 	before := heap()
 	for i := range changes {
-		owner := ref("owner", false)
+		owner := ref("owner")
 		owner.UID = types.UID(fmt.Sprintf("%0*d", size, i))
 		g.Observe(r, object("x", owner))
 		g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "owner", UID: owner.UID})
 		owner.UID += "x"
 		g.Observe(r, object("x", owner))
-		tasks.todo, tasks.last = nil, nil
+		tasks.tasks, tasks.lastNode = nil, nil
 	}
 	g.Remove(r, object("x"))
-	if kept := heap() - before; kept > changes/4*size {
-		t.Errorf("got %d MiB of texts kept, want at most a quarter of the changes", kept>>20)
+	if grown, most := heap()-before, int64(changes/4*size); grown > most {
+		t.Errorf("the heap has grown by %d MiB after %d uids of 1 MiB, want at most %d MiB", grown>>20, 2*changes, most>>20)
 	}
 	if n := g.Len(); n != 0 {
 		t.Errorf("got %d nodes, want 0", n)
@@ -187,22 +194,22 @@ func TestOwnerInAnotherNamespaceIsReported(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
 	g.Observe(r, object("owner"))
-	dep := object("x", ref("owner", false))
+	dep := object("x", ref("owner"))
 	dep.Namespace = "b"
 	g.Observe(r, dep)
 	tasks.requireTasks(t, "invalid x: v1 ConfigMap b owner uid-owner", "delete x")
 }
 
-// TestDependentOfVirtualClusterScopedOwnerIsVerified checks an owner that a cluster-scoped object
-// was the first to refer to. Whether the owner of an object in a namespace exists is verified for
-// that object.
+// TestDependentOfVirtualClusterScopedOwnerIsVerified checks a virtual owner whose first dependent is
+// cluster-scoped, so that its namespace is unknown. A later dependent in a namespace is verified,
+// too, because the owner may be in that namespace.
 func TestDependentOfVirtualClusterScopedOwnerIsVerified(t *testing.T) {
 	g, tasks := newGraph()
-	cluster := object("cluster", ref("owner", false))
+	cluster := object("cluster", ref("owner"))
 	cluster.Namespace = ""
 	g.Observe(configMaps(), cluster) // stands for a cluster-scoped kind
 	tasks.requireTasks(t, "delete owner")
-	g.Observe(configMaps(), object("x", ref("owner", false)))
+	g.Observe(configMaps(), object("x", ref("owner")))
 	tasks.requireTasks(t, "delete x")
 }
 
@@ -212,7 +219,7 @@ func TestForegroundDeletion(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
 	g.Observe(r, object("owner"))
-	g.Observe(r, object("x", ref("owner", true)))
+	g.Observe(r, object("x", blockingRef("owner")))
 	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	tasks.requireTasks(t, "delete owner", "delete x")
 	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
@@ -227,10 +234,10 @@ func TestUnblockedOwnerIsQueued(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
 	g.Observe(r, object("owner"))
-	g.Observe(r, object("x", ref("owner", true)))
-	g.Observe(r, object("x", ref("owner", false)))
+	g.Observe(r, object("x", blockingRef("owner")))
+	g.Observe(r, object("x", ref("owner")))
 	tasks.requireTasks(t, "delete owner")
-	g.Observe(r, object("y", ref("owner", true)))
+	g.Observe(r, object("y", blockingRef("owner")))
 	g.Observe(r, object("y"))
 	tasks.requireTasks(t, "delete owner")
 }
@@ -252,12 +259,12 @@ func TestSweepRemovesWhatAListLacks(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
 	g.Observe(r, object("owner"))
-	g.Observe(r, object("x", ref("owner", false)))
+	g.Observe(r, object("x", ref("owner")))
 	if n := g.Count(r.GroupResource(), "a"); n != 2 {
 		t.Errorf("got count %d, want 2", n)
 	}
 	epoch := g.StartList()
-	g.Observe(r, object("x", ref("owner", false)))
+	g.Observe(r, object("x", ref("owner")))
 	g.Sweep(r, epoch)
 	tasks.requireTasks(t, "absent owner", "delete x")
 	if n := g.Count(r.GroupResource(), "a"); n != 1 {
@@ -277,7 +284,7 @@ func TestSweepRemovesObjectsOfAnotherVersion(t *testing.T) {
 	g.Observe(former, object("y"))
 	g.Sweep(now, epoch)
 	if n := g.Count(now.GroupResource(), "a"); n != 1 || g.Len() != 1 {
-		t.Errorf("count %d, %d nodes, want only y", n, g.Len())
+		t.Errorf("got count %d and %d nodes, want 1 and 1: only y was observed since the list began", n, g.Len())
 	}
 }
 
@@ -290,12 +297,12 @@ func TestVirtualOwnerWithoutDependentsIsRemoved(t *testing.T) {
 	g.Observe(r, object("x", unknown))
 	g.Observe(r, object("y", unknown))
 	g.Observe(r, object("x"))
-	if n := g.Len(); n != 3 || !g.State(tasks.last).Current {
-		t.Errorf("%d nodes while y refers to the owner; want 3, true", n)
+	if n := g.Len(); n != 3 || !g.State(tasks.lastNode).Current {
+		t.Errorf("got %d nodes while y refers to the owner, want x, y and the current node of the owner", n)
 	}
 	g.Remove(r, object("y", unknown))
-	if n := g.Len(); n != 1 || g.State(tasks.last).Current {
-		t.Errorf("got %d nodes, want only x", n)
+	if n := g.Len(); n != 1 || g.State(tasks.lastNode).Current {
+		t.Errorf("got %d nodes after the last reference to the owner is gone, want only x", n)
 	}
 }
 
@@ -304,14 +311,14 @@ func TestVirtualOwnerWithoutDependentsIsRemoved(t *testing.T) {
 func TestDependentInAnotherNamespaceDoesNotBlock(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	stranger := object("x", ref("owner", true))
-	stranger.Namespace = "b"
+	elsewhere := object("x", blockingRef("owner"))
+	elsewhere.Namespace = "b"
 	g.Observe(r, object("owner"))
-	g.Observe(r, stranger)
-	g.Observe(r, object("y", ref("owner", true)))
+	g.Observe(r, elsewhere)
+	g.Observe(r, object("y", blockingRef("owner")))
 	g.Observe(r, withDeletion(object("owner"), metav1.FinalizerDeleteDependents))
 	blocking := map[string]bool{}
-	for _, d := range g.Dependents(tasks.last) {
+	for _, d := range g.Dependents(tasks.lastNode) {
 		blocking[d.Name] = d.Blocks
 	}
 	if len(blocking) != 2 || blocking["x"] || !blocking["y"] {
@@ -324,11 +331,11 @@ func TestDependentInAnotherNamespaceDoesNotBlock(t *testing.T) {
 func TestNodeIsLoggedByItsUID(t *testing.T) {
 	const uid = "00112233-4455-6677-8899-aabbccddeeff"
 	g, tasks := newGraph()
-	r := ref("owner", false)
+	r := ref("owner")
 	r.UID = uid
 	g.Observe(configMaps(), object("x", r))
 	var out strings.Builder
-	slog.New(slog.NewTextHandler(&out, nil)).Info("failed", "key", tasks.last)
+	slog.New(slog.NewTextHandler(&out, nil)).Info("failed", "key", tasks.lastNode)
 	if !strings.HasSuffix(out.String(), " key="+uid+"\n") {
 		t.Errorf("got log %q, want it to end with key=%s", out.String(), uid)
 	}
@@ -340,7 +347,7 @@ func BenchmarkManyOwners(b *testing.B) {
 	r := configMaps()
 	x := object("x")
 	for i := range 50_000 {
-		x.OwnerReferences = append(x.OwnerReferences, ref(fmt.Sprintf("%05d", i), false))
+		x.OwnerReferences = append(x.OwnerReferences, ref(fmt.Sprintf("%05d", i)))
 	}
 	for b.Loop() {
 		g.Observe(r, x)
@@ -348,7 +355,8 @@ func BenchmarkManyOwners(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory reports what the graph keeps for each of many objects. Half have an owner.
+// BenchmarkMemory reports the memory of the graph for each object. Half of the objects have an
+// owner.
 func BenchmarkMemory(b *testing.B) {
 	const objects, perOwner = 100_000, 10
 	for range b.N {
@@ -359,7 +367,7 @@ func BenchmarkMemory(b *testing.B) {
 			m := object(fmt.Sprintf("object-with-a-name-%06d", i))
 			m.Namespace, m.UID = fmt.Sprintf("namespace-%d", i%100), types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", i))
 			if i%2 == 1 {
-				o := i / 2 / perOwner * 2 * perOwner
+				o := i / 2 / perOwner * 2 * perOwner // an even number, so the owner has no owner itself
 				m.OwnerReferences = []metav1.OwnerReference{{
 					APIVersion: "v1",
 					Kind:       "ConfigMap",

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// pageSize is how many objects are in memory at a time while listing.
+// pageSize is the number of objects in a page of a list. One page is in memory at a time.
 const pageSize = 500
 
 // monitor passes the objects of one resource to the graph. It is a reflector.Sink.

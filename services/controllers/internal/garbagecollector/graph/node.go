@@ -16,7 +16,7 @@ type Identity struct {
 	UID                               types.UID
 }
 
-// Coordinates returns the identity that a reference has without a namespace.
+// Coordinates returns the identity that an owner reference states. It has no namespace.
 func Coordinates(r *metav1.OwnerReference) Identity {
 	return Identity{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: r.UID}
 }
@@ -29,24 +29,23 @@ type owner struct {
 	kind   unique.Handle[apiKind]
 	name   string
 	uid    uid
-	blocks bool // blockOwnerDeletion
+	blocks bool // the field blockOwnerDeletion
 }
 
 // nodeFlags is the state of a node.
 type nodeFlags uint8
 
 const (
-	flagObserved           nodeFlags = 1 << iota // a list or a watch has returned the object
-	flagDeleting                                 // has a deletion timestamp
-	flagOrphaning                                // has the orphan finalizer
-	flagForeground                               // has the foreground finalizer
-	flagDeletingDependents                       // is or was deleting with the foreground finalizer
-	// flagCounted marks a node that is in the counts of its resource.
-	flagCounted
+	flagObserved           nodeFlags = 1 << iota // a list or a watch has returned the object; otherwise the node is virtual
+	flagDeleting                                 // the object has a deletion timestamp
+	flagOrphaning                                // the object has the orphan finalizer
+	flagForeground                               // the object has the foreground finalizer
+	flagDeletingDependents                       // foreground deletion of the object has begun
+	flagCounted                                  // Graph.counts includes the object
 )
 
-// Node is an object. The fields are guarded by the lock of the graph. A Node is a key of work
-// queues: an object has one node until it is removed.
+// Node represents an object. Its fields are guarded by the lock of the graph. An object has the same
+// Node until it is removed, so work queues use the pointer as key.
 type Node struct {
 	uid        uid
 	namespace  unique.Handle[string]
@@ -55,7 +54,7 @@ type Node struct {
 	resource   *resources.Resource // nil while virtual
 	owners     []owner
 	dependents map[*Node]struct{}
-	epoch      uint32 // in which the object was last observed
+	epoch      uint32 // epoch in which the object was last observed; see Graph.StartList
 	flags      nodeFlags
 }
 

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -9,8 +10,8 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// StartList must be called before the objects of a complete list are observed. It returns the epoch
-// of the list, for Sweep.
+// StartList starts a new epoch and returns it. It must be called before the objects of a complete
+// list are observed. After the list, Sweep removes the objects of earlier epochs.
 func (g *Graph) StartList() (epoch uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -22,18 +23,22 @@ func (g *Graph) StartList() (epoch uint32) {
 func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
+	// 1. Find the node or create it.
 	u, _ := packUID(m.UID)
 	n := g.nodes[u]
-	var before nodeFlags
+	var flagsBefore nodeFlags
 	if n == nil {
 		n = &Node{uid: u}
 		n.setCoordinates(identityOf(r, m))
 		g.nodes[n.uid] = n
 		g.keepNonCanonical(m.UID)
 	} else {
-		before = n.flags
-		n = g.setObservedIdentity(n, identityOf(r, m))
+		flagsBefore = n.flags
+		g.setObservedIdentity(n, identityOf(r, m))
 	}
+
+	// 2. Record the state of the object and count it.
 	if n.resource != r {
 		g.setCounted(n, false)
 		n.resource = r
@@ -44,38 +49,41 @@ func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) 
 	n.setFlag(flagOrphaning, slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents))
 	n.setFlag(flagForeground, slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents))
 	g.setCounted(n, true)
+
+	// 3. Connect the node with its owners.
 	g.changeOwners(n, g.ownersOf(m.OwnerReferences))
 	for i := range m.OwnerReferences {
 		g.keepNonCanonical(m.OwnerReferences[i].UID)
 	}
-	g.schedulePropagation(n, before)
+
+	// 4. Schedule the work that the change requires.
+	g.schedulePropagation(n, flagsBefore)
 	g.Changed(r, n.namespace.Value(), false)
 }
 
 // setObservedIdentity sets the identity of a known node to the one under which its object was
 // observed. If the node was virtual, dependents that refer to it by another identity may have an
 // absent owner, so they are verified.
-func (g *Graph) setObservedIdentity(n *Node, id Identity) *Node {
-	before := g.identity(n)
-	if before == id {
-		return n
+func (g *Graph) setObservedIdentity(n *Node, observed Identity) {
+	if g.identity(n) == observed {
+		return
 	}
 	g.setCounted(n, false)
-	n.setCoordinates(id)
-	if n.hasFlag(flagObserved) {
-		return n
+	n.setCoordinates(observed)
+	isVirtual := !n.hasFlag(flagObserved)
+	if !isVirtual {
+		return
 	}
 	for d := range n.dependents {
-		if d.refersOnlyTo(n.uid, id) {
+		if d.refersOnlyTo(n.uid, observed) {
 			continue
 		}
-		if id.Namespace != "" && d.namespace.Value() != id.Namespace {
+		if observed.Namespace != "" && d.namespace.Value() != observed.Namespace {
 			i := slices.IndexFunc(d.owners, func(o owner) bool { return o.uid == n.uid })
 			g.Tasks.InvalidNamespace(g.identity(d), g.referencedIdentity(d, &d.owners[i]))
 		}
 		g.requestDelete(d)
 	}
-	return n
 }
 
 // referencedIdentity returns the identity that the owner reference ref of d states, in the
@@ -91,7 +99,7 @@ func (g *Graph) referencedIdentity(d *Node, ref *owner) Identity {
 	}
 }
 
-// refersOnlyTo reports whether all references of a dependent to a uid agree with an identity.
+// refersOnlyTo reports whether all owner references of n with the uid u agree with an identity.
 func (n *Node) refersOnlyTo(u uid, id Identity) bool {
 	for i := range n.owners {
 		if o := &n.owners[i]; o.uid == u && !n.refersTo(o, id) {
@@ -101,14 +109,16 @@ func (n *Node) refersOnlyTo(u uid, id Identity) bool {
 	return true
 }
 
-// schedulePropagation schedules the work that a change of a node requires. before holds the flags
-// of the last observation.
-func (g *Graph) schedulePropagation(n *Node, before nodeFlags) {
-	after := n.flags.propagationFlag()
-	if after == before.propagationFlag() && before&flagObserved != 0 {
+// schedulePropagation schedules the handling of a deleted object's dependents, if the object began
+// to wait for it after the last observation. flagsBefore holds the flags of that observation, or 0
+// if the object was not observed before.
+func (g *Graph) schedulePropagation(n *Node, flagsBefore nodeFlags) {
+	policy := n.flags.propagationFlag()
+	wasObserved := flagsBefore&flagObserved != 0
+	if wasObserved && policy == flagsBefore.propagationFlag() {
 		return
 	}
-	switch after {
+	switch policy {
 	case flagOrphaning:
 		g.Tasks.Orphan(n, n.namespace.Value())
 	case flagForeground:
@@ -132,8 +142,8 @@ func (f nodeFlags) propagationFlag() nodeFlags {
 	return f & flagForeground
 }
 
-// changeOwners replaces the owners of a node. Owners that a removed reference blocked may now be
-// deletable.
+// changeOwners replaces the owner references of a node. An owner whose deletion n no longer blocks
+// may now be deletable.
 func (g *Graph) changeOwners(n *Node, owners []owner) {
 	if slices.Equal(n.owners, owners) {
 		return
@@ -142,20 +152,22 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 	n.owners = owners
 	oldByUID := ownersByUID(before)
 	newByUID := ownersByUID(owners)
+
 	for i := range before {
-		old := &before[i]
-		current := newByUID[old.uid]
-		node := g.nodes[old.uid]
-		if node == nil {
+		oldRef := &before[i]
+		newRef := newByUID[oldRef.uid] // nil if the reference was removed
+		ownerNode := g.nodes[oldRef.uid]
+		if ownerNode == nil {
 			continue
 		}
-		if old.blocks && (current == nil || !current.blocks) {
-			g.requestDelete(node)
+		if oldRef.blocks && (newRef == nil || !newRef.blocks) {
+			g.requestDelete(ownerNode)
 		}
-		if current == nil {
-			g.removeDependent(n, node)
+		if newRef == nil {
+			g.removeDependent(n, ownerNode)
 		}
 	}
+
 	var added []owner
 	for i := range owners {
 		if oldByUID[owners[i].uid] == nil {
@@ -165,8 +177,8 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 	g.addToOwners(n, added)
 }
 
-// ownersByUID indexes references by uid, because an object can have tens of thousands. If several
-// have the same uid, it uses the first one.
+// ownersByUID indexes owner references by uid, so that changeOwners takes linear time: an object can
+// have tens of thousands of references. Of several with the same uid, the index has the first.
 func ownersByUID(refs []owner) map[uid]*owner {
 	out := make(map[uid]*owner, len(refs))
 	for i := range refs {
@@ -179,14 +191,14 @@ func ownersByUID(refs []owner) map[uid]*owner {
 
 // removeDependent removes a dependent from an owner. A virtual owner without dependents is removed,
 // because nothing else would remove it if its existence cannot be verified.
-func (g *Graph) removeDependent(n, o *Node) {
-	delete(o.dependents, n)
-	if len(o.dependents) > 0 {
+func (g *Graph) removeDependent(dependent, owner *Node) {
+	delete(owner.dependents, dependent)
+	if len(owner.dependents) > 0 {
 		return
 	}
-	o.dependents = nil
-	if !o.hasFlag(flagObserved) {
-		g.deleteFromMaps(o)
+	owner.dependents = nil
+	if !owner.hasFlag(flagObserved) {
+		g.deleteFromMaps(owner)
 	}
 }
 
@@ -196,41 +208,45 @@ func (g *Graph) deleteFromMaps(n *Node) {
 	delete(g.nonCanonical, n.uid)
 }
 
-// requestDelete passes a node to Tasks.Delete.
+// requestDelete asks a worker to delete the object of n, if no owner keeps it.
 func (g *Graph) requestDelete(n *Node) { g.Tasks.Delete(n, n.namespace.Value()) }
 
-// addToOwners adds n to the dependents of owners. An unknown owner becomes a virtual node, whose
-// existence a worker must verify. If a reference may be wrong, a worker must verify n, too.
+// addToOwners adds n to the dependents of owners. An unknown owner becomes a virtual node, and a
+// worker is asked to verify that it exists. If a reference to a known owner may be wrong, a worker
+// is asked to verify the references of n.
 func (g *Graph) addToOwners(n *Node, owners []owner) {
-	doubtful := false
+	isDoubtful := false // a reference of n may be wrong
 	for i := range owners {
 		ref := &owners[i]
-		o := g.nodes[ref.uid]
-		isNew := o == nil
+		ownerNode := g.nodes[ref.uid]
+		isNew := ownerNode == nil
 		if isNew {
-			o = &Node{uid: ref.uid, namespace: n.namespace, name: ref.name, kind: ref.kind}
-			g.nodes[o.uid] = o
+			ownerNode = &Node{uid: ref.uid, namespace: n.namespace, name: ref.name, kind: ref.kind}
+			g.nodes[ownerNode.uid] = ownerNode
 		}
-		if o.dependents == nil {
-			o.dependents = map[*Node]struct{}{}
+		if ownerNode.dependents == nil {
+			ownerNode.dependents = map[*Node]struct{}{}
 		}
-		o.dependents[n] = struct{}{}
+		ownerNode.dependents[n] = struct{}{}
+
+		isObserved := ownerNode.hasFlag(flagObserved)
 		switch {
 		case isNew:
-			g.requestDelete(o)
-		case doubtful:
-		case o.namespace.Value() != "" && o.namespace != n.namespace:
-			if o.hasFlag(flagObserved) {
+			g.requestDelete(ownerNode)
+		case isDoubtful:
+		case ownerNode.namespace.Value() != "" && ownerNode.namespace != n.namespace:
+			if isObserved {
 				g.Tasks.InvalidNamespace(g.identity(n), g.referencedIdentity(n, ref))
 			}
-			doubtful = true
-		case o.kind != ref.kind || o.name != ref.name:
-			doubtful = true
-		case o.namespace != n.namespace && !o.hasFlag(flagObserved):
-			doubtful = true // another dependent, which is cluster-scoped, was seen first
+			isDoubtful = true
+		case ownerNode.kind != ref.kind || ownerNode.name != ref.name:
+			isDoubtful = true
+		case ownerNode.namespace != n.namespace && !isObserved:
+			// The virtual owner has no namespace, because its first dependent is cluster-scoped.
+			isDoubtful = true
 		}
 	}
-	if doubtful {
+	if isDoubtful {
 		g.requestDelete(n)
 	}
 }
@@ -261,8 +277,8 @@ func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
 	}
 }
 
-// removeNode removes a node. Its dependents have lost an owner, and owners that wait for their
-// dependents may be deletable.
+// removeNode removes a node. Its dependents have lost an owner, and an owner that waits for its
+// dependents may now be deletable, so a worker is asked to check them.
 func (g *Graph) removeNode(n *Node, id Identity) {
 	g.setCounted(n, false)
 	g.deleteFromMaps(n)
@@ -287,11 +303,11 @@ func (g *Graph) removeNode(n *Node, id Identity) {
 	}
 }
 
-// RemoveVirtual is called when the API server has confirmed that no object with an identity exists.
-// Dependents may refer to the same uid by other coordinates, which are not verified yet. If so, the
-// node gets other coordinates, and RemoveVirtual returns true. The caller must verify the node
-// again.
-func (g *Graph) RemoveVirtual(id Identity) (more bool) {
+// RemoveVirtual records that the API server has confirmed that no object with an identity exists.
+// It removes the node with that uid, unless dependents refer to the uid by other coordinates, which
+// are not verified yet. In that case the node gets such coordinates and RemoveVirtual returns true:
+// the caller must verify the node again.
+func (g *Graph) RemoveVirtual(id Identity) (mustVerifyAgain bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	u, _ := packUID(id.UID)
@@ -299,11 +315,13 @@ func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 	if n == nil {
 		return false
 	}
-	if n.hasFlag(flagObserved) && g.identity(n) == id {
+	isVirtual := !n.hasFlag(flagObserved)
+	if !isVirtual && g.identity(n) == id {
 		g.removeNode(n, id)
 		return false
 	}
-	var matching, others []*Node
+
+	var matching, others []*Node // dependents by whether they refer to the absent identity only
 	for d := range n.dependents {
 		if d.refersOnlyTo(n.uid, id) {
 			matching = append(matching, d)
@@ -311,22 +329,23 @@ func (g *Graph) RemoveVirtual(id Identity) (more bool) {
 			others = append(others, d)
 		}
 	}
-	if !n.hasFlag(flagObserved) && len(others) == 0 {
+	if isVirtual && len(others) == 0 {
 		g.removeNode(n, id)
 		return false
 	}
+
 	if len(matching) > 0 {
 		g.Tasks.Absent(id)
 		for _, d := range matching {
 			g.requestDelete(d)
 		}
 	}
-	return !n.hasFlag(flagObserved) && g.identity(n) == id && g.replaceIdentity(n, others)
+	return isVirtual && g.identity(n) == id && g.replaceIdentity(n, others)
 }
 
-// replaceIdentity replaces the absent identity of a virtual node with the next identity, in the
-// order of compareIdentities, by which dependents refer to it. After the last one it continues with
-// the first. It returns false if there is no other identity.
+// replaceIdentity gives a virtual node, whose identity is absent, the next identity by which its
+// dependents refer to it. Identities have the order of compareIdentities, and the first follows the
+// last. It returns false if there is no other identity.
 func (g *Graph) replaceIdentity(n *Node, dependents []*Node) (replaced bool) {
 	absent := g.identity(n)
 	next, found := leastIdentity(n, dependents, func(id Identity) bool { return compareIdentities(id, absent) > 0 })
@@ -340,9 +359,10 @@ func (g *Graph) replaceIdentity(n *Node, dependents []*Node) (replaced bool) {
 	return found
 }
 
-// leastIdentity returns the first of the accepted identities by which dependents refer to a node,
-// without the uid. An object can refer to a uid by tens of thousands of identities.
-func leastIdentity(n *Node, dependents []*Node, accept func(Identity) bool) (first Identity, found bool) {
+// leastIdentity returns the least identity, in the order of compareIdentities, that accept accepts
+// and by which dependents refer to a node. The result has no uid. It does not collect the
+// identities, because an object can refer to a uid by tens of thousands of them.
+func leastIdentity(n *Node, dependents []*Node, accept func(Identity) bool) (least Identity, found bool) {
 	for _, d := range dependents {
 		for i := range d.owners {
 			o := &d.owners[i]
@@ -351,23 +371,20 @@ func leastIdentity(n *Node, dependents []*Node, accept func(Identity) bool) (fir
 			}
 			k := o.kind.Value()
 			id := Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: d.namespace.Value(), Name: o.name}
-			if accept(id) && (!found || compareIdentities(id, first) < 0) {
-				first, found = id, true
+			if accept(id) && (!found || compareIdentities(id, least) < 0) {
+				least, found = id, true
 			}
 		}
 	}
-	return first, found
+	return least, found
 }
 
 // compareIdentities orders identities, except for their UIDs.
 func compareIdentities(a, b Identity) int {
-	for _, c := range []int{
-		strings.Compare(a.APIVersion, b.APIVersion), strings.Compare(a.Kind, b.Kind),
-		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
-	} {
-		if c != 0 {
-			return c
-		}
-	}
-	return 0
+	return cmp.Or(
+		strings.Compare(a.APIVersion, b.APIVersion),
+		strings.Compare(a.Kind, b.Kind),
+		strings.Compare(a.Namespace, b.Namespace),
+		strings.Compare(a.Name, b.Name),
+	)
 }

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// uid is a uid in 16 bytes: the bytes of a canonical UUID, or the first bytes of the hash of any
-// other text. A types.UID takes four times as much memory.
+// uid is the uid of an object in 16 bytes: the bytes of a canonical UUID, or the first bytes of the
+// SHA-256 hash of any other text. A types.UID takes four times as much memory.
 type uid [16]byte
 
 // hyphenPositions holds the positions of the hyphens of a UUID.
@@ -16,7 +16,7 @@ var hyphenPositions = [...]int{8, 13, 18, 23}
 
 const uuidLen = 36
 
-// packUID returns a uid in 16 bytes, and whether unpack restores the text.
+// packUID returns a uid in 16 bytes, and whether canonicalUUID restores the text from it.
 func packUID(text types.UID) (u uid, canonical bool) {
 	if len(text) == uuidLen {
 		var digits [32]byte
@@ -36,7 +36,7 @@ func packUID(text types.UID) (u uid, canonical bool) {
 	return u, false
 }
 
-// canonicalUUID returns the canonical UUID.
+// canonicalUUID formats the bytes as a UUID: lower-case digits in five groups.
 func (u uid) canonicalUUID() types.UID {
 	var digits [32]byte
 	hex.Encode(digits[:], u[:])
@@ -50,7 +50,8 @@ func (u uid) canonicalUUID() types.UID {
 	return types.UID(append(data, digits[from:]...))
 }
 
-// keepNonCanonical remembers the text of a node's uid that is no canonical UUID.
+// keepNonCanonical stores the text of a known node's uid, if it is not a canonical UUID and so
+// cannot be restored from the node.
 func (g *Graph) keepNonCanonical(text types.UID) {
 	if u, canonical := packUID(text); !canonical && g.nodes[u] != nil {
 		g.nonCanonical[u] = text
