@@ -16,11 +16,12 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// temporary is an object that is created, used and deleted. In its texts, %[1]d is a number that is
-// unique to the object, %[2]d is a part of an address and %[3]d a port.
+// temporary is an object that is created, used and deleted. In its texts, %[1]d stands for a number
+// that is unique to the round, %[2]d for the last byte of an IP address and %[3]d for a port.
 type temporary struct {
 	collection, name, body string
-	// uses are requests that use the object, as method and path. Their responses do not matter.
+	// uses are requests that use the object, as method and path. The query as=NAME impersonates a
+	// user. The test checks only that the server has no internal error.
 	uses [][2]string
 	// finalizePath is the path of a finalize request after the deletion, or empty.
 	finalizePath string
@@ -46,8 +47,11 @@ var temporaries = []temporary{
 			{"GET", "/apis/g%[1]d.test"},
 		},
 	},
-	{collection: "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", name: "p%[1]d",
-		body: `{"metadata":{"name":"p%[1]d"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["secrets"]}]},"validations":[{"expression":"object.metadata.name != 'x%[1]d'"}]}}`},
+	{
+		collection: "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+		name:       "p%[1]d",
+		body:       `{"metadata":{"name":"p%[1]d"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["secrets"]}]},"validations":[{"expression":"object.metadata.name != 'x%[1]d'"}]}}`,
+	},
 	{
 		collection: "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 		name:       "p%[1]d",
@@ -68,15 +72,21 @@ var temporaries = []temporary{
 		"clientConfig":{"url":"https://127.0.0.%[2]d:%[3]d/m"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["podtemplates"]}]}]}`,
 		uses: [][2]string{{"POST", "/api/v1/namespaces/default/podtemplates?dryRun=All"}},
 	},
-	{collection: "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations", name: "l%[1]d",
-		body: `{"metadata":{"name":"l%[1]d"},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":1,"limitResponse":{"type":"Queue","queuing":{"queues":8,"handSize":2,"queueLengthLimit":5}}}}}`},
+	{
+		collection: "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
+		name:       "l%[1]d",
+		body:       `{"metadata":{"name":"l%[1]d"},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":1,"limitResponse":{"type":"Queue","queuing":{"queues":8,"handSize":2,"queueLengthLimit":5}}}}}`,
+	},
 	{
 		collection: "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
 		name:       "f%[1]d",
 		body:       `{"metadata":{"name":"f%[1]d"},"spec":{"priorityLevelConfiguration":{"name":"l%[1]d"},"matchingPrecedence":9000,"rules":[{"subjects":[{"kind":"User","user":{"name":"u%[1]d"}}],"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}]}]}}`,
 		uses:       [][2]string{{"GET", "/api/v1/namespaces/default/configmaps?as=u%[1]d"}},
 	},
-	{collection: "/api/v1/namespaces", name: "n%[1]d", body: `{"metadata":{"name":"n%[1]d"}}`,
+	{
+		collection: "/api/v1/namespaces",
+		name:       "n%[1]d",
+		body:       `{"metadata":{"name":"n%[1]d"}}`,
 		uses: [][2]string{
 			{"GET", "/api/v1/namespaces/n%[1]d/secrets"},
 			{"GET", "/apis/unknown%[1]d.test/v1/things"},
@@ -84,47 +94,35 @@ var temporaries = []temporary{
 		},
 		finalizePath: "/api/v1/namespaces/n%[1]d/finalize",
 	},
-	{collection: "/api/v1/namespaces/default/resourcequotas", name: "q%[1]d",
-		body: `{"metadata":{"name":"q%[1]d"},"spec":{"hard":{"count/things.q%[1]d.test":"1","secrets":"900"}}}`,
-		uses: [][2]string{{"POST", "/api/v1/namespaces/default/secrets?dryRun=All"}}},
+	{
+		collection: "/api/v1/namespaces/default/resourcequotas",
+		name:       "q%[1]d",
+		body:       `{"metadata":{"name":"q%[1]d"},"spec":{"hard":{"count/things.q%[1]d.test":"1","secrets":"900"}}}`,
+		uses:       [][2]string{{"POST", "/api/v1/namespaces/default/secrets?dryRun=All"}},
+	},
 }
 
-// useTemporaryObjects creates, uses and deletes one object of each kind.
+// useTemporaryObjects creates, uses and deletes one object of each kind, in round n.
 func (x *tenants) useTemporaryObjects(t *testing.T, n int) {
-	fill := strings.NewReplacer("%[1]d", strconv.Itoa(n), "%[2]d", strconv.Itoa(2+n%250), "%[3]d",
-		strconv.Itoa(1024+n%60_000)).Replace
+	fill := strings.NewReplacer(
+		"%[1]d", strconv.Itoa(n),
+		"%[2]d", strconv.Itoa(2+n%250),
+		"%[3]d", strconv.Itoa(1024+n%60_000),
+	).Replace
+
 	for _, o := range temporaries {
 		if err := x.sendAndRead(x.admin, "POST", o.collection, jsonMedia,
 			fill(o.body)).requireCode(http.StatusCreated); err != nil {
 			t.Errorf("%s: %v", fill(o.name), err)
 		}
 	}
+
 	for _, o := range temporaries {
 		for _, use := range o.uses {
-			path, header := fill(use[1]), []string(nil)
-			if at, user, ok := strings.Cut(path, "?as="); ok {
-				path, header = at, []string{"Impersonate-User", user}
-			}
-			body := ""
-			if use[0] == "POST" {
-				body = fill(`{"metadata":{"name":"o%[1]d"},"template":{"spec":{"containers":[{"name":"a","image":"b"}]}},"spec":{"a":"x%[1]d"}}`)
-				if strings.HasPrefix(path, "/apis/g") {
-					body = fill(`{"apiVersion":"g%[1]d.test/v1","kind":"Widget",`) + body[1:]
-				}
-				if strings.Contains(path, "secrets") {
-					body = fill(`{"metadata":{"name":"o%[1]d"}}`)
-				}
-			}
-			r := x.sendAndRead(x.admin, use[0], path, jsonMedia, body, header...)
-			switch {
-			case r.err != nil:
-				t.Errorf("%s %s: %v", use[0], path, r.err)
-			case r.code == http.StatusInternalServerError && !strings.Contains(r.body,
-				"conversion webhook"): // fails as in Kubernetes
-				t.Errorf("%s %s: got 500, want another status: %.300s", use[0], path, r.body)
-			}
+			x.useTemporaryObject(t, use[0], fill(use[1]), fill)
 		}
 	}
+
 	for _, o := range temporaries {
 		path := o.collection + "/" + fill(o.name)
 		if err := x.sendAndRead(x.admin, "DELETE", path, "", "").requireCode(http.StatusOK, http.StatusAccepted); err != nil {
@@ -139,8 +137,35 @@ func (x *tenants) useTemporaryObjects(t *testing.T, n int) {
 	}
 }
 
-// countSeries returns the number of series of /metrics, in all and by family.
-func (x *target) countSeries() (n int, byFamily map[string]int, err error) {
+// useTemporaryObject sends a request, and fails if the server has an internal error.
+func (x *tenants) useTemporaryObject(t *testing.T, method, path string, fill func(string) string) {
+	var header []string
+	if before, user, ok := strings.Cut(path, "?as="); ok {
+		path, header = before, []string{"Impersonate-User", user}
+	}
+	body := ""
+	switch {
+	case method != http.MethodPost:
+	case strings.Contains(path, "secrets"):
+		body = `{"metadata":{"name":"o%[1]d"}}`
+	case strings.HasPrefix(path, "/apis/g"):
+		body = `{"apiVersion":"g%[1]d.test/v1","kind":"Widget","metadata":{"name":"o%[1]d"},"spec":{"a":"x%[1]d"}}`
+	default:
+		body = `{"metadata":{"name":"o%[1]d"},"template":{"spec":{"containers":[{"name":"a","image":"b"}]}}}`
+	}
+	r := x.sendAndRead(x.admin, method, path, jsonMedia, fill(body), header...)
+	// Nothing listens at the address of the conversion webhook. As in Kubernetes, that is a 500.
+	failedConversion := strings.Contains(r.body, "conversion webhook")
+	switch {
+	case r.err != nil:
+		t.Errorf("%s %s: %v", method, path, r.err)
+	case r.code == http.StatusInternalServerError && !failedConversion:
+		t.Errorf("%s %s: got 500, want another status: %.300s", method, path, r.body)
+	}
+}
+
+// countSeries returns the number of time series of /metrics, in total and by metric family.
+func (x *target) countSeries() (total int, byFamily map[string]int, err error) {
 	resp, err := x.admin.Get(x.url + "/metrics")
 	if err != nil {
 		return 0, nil, err
@@ -152,10 +177,10 @@ func (x *target) countSeries() (n int, byFamily map[string]int, err error) {
 	for lines.Scan() {
 		if name, _, ok := strings.Cut(lines.Text(), "{"); ok && !strings.HasPrefix(name, "#") {
 			byFamily[name]++
-			n++
+			total++
 		}
 	}
-	return n, byFamily, lines.Err()
+	return total, byFamily, lines.Err()
 }
 
 // TestDeletedObjectsLeaveNoState creates, uses and deletes definitions, policies, webhooks,
@@ -163,55 +188,62 @@ func (x *target) countSeries() (n int, byFamily map[string]int, err error) {
 // The number of series and the idle memory return to their previous values.
 func TestDeletedObjectsLeaveNoState(t *testing.T) {
 	x := startTenants(t)
-	var n atomic.Int64
-	var all sync.WaitGroup
-	useFor := func(d time.Duration) {
+	const (
+		oneRound    = time.Duration(0) // argument of useFor
+		spareSeries = 200              // growth allowed for kinds of requests not sent before
+		spareHeap   = 16 << 20         // growth allowed, in bytes
+	)
+	var rounds atomic.Int64
+	var workers sync.WaitGroup
+	useFor := func(d time.Duration) { // each of 4 workers uses objects at least once
 		for range 4 {
-			all.Go(func() {
+			workers.Go(func() {
 				for end := time.Now().Add(d); ; {
-					x.useTemporaryObjects(t, int(n.Add(1)))
+					x.useTemporaryObjects(t, int(rounds.Add(1)))
 					if !time.Now().Before(end) {
 						return
 					}
 				}
 			})
 		}
-		all.Wait()
+		workers.Wait()
 	}
-	d, warm := 15*time.Second, time.Duration(0)
+	attackTime, warmupTime := 15*time.Second, oneRound
 	if x.long {
 		var err error
-		if d, err = time.ParseDuration(envOr("BINNACLE_HOSTILE_TIME", "10m")); err != nil {
+		if attackTime, err = time.ParseDuration(envOr("BINNACLE_HOSTILE_TIME", "10m")); err != nil {
 			t.Fatal(err)
 		}
-		warm = d
+		warmupTime = attackTime
 	}
-	useFor(0) // creates the state that stays for good
-	const (
-		spareSeries = 200 // for kinds of requests not sent before
-		spareHeap   = 16 << 20
-	)
-	var series int
-	var known map[string]int
+
+	// 1. Create the state that stays for good, and wait until the number of series is stable.
+	useFor(oneRound)
+	var seriesBefore int
+	var familiesBefore map[string]int
 	harness.Eventually(t, waitTimeout, "the series of the first objects to disappear", func() error {
-		now, by, err := x.countSeries()
+		total, byFamily, err := x.countSeries()
 		if err != nil {
 			return err
 		}
-		last := series
-		series, known = now, by
-		if now != last {
-			return fmt.Errorf("got %d series, had %d before", now, last)
+		last := seriesBefore
+		seriesBefore, familiesBefore = total, byFamily
+		if total != last {
+			return fmt.Errorf("got %d series, had %d before", total, last)
 		}
 		return nil
 	})
-	useFor(warm) // fills the bounded logs of etcd and of watches
-	heap, err := x.heapSize()
+
+	// 2. Fill the bounded logs of etcd and of watches, and measure the idle heap.
+	useFor(warmupTime)
+	heapBefore, err := x.heapSize()
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	// 3. Use objects for a long time.
 	x.attackFor(t, 0, func(context.Context) {
-		useFor(d)
+		useFor(attackTime)
 		// Each response with code 500 was checked. The count for a definition's resources
 		// disappears with the definition.
 		var err error
@@ -219,29 +251,31 @@ func TestDeletedObjectsLeaveNoState(t *testing.T) {
 			t.Error(err)
 		}
 	})
+
+	// 4. Wait until series and heap are as they were.
 	harness.Eventually(t, 2*waitTimeout, "series and memory to return", func() error {
-		now, by, err := x.countSeries()
+		total, byFamily, err := x.countSeries()
 		if err != nil {
 			return err
 		}
-		if now > series+spareSeries {
-			more := map[string]int{}
-			for name, n := range by {
-				if n > known[name]+10 {
-					more[name] = n - known[name]
+		if total > seriesBefore+spareSeries {
+			grown := map[string]int{}
+			for name, n := range byFamily {
+				if n > familiesBefore[name]+10 {
+					grown[name] = n - familiesBefore[name]
 				}
 			}
-			text, _ := json.Marshal(more)
-			return fmt.Errorf("got %d series, had %d before: %s", now, series, text)
+			text, _ := json.Marshal(grown)
+			return fmt.Errorf("got %d series, had %d before: %s", total, seriesBefore, text)
 		}
-		after, err := x.heapSize()
-		if err == nil && after > heap+spareHeap {
-			err = fmt.Errorf("heap: got %.0f MiB, had %.0f MiB before", after/(1<<20), heap/(1<<20))
+		heap, err := x.heapSize()
+		if err == nil && heap > heapBefore+spareHeap {
+			err = fmt.Errorf("heap: got %.0f MiB, had %.0f MiB before", heap/(1<<20), heapBefore/(1<<20))
 		}
 		return err
 	})
-	now, _, _ := x.countSeries()
-	after, _ := x.heapSize()
-	t.Logf("%d rounds: %d series before, %d after; heap of %.1f MiB before, %.1f MiB after", n.Load(), series, now,
-		heap/(1<<20), after/(1<<20))
+	seriesAfter, _, _ := x.countSeries()
+	heapAfter, _ := x.heapSize()
+	t.Logf("%d rounds: %d series before, %d after; heap of %.1f MiB before, %.1f MiB after", rounds.Load(),
+		seriesBefore, seriesAfter, heapBefore/(1<<20), heapAfter/(1<<20))
 }

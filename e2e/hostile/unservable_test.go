@@ -46,8 +46,12 @@ func podSpecWith(c corev1.Container) corev1.PodSpec {
 
 // collectionPaths are the collection paths of some kinds; %s is the namespace part.
 var collectionPaths = map[string]string{
-	"Service": "/api/v1/%sservices", "Pod": "/api/v1/%spods", "ConfigMap": "/api/v1/%sconfigmaps", "Secret": "/api/v1/%ssecrets",
-	"Deployment": "/apis/apps/v1/%sdeployments", "ControllerRevision": "/apis/apps/v1/%scontrollerrevisions",
+	"Service":                 "/api/v1/%sservices",
+	"Pod":                     "/api/v1/%spods",
+	"ConfigMap":               "/api/v1/%sconfigmaps",
+	"Secret":                  "/api/v1/%ssecrets",
+	"Deployment":              "/apis/apps/v1/%sdeployments",
+	"ControllerRevision":      "/apis/apps/v1/%scontrollerrevisions",
 	"NetworkPolicy":           "/apis/networking.k8s.io/v1/%snetworkpolicies",
 	"HorizontalPodAutoscaler": "/apis/autoscaling/v2/%shorizontalpodautoscalers",
 }
@@ -66,14 +70,23 @@ func unservableWrites(t *testing.T) []expandingRequest {
 	labels := map[string]string{"a": "b"}
 	invalidFields := metadata("s")
 	invalidFields.ManagedFields = []metav1.ManagedFieldsEntry{{
-		Manager: "m", Operation: "Apply", APIVersion: "v1", FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte("f:x")},
+		Manager:    "m",
+		Operation:  "Apply",
+		APIVersion: "v1",
+		FieldsType: "FieldsV1",
+		FieldsV1:   &metav1.FieldsV1{Raw: []byte("f:x")},
 	}}
 	invalidLabels := metadata("s")
 	invalidLabels.Labels = map[string]string{"a": "b\xff"}
 	create := func(kind, apiVersion string, obj protobufObject, want string) expandingRequest {
-		return expandingRequest{kind + " " + want, "POST", collectionPath(kind), protoMedia,
-			encodeProtobuf(t, apiVersion, kind, obj), want}
+		return expandingRequest{
+			name:   kind + " " + want,
+			method: http.MethodPost,
+			path:   collectionPath(kind),
+			media:  protoMedia,
+			body:   encodeProtobuf(t, apiVersion, kind, obj),
+			want:   want,
+		}
 	}
 	service := &corev1.Service{
 		ObjectMeta: metadata("s"),
@@ -92,16 +105,23 @@ func unservableWrites(t *testing.T) []expandingRequest {
 			ObjectMeta: metadata("s"),
 			Spec:       podSpecWith(corev1.Container{Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}}}),
 		}, "preStop"),
-		create("Deployment", "apps/v1", &appsv1.Deployment{ObjectMeta: metadata("s"), Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       podSpecWith(corev1.Container{LivenessProbe: probe}),
+		create("Deployment", "apps/v1", &appsv1.Deployment{
+			ObjectMeta: metadata("s"),
+			Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       podSpecWith(corev1.Container{LivenessProbe: probe}),
+				},
 			},
-		}}, "livenessProbe"),
+		}, "livenessProbe"),
 		create("NetworkPolicy", "networking.k8s.io/v1",
-			&networkingv1.NetworkPolicy{ObjectMeta: metadata("s"), Spec: networkingv1.NetworkPolicySpec{
-				Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &port}}}},
-			}}, "port"),
+			&networkingv1.NetworkPolicy{
+				ObjectMeta: metadata("s"),
+				Spec: networkingv1.NetworkPolicySpec{
+					Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &port}}}},
+				},
+			}, "port"),
 		create("ConfigMap", "v1", &corev1.ConfigMap{ObjectMeta: metadata("s"), Data: map[string]string{"a": "b\xff"}}, "data"),
 		create("ConfigMap", "v1", &corev1.ConfigMap{ObjectMeta: invalidLabels}, "labels"),
 		create("ConfigMap", "v1", &corev1.ConfigMap{ObjectMeta: invalidFields}, "fieldsV1"),
@@ -118,10 +138,22 @@ func unservableWrites(t *testing.T) []expandingRequest {
 				Revision:   1,
 				Data:       runtime.RawExtension{Raw: []byte(`{"a":"\ud800"}`)},
 			}, "data"),
-		{name: "update", method: "PUT", path: collectionPath("Service") + "/stored", media: protoMedia,
-			body: encodeProtobuf(t, "v1", "Service", storedService), want: "targetPort"},
-		{name: "status", method: "PUT", path: collectionPath("Pod") + "/stored/status", media: protoMedia,
-			body: encodeProtobuf(t, "v1", "Pod", status), want: "startTime"},
+		{
+			name:   "update",
+			method: "PUT",
+			path:   collectionPath("Service") + "/stored",
+			media:  protoMedia,
+			body:   encodeProtobuf(t, "v1", "Service", storedService),
+			want:   "targetPort",
+		},
+		{
+			name:   "status",
+			method: "PUT",
+			path:   collectionPath("Pod") + "/stored/status",
+			media:  protoMedia,
+			body:   encodeProtobuf(t, "v1", "Pod", status),
+			want:   "startTime",
+		},
 	}
 	surrogate := `{"a":"\ud800"}`
 	for _, e := range []expandingRequest{
@@ -133,23 +165,50 @@ func unservableWrites(t *testing.T) []expandingRequest {
 			want:   "data",
 		},
 		{
-			name: "surrogate in a merge patch", method: "PATCH", path: "/stored", media: mergePatchMedia,
-			body: `{"data":` + surrogate + `}`, want: "data",
+			name:   "surrogate in a merge patch",
+			method: "PATCH",
+			path:   "/stored",
+			media:  mergePatchMedia,
+			body:   `{"data":` + surrogate + `}`,
+			want:   "data",
 		},
-		{name: "surrogate in a strategic merge patch", method: "PATCH", path: "/stored", media: strategicPatchMedia,
-			body: `{"data":` + surrogate + `}`, want: "data"},
-		{name: "surrogate in a JSON patch", method: "PATCH", path: "/stored", media: jsonPatchMedia,
-			body: `[{"op":"replace","path":"/data","value":` + surrogate + `}]`, want: "data"},
-		{name: "surrogate that is applied", method: "PATCH", path: "/s?fieldManager=m", media: applyMedia,
+		{
+			name:   "surrogate in a strategic merge patch",
+			method: "PATCH",
+			path:   "/stored",
+			media:  strategicPatchMedia,
+			body:   `{"data":` + surrogate + `}`,
+			want:   "data",
+		},
+		{
+			name:   "surrogate in a JSON patch",
+			method: "PATCH",
+			path:   "/stored",
+			media:  jsonPatchMedia,
+			body:   `[{"op":"replace","path":"/data","value":` + surrogate + `}]`,
+			want:   "data",
+		},
+		{
+			name:   "surrogate that is applied",
+			method: "PATCH",
+			path:   "/s?fieldManager=m",
+			media:  applyMedia,
 			body: `{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"s"},"revision":1,"data":` +
-				surrogate + `}`},
+				surrogate + `}`,
+		},
 	} {
 		e.path = collectionPath("ControllerRevision") + e.path
 		all = append(all, e)
 	}
 	for _, media := range []string{mergePatchMedia, strategicPatchMedia} {
-		all = append(all, expandingRequest{"time in " + media, "PATCH", collectionPath("Pod") + "/stored/status",
-			media, `{"status":{"startTime":"12000-01-01T00:00:00Z"}}`, "12000-01-01"})
+		all = append(all, expandingRequest{
+			name:   "time in " + media,
+			method: http.MethodPatch,
+			path:   collectionPath("Pod") + "/stored/status",
+			media:  media,
+			body:   `{"status":{"startTime":"12000-01-01T00:00:00Z"}}`,
+			want:   "12000-01-01",
+		})
 	}
 	return all
 }
