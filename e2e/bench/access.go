@@ -21,11 +21,14 @@ const (
 	comparisonRounds = 10
 	// bindingsAtOnce is the number of role bindings that are created concurrently.
 	bindingsAtOnce = 32
-	// reviewedClient is a client whose requests are authorized by authz-webhook.
+	// reviewedClient is the name of the certificate of a client whose requests are authorized by
+	// authz-webhook.
 	reviewedClient = "tokencleaner-client"
 	// boundUser is the user name of reviewedClient.
-	boundUser  = "system:binnacle:tokencleaner"
-	reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"user-%d","groups":["system:authenticated","dev"],"resourceAttributes":{"namespace":"default","verb":"%s","version":"v1","resource":"configmaps","name":"c"}}}`
+	boundUser = "system:binnacle:tokencleaner"
+	// reviewBody is the format of a review, with the number of the user and the verb.
+	reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{` +
+		`"user":"user-%d","groups":["system:authenticated","dev"],"resourceAttributes":{"namespace":"default","verb":"%s","version":"v1","resource":"configmaps","name":"c"}}}`
 )
 
 // bindingCounts are the numbers of role bindings at which reviews are measured.
@@ -54,6 +57,8 @@ func newBench(bin string) (*bench, error) {
 }
 
 func (b *bench) close() { _ = os.RemoveAll(b.dir) }
+
+// certificateFile returns the path of a file in a folder of certificates.
 func (b *bench) certificateFile(folder, name string) string {
 	return filepath.Join(b.dir, "certs", folder, name)
 }
@@ -136,56 +141,62 @@ func measureAccess(like *load, bin string) error {
 
 // measureReviews sends reviews directly to authz-webhook.
 func measureReviews(api, authz *load) error {
-	admin, reviewedClient := api.newClient(), authz.newClient()
+	admin, reviewer := api.newClient(), authz.newClient()
 	if err := api.bindUser(admin, -1, boundUser); err != nil {
 		return err
 	}
-	made := 0
+	created := 0 // role bindings that exist
 	var rows []string
 	for _, n := range bindingCounts {
-		if _, failed := runConcurrently(n-made, bindingsAtOnce, func(i int) error {
-			return api.bindUser(admin, made+i, fmt.Sprint("user-", made+i))
-		}); failed > 0 {
+		_, failed := runConcurrently(n-created, bindingsAtOnce, func(i int) error {
+			return api.bindUser(admin, created+i, fmt.Sprint("user-", created+i))
+		})
+		if failed > 0 {
 			return fmt.Errorf("failed to create %d role bindings", failed)
 		}
-		made = n
-		if err := authz.waitForLastBinding(reviewedClient, n-1); err != nil {
+		created = n
+		if err := authz.waitForLastBinding(reviewer, n-1); err != nil {
 			return err
 		}
-		ask := func(i int) error {
-			verb, want := "get", true
+
+		review := func(i int) error { // half of the reviews are allowed, half denied
 			if i%2 == 1 {
-				verb, want = "delete", false
+				return authz.sendReview(reviewer, i%n, "delete", denied)
 			}
-			return authz.sendReview(reviewedClient, i%n, verb, want)
+			return authz.sendReview(reviewer, i%n, "get", allowed)
 		}
 		all := *authz
-		all.runTimed("reviews", all.concurrency, ask)
+		all.runTimed("reviews", all.concurrency, review)
 		one := *authz
-		one.runTimed("reviews-one-by-one", 1, ask)
+		one.runTimed("reviews-one-by-one", 1, review)
 		rows = append(rows, fmt.Sprintf("| %d | %s | %s | %s | %s | %s | %s |", n, resultCell(all, "ops_per_s"),
 			resultCell(all, "cpu_ms_per_op"), resultCell(all, "p50_ms"), resultCell(all, "p99_ms"),
 			resultCell(one, "p99_ms"), resultCell(all, "rss_mib_authz-webhook")))
 	}
-	fmt.Printf("\n| role bindings | reviews/s | CPU ms/review | p50 ms | p99 ms | p99 ms, one client | resident MiB |\n|---|---|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+	fmt.Println("\n| role bindings | reviews/s | CPU ms/review | p50 ms | p99 ms | p99 ms, one client | resident MiB |")
+	fmt.Printf("|---|---|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
 	return nil
 }
 
 // runTimed calls f for the duration of a scenario from several goroutines and records the result.
-func (l *load) runTimed(name string, c int, f func(i int) error) {
+func (l *load) runTimed(name string, concurrency int, f func(i int) error) {
 	before := l.readUsage()
-	ops, secs, lat, errs := l.runForDuration(c, f)
-	l.addResult(name, before, ops, secs, lat, map[string]any{"errors": errs})
+	calls, seconds, latencies, errs := l.runForDuration(concurrency, f)
+	l.addResult(name, before, calls, seconds, latencies, map[string]any{"errors": errs})
 }
 
 // bindUser creates the i-th role in the default namespace and binds it to a user.
 func (l *load) bindUser(c *http.Client, i int, user string) error {
 	const group = "rbac.authorization.k8s.io"
-	rules := `[{"apiGroups":[""],"resources":["pods","services"],"verbs":["list","watch"]},{"apiGroups":["apps"],"resources":["deployments"],"verbs":["*"]},{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"]}]`
+	const rules = `[{"apiGroups":[""],"resources":["pods","services"],"verbs":["list","watch"]},` +
+		`{"apiGroups":["apps"],"resources":["deployments"],"verbs":["*"]},` +
+		`{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"]}]`
 	for path, body := range map[string]string{
 		"roles": fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Role","metadata":{"name":"role%d"},"rules":%s}`,
 			group, i, rules),
-		"rolebindings": fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"RoleBinding","metadata":{"name":"binding%d"},"roleRef":{"apiGroup":"%s","kind":"Role","name":"role%d"},"subjects":[{"kind":"User","name":"%s"}]}`, group, i, group, i, user),
+		"rolebindings": fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"RoleBinding","metadata":{"name":"binding%d"},`+
+			`"roleRef":{"apiGroup":"%s","kind":"Role","name":"role%d"},"subjects":[{"kind":"User","name":"%s"}]}`,
+			group, i, group, i, user),
 	} {
 		code, out, err := l.request(c, "POST", "/apis/"+group+"/v1/namespaces/default/"+path, "application/json",
 			[]byte(body), "application/json")
@@ -199,8 +210,11 @@ func (l *load) bindUser(c *http.Client, i int, user string) error {
 	return nil
 }
 
-// sendReview asks authz-webhook for a user's access to ConfigMaps. Another decision than want is an
-// error.
+// Decisions that sendReview can require.
+const allowed, denied = true, false
+
+// sendReview asks authz-webhook for a user's access to ConfigMaps. It fails unless the decision is
+// want: allowed or denied.
 func (l *load) sendReview(c *http.Client, user int, verb string, want bool) error {
 	code, out, err := l.request(c, "POST", "/", "application/json", fmt.Appendf(nil, reviewBody, user, verb), "application/json")
 	if err != nil {
@@ -216,7 +230,7 @@ func (l *load) sendReview(c *http.Client, user int, verb string, want bool) erro
 // waitForLastBinding waits until authz-webhook uses the binding of the last user.
 func (l *load) waitForLastBinding(c *http.Client, last int) (err error) {
 	for range 1000 {
-		if err = l.sendReview(c, last, "get", true); err == nil {
+		if err = l.sendReview(c, last, "get", allowed); err == nil {
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond) // the service offers no notification
@@ -227,7 +241,8 @@ func (l *load) waitForLastBinding(c *http.Client, last int) (err error) {
 // compareCachedDecision compares a GET with a cached decision of authz-webhook with one that is
 // always allowed, in alternating rounds.
 func compareCachedDecision(like *load, b *bench, authz *process) error {
-	ask, err := b.writeKubeconfig(authz.url, "apiserver-webhook-client")
+	// 1. Start one server that allows everything and one that asks authz-webhook.
+	webhookConfig, err := b.writeKubeconfig(authz.url, "apiserver-webhook-client")
 	if err != nil {
 		return err
 	}
@@ -237,11 +252,13 @@ func compareCachedDecision(like *load, b *bench, authz *process) error {
 	}
 	defer free.terminate()
 	asking, err := b.startAPIServerProcess("asking", "--authorization-mode=Webhook",
-		"--authorization-webhook-version=v1", "--authorization-webhook-config-file="+ask)
+		"--authorization-webhook-version=v1", "--authorization-webhook-config-file="+webhookConfig)
 	if err != nil {
 		return err
 	}
 	defer asking.terminate()
+
+	// 2. Create the object on both.
 	const path = "/api/v1/namespaces/default/configmaps/c?resourceVersion=0"
 	sides := []*load{b.newLoad(like, "free", free.url, free, "admin"), b.newLoad(like, "asking", asking.url, asking, "admin")}
 	clients := make([]*http.Client, len(sides))
@@ -255,29 +272,32 @@ func compareCachedDecision(like *load, b *bench, authz *process) error {
 		user.certFile, user.keyFile = b.certificateFiles(reviewedClient)
 		clients[i] = user.newClient()
 	}
-	get := func(i int) func(int) error {
+
+	// 3. Measure GET requests on both in turn.
+	getFrom := func(side int) func(int) error {
 		return func(int) error {
-			code, out, err := sides[i].request(clients[i], "GET", path, "", nil, "application/json")
+			code, out, err := sides[side].request(clients[side], "GET", path, "", nil, "application/json")
 			if err == nil && code != http.StatusOK {
 				err = fmt.Errorf("%s: %d %.300s", path, code, out)
 			}
 			return err
 		}
 	}
-	var cost [2][]float64
+	var costs [2][]float64 // CPU ms of a request in each round, by side
 	for range comparisonRounds {
 		for i, l := range sides {
-			l.runTimed("get-cached", l.concurrency, get(i))
+			l.runTimed("get-cached", l.concurrency, getFrom(i))
 			r := l.results[len(l.results)-1]
-			cost[i] = append(cost[i], r["cpu_s"].(float64)*1000/float64(r["ops"].(int)))
+			costs[i] = append(costs[i], r["cpu_s"].(float64)*1000/float64(r["ops"].(int)))
 		}
 	}
 	var ratios []float64
-	for i := range cost[0] {
-		ratios = append(ratios, cost[1][i]/cost[0][i])
+	for round := range costs[0] {
+		ratios = append(ratios, costs[1][round]/costs[0][round])
 	}
-	fmt.Printf("\nGET with a cached decision: %.4f ms of CPU; always allowed: %.4f ms; ratio, median of %d pairs: %.3f (%.3f to %.3f)\n",
-		percentile(cost[1], .5), percentile(cost[0], .5), comparisonRounds, percentile(ratios, .5),
+	fmt.Printf("\nGET with a cached decision: %.4f ms of CPU; always allowed: %.4f ms; "+
+		"ratio, median of %d pairs: %.3f (%.3f to %.3f)\n",
+		percentile(costs[1], .5), percentile(costs[0], .5), comparisonRounds, percentile(ratios, .5),
 		percentile(ratios, 0), percentile(ratios, 1))
 	return nil
 }

@@ -10,22 +10,23 @@ import (
 	"time"
 )
 
-// Custom resources and ConfigMaps are compared in alternating rounds, each with a number of
-// creates.
 const (
+	// customRounds is the number of rounds, in which custom resources and ConfigMaps alternate.
 	customRounds = 5
-	customChunk  = 2000
+	// customChunk is the number of objects of each side that a round creates.
+	customChunk = 2000
+	// customFields is the number of fields in the schema of the custom resource.
 	customFields = 60
-	// filledFields is the number of filled fields, which makes an object about 6 KB.
+	// filledFields is the number of fields that an object has. It makes an object about 6 KB.
 	filledFields = 20
 )
 
-// side is one of the compared resources.
+// side is one of the two compared resources.
 type side struct {
 	name string
-	path string // of the group version
-	kind string // plural resource name
-	body func(i int) []byte
+	path string             // of the group version
+	kind string             // plural resource name
+	body func(i int) []byte // returns the i-th object
 }
 
 // collection returns the path of the collection of the i-th object.
@@ -39,8 +40,8 @@ func (s *side) object(i int) string { return fmt.Sprintf("%s/o-%05d", s.collecti
 // comparedSides returns ConfigMaps and custom resources.
 func comparedSides() []side {
 	return []side{
-		{"config maps", "/api/v1", "configmaps", configMap},
-		{"custom resources", "/apis/bench.example/v1", "gadgets", gadget},
+		{name: "config maps", path: "/api/v1", kind: "configmaps", body: configMap},
+		{name: "custom resources", path: "/apis/bench.example/v1", kind: "gadgets", body: gadget},
 	}
 }
 
@@ -69,9 +70,11 @@ func gadgetDefinition() []byte {
 	}
 	var rules []any
 	for _, r := range []string{
-		"self.size >= 0", "!has(self.field0) || self.field0.count <= self.size",
+		"self.size >= 0",
+		"!has(self.field0) || self.field0.count <= self.size",
 		"!has(self.field1) || self.field1.name != self.field0.name",
-		"!has(self.field2) || self.field2.items.all(i, i.key != '')", "self.size == oldSelf.size || self.size > oldSelf.size",
+		"!has(self.field2) || self.field2.items.all(i, i.key != '')",
+		"self.size == oldSelf.size || self.size > oldSelf.size",
 	} {
 		rules = append(rules, map[string]any{"rule": r, "message": "is not as it should be"})
 	}
@@ -138,7 +141,7 @@ func configMap(i int) []byte {
 	return customBody("v1", "ConfigMap", i, "data", data)
 }
 
-// customBody returns an object whose content is in a field.
+// customBody returns the i-th object of a kind, with its content in a field.
 func customBody(apiVersion, kind string, i int, field string, content map[string]any) []byte {
 	b, err := json.Marshal(map[string]any{"apiVersion": apiVersion, "kind": kind, field: content, "metadata": map[string]any{
 		"name": fmt.Sprintf("o-%05d", i), "namespace": fmt.Sprintf("bench-%d", i%namespaces),
@@ -219,26 +222,26 @@ func (l *load) createGadgetDefinition(c *http.Client) error {
 
 // sideCosts holds the measured costs of both sides, by operation.
 type sideCosts struct {
-	names       []string // of the operations, in order of their first measurement
-	byOperation map[string][2][]float64
+	names       []string                // of the operations, in order of their first measurement
+	byOperation map[string][2][]float64 // measured values of each side
 }
 
-// measureBoth measures an operation for both sides. The order of the sides alternates between
-// calls.
-func (t *sideCosts) measureBoth(name string, do func(*side) float64) {
-	all := comparedSides()
-	had, known := t.byOperation[name]
-	if !known {
+// measureBoth measures an operation for both sides. measure returns the cost in ms of CPU time. The
+// order of the sides alternates between calls.
+func (t *sideCosts) measureBoth(name string, measure func(*side) float64) {
+	sides := comparedSides()
+	costs, isKnown := t.byOperation[name]
+	if !isKnown {
 		t.names = append(t.names, name)
 	}
 	order := []int{0, 1}
-	if len(had[0])%2 == 1 {
+	if len(costs[0])%2 == 1 {
 		slices.Reverse(order)
 	}
 	for _, i := range order {
-		had[i] = append(had[i], do(&all[i]))
+		costs[i] = append(costs[i], measure(&sides[i]))
 	}
-	t.byOperation[name] = had
+	t.byOperation[name] = costs
 }
 
 // print prints the medians as a table.
@@ -273,16 +276,16 @@ func (l *load) lastResult(key string) float64 {
 // createChunk creates n objects and returns the CPU time of each in milliseconds.
 func (l *load) createChunk(c *http.Client, s *side, from, n int) float64 {
 	before, start := l.readUsage(), time.Now()
-	lat, errs := runConcurrently(n, l.concurrency, func(i int) error {
+	latencies, errs := runConcurrently(n, l.concurrency, func(i int) error {
 		return l.create(c, s.collection(from+i), string(s.body(from+i)))
 	})
-	l.addResult("create "+s.name, before, n, time.Since(start).Seconds(), lat, map[string]any{"errors": errs})
+	l.addResult("create "+s.name, before, n, time.Since(start).Seconds(), latencies, map[string]any{"errors": errs})
 	return l.lastResult("cpu_ms_per_op")
 }
 
 // measureGets measures GET requests and returns the CPU time of each in milliseconds.
-func (l *load) measureGets(conc int, name, accept string, path func(int) string) float64 {
-	l.measureRequests(l.newClient(), name, conc, path, accept)
+func (l *load) measureGets(concurrency int, name, accept string, path func(int) string) float64 {
+	l.measureRequests(l.newClient(), name, concurrency, path, accept)
 	return l.lastResult("cpu_ms_per_op")
 }
 

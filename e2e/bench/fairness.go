@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -40,11 +41,26 @@ type probeClient struct {
 }
 
 var probeClients = []probeClient{
-	{"kubelet's heartbeat", "system:node:node-1", "system:nodes", http.MethodPatch,
-		"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-1"},
-	{"leader election", "system:kube-controller-manager", "", http.MethodPatch,
-		"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"},
-	{"an administrator", "admin", "admins", http.MethodGet, "/api/v1/namespaces/bench-1/pods/pod-00001"},
+	{
+		name:   "kubelet's heartbeat",
+		user:   "system:node:node-1",
+		group:  "system:nodes",
+		method: http.MethodPatch,
+		path:   "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-1",
+	},
+	{
+		name:   "leader election",
+		user:   "system:kube-controller-manager",
+		method: http.MethodPatch,
+		path:   "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager",
+	},
+	{
+		name:   "an administrator",
+		user:   "admin",
+		group:  "admins",
+		method: http.MethodGet,
+		path:   "/api/v1/namespaces/bench-1/pods/pod-00001",
+	},
 }
 
 // probeResponse describes a response to a probe client. Code is 0 if the request failed.
@@ -56,17 +72,17 @@ type probeResponse struct {
 
 // A backgroundLoad is the load under which the probe clients are measured.
 type backgroundLoad struct {
-	label, id           string // id selects it on the command line and names its plot
+	label               string // name in the table
+	id                  string // selects it on the command line and names its plot
 	priorityAndFairness bool
-	// command is the scenario of the separate process that generates the load.
-	command string
+	command             string // scenario of the separate process that generates the load
 }
 
 var fairnessLoads = []backgroundLoad{
 	// A busy CPU affects all clients, whatever uses it.
-	{"busy CPUs only", "busy", true, "spinning"},
-	{"priority and fairness", "fair", true, "storming"},
-	{"the limits alone", "limits", false, "storming"},
+	{label: "busy CPUs only", id: "busy", priorityAndFairness: true, command: "spinning"},
+	{label: "priority and fairness", id: "fair", priorityAndFairness: true, command: "storming"},
+	{label: "the limits alone", id: "limits", priorityAndFairness: false, command: "storming"},
 }
 
 // compareFairness measures the latency of other clients while one client lists far more than the
@@ -97,7 +113,8 @@ func compareFairness(like *load, bin, plots string, names []string) error {
 			}
 		}
 	}
-	fmt.Printf("\n| with | client | before and after: p50 / p99 ms, rejected | during the storm |\n|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+	fmt.Println("\n| with | client | before and after: p50 / p99 ms, rejected | during the storm |")
+	fmt.Printf("|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
 	return nil
 }
 
@@ -125,11 +142,14 @@ func measureFairness(like *load, bin string,
 	for _, namespace := range []string{"kube-node-lease", "kube-system"} {
 		_ = l.create(c, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // ignores that kube-system exists
 	}
-	for _, o := range probeClients[:2] {
-		at, name := o.path[:strings.LastIndexByte(o.path, '/')], o.path[strings.LastIndexByte(o.path, '/')+1:]
-		if err := l.create(c, at,
-			`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"`+name+
-				`"},"spec":{"holderIdentity":"a"}}`); err != nil {
+	for _, o := range probeClients {
+		if o.method != http.MethodPatch {
+			continue // its pod exists already
+		}
+		collection, name := path.Split(o.path)
+		lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"` + name +
+			`"},"spec":{"holderIdentity":"a"}}`
+		if err := l.create(c, strings.TrimSuffix(collection, "/"), lease); err != nil {
 			return nil, "", err
 		}
 	}
@@ -241,11 +261,10 @@ func (l *load) runStorm() {
 	codes := map[int]int{}
 	var wg sync.WaitGroup
 	for range stormers {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			c := l.newClient()
-			c.Transport.(*http.Transport).TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{} // one connection per client
+			// An empty map disables HTTP/2, so each client has one connection.
+			c.Transport.(*http.Transport).TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
 			defer c.CloseIdleConnections()
 			for ctx.Err() == nil {
 				code := l.requestAs(ctx, c, stormer, "system:serviceaccounts", http.MethodGet, "/api/v1/pods", nil)
@@ -253,7 +272,7 @@ func (l *load) runStorm() {
 				codes[code]++
 				mu.Unlock()
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	fmt.Printf("%d lists succeeded, %d were rejected\n", codes[http.StatusOK], codes[http.StatusTooManyRequests])

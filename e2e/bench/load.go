@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The distribution of the seeded objects.
+// The created objects are distributed evenly over this many namespaces and nodes.
 const (
 	namespaces = 10
 	nodes      = 100
@@ -23,16 +23,23 @@ const (
 
 // load describes a server and the load on it, and collects results.
 type load struct {
-	server                                      string
-	caFile, certFile, keyFile, token            string
-	pids                                        string // comma-separated name=pid of the processes to account
-	objectCount, concurrency, watchers, streams int
-	duration                                    time.Duration
-	rate                                        float64
-	label, accept                               string
-	randomSeed                                  int64
-	results                                     []map[string]any
-	replicas                                    []string // over which watchers are distributed, if there are any
+	server            string // URL
+	caFile            string // if empty, the server's certificate is not verified
+	certFile, keyFile string // client certificate; may be empty
+	token             string // bearer token; may be empty
+	pids              string // processes whose CPU and memory are measured: name=pid, comma-separated
+
+	objectCount int
+	concurrency int // requests at the same time
+	watchers    int
+	streams     int // watches per connection
+	duration    time.Duration
+	rate        float64 // writes per second while watches are measured
+	label       string  // identifies the run in the results
+	accept      string  // media type of watches
+	randomSeed  int64
+	results     []map[string]any
+	replicas    []string // URLs of the servers that share the watchers; if empty, server has all
 }
 
 // newClient returns a client with its own connections.
@@ -90,70 +97,102 @@ func (l *load) request(c *http.Client, method, path, contentType string, body []
 	return resp.StatusCode, b, err
 }
 
+// podTemplate is the format of a pod with two containers. podBody fills it.
+const podTemplate = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"pod-%05d","namespace":"bench-%d","labels":{"app":"app-%d","tier":"t%d","pod-template-hash":"%x"},` +
+	`"annotations":{"bench/stamp":"0","checksum/config":"%x%x"}},` +
+	`"spec":{"nodeName":"node-%d","serviceAccountName":"default","automountServiceAccountToken":false,` +
+	`"containers":[{"name":"main","image":"registry.example/team/service-%d:v1.%d.%d",` +
+	`"args":["--listen=:8080","--log=info","--workers=%d"],` +
+	`"ports":[{"containerPort":8080,"name":"http"},{"containerPort":9090,"name":"metrics"}],` +
+	`"env":[%s],` +
+	`"resources":{"requests":{"cpu":"100m","memory":"128Mi"},"limits":{"cpu":"500m","memory":"256Mi"}},` +
+	`"readinessProbe":{"httpGet":{"path":"/ready","port":"http"},"periodSeconds":10},` +
+	`"livenessProbe":{"httpGet":{"path":"/live","port":"http"},"periodSeconds":20},` +
+	`"volumeMounts":[{"name":"config","mountPath":"/etc/app"},{"name":"cache","mountPath":"/cache"}]},` +
+	`{"name":"sidecar","image":"registry.example/mesh/proxy:v2.1.%d","ports":[{"containerPort":15001}],` +
+	`"resources":{"requests":{"cpu":"10m","memory":"64Mi"}}}],` +
+	`"volumes":[{"name":"config","configMap":{"name":"app-%d"}},{"name":"cache","emptyDir":{}}]}}`
+
 // podBody returns the i-th pod, of about 3 KB. Its content depends only on i and the random seed.
 func (l *load) podBody(i int) []byte {
 	r := rand.New(rand.NewSource(l.randomSeed + int64(i)))
 	var env strings.Builder
-	for e := 0; e < 12; e++ {
+	for e := range 12 {
 		if e > 0 {
 			env.WriteByte(',')
 		}
 		fmt.Fprintf(&env, `{"name":"SETTING_%d","value":"value-%x-%x"}`, e, r.Int63(), r.Int63())
 	}
-	return []byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"pod-%05d","namespace":"bench-%d","labels":{"app":"app-%d","tier":"t%d","pod-template-hash":"%x"},"annotations":{"bench/stamp":"0","checksum/config":"%x%x"}},"spec":{"nodeName":"node-%d","serviceAccountName":"default","automountServiceAccountToken":false,"containers":[{"name":"main","image":"registry.example/team/service-%d:v1.%d.%d","args":["--listen=:8080","--log=info","--workers=%d"],"ports":[{"containerPort":8080,"name":"http"},{"containerPort":9090,"name":"metrics"}],"env":[%s],"resources":{"requests":{"cpu":"100m","memory":"128Mi"},"limits":{"cpu":"500m","memory":"256Mi"}},"readinessProbe":{"httpGet":{"path":"/ready","port":"http"},"periodSeconds":10},"livenessProbe":{"httpGet":{"path":"/live","port":"http"},"periodSeconds":20},"volumeMounts":[{"name":"config","mountPath":"/etc/app"},{"name":"cache","mountPath":"/cache"}]},{"name":"sidecar","image":"registry.example/mesh/proxy:v2.1.%d","ports":[{"containerPort":15001}],"resources":{"requests":{"cpu":"10m","memory":"64Mi"}}}],"volumes":[{"name":"config","configMap":{"name":"app-%d"}},{"name":"cache","emptyDir":{}}]}}`,
-		i, i%namespaces, i%50, i%3, r.Int31(), r.Int63(), r.Int63(), i%nodes, i%50, r.Intn(20), r.Intn(20),
-		1+r.Intn(8), env.String(), r.Intn(9), i%50))
+	return fmt.Appendf(nil, podTemplate,
+		i, i%namespaces, i%50, i%3, r.Int31(), // name, namespace and labels
+		r.Int63(), r.Int63(), // annotation
+		i%nodes, i%50, r.Intn(20), r.Intn(20), 1+r.Intn(8), // node, image and arguments
+		env.String(), r.Intn(9), i%50) // variables, sidecar and volume
 }
 
-// runConcurrently calls f with 0 to total-1 from c goroutines. It returns the durations in ms and
-// the number of errors.
-func runConcurrently(total, c int, f func(i int) error) (latencies []float64, errs int) {
-	var next atomic.Int64
-	var mu sync.Mutex
+// callTimer measures calls. Its zero value is ready for use by one goroutine.
+type callTimer struct {
+	latencies []float64 // ms
+	errs      int
+}
+
+// call calls f(i) and records its duration. It prints the first errors only.
+func (t *callTimer) call(f func(i int) error, i int) {
+	const printedErrors = 2
+	start := time.Now()
+	if err := f(i); err != nil {
+		t.errs++
+		if t.errs <= printedErrors {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+	}
+	t.latencies = append(t.latencies, float64(time.Since(start).Microseconds())/1000)
+}
+
+// runWorkers runs work in a number of goroutines, each with its own timer, and returns the sum of
+// their results.
+func runWorkers(count int, work func(worker int, t *callTimer)) (latencies []float64, errs int) {
+	timers := make([]callTimer, count)
 	var wg sync.WaitGroup
-	for w := 0; w < c; w++ {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			var workerLatencies []float64
-			workerErrors := 0
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= total {
-					break
-				}
-				t := time.Now()
-				if err := f(i); err != nil {
-					workerErrors++
-					if workerErrors < 3 {
-						fmt.Fprintln(os.Stderr, "bench:", err)
-					}
-				}
-				workerLatencies = append(workerLatencies, float64(time.Since(t).Microseconds())/1000)
-			}
-			mu.Lock()
-			latencies = append(latencies, workerLatencies...)
-			errs += workerErrors
-			mu.Unlock()
-		}()
+	for w := range timers {
+		wg.Go(func() { work(w, &timers[w]) })
 	}
 	wg.Wait()
-	return
+	for _, t := range timers {
+		latencies = append(latencies, t.latencies...)
+		errs += t.errs
+	}
+	return latencies, errs
+}
+
+// runConcurrently calls f once with each of 0 to total-1 from a number of goroutines. It returns the
+// durations in ms and the number of errors.
+func runConcurrently(total, concurrency int, f func(i int) error) (latencies []float64, errs int) {
+	var next atomic.Int64
+	return runWorkers(concurrency, func(_ int, t *callTimer) {
+		for {
+			i := int(next.Add(1)) - 1
+			if i >= total {
+				return
+			}
+			t.call(f, i)
+		}
+	})
 }
 
 // createPods creates the namespaces and l.objectCount pods.
 func (l *load) createPods(c *http.Client) {
-	for i := 0; i < namespaces; i++ {
+	// A namespace may exist already, so these responses do not matter.
+	for i := range namespaces {
 		l.request(c, "POST", "/api/v1/namespaces", "application/json",
 			[]byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)), "application/json")
 	}
-	for i := 0; i < namespaces; i++ {
+	for i := range namespaces {
 		l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/serviceaccounts", i), "application/json",
 			[]byte(`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`), "application/json")
 	}
-	b := l.readUsage()
-	t := time.Now()
-	lat, errs := runConcurrently(l.objectCount, l.concurrency, func(i int) error {
+	before, start := l.readUsage(), time.Now()
+	latencies, errs := runConcurrently(l.objectCount, l.concurrency, func(i int) error {
 		code, body, err := l.request(c, "POST", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces),
 			"application/json", l.podBody(i), "application/json")
 		if err == nil && code != 201 && code != 200 {
@@ -161,49 +200,31 @@ func (l *load) createPods(c *http.Client) {
 		}
 		return err
 	})
-	l.addResult("create", b, l.objectCount, time.Since(t).Seconds(), lat, map[string]any{"errors": errs})
+	l.addResult("create", before, l.objectCount, time.Since(start).Seconds(), latencies, map[string]any{"errors": errs})
 }
 
-// runForDuration calls f from c goroutines for l.duration. Each call has another i. latencies are
-// in ms.
-func (l *load) runForDuration(c int, f func(i int) error) (ops int, secs float64, latencies []float64, errs int) {
-	stop := time.Now().Add(l.duration)
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	t0 := time.Now()
-	for w := 0; w < c; w++ {
-		wg.Add(1)
-		go func(w int) {
-			defer wg.Done()
-			var workerLatencies []float64
-			workerErrors, i := 0, w
-			for time.Now().Before(stop) {
-				t := time.Now()
-				if err := f(i); err != nil {
-					workerErrors++
-					if workerErrors < 3 {
-						fmt.Fprintln(os.Stderr, "bench:", err)
-					}
-				}
-				workerLatencies = append(workerLatencies, float64(time.Since(t).Microseconds())/1000)
-				i += c
-			}
-			mu.Lock()
-			latencies = append(latencies, workerLatencies...)
-			errs += workerErrors
-			mu.Unlock()
-		}(w)
-	}
-	wg.Wait()
-	return len(latencies), time.Since(t0).Seconds(), latencies, errs
+// runForDuration calls f from a number of goroutines for l.duration. Each call has another i. It
+// returns the number of calls, the elapsed seconds, the durations of the calls in ms and the number
+// of errors.
+func (l *load) runForDuration(concurrency int,
+	f func(i int) error) (calls int, seconds float64, latencies []float64, errs int) {
+	start := time.Now()
+	stop := start.Add(l.duration)
+	latencies, errs = runWorkers(concurrency, func(worker int, t *callTimer) {
+		for i := worker; time.Now().Before(stop); i += concurrency {
+			t.call(f, i)
+		}
+	})
+	return len(latencies), time.Since(start).Seconds(), latencies, errs
 }
 
-// measureRequests measures GET requests of path(0), path(1) and so on.
+// measureRequests measures GET requests of path(0), path(1) and so on. The result has the size in
+// bytes of one response.
 func (l *load) measureRequests(c *http.Client, name string, concurrency int, path func(i int) string, accept string) {
 	l.resetPeak()
-	b := l.readUsage()
+	before := l.readUsage()
 	var size atomic.Int64
-	ops, secs, lat, errs := l.runForDuration(concurrency, func(i int) error {
+	calls, seconds, latencies, errs := l.runForDuration(concurrency, func(i int) error {
 		code, body, err := l.request(c, "GET", path(i), "", nil, accept)
 		if err == nil && code != 200 {
 			err = fmt.Errorf("%s: %d %.300s", path(i), code, body)
@@ -211,13 +232,13 @@ func (l *load) measureRequests(c *http.Client, name string, concurrency int, pat
 		size.Store(int64(len(body)))
 		return err
 	})
-	l.addResult(name, b, ops, secs, lat, map[string]any{"errors": errs, "bytes": size.Load()})
+	l.addResult(name, before, calls, seconds, latencies, map[string]any{"errors": errs, "bytes": size.Load()})
 }
 
 // measurePodPatches measures patches of the pods in turn.
 func (l *load) measurePodPatches(c *http.Client) {
-	b := l.readUsage()
-	ops, secs, lat, errs := l.runForDuration(l.concurrency, func(i int) error {
+	before := l.readUsage()
+	calls, seconds, latencies, errs := l.runForDuration(l.concurrency, func(i int) error {
 		k := i % l.objectCount
 		body := []byte(fmt.Sprintf(`{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano()))
 		code, out, err := l.request(c, "PATCH",
@@ -228,5 +249,5 @@ func (l *load) measurePodPatches(c *http.Client) {
 		}
 		return err
 	})
-	l.addResult("patch", b, ops, secs, lat, map[string]any{"errors": errs})
+	l.addResult("patch", before, calls, seconds, latencies, map[string]any{"errors": errs})
 }

@@ -98,21 +98,26 @@ func startProcess(log, path, cert, key string, args ...string) (*process, error)
 
 // scenarios are the scenarios of the comparison in order.
 var scenarios = []struct {
-	name  string
-	floor bool        // whether the floor supports it
-	set   func(*load) // changes the load, unless nil
+	name       string
+	floorHasIt bool        // the floor supports the scenario
+	adjust     func(*load) // changes the load, unless nil
 }{
-	{"list", true, nil},
-	{"list-consistent", true, nil},
-	{"list-proto", true, nil},
-	{"list-meta", true, nil},
-	{"list-table", true, nil},
-	{"list-ns", true, nil}, {"list-node", true, nil}, {"list-label", true, nil}, {"page", true, nil},
-	{"list-storm", true, func(l *load) { l.concurrency = 8 }},
-	{"get", true, nil}, {"get-rv0", true, nil}, {"patch", false, nil},
-	{"watch", true, func(l *load) { l.watchers, l.rate = 500, 20 }},
-	{"watch", true, func(l *load) { l.watchers, l.rate = 500, 50 }},
-	{"watch-node", true, func(l *load) { l.watchers, l.rate = 2000, 50 }},
+	{name: "list", floorHasIt: true},
+	{name: "list-consistent", floorHasIt: true},
+	{name: "list-proto", floorHasIt: true},
+	{name: "list-meta", floorHasIt: true},
+	{name: "list-table", floorHasIt: true},
+	{name: "list-ns", floorHasIt: true},
+	{name: "list-node", floorHasIt: true},
+	{name: "list-label", floorHasIt: true},
+	{name: "page", floorHasIt: true},
+	{name: "list-storm", floorHasIt: true, adjust: func(l *load) { l.concurrency = 8 }},
+	{name: "get", floorHasIt: true},
+	{name: "get-rv0", floorHasIt: true},
+	{name: "patch"},
+	{name: "watch", floorHasIt: true, adjust: func(l *load) { l.watchers, l.rate = 500, 20 }},
+	{name: "watch", floorHasIt: true, adjust: func(l *load) { l.watchers, l.rate = 500, 50 }},
+	{name: "watch-node", floorHasIt: true, adjust: func(l *load) { l.watchers, l.rate = 2000, 50 }},
 }
 
 // compareWithFloor starts a server and the floor, loads both, and prints a table. binary is the
@@ -167,14 +172,14 @@ func compareWithFloor(l *load, binary string) error {
 		ours.results = nil
 		theirs := bare
 		for _, x := range []*load{&ours, &theirs} {
-			if s.set != nil {
-				s.set(x)
+			if s.adjust != nil {
+				s.adjust(x)
 			}
 		}
 		ours.runScenario(ours.newClient(), s.name)
 		row := []string{s.name, resultCell(ours, "cpu_ms_per_op"), "", resultCell(ours, "p50_ms"),
 			resultCell(ours, "p99_ms"), resultCell(ours, "peak_mib_apiserver")}
-		if s.floor {
+		if s.floorHasIt {
 			theirs.runScenario(theirs.newClient(), s.name)
 			row[2] = resultCell(theirs, "cpu_ms_per_op")
 		}
