@@ -29,6 +29,8 @@ func measureAdmission(like *load, bin string) error {
 	defer api.terminate()
 	l := b.newLoad(like, "apiserver", api.url, api, "admin")
 	c := l.newClient()
+
+	// 1. Create the namespaces, and start a webhook that allows everything.
 	for i := range namespaces {
 		if err := l.create(c, "/api/v1/namespaces",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
@@ -41,7 +43,8 @@ func measureAdmission(like *load, bin string) error {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`,
+			review.Request.UID)
 	}))
 	defer hook.Close()
 	addWebhook := func(name, resource string) error {
@@ -55,6 +58,8 @@ func measureAdmission(like *load, bin string) error {
 			"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":[%q]}]}]}`, name,
 				name, hook.URL, ca, resource))
 	}
+
+	// 2. Define the changes between the rounds.
 	besidePassive := fmt.Sprintf("beside %d webhooks that do not match", passiveWebhooks)
 	addPassive := func() error {
 		for i := range passiveWebhooks {
@@ -72,31 +77,33 @@ func measureAdmission(like *load, bin string) error {
 		}
 		return err
 	}
-	round := 0
+	noChange := func() error { return nil }
+	addMatching := func() error { return addWebhook("active", "pods") }
+
+	// 3. Measure creates. Rounds with and without webhooks alternate, because creates become more
+	// expensive with the number of objects.
 	var rows []string
-	for _, s := range []struct {
+	for round, s := range []struct {
 		name    string
 		prepare func() error
 	}{
-		{"default plugins, warming up", func() error { return nil }},
-		// Alternate, because creates become more expensive with the number of objects.
-		{"default plugins", func() error { return nil }},
+		{"default plugins, warming up", noChange},
+		{"default plugins", noChange},
 		{besidePassive, addPassive},
 		{"default plugins, again", removeAll},
 		{besidePassive + ", again", addPassive},
 		{"default plugins, once more", removeAll},
-		{"with a webhook that matches", func() error { return addWebhook("active", "pods") }},
+		{"with a webhook that matches", addMatching},
 	} {
 		if err := s.prepare(); err != nil {
 			return err
 		}
 		run := *l
 		run.runTimed("create, "+s.name, run.concurrency, func(i int) error {
-			body := strings.Replace(string(run.podBody(i)), fmt.Sprintf(`"name":"pod-%05d"`, i),
-				fmt.Sprintf(`"name":"pod-%d-%d"`, round, i), 1)
+			oldName, newName := fmt.Sprintf(`"name":"pod-%05d"`, i), fmt.Sprintf(`"name":"pod-%d-%d"`, round, i)
+			body := strings.Replace(string(run.podBody(i)), oldName, newName, 1)
 			return run.create(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), body)
 		})
-		round++
 		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", s.name, resultCell(run, "ops_per_s"),
 			resultCell(run, "cpu_ms_per_op"), resultCell(run, "p50_ms"), resultCell(run, "p99_ms")))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -15,8 +16,9 @@ import (
 // switches between two policies, and each time slice with audit is compared with its two neighbours
 // without.
 const (
-	auditSlice  = 300 * time.Millisecond
-	auditSlices = 60
+	auditSlice   = 300 * time.Millisecond // duration of a time slice
+	auditSlices  = 60                     // number of time slices with audit
+	warmupSlices = auditSlices / 10       // first slices, which are not counted
 )
 
 // measureAudit measures what audit at level Metadata adds to a GET, with and without events of
@@ -46,80 +48,103 @@ func measureAudit(like *load, bin string) error {
 	if err := l.create(c, "/api/v1/namespaces/bench-0/pods", string(l.podBody(0))); err != nil {
 		return err
 	}
-	pid := strconv.Itoa(api.cmd.Process.Pid)
-	// cpuPerGet returns the server's CPU time of a GET in µs under a policy.
-	cpuPerGet := func(level, omit string) (float64, error) {
-		before, err := l.countPolicyReloads(c)
-		if err != nil {
-			return 0, err
-		}
-		if err := writePolicy(policy, level, omit); err != nil {
-			return 0, err
-		}
-		for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the server offers no notification
-			now, err := l.countPolicyReloads(c)
-			if err != nil {
-				return 0, err
-			}
-			if now > before {
-				break
-			}
-			if time.Since(start) > time.Minute {
-				return 0, fmt.Errorf("the policy did not take effect; see %s", b.dir)
-			}
-		}
-		slice := *l
-		slice.duration = auditSlice
-		from := threadCPUTime(pid)
-		ops, _, _, errs := slice.runForDuration(slice.concurrency, func(int) error {
-			code, out, err := slice.request(c, http.MethodGet,
-				"/api/v1/namespaces/bench-0/pods/pod-00000?resourceVersion=0", "", nil, "application/json")
-			if err == nil && code != http.StatusOK {
-				err = fmt.Errorf("get: %d %.300s", code, out)
-			}
-			return err
-		})
-		if errs > 0 {
-			return 0, fmt.Errorf("%d of %d requests failed", errs, ops)
-		}
-		return float64(threadCPUTime(pid)-from) / 1000 / float64(ops), nil
-	}
+	a := &auditedServer{load: l, client: c, pid: strconv.Itoa(api.cmd.Process.Pid), policy: policy}
 	fmt.Printf("\n| events of a GET | without audit, µs | with | more, median | quartiles | mean |\n|---|---|---|---|---|---|\n")
-	for _, kind := range []struct{ name, omit string }{
-		{"when the response is complete", "RequestReceived"},
-		{"when the request arrives, and when the response is complete", ""},
-	} {
-		var without, with, more []float64
-		last, err := cpuPerGet("None", "")
-		for i := 0; i < auditSlices && err == nil; i++ {
-			var withAudit, next float64
-			if withAudit, err = cpuPerGet("Metadata", kind.omit); err == nil {
-				next, err = cpuPerGet("None", "")
-			}
-			if i >= auditSlices/10 { // skip the warm-up
-				base := (last + next) / 2
-				without, with, more = append(without, base), append(with, withAudit), append(more, 100*(withAudit/base-1))
-			}
-			last = next
-		}
+	if err := a.compare("when the response is complete", "RequestReceived"); err != nil {
+		return fmt.Errorf("%w; see %s", err, b.dir)
+	}
+	return a.compare("when the request arrives, and when the response is complete", "")
+}
+
+// auditedServer is a server whose audit policy changes.
+type auditedServer struct {
+	load   *load
+	client *http.Client
+	pid    string
+	policy string // file with the audit policy
+}
+
+// compare measures slices with audit at level Metadata, without the omitted stage, and slices
+// without audit in turn. It prints a row of the table.
+func (a *auditedServer) compare(name, omittedStage string) error {
+	var without, with []float64 // µs
+	var increase []float64      // %
+	last, err := a.cpuPerGet("None", "")
+	if err != nil {
+		return err
+	}
+	for i := range auditSlices {
+		audited, err := a.cpuPerGet("Metadata", omittedStage)
 		if err != nil {
 			return err
 		}
-		sum := 0.0
-		for _, m := range more {
-			sum += m
+		next, err := a.cpuPerGet("None", "")
+		if err != nil {
+			return err
 		}
-		fmt.Printf("| %s | %.1f | %.1f | %.1f %% | %.1f to %.1f %% | %.1f %% |\n", kind.name, percentile(without, .5),
-			percentile(with, .5), percentile(more, .5), percentile(more, .25), percentile(more, .75), sum/float64(len(more)))
+		if i >= warmupSlices {
+			base := (last + next) / 2
+			without = append(without, base)
+			with = append(with, audited)
+			increase = append(increase, 100*(audited/base-1))
+		}
+		last = next
 	}
+	sum := 0.0
+	for _, percent := range increase {
+		sum += percent
+	}
+	fmt.Printf("| %s | %.1f | %.1f | %.1f %% | %.1f to %.1f %% | %.1f %% |\n", name,
+		percentile(without, .5), percentile(with, .5), percentile(increase, .5),
+		percentile(increase, .25), percentile(increase, .75), sum/float64(len(increase)))
 	return nil
 }
 
-// writePolicy atomically writes a policy with one rule.
-func writePolicy(file, level, omit string) error {
+// cpuPerGet changes the policy, waits until the server uses it, and returns the server's CPU time of
+// a GET in µs.
+func (a *auditedServer) cpuPerGet(level, omittedStage string) (float64, error) {
+	before, err := a.load.countPolicyReloads(a.client)
+	if err != nil {
+		return 0, err
+	}
+	if err := writePolicy(a.policy, level, omittedStage); err != nil {
+		return 0, err
+	}
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the server offers no notification
+		now, err := a.load.countPolicyReloads(a.client)
+		if err != nil {
+			return 0, err
+		}
+		if now > before {
+			break
+		}
+		if time.Since(start) > time.Minute {
+			return 0, errors.New("the policy did not take effect")
+		}
+	}
+
+	slice := *a.load
+	slice.duration = auditSlice
+	cpuBefore := threadCPUTime(a.pid)
+	calls, _, _, errs := slice.runForDuration(slice.concurrency, func(int) error {
+		code, out, err := slice.request(a.client, http.MethodGet,
+			"/api/v1/namespaces/bench-0/pods/pod-00000?resourceVersion=0", "", nil, "application/json")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("get: %d %.300s", code, out)
+		}
+		return err
+	})
+	if errs > 0 {
+		return 0, fmt.Errorf("%d of %d requests failed", errs, calls)
+	}
+	return float64(threadCPUTime(a.pid)-cpuBefore) / 1000 / float64(calls), nil
+}
+
+// writePolicy atomically writes a policy with one rule. omittedStage may be empty.
+func writePolicy(file, level, omittedStage string) error {
 	text := "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: " + level + "\n"
-	if omit != "" {
-		text += "omitStages: [" + omit + "]\n"
+	if omittedStage != "" {
+		text += "omitStages: [" + omittedStage + "]\n"
 	}
 	text += fmt.Sprintf("# %d\n", time.Now().UnixNano()) // makes the content unique
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {

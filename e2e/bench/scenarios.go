@@ -5,19 +5,28 @@ import (
 	"net/http"
 )
 
-// runScenario runs one scenario.
-func (l *load) runScenario(c *http.Client, s string) {
-	switch s {
+// Media types of lists.
+const (
+	metadataListMedia = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	tableMedia        = "application/json;as=Table;g=meta.k8s.io;v=v1"
+	protobufMedia     = "application/vnd.kubernetes.protobuf"
+)
+
+// runScenario runs the scenario with a name. It exits if there is none.
+func (l *load) runScenario(c *http.Client, name string) {
+	cachedPods := func(int) string { return "/api/v1/pods?resourceVersion=0" }
+	pod := func(i int) string { return watchedPods().path(i % l.objectCount) }
+	switch name {
 	case "seed":
 		l.createPods(c)
 	case "idle":
 		l.addResult("idle", l.readUsage(), 0, 1, nil, nil)
 	case "list":
-		l.measureRequests(c, "list-rv0", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" }, l.accept)
+		l.measureRequests(c, "list-rv0", 1, cachedPods, l.accept)
 	case "list-consistent":
 		l.measureRequests(c, "list-consistent", 1, func(int) string { return "/api/v1/pods" }, l.accept)
 	case "list-storm":
-		l.measureRequests(c, "list-storm", l.concurrency, func(int) string { return "/api/v1/pods?resourceVersion=0" }, l.accept)
+		l.measureRequests(c, "list-storm", l.concurrency, cachedPods, l.accept)
 	case "list-ns":
 		l.measureRequests(c, "list-ns", 4, func(i int) string {
 			return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods?resourceVersion=0", i%namespaces)
@@ -31,25 +40,17 @@ func (l *load) runScenario(c *http.Client, s string) {
 			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&labelSelector=app%%3Dapp-%d", i%50)
 		}, l.accept)
 	case "list-meta":
-		l.measureRequests(c, "list-meta", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" },
-			"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+		l.measureRequests(c, "list-meta", 1, cachedPods, metadataListMedia)
 	case "list-table":
-		l.measureRequests(c, "list-table", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" },
-			"application/json;as=Table;g=meta.k8s.io;v=v1")
+		l.measureRequests(c, "list-table", 1, cachedPods, tableMedia)
 	case "list-proto":
-		l.measureRequests(c, "list-proto", 1, func(int) string { return "/api/v1/pods?resourceVersion=0" },
-			"application/vnd.kubernetes.protobuf")
+		l.measureRequests(c, "list-proto", 1, cachedPods, protobufMedia)
 	case "page":
 		l.measureRequests(c, "page-500", 1, func(int) string { return "/api/v1/pods?limit=500" }, l.accept)
 	case "get":
-		l.measureRequests(c, "get", l.concurrency, func(i int) string {
-			return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", (i%l.objectCount)%namespaces, i%l.objectCount)
-		}, l.accept)
+		l.measureRequests(c, "get", l.concurrency, pod, l.accept)
 	case "get-rv0":
-		l.measureRequests(c, "get-rv0", l.concurrency, func(i int) string {
-			return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d?resourceVersion=0",
-				(i%l.objectCount)%namespaces, i%l.objectCount)
-		}, l.accept)
+		l.measureRequests(c, "get-rv0", l.concurrency, func(i int) string { return pod(i) + "?resourceVersion=0" }, l.accept)
 	case "patch":
 		l.measurePodPatches(c)
 	case "watch":
@@ -64,13 +65,13 @@ func (l *load) runScenario(c *http.Client, s string) {
 		check(l.createGadgetDefinition(c))
 	case "custom-create", "custom-patch":
 		for _, side := range comparedSides() {
-			if s == "custom-create" {
+			if name == "custom-create" {
 				l.createChunk(c, &side, 0, l.objectCount)
 			} else {
 				l.measurePatches(c, &side)
 			}
 		}
 	default:
-		check(fmt.Errorf("no scenario %q", s))
+		check(fmt.Errorf("no scenario %q", name))
 	}
 }

@@ -1,6 +1,7 @@
 package containers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
+// requestInterval is the pause between two requests of a client.
 const requestInterval = 100 * time.Millisecond
 
 // unauthorizedClients send requests without permission to every API server in a loop. During every
@@ -55,27 +57,11 @@ func (c *composition) startUnauthorizedClients(ctx context.Context) *unauthorize
 	}
 	var all []unauthorizedClient
 	for _, server := range []string{"apiserver-1", "apiserver-2"} {
-		add := func(name, pair, bearer, method, path string) {
-			config := c.clientConfig(server, pair)
-			config.BearerToken = bearer
-			client, err := rest.HTTPClientFor(config)
-			if err != nil {
-				c.t.Fatal(err)
-			}
-			client.Timeout = dialTimeout
-			c.t.Cleanup(client.CloseIdleConnections)
-			all = append(all, unauthorizedClient{name + " at " + server, client, method, config.Host + path})
+		for _, r := range unauthorizedRequests(token.Status.Token) {
+			all = append(all, c.newUnauthorizedClient(server, r))
 		}
-		const secrets, maps = "/api/v1/secrets", "/api/v1/namespaces/default/configmaps/none"
-		add("an anonymous client", "", "", http.MethodGet, secrets)
-		add("a wrong token", "", "abcdef.0123456789abcdef", http.MethodGet, secrets)
-		add("a damaged token", "", token.Status.Token[:len(token.Status.Token)-4], http.MethodGet, "/api")
-		add("a service account", "", token.Status.Token, http.MethodGet, secrets)
-		add("a service account, to delete", "", token.Status.Token, http.MethodDelete, maps)
-		add("the token cleaner", "tokencleaner/tokencleaner-client", "", http.MethodGet, secrets)
-		add("an API server, to etcd", "apiserver/apiserver-etcd-client", "", http.MethodGet, "/api")
-		add("a front proxy without a user", "front-proxy/front-proxy-client", "", http.MethodGet, "/api")
 	}
+
 	ctx, stop := context.WithCancel(ctx)
 	out := &unauthorizedClients{stop: stop}
 	harness.Eventually(c.t, waitTimeout, "the rejection of an unauthorized client", func() error {
@@ -87,7 +73,7 @@ func (c *composition) startUnauthorizedClients(ctx context.Context) *unauthorize
 		}
 		return nil
 	})
-	for _, i := range all {
+	for _, client := range all {
 		out.running.Go(func() {
 			tick := time.NewTicker(requestInterval)
 			defer tick.Stop()
@@ -97,7 +83,7 @@ func (c *composition) startUnauthorizedClients(ctx context.Context) *unauthorize
 					return
 				case <-tick.C:
 				}
-				if err := out.send(ctx, i); err != nil {
+				if err := out.send(ctx, client); err != nil {
 					out.mu.Lock()
 					out.errs = append(out.errs, err)
 					out.mu.Unlock()
@@ -108,14 +94,56 @@ func (c *composition) startUnauthorizedClients(ctx context.Context) *unauthorize
 	return out
 }
 
+// unauthorizedRequest is a request that no API server may serve. An empty method is GET.
+type unauthorizedRequest struct {
+	name         string
+	certificate  string // client certificate, as FOLDER/NAME; may be empty
+	token        string // bearer token; may be empty
+	method, path string
+}
+
+// unauthorizedRequests returns the requests. token is that of a service account without rights.
+func unauthorizedRequests(token string) []unauthorizedRequest {
+	const secrets, configMap = "/api/v1/secrets", "/api/v1/namespaces/default/configmaps/none"
+	return []unauthorizedRequest{
+		{name: "an anonymous client", path: secrets},
+		{name: "a wrong token", token: "abcdef.0123456789abcdef", path: secrets},
+		{name: "a damaged token", token: token[:len(token)-4], path: "/api"},
+		{name: "a service account", token: token, path: secrets},
+		{name: "a service account, to delete", token: token, method: http.MethodDelete, path: configMap},
+		{name: "the token cleaner", certificate: "tokencleaner/tokencleaner-client", path: secrets},
+		{name: "an API server, to etcd", certificate: "apiserver/apiserver-etcd-client", path: "/api"},
+		{name: "a front proxy without a user", certificate: "front-proxy/front-proxy-client", path: "/api"},
+	}
+}
+
+// newUnauthorizedClient returns a client that sends a request to a server.
+func (c *composition) newUnauthorizedClient(server string, r unauthorizedRequest) unauthorizedClient {
+	c.t.Helper()
+	config := c.clientConfig(server, r.certificate)
+	config.BearerToken = r.token
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	client.Timeout = dialTimeout
+	c.t.Cleanup(client.CloseIdleConnections)
+	return unauthorizedClient{
+		name:   r.name + " at " + server,
+		client: client,
+		method: cmp.Or(r.method, http.MethodGet),
+		url:    config.Host + r.path,
+	}
+}
+
 // send sends a request and returns an error for a successful response. A 404 counts as success,
 // because it was authorized and the object does not exist.
-func (o *unauthorizedClients) send(ctx context.Context, i unauthorizedClient) error {
-	req, err := http.NewRequestWithContext(ctx, i.method, i.url, nil)
+func (o *unauthorizedClients) send(ctx context.Context, client unauthorizedClient) error {
+	req, err := http.NewRequestWithContext(ctx, client.method, client.url, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := i.client.Do(req)
+	resp, err := client.client.Do(req)
 	if err != nil {
 		return nil
 	}
@@ -129,7 +157,7 @@ func (o *unauthorizedClients) send(ctx context.Context, i unauthorizedClient) er
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return nil
 	}
-	return fmt.Errorf("%s got %s", i.name, resp.Status)
+	return fmt.Errorf("%s got %s", client.name, resp.Status)
 }
 
 // stopAndCollect stops the clients and returns the number of rejections. The error names the

@@ -49,6 +49,8 @@ func Up(ctx, killNow context.Context, c Config) error {
 	if c.RenewInterval == 0 {
 		c.RenewInterval = 24 * time.Hour
 	}
+
+	// 1. Plan the processes, and make what they need.
 	out := &console{out: c.Out, color: c.Color, begin: time.Now()}
 	todo := singlePlan(c)
 	if c.HA {
@@ -65,6 +67,8 @@ func Up(ctx, killNow context.Context, c Config) error {
 	if err := prepare(c, out, todo); err != nil {
 		return err
 	}
+
+	// 2. Start the processes. The deferred calls stop them in the reverse order.
 	r, err := newRun(c, out, todo)
 	if err != nil {
 		return err
@@ -90,6 +94,8 @@ func Up(ctx, killNow context.Context, c Config) error {
 		}
 		return err
 	}
+
+	// 3. Keep the processes running until ctx ends or a process cannot be restarted.
 	r.printUsage()
 	renew := time.NewTicker(c.RenewInterval)
 	defer renew.Stop()
