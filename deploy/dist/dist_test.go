@@ -29,7 +29,8 @@ func write(t *testing.T, path, text string) string {
 // TestArchivesAreReproducible checks that owners, times and the order of the files do not matter.
 func TestArchivesAreReproducible(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
-	archive := func(touched time.Time, mode os.FileMode, reversed bool) []byte {
+	// archive packs files with the given times and modes, in the given order of their entries.
+	archive := func(modified time.Time, mode os.FileMode, reorder func([]entry)) []byte {
 		dir := t.TempDir()
 		list := []entry{
 			{name: "binnacle", path: write(t, filepath.Join(dir, "b"), "program"), executable: true},
@@ -38,20 +39,19 @@ func TestArchivesAreReproducible(t *testing.T) {
 		}
 		for _, f := range []string{"b", "l"} {
 			path := filepath.Join(dir, f)
-			if err := errors.Join(os.Chmod(path, mode), os.Chtimes(path, touched, touched)); err != nil {
+			if err := errors.Join(os.Chmod(path, mode), os.Chtimes(path, modified, modified)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if reversed {
-			slices.Reverse(list)
-		}
+		reorder(list)
 		var out bytes.Buffer
 		if err := writeArchive(&out, "folder", at, list); err != nil {
 			t.Fatal(err)
 		}
 		return out.Bytes()
 	}
-	one, other := archive(time.Unix(1, 0), 0o600, false), archive(time.Unix(2_000_000_000, 0), 0o755, true)
+	one := archive(time.Unix(1, 0), 0o600, func([]entry) {})
+	other := archive(time.Unix(2_000_000_000, 0), 0o755, slices.Reverse[[]entry])
 	if !bytes.Equal(one, other) {
 		t.Error("two archives of equal content differ, want equal bytes")
 	}

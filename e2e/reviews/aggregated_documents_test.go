@@ -11,7 +11,7 @@ import (
 // TestRequestsAndDocumentsOfRegistration replays the requests that the API server sends unasked to
 // an extension server, and the documents that it builds from the responses.
 func TestRequestsAndDocumentsOfRegistration(t *testing.T) {
-	a := newAggregation(t, true)
+	a := newAggregation(t, proxied)
 	name := ""
 	for _, e := range loadExchanges(t, "1-registration.json") {
 		t.Run(e.Name, func(t *testing.T) {

@@ -50,12 +50,15 @@ func loadExchanges(t *testing.T, file string) (out []*AggregatedExchange) {
 	return out
 }
 
-// newAggregation starts the servers that the recorder used. If proxied is true, the API server has
-// a client certificate for extension servers.
-func newAggregation(t *testing.T, proxied bool, flags ...string) *aggregation {
+// Arguments of newAggregation.
+const proxied, direct = true, false
+
+// newAggregation starts the servers that the recorder used. If isProxied is true, the API server
+// forwards the user of a request to extension servers, with a client certificate of its own.
+func newAggregation(t *testing.T, isProxied bool, flags ...string) *aggregation {
 	t.Helper()
 	pki := harness.NewPKI(t)
-	if proxied {
+	if isProxied {
 		proxy := pki.Client("front-proxy-client")
 		flags = append(flags, "--requestheader-client-ca-file="+pki.CA, "--proxy-client-cert-file="+proxy.CertFile,
 			"--proxy-client-key-file="+proxy.KeyFile)
@@ -214,7 +217,7 @@ func (a *aggregation) deleteAPIService(name string) {
 
 // TestProxiedRequests replays requests that are proxied to an extension server.
 func TestProxiedRequests(t *testing.T) {
-	a := newAggregation(t, true)
+	a := newAggregation(t, proxied)
 	first := loadExchanges(t, "1-registration.json")[1]
 	a.ext.Play(a.ownResponses)
 	_, diff := a.createAPIService(first.Client, first.Status)
@@ -352,7 +355,7 @@ func (a *aggregation) createEndpoints(name string) (remove func()) {
 
 // TestAvailability replays the conditions of APIServices with and without reachable servers.
 func TestAvailability(t *testing.T) {
-	a := newAggregation(t, true)
+	a := newAggregation(t, proxied)
 	for _, file := range []string{"3-availability.json", "7-availability-by-endpoints.json"} {
 		for _, e := range loadExchanges(t, file) {
 			if e.Client != nil {
@@ -457,7 +460,7 @@ func (a *aggregation) diffClientResponses(e *AggregatedExchange) (diff []string)
 
 // TestAggregatorRouting replays the exchanges with --enable-aggregator-routing.
 func TestAggregatorRouting(t *testing.T) {
-	a := newAggregation(t, true, "--enable-aggregator-routing")
+	a := newAggregation(t, proxied, "--enable-aggregator-routing")
 	a.ext.Play(a.ownResponses)
 	for _, e := range loadExchanges(t, "5-with-aggregator-routing.json") {
 		t.Run(e.Name, func(t *testing.T) {
@@ -482,7 +485,7 @@ func TestAggregatorRouting(t *testing.T) {
 // TestWithoutProxyCertificate replays the requests to an extension server by an API server without
 // a proxy client certificate.
 func TestWithoutProxyCertificate(t *testing.T) {
-	a := newAggregation(t, false)
+	a := newAggregation(t, direct)
 	for _, e := range loadExchanges(t, "6-without-proxy-certificate.json") {
 		for _, d := range a.diffAvailability(e) {
 			t.Error(d)

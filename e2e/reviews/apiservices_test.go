@@ -22,7 +22,7 @@ type listedAPIService struct {
 // TestAPIServiceObjects replays exchanges about the objects themselves: validation, defaults,
 // objects that the server creates, and table columns.
 func TestAPIServiceObjects(t *testing.T) {
-	a := newAggregation(t, true)
+	a := newAggregation(t, proxied)
 	var recorded []struct {
 		Exchange
 		Items []listedAPIService `json:"items"`

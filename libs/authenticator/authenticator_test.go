@@ -11,12 +11,20 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-func fixedToken(name string, ok bool, err error) authenticator.Token {
+// accepts returns an authenticator that authenticates every token as a user.
+func accepts(user string) authenticator.Token {
 	return authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
-		if !ok {
-			return nil, false, err
-		}
-		return &authenticator.Response{User: authenticator.User{Name: name}, Expires: time.Unix(9, 0)}, true, nil
+		return &authenticator.Response{User: authenticator.User{Name: user}, Expires: time.Unix(9, 0)}, true, nil
+	})
+}
+
+// unknown returns an authenticator that knows no token.
+func unknown() authenticator.Token { return rejects(nil) }
+
+// rejects returns an authenticator that rejects every token with an error.
+func rejects(err error) authenticator.Token {
+	return authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
+		return nil, false, err
 	})
 }
 
@@ -34,14 +42,14 @@ func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 		user  string
 		errs  []error
 	}{
-		"no user":       {union: authenticator.Union{fixedToken("", false, nil)}},
-		"first decides": {union: authenticator.Union{fixedToken("a", true, nil), never}, user: "a"},
+		"no user":       {union: authenticator.Union{unknown()}},
+		"first decides": {union: authenticator.Union{accepts("a"), never}, user: "a"},
 		"an error does not decide": {
-			union: authenticator.Union{fixedToken("", false, bad), fixedToken("b", true, nil)},
+			union: authenticator.Union{rejects(bad), accepts("b")},
 			user:  "b",
 		},
 		"all errors are returned": {
-			union: authenticator.Union{fixedToken("", false, bad), fixedToken("", false, nil), fixedToken("", false, worse)},
+			union: authenticator.Union{rejects(bad), unknown(), rejects(worse)},
 			errs:  []error{bad, worse},
 		},
 		"too long is not asked": {
@@ -81,7 +89,7 @@ func TestForAudiences(t *testing.T) {
 		"duplicates are removed": {asked: []string{"api", "api"}, want: []string{"api"}, ok: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, ok, err := authenticator.ForAudiences(own, fixedToken("a", true, nil)).AuthenticateToken(t.Context(), "t", c.asked)
+			r, ok, err := authenticator.ForAudiences(own, accepts("a")).AuthenticateToken(t.Context(), "t", c.asked)
 			if err != nil || ok != c.ok {
 				t.Fatalf("got %v, %v, want %v", ok, err, c.ok)
 			}
@@ -90,12 +98,12 @@ func TestForAudiences(t *testing.T) {
 			}
 		})
 	}
-	if _, ok, err := authenticator.ForAudiences(own, fixedToken("", false, nil)).AuthenticateToken(t.Context(), "t",
+	if _, ok, err := authenticator.ForAudiences(own, unknown()).AuthenticateToken(t.Context(), "t",
 		own); ok || err != nil {
 		t.Errorf("unknown token: %v, %v, want false, no error", ok, err)
 	}
 	if _, ok, err := authenticator.ForAudiences(own,
-		fixedToken("", false, errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
+		rejects(errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
 		t.Errorf("rejected token: %v, %v, want false, an error", ok, err)
 	}
 }
@@ -121,7 +129,7 @@ func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 			t.Errorf("%s: got %+v, %t, %v, want authenticated: %t, as %v", name, r, ok, err, c.ok, c.user)
 		}
 	}
-	if _, ok, err := authenticator.Unreserved(fixedToken("", false, down)).AuthenticateToken(t.Context(), "t",
+	if _, ok, err := authenticator.Unreserved(rejects(down)).AuthenticateToken(t.Context(), "t",
 		nil); ok || !errors.Is(err, down) {
 		t.Errorf("rejected token: %v, %v, want false, error %v", ok, err, down)
 	}

@@ -25,27 +25,44 @@ type authority struct {
 	key *ecdsa.PrivateKey
 }
 
-// issue returns a certificate that an authority signed; nil for a self-signed one.
-func issue(t *testing.T, by *authority, name string, isCA bool) *authority {
+// newRoot returns the self-signed certificate of a CA.
+func newRoot(t *testing.T, name string) *authority {
+	t.Helper()
+	return issueCA(t, nil, name)
+}
+
+// issueCA returns the certificate of a CA, signed by issuer.
+func issueCA(t *testing.T, issuer *authority, name string) *authority {
+	t.Helper()
+	return issue(t, issuer, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true})
+}
+
+// issueLeaf returns a certificate for clients and servers, signed by issuer.
+func issueLeaf(t *testing.T, issuer *authority, name string) *authority {
+	t.Helper()
+	return issue(t, issuer, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		DNSNames:    []string{name},
+	})
+}
+
+// issue completes the template and returns the certificate, signed by issuer. Without an issuer it
+// is self-signed.
+func issue(t *testing.T, issuer *authority, template *x509.Certificate) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()),
-		Subject:      pkix.Name{CommonName: name},
-		NotAfter:     time.Now().Add(time.Hour),
-		IsCA:         isCA, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotAfter = time.Now().Add(time.Hour)
+	template.BasicConstraintsValid = true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	if issuer == nil {
+		issuer = &authority{template, key}
 	}
-	if !isCA {
-		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
-		template.DNSNames = []string{name}
-	}
-	if by == nil {
-		by = &authority{template, key}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by.Certificate, key.Public(), by.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer.Certificate, key.Public(), issuer.key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,14 +76,14 @@ func issue(t *testing.T, by *authority, name string, isCA bool) *authority {
 // TestVerify checks which presented certificates form a trusted chain, in any order and with
 // unrelated ones among them.
 func TestVerify(t *testing.T) {
-	root := issue(t, nil, "root", true)
-	first := issue(t, root, "first", true)
-	second := issue(t, first, "second", true)
-	client := issue(t, second, "client", false)
-	other := issue(t, nil, "second", true)                          // the name of a trusted one
-	forged := issue(t, issue(t, nil, "other", true), "first", true) // another issuer
-	leaf := issue(t, root, "leaf", false)
-	below := issue(t, leaf, "below", false) // a leaf is not an issuer
+	root := newRoot(t, "root")
+	first := issueCA(t, root, "first")
+	second := issueCA(t, first, "second")
+	client := issueLeaf(t, second, "client")
+	other := newRoot(t, "second")                      // the name of a trusted one
+	forged := issueCA(t, newRoot(t, "other"), "first") // another issuer
+	leaf := issueLeaf(t, root, "leaf")
+	below := issueLeaf(t, leaf, "below") // a leaf is not an issuer
 	pool := x509.NewCertPool()
 	pool.AddCert(root.Certificate)
 	options := x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
@@ -103,13 +120,14 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A check of a signature is as expensive as the owner of the key likes.
-// The error of crypto/x509 names an issuer whose key it has used in vain.
+// TestUntrustedKeysAreNotUsed checks that signatures are verified only with keys of trusted
+// authorities, because the owner of a key decides how expensive the verification is. The error of
+// crypto/x509 would name an issuer whose key did not verify a signature.
 func TestUntrustedKeysAreNotUsed(t *testing.T) {
 	pool := x509.NewCertPool()
-	pool.AddCert(issue(t, nil, "root", true).Certificate)
-	client := issue(t, issue(t, nil, "issuer", true), "client", false)
-	presented := []*x509.Certificate{client.Certificate, issue(t, nil, "issuer", true).Certificate}
+	pool.AddCert(newRoot(t, "root").Certificate)
+	client := issueLeaf(t, newRoot(t, "issuer"), "client")
+	presented := []*x509.Certificate{client.Certificate, newRoot(t, "issuer").Certificate}
 	_, err := certchain.Verify(presented, x509.VerifyOptions{Roots: pool})
 	if err == nil || strings.Contains(err.Error(), "candidate authority") {
 		t.Errorf("got %v, want an error that names no candidate", err)
@@ -119,8 +137,8 @@ func TestUntrustedKeysAreNotUsed(t *testing.T) {
 // TestBoundVerifiesServers checks that a client configured by Bound accepts only servers with a
 // trusted chain and the expected name.
 func TestBoundVerifiesServers(t *testing.T) {
-	root := issue(t, nil, "root", true)
-	intermediate := issue(t, root, "intermediate", true)
+	root := newRoot(t, "root")
+	intermediate := issueCA(t, root, "intermediate")
 	pool := x509.NewCertPool()
 	pool.AddCert(root.Certificate)
 	for _, c := range []struct {
@@ -136,14 +154,14 @@ func TestBoundVerifiesServers(t *testing.T) {
 			config: &tls.Config{RootCAs: pool, ServerName: "other"},
 		},
 		{name: "another authority", want: "tls: failed to verify certificate: x509: certificate signed by unknown authority",
-			by: issue(t, nil, "other", true), config: &tls.Config{RootCAs: pool, ServerName: "server"}},
+			by: newRoot(t, "other"), config: &tls.Config{RootCAs: pool, ServerName: "server"}},
 		{
 			name:   "no verification",
-			by:     issue(t, nil, "other", true),
+			by:     newRoot(t, "other"),
 			config: &tls.Config{ServerName: "other", InsecureSkipVerify: true},
 		},
 	} {
-		server := issue(t, c.by, "server", false)
+		server := issueLeaf(t, c.by, "server")
 		here, there := net.Pipe()
 		go func() {
 			defer there.Close()
@@ -165,12 +183,12 @@ func TestBoundVerifiesServers(t *testing.T) {
 // TestDialTLSVerifiesHostOfAddress checks the name, and that an untrusted key is not used. The
 // error of crypto/x509 would name it as a candidate.
 func TestDialTLSVerifiesHostOfAddress(t *testing.T) {
-	root := issue(t, nil, "root", true)
+	root := newRoot(t, "root")
 	pool := x509.NewCertPool()
 	pool.AddCert(root.Certificate)
-	server := issue(t, root, "server", false)
-	forged := issue(t, issue(t, nil, "other", true), "other", true)
-	fromForged := issue(t, forged, "server", false)
+	server := issueLeaf(t, root, "server")
+	forged := issueCA(t, newRoot(t, "other"), "other")
+	fromForged := issueLeaf(t, forged, "server")
 	for _, c := range []struct {
 		name, addr, want string // part of the error, "" for none
 		chain            []*authority

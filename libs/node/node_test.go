@@ -135,49 +135,63 @@ func TestGraphBelongs(t *testing.T) {
 		node.VolumeAttachment:      "/va",
 		node.ResourceSlice:         "/slice /newer",
 	}
-	all := func(onNode string, belongs bool) {
+	const belong, doNotBelong = true, false
+	// requireAll checks that all objects of want belong to a node, or that none does.
+	requireAll := func(onNode string, belongs bool) {
 		t.Helper()
 		for kind, names := range want {
 			for _, n := range strings.Fields(names) {
 				ns, name, _ := strings.Cut(n, "/")
-				if g.HasReference(onNode, kind, ns, name) != belongs {
-					t.Errorf("kind %d %s belongs to %s: got %t, want %t", kind, n, onNode, !belongs, belongs)
+				if got := g.HasReference(onNode, kind, ns, name); got != belongs {
+					t.Errorf("HasReference(%q, kind %d, %s) = %t, want %t", onNode, kind, n, got, belongs)
 				}
 			}
 		}
 	}
-	all("n1", true)
-	all("n2", false)
-	all("", false)
-	if !g.HasReference("n2", node.Pod, "a", "mirror") || g.HasReference("n1", node.Secret, "csi", "controller") ||
-		g.HasReference("n1", node.PersistentVolume, "", "free") || g.HasReference("", node.ResourceSlice, "",
-		"shared") || g.HasReference("n1", node.Secret, "a", "csi/x") {
-		t.Error("wrong result for a mirror pod, a controller's secret, or an unbound volume")
+	requireAll("n1", belong)
+	requireAll("n2", doNotBelong)
+	requireAll("", doNotBelong)
+	for _, c := range []struct {
+		name              string
+		node              string
+		kind              node.Kind
+		namespace, object string
+		want              bool
+	}{
+		{name: "mirror pod", node: "n2", kind: node.Pod, namespace: "a", object: "mirror", want: true},
+		{name: "a controller's secret", node: "n1", kind: node.Secret, namespace: "csi", object: "controller"},
+		{name: "unbound volume", node: "n1", kind: node.PersistentVolume, object: "free"},
+		{name: "slice without a node", node: "", kind: node.ResourceSlice, object: "shared"},
+		{name: "secret with a slash in its name", node: "n1", kind: node.Secret, namespace: "a", object: "csi/x"},
+	} {
+		if got := g.HasReference(c.node, c.kind, c.namespace, c.object); got != c.want {
+			t.Errorf("%s: HasReference(%q, kind %d, %q, %q) = %t, want %t", c.name, c.node, c.kind, c.namespace, c.object, got, c.want)
+		}
 	}
 	for kind, name := range map[node.Kind]string{node.Pod: "pending", node.Secret: "", node.ResourceClaim: "others"} {
 		if g.HasReference("", kind, "a", name) || g.HasReference("n1", kind, "a", name) {
-			t.Errorf("kind %d %q belongs to a node", kind, name)
+			t.Errorf("HasReference(kind %d, %q) = true, want false for an object that no node needs", kind, name)
 		}
 	}
 	if g.HasReference("", node.Pod, "a", "absent") || g.HasReference("", node.VolumeAttachment, "", "absent") {
-		t.Error("a missing object belongs to a node without a name")
+		t.Error("HasReference() = true for a missing object and a node without a name, want false")
 	}
-	// Keep for one kind does not affect other kinds.
+	// Retain for one kind does not affect other kinds.
 	g.Retain(node.ResourceSlice, func(_, name string) bool { return name == "slice" || name == "newer" })
 	g.Set(pod("pv", "n1", nil))
 	g.Retain(node.PersistentVolume, func(namespace, name string) bool { return namespace == "" && name != "free" })
-	all("n1", true)
+	requireAll("n1", belong)
 	g.Delete(node.Pod, "a", "pv")
 	// A secret that two volumes need remains while one of them exists.
 	g.Set(volume("second", "claim", csi()))
 	g.Delete(node.PersistentVolume, "", "second")
-	all("n1", true)
+	requireAll("n1", belong)
 	// Entries are removed with the last object that references them.
 	g.Set(pod("p", "n1", addAllReferences)) // an update without changes
 	g.Delete(node.Pod, "a", "p")
 	g.Delete(node.VolumeAttachment, "", "va")
 	g.Retain(node.ResourceSlice, func(string, string) bool { return false })
-	all("n1", false)
+	requireAll("n1", doNotBelong)
 	g.Delete(node.Pod, "a", "mirror")
 	for _, v := range []string{"pv", "free", "azure"} {
 		g.Delete(node.PersistentVolume, "", v)

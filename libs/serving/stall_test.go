@@ -21,12 +21,15 @@ import (
 	"binnacle/libs/serving/exchange"
 )
 
+// Arguments of startStalling: whether requests are long-running.
+const shortRequests, longRequests = false, true
+
 // startStalling starts a server. The channel receives the error that its handler returns.
-func startStalling(t *testing.T, o *serving.Options, long bool,
+func startStalling(t *testing.T, o *serving.Options, areLong bool,
 	handler func(w http.ResponseWriter, r *http.Request) error) (*testServer, chan error) {
 	t.Helper()
 	handlerErr := make(chan error, 1)
-	r := startServer(t, o, func(*http.Request) bool { return long }, func(*serving.Server) http.Handler {
+	r := startServer(t, o, func(*http.Request) bool { return areLong }, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			handlerErr <- handler(w, r)
 		})
@@ -133,7 +136,7 @@ func readAll(w http.ResponseWriter, r *http.Request) error {
 // TestMissingBodyTimesOut checks that a read of a body that never arrives fails.
 func TestMissingBodyTimesOut(t *testing.T) {
 	t.Run("HTTP/1", func(t *testing.T) {
-		r, handlerErr := startStalling(t, shortStallOptions(t), false, readAll)
+		r, handlerErr := startStalling(t, shortStallOptions(t), shortRequests, readAll)
 		conn := dial(t, r, "http/1.1")
 		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
 		if err := <-handlerErr; !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -144,7 +147,7 @@ func TestMissingBodyTimesOut(t *testing.T) {
 		}
 	})
 	t.Run("HTTP/2", func(t *testing.T) {
-		r, handlerErr := startStalling(t, shortStallOptions(t), false, readAll)
+		r, handlerErr := startStalling(t, shortStallOptions(t), shortRequests, readAll)
 		c := dialHTTP2(t, r, 1<<16)
 		c.request(1, "POST", false)
 		if err := <-handlerErr; !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -159,7 +162,7 @@ func TestMissingBodyTimesOut(t *testing.T) {
 func TestTricklingBodyTimesOut(t *testing.T) {
 	o := shortStallOptions(t)
 	o.StallTimeout, o.RequestTimeout = 10*time.Second, 100*time.Millisecond
-	r, handlerErr := startStalling(t, o, false, readAll)
+	r, handlerErr := startStalling(t, o, shortRequests, readAll)
 	body, in := io.Pipe()
 	go func() {
 		defer in.Close()
@@ -184,7 +187,7 @@ func TestTricklingBodyTimesOut(t *testing.T) {
 // body that the handler ignores. net/http reads the rest of the body before it responds.
 func TestUnreadBodyDoesNotBlockResponse(t *testing.T) {
 	for _, size := range []int{1, 1 << 20} {
-		r, handlerErr := startStalling(t, shortStallOptions(t), false, func(w http.ResponseWriter, _ *http.Request) error {
+		r, handlerErr := startStalling(t, shortStallOptions(t), shortRequests, func(w http.ResponseWriter, _ *http.Request) error {
 			_, err := w.Write(make([]byte, size))
 			return err
 		})
@@ -265,7 +268,7 @@ func TestUnreadHijackedConnectionTimesOut(t *testing.T) {
 		"buffer":     func(_ net.Conn, b *bufio.ReadWriter) error { _, err := b.Write(make([]byte, 64<<10)); return err },
 	} {
 		t.Run(what, func(t *testing.T) {
-			r, handlerErr := startStalling(t, shortStallOptions(t), true,
+			r, handlerErr := startStalling(t, shortStallOptions(t), longRequests,
 				withStallLimit(func(w http.ResponseWriter, _ *http.Request) error {
 					conn, rw, err := http.NewResponseController(w).Hijack()
 					if err != nil {
@@ -316,7 +319,7 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 	for _, http1 := range []bool{false, true} {
 		o := *o
 		o.DisableHTTP2 = http1
-		r, handlerErr := startStalling(t, &o, true, withStallLimit(func(w http.ResponseWriter, r *http.Request) error {
+		r, handlerErr := startStalling(t, &o, longRequests, withStallLimit(func(w http.ResponseWriter, r *http.Request) error {
 			for range 5 {
 				if _, err := io.WriteString(w, "line\n"); err != nil {
 					return err
@@ -351,7 +354,7 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 func TestHTTP1ConnectionIsReused(t *testing.T) {
 	o := shortStallOptions(t)
 	o.DisableHTTP2 = true
-	r, handlerErr := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
+	r, handlerErr := startStalling(t, o, shortRequests, func(w http.ResponseWriter, r *http.Request) error {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			_, err = w.Write(body)

@@ -32,7 +32,10 @@ func secret(name, uid string, kind corev1.SecretType) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: meta("kube-system", name, uid), Type: kind, Data: map[string][]byte{"token": []byte("x")}}
 }
 
-// start returns synced objects.
+// Arguments of start: whether objects in the watch are confirmed with the API server.
+const confirming, trusting = true, false
+
+// start returns objects whose watches are synced.
 func start(t *testing.T, api *apitest.Server, confirm bool) *objects.Objects {
 	t.Helper()
 	lookups, err := objects.New(objects.Config{
@@ -129,7 +132,7 @@ const (
 func TestConfirmed(t *testing.T) {
 	api := apitest.New(t)
 	putObjects(api, "1")
-	lookups := start(t, api, true)
+	lookups := start(t, api, confirming)
 	if got := lookUpUIDs(t, lookups); got != first {
 		t.Errorf("got %s, want %v", got, first)
 	}
@@ -149,7 +152,7 @@ func TestConfirmed(t *testing.T) {
 func TestWatched(t *testing.T) {
 	api := apitest.New(t)
 	putObjects(api, "1")
-	lookups := start(t, api, false)
+	lookups := start(t, api, trusting)
 	if got, n := lookUpUIDs(t, lookups), api.Gets(); got != first || n != 1 {
 		t.Errorf("got %s after %d requests, want one, for the secret without a token", got, n)
 	}
@@ -167,7 +170,7 @@ func TestWatched(t *testing.T) {
 // known tokens are still found.
 func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 	api := apitest.New(t)
-	lookups := start(t, api, true)
+	lookups := start(t, api, confirming)
 	for i := range 1000 {
 		if _, err := lookups.Secret(t.Context(), "kube-system",
 			fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
@@ -232,7 +235,7 @@ func TestLittleIsCached(t *testing.T) {
 	bootstrap.Data["usage-bootstrap-authentication"] = []byte("true")
 	api.Put("secrets", legacy)
 	api.Put("secrets", bootstrap)
-	lookups := start(t, api, false)
+	lookups := start(t, api, trusting)
 	for name, want := range map[string]string{
 		"legacy":                 "map[token:[120]] map[a:b]",
 		"bootstrap-token-abcdef": "map[token:[120] usage-bootstrap-authentication:[116 114 117 101]] map[]",
@@ -252,7 +255,7 @@ func TestLittleIsCached(t *testing.T) {
 func TestFailingAPIServerIsNoResult(t *testing.T) {
 	api := apitest.New(t)
 	putObjects(api, "1")
-	lookups := start(t, api, true)
+	lookups := start(t, api, confirming)
 	api.SetDown(true)
 	if _, err := lookups.ServiceAccount(t.Context(), "ns", "sa"); err == nil || apierrors.IsNotFound(err) {
 		t.Errorf("got error %v, want one other than NotFound", err)

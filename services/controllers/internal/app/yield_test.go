@@ -37,30 +37,31 @@ func TestWorkEndsWhileAnotherManagerLeads(t *testing.T) {
 				return ctx.Err()
 			})
 		}()
-		check := func(after time.Duration, want bool) {
+		const runs, pauses = true, false
+		requireAfter := func(d time.Duration, want bool) { // runs or pauses
 			t.Helper()
-			time.Sleep(after) // the bubble's time
+			time.Sleep(d) // the bubble's time
 			synctest.Wait()
 			if running != want {
-				t.Errorf("running: %t, want %t", running, want)
+				t.Errorf("after %v: running = %t, want %t", d, running, want)
 			}
 		}
-		check(time.Second, true)
+		requireAfter(time.Second, runs)
 		// The clock of the holder is an hour behind.
 		if _, err := leases.Create(ctx, manager("kcm", time.Now().Add(-time.Hour)), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		check(3*time.Second, false)
-		check(5*time.Second, false)
+		requireAfter(3*time.Second, pauses)
+		requireAfter(5*time.Second, pauses)
 		if _, err := leases.Update(ctx, manager("kcm", time.Now().Add(-time.Hour)), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		check(10*time.Second, false)
-		check(15*time.Second, true)
+		requireAfter(10*time.Second, pauses)
+		requireAfter(15*time.Second, runs)
 		if _, err := leases.Update(ctx, manager("", time.Now()), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		check(5*time.Second, true)
+		requireAfter(5*time.Second, runs)
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("run() = %v, want no error", err)
