@@ -101,8 +101,8 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 	return i, nil
 }
 
-// chargeArguments charges the weight of a call's arguments, all of which are evaluated, and of the
-// text that the call creates.
+// chargeArguments charges the weight of a call's arguments and of the text that the call creates. All
+// arguments must be evaluated.
 func (m *meter) chargeArguments(w weighedCall) {
 	var sum uint64
 	for _, id := range w.args {

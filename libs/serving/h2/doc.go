@@ -11,7 +11,7 @@
 //	                         WINDOW_UPDATE ─► wakes streams that wait for a window
 //	handler ─► response ─► stream.send ─► conn.queue ─► holder of the token ─► Wire
 //
-// Writing (schedule.go, backlog.go). The queue holds encoded frames in buffers of the size of a TLS
+// Writing (schedule.go). The queue holds encoded frames in buffers of the size of a TLS
 // record. A stream waits before it queues more than 64 KiB. Short parts, such as watch events, may
 // exceed this by up to 1 MiB, as long as all connections of the server together stay within a
 // shared allowance. The write token is in one of these states:

@@ -19,7 +19,7 @@ type Tasks interface {
 	Delete(n *Node, namespace string)
 	// Orphan asks to remove the references to a node from its dependents.
 	Orphan(n *Node, namespace string)
-	// Absent reports an identity to which objects refer, but of which no object exists.
+	// Absent reports an identity that owner references state, but that no object has.
 	Absent(Identity)
 	// InvalidNamespace reports an object whose owner is in another namespace. owner is the identity
 	// that the owner reference states, in the namespace of dependent.
