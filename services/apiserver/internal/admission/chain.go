@@ -120,7 +120,14 @@ func (c *Chain) Validate(ctx context.Context, r *Request) error {
 
 // callPlugins calls the plugins of one phase in order until one rejects the request. phase is the
 // value of the metric label type.
-func callPlugins[T any](ctx context.Context, c *Chain, r *Request, phase string, plugins []namedPlugin[T], call func(T, context.Context, *Request) error) error {
+func callPlugins[T any](
+	ctx context.Context,
+	c *Chain,
+	r *Request,
+	phase string,
+	plugins []namedPlugin[T],
+	call func(T, context.Context, *Request) error,
+) error {
 	phaseStart := time.Now()
 	pluginStart := phaseStart
 	for _, p := range plugins {

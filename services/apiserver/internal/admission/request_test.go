@@ -154,12 +154,16 @@ func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 			}
 			calls.End()
 		}
-		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: mutator(plugin)}, admission.Plugin{Name: "other", Plugin: mutator(func(r *admission.Request) {
-			if c.other {
-				r.Object.(*corev1.ConfigMap).Data["a"] = "other"
-			}
-			r.RequestReinvocation()
-		})})
+		chain := admission.NewChain(
+			nil,
+			admission.Plugin{Name: "it", Plugin: mutator(plugin)},
+			admission.Plugin{Name: "other", Plugin: mutator(func(r *admission.Request) {
+				if c.other {
+					r.Object.(*corev1.ConfigMap).Data["a"] = "other"
+				}
+				r.RequestReinvocation()
+			})},
+		)
 		// A new run of the chain keeps no state of the previous one.
 		for range 2 {
 			due = nil
@@ -239,7 +243,11 @@ func TestAnnotationsAreAudited(t *testing.T) {
 			Metrics: audit.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 			MaxObject: 1 << 10, MaxObjects: 1 << 20,
 		})
-		rec := trail.Open(&requestinfo.Info{Verb: "create"}, &request.User{}, func() audit.ReceivedRequest { return audit.ReceivedRequest{ID: "x"} })
+		rec := trail.Open(
+			&requestinfo.Info{Verb: "create"},
+			&request.User{},
+			func() audit.ReceivedRequest { return audit.ReceivedRequest{ID: "x"} },
+		)
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: rejecter{}})
 		r := &admission.Request{Operation: admission.Create, Resource: configMaps}
 		ctx, s := request.Derive(t.Context())
@@ -325,7 +333,8 @@ func TestMetricsOfPluginsAndPhases(t *testing.T) {
 	}
 	const one, step = "controller_admission_duration_seconds ", "step_admission_duration_seconds "
 	want := map[string]uint64{
-		one + "a false admit": 1, one + "b false admit": 1, one + "c false admit": 1, one + "a false validate": 2, one + "b true validate": 1,
+		one + "a false admit": 1, one + "b false admit": 1, one + "c false admit": 1, one + "a false validate": 2,
+		one + "b true validate":  1,
 		one + "b false validate": 1, one + "c true validate": 1, step + "false admit": 1, step + "true validate": 1,
 		"step_admission_duration_seconds_summary false admit": 0, "step_admission_duration_seconds_summary true validate": 0,
 	}

@@ -148,6 +148,7 @@ func FuzzDecode(f *testing.F) {
 			APIVersion string `json:"apiVersion"`
 			Kind       string `json:"kind"`
 		}
-		_ = configuration.Decode(data, &into, schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1", Kind: "AdmissionConfiguration"}) // it must not panic
+		kind := schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1", Kind: "AdmissionConfiguration"}
+		_ = configuration.Decode(data, &into, kind) // it must not panic
 	})
 }

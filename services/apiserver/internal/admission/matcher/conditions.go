@@ -37,7 +37,12 @@ type condition struct {
 // CompileConditions compiles the conditions in list. It returns nil, which always matches, for an
 // empty list. A condition that does not compile makes Match fail. If failClosed is set, Match then
 // returns an error; otherwise it reports that the conditions do not match.
-func CompileConditions(c *expressions.Compiler, variables expressions.VariableSet, list []admissionv1.MatchCondition, failClosed bool) *Conditions {
+func CompileConditions(
+	c *expressions.Compiler,
+	variables expressions.VariableSet,
+	list []admissionv1.MatchCondition,
+	failClosed bool,
+) *Conditions {
 	if len(list) == 0 {
 		return nil
 	}

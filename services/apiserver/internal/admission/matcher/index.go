@@ -132,7 +132,12 @@ func (x *Index[T]) computeCandidates(key requestKey, kind schema.GroupVersionKin
 // matchingRules returns the rules that match key: first the rules that match the requested version,
 // then, unless the criteria are exact, the rules that match another version in family. kind is the
 // kind of the request's object.
-func (c *CompiledCriteria) matchingRules(rules []rule, key requestKey, kind schema.GroupVersionKind, family []*apiset.Resource) []match {
+func (c *CompiledCriteria) matchingRules(
+	rules []rule,
+	key requestKey,
+	kind schema.GroupVersionKind,
+	family []*apiset.Resource,
+) []match {
 	var out []match
 	for i := range rules {
 		if rules[i].matches(key, key.kind) {

@@ -23,9 +23,17 @@ func NewAdmissionRequest(r *admission.Request, as MatchedKind) *admissionreview.
 	requestResource := metav1.GroupVersionResource(resource)
 	dryRun := r.DryRun
 	return &admissionreview.AdmissionRequest{
-		Kind: metav1.GroupVersionKind(as.Kind), Resource: metav1.GroupVersionResource(as.Resource), SubResource: r.Subresource,
-		RequestKind: &requestKind, RequestResource: &requestResource, RequestSubResource: r.Subresource,
-		Name: r.Name, Namespace: Namespace(r), Operation: admissionreview.Operation(r.Operation), UserInfo: userInfo(r.User), DryRun: &dryRun,
+		Kind:               metav1.GroupVersionKind(as.Kind),
+		Resource:           metav1.GroupVersionResource(as.Resource),
+		SubResource:        r.Subresource,
+		RequestKind:        &requestKind,
+		RequestResource:    &requestResource,
+		RequestSubResource: r.Subresource,
+		Name:               r.Name,
+		Namespace:          Namespace(r),
+		Operation:          admissionreview.Operation(r.Operation),
+		UserInfo:           userInfo(r.User),
+		DryRun:             &dryRun,
 	}
 }
 
@@ -46,7 +54,13 @@ func userInfo(u *authorizer.User) authenticationv1.UserInfo {
 // NewExpressionInput returns the variables that expressions can use for a request in the version
 // as. Variables are computed when an expression first reads them. If z is nil, the variable
 // authorizer is not available.
-func NewExpressionInput(ctx context.Context, r *admission.Request, view *views.View, as MatchedKind, z authorizer.Authorizer) *ExpressionInput {
+func NewExpressionInput(
+	ctx context.Context,
+	r *admission.Request,
+	view *views.View,
+	as MatchedKind,
+	z authorizer.Authorizer,
+) *ExpressionInput {
 	s := &ExpressionInput{}
 	s.Object = func() any { return view.ObjectTree() }
 	s.OldObject = func() any { return view.OldTree() }
@@ -142,9 +156,19 @@ func Options(r *admission.Request) runtime.Object {
 		return nil
 	}
 	if r.Operation == admission.Create {
-		return &metav1.CreateOptions{TypeMeta: optionsKind("CreateOptions"), DryRun: dryRun, FieldManager: manager, FieldValidation: validation}
+		return &metav1.CreateOptions{
+			TypeMeta:        optionsKind("CreateOptions"),
+			DryRun:          dryRun,
+			FieldManager:    manager,
+			FieldValidation: validation,
+		}
 	}
-	return &metav1.UpdateOptions{TypeMeta: optionsKind("UpdateOptions"), DryRun: dryRun, FieldManager: manager, FieldValidation: validation}
+	return &metav1.UpdateOptions{
+		TypeMeta:        optionsKind("UpdateOptions"),
+		DryRun:          dryRun,
+		FieldManager:    manager,
+		FieldValidation: validation,
+	}
 }
 
 // optionsKind returns the type of options of a kind.

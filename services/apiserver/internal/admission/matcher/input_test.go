@@ -27,7 +27,9 @@ func TestIndexMixesExactAndEquivalent(t *testing.T) {
 		{name: "loose", exact: false},
 		{name: "last", exact: true},
 	} {
-		compiled, err := matcher.Compile(matcher.Criteria{Exact: c.exact, Rules: append(matcher.Unnamed(nil), rule(t, "* ex.test v2 widgets"))})
+		compiled, err := matcher.Compile(
+			matcher.Criteria{Exact: c.exact, Rules: append(matcher.Unnamed(nil), rule(t, "* ex.test v2 widgets"))},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +57,8 @@ func TestNamespaceOfNamespaceIsItself(t *testing.T) {
 		"":     {Resource: kind},
 	} {
 		if got := matcher.Namespace(r); got != want {
-			t.Errorf("Namespace of a request for %s with namespace %q and name %q: got %q, want %q", r.Resource.Resource, r.Namespace, r.Name, got, want)
+			t.Errorf("Namespace of a request for %s with namespace %q and name %q: got %q, want %q",
+				r.Resource.Resource, r.Namespace, r.Name, got, want)
 		}
 	}
 	if got := matcher.Namespace(&admission.Request{Resource: kind, Object: &metav1.Status{}}); got != "" {
@@ -83,7 +86,9 @@ func TestVariablesDescribeTheRequest(t *testing.T) {
 	if user := m["userInfo"].(map[string]any); len(user) != 0 || m["options"] != nil || in.Err != nil {
 		t.Errorf("without user and options: got request %v and error %v, want empty userInfo, no options and no error", m, in.Err)
 	}
-	if m["kind"].(map[string]any)["version"] != "v2" || m["requestKind"].(map[string]any)["version"] != "v1" || m["namespace"] != "ns" || m["dryRun"] != false {
+	if m["kind"].(map[string]any)["version"] != "v2" || m["requestKind"].(map[string]any)["version"] != "v1" ||
+		m["namespace"] != "ns" ||
+		m["dryRun"] != false {
 		t.Errorf("got request %v, want kind of version v2, requestKind of version v1, namespace ns, dryRun false", m)
 	}
 	for _, field := range []string{"uid", "object", "oldObject"} {

@@ -83,7 +83,14 @@ func rule(t *testing.T, text string) admissionv1.NamedRuleWithOperations {
 }
 
 func widget(version *apiset.Resource, op admission.Operation, sub string) *admission.Request {
-	r := &admission.Request{Operation: op, Resource: version.Kind, Subresource: sub, Kind: version.GVK(), Namespace: "ns", Name: "w"}
+	r := &admission.Request{
+		Operation:   op,
+		Resource:    version.Kind,
+		Subresource: sub,
+		Kind:        version.GVK(),
+		Namespace:   "ns",
+		Name:        "w",
+	}
 	switch sub {
 	case "own":
 		r.Kind.Kind = "Own"
@@ -162,7 +169,8 @@ func TestRulesSelectRequests(t *testing.T) {
 			return as.Resource.GroupVersion().String() + " " + as.Resource.Resource + " " + as.Kind.Kind
 		}
 		c.as = strings.TrimPrefix(c.as, "/")
-		what := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s", c.rules, c.exclude, c.exact, c.r.Operation, c.r.Resource.GVR(), c.r.Subresource)
+		what := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s",
+			c.rules, c.exclude, c.exact, c.r.Operation, c.r.Resource.GVR(), c.r.Subresource)
 		as, ok, err := compiled.Match(t.Context(), c.r, family, namespaces{})
 		if got := describe(as, ok); got != c.as || err != nil {
 			t.Errorf("%s: got %q, %v; want %q", what, got, err, c.as)
@@ -281,10 +289,13 @@ func TestSelectorsMatchObjectsAndNamespaces(t *testing.T) {
 // and webhook configurations.
 func TestAdmissionConfigurationIsExempt(t *testing.T) {
 	for resource, exempt := range map[string]bool{
-		"admissionregistration.k8s.io/mutatingwebhookconfigurations": true, "admissionregistration.k8s.io/validatingwebhookconfigurations": true,
-		"admissionregistration.k8s.io/validatingadmissionpolicies": true, "admissionregistration.k8s.io/validatingadmissionpolicybindings": true,
-		"admissionregistration.k8s.io/mutatingadmissionpolicies": true, "admissionregistration.k8s.io/mutatingadmissionpolicybindings": true,
-		"admissionregistration.k8s.io/others": false, "ex.test/validatingwebhookconfigurations": false, "/pods": false,
+		"admissionregistration.k8s.io/mutatingwebhookconfigurations":     true,
+		"admissionregistration.k8s.io/validatingwebhookconfigurations":   true,
+		"admissionregistration.k8s.io/validatingadmissionpolicies":       true,
+		"admissionregistration.k8s.io/validatingadmissionpolicybindings": true,
+		"admissionregistration.k8s.io/mutatingadmissionpolicies":         true,
+		"admissionregistration.k8s.io/mutatingadmissionpolicybindings":   true,
+		"admissionregistration.k8s.io/others":                            false, "ex.test/validatingwebhookconfigurations": false, "/pods": false,
 	} {
 		group, name, _ := strings.Cut(resource, "/")
 		if got := matcher.Exempt(&admission.Request{Resource: &registry.Kind{Names: registry.Names{Group: group, Resource: name}}}); got != exempt {

@@ -30,7 +30,13 @@ func compileRules(rules []admissionv1.NamedRuleWithOperations) []rule {
 	out := make([]rule, len(rules))
 	for i := range rules {
 		r := &rules[i]
-		out[i] = rule{operations: r.Operations, groups: r.APIGroups, versions: r.APIVersions, scope: admissionv1.AllScopes, names: r.ResourceNames}
+		out[i] = rule{
+			operations: r.Operations,
+			groups:     r.APIGroups,
+			versions:   r.APIVersions,
+			scope:      admissionv1.AllScopes,
+			names:      r.ResourceNames,
+		}
 		if r.Scope != nil {
 			out[i].scope = *r.Scope
 		}

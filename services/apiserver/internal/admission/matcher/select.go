@@ -49,7 +49,12 @@ func Namespace(r *admission.Request) string {
 // Selects reports whether the names of the rules and the selectors match a request, and in which
 // version the webhook or policy sees the request. obj is the object with all changes so far, in any
 // version. An error is a Status.
-func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj runtime.Object, namespaces Namespaces) (MatchedKind, bool, error) {
+func (c *Candidate[T]) Selects(
+	ctx context.Context,
+	r *admission.Request,
+	obj runtime.Object,
+	namespaces Namespaces,
+) (MatchedKind, bool, error) {
 	as, ok := firstMatchForName(c.matches, r.Name)
 	if !ok {
 		return as, false, nil
@@ -70,7 +75,12 @@ func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj ru
 // Match reports whether a request meets the criteria, and in which version the webhook or policy
 // sees the request. Criteria without rules match every operation on every resource. An error is a
 // Status.
-func (c *CompiledCriteria) Match(ctx context.Context, r *admission.Request, familyOf Family, namespaces Namespaces) (MatchedKind, bool, error) {
+func (c *CompiledCriteria) Match(
+	ctx context.Context,
+	r *admission.Request,
+	familyOf Family,
+	namespaces Namespaces,
+) (MatchedKind, bool, error) {
 	key := requestKeyOf(r)
 	var family []*apiset.Resource
 	if !c.exact {
@@ -106,7 +116,13 @@ func selectsObject(s labels.Selector, obj runtime.Object) bool {
 // selectsNamespace reports whether a selector matches the namespace of a request. If the request is
 // for a Namespace object, the labels of the new object decide. For other cluster-scoped objects, it
 // returns true.
-func selectsNamespace(ctx context.Context, s labels.Selector, r *admission.Request, obj runtime.Object, namespaces Namespaces) (bool, error) {
+func selectsNamespace(
+	ctx context.Context,
+	s labels.Selector,
+	r *admission.Request,
+	obj runtime.Object,
+	namespaces Namespaces,
+) (bool, error) {
 	if r.IsResource("", "namespaces") && r.Subresource == "" && obj != nil {
 		return selectsObject(s, obj), nil
 	}

@@ -42,9 +42,12 @@ import (
 // Names returns the admission plugins of Kubernetes 1.33 in their fixed order.
 func Names() []string {
 	return []string{
-		alwaysadmit.Name, namespaceautoprovision.Name, namespacelifecycle.Name, namespaceexists.Name, antiaffinity.Name, limitranger.Name,
-		serviceaccount.Name, noderestriction.Name, nodetaint.Name, alwayspullimages.Name, imagepolicy.Name, podsecurity.Name, podnodeselector.Name,
-		priority.Name, defaulttolerationseconds.Name, podtolerationrestriction.Name, eventratelimit.Name, extendedresourcetoleration.Name,
+		alwaysadmit.Name, namespaceautoprovision.Name, namespacelifecycle.Name, namespaceexists.Name, antiaffinity.Name,
+		limitranger.Name,
+		serviceaccount.Name, noderestriction.Name, nodetaint.Name, alwayspullimages.Name, imagepolicy.Name, podsecurity.Name,
+		podnodeselector.Name,
+		priority.Name, defaulttolerationseconds.Name, podtolerationrestriction.Name, eventratelimit.Name,
+		extendedresourcetoleration.Name,
 		defaultstorageclass.Name, storageprotection.Name, ownerreferences.Name, claimresize.Name, runtimeclass.Name,
 		certificateapproval.Name, certificatesigning.Name, clustertrustbundleattest.Name, certificatesubjectrestriction.Name,
 		defaultingressclass.Name, denyserviceexternalips.Name, podtopologylabels.Name, policies.MutatingName, webhooks.MutatingName,
@@ -56,7 +59,8 @@ func Names() []string {
 // which is enabled by default if the Node authorizer is configured.
 func DisabledByDefault() []string {
 	return []string{
-		alwaysadmit.Name, alwaysdeny.Name, alwayspullimages.Name, denyserviceexternalips.Name, eventratelimit.Name, extendedresourcetoleration.Name,
+		alwaysadmit.Name, alwaysdeny.Name, alwayspullimages.Name, denyserviceexternalips.Name, eventratelimit.Name,
+		extendedresourcetoleration.Name,
 		imagepolicy.Name, antiaffinity.Name, namespaceautoprovision.Name, namespaceexists.Name,
 		ownerreferences.Name, podnodeselector.Name, podtolerationrestriction.Name,
 	}

@@ -14,7 +14,11 @@ import (
 func bigPod() *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default", Labels: map[string]string{"app": "web"}}}
 	for i := range 6 {
-		c := corev1.Container{Name: fmt.Sprintf("c%d", i), Image: "registry.example.com/team/image:v1", ImagePullPolicy: corev1.PullAlways}
+		c := corev1.Container{
+			Name:            fmt.Sprintf("c%d", i),
+			Image:           "registry.example.com/team/image:v1",
+			ImagePullPolicy: corev1.PullAlways,
+		}
 		for j := range 14 {
 			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("NAME_%d", j), Value: strings.Repeat("v", 32)})
 		}
@@ -27,7 +31,9 @@ func bigPod() *corev1.Pod {
 func policiesOfOtherKinds(n int) (out []string) {
 	for i := range n {
 		name := fmt.Sprintf("other-%04d", i)
-		out = append(out, strings.Replace(policy(name, fmt.Sprintf(`"validations":[{"expression":"object.spec.replicas > %d","message":"too few"}]`, i)), `"configmaps","pods","pods/exec","namespaces"`, `"deployments"`, 1), boundPolicy(name, deny))
+		validation := fmt.Sprintf(`"validations":[{"expression":"object.spec.replicas > %d","message":"too few"}]`, i)
+		unmatched := strings.Replace(policy(name, validation), `"configmaps","pods","pods/exec","namespaces"`, `"deployments"`, 1)
+		out = append(out, unmatched, boundPolicy(name, deny))
 	}
 	return out
 }
@@ -51,7 +57,11 @@ func BenchmarkTenPolicies(b *testing.B) {
 	var objects []string
 	for i := range 10 {
 		name := fmt.Sprintf("p%d", i)
-		objects = append(objects, policy(name, fmt.Sprintf(`"validations":[{"expression":"object.metadata.labels.app != 'x%d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example.com/') && c.name != 'n%d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%d'"}]`, i, i, i)), boundPolicy(name, deny))
+		validations := fmt.Sprintf(`"validations":[`+
+			`{"expression":"object.metadata.labels.app != 'x%[1]d'"},`+
+			`{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example.com/') && c.name != 'n%[1]d')"},`+
+			`{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%[1]d'"}]`, i)
+		objects = append(objects, policy(name, validations), boundPolicy(name, deny))
 	}
 	f := newFixture(b, objects...)
 	pod := bigPod()
@@ -69,28 +79,31 @@ func BenchmarkTenPolicies(b *testing.B) {
 // BenchmarkMemory reports the memory that an unused policy takes.
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
-		const many = 1000
-		objects := policiesOfOtherKinds(many)
-		before := heap()
-		bare := newFixture(b)
-		_ = bare.validating.Validate(b.Context(), bare.configMap())
-		base := heap() - before
-		before = heap()
-		f := newFixture(b, objects...)
-		if err := f.validating.Validate(b.Context(), f.configMap()); err != nil {
+		const policyCount = 1000
+		objects := policiesOfOtherKinds(policyCount)
+
+		// A fixture without policies shows the memory that does not depend on them.
+		before := liveHeapBytes()
+		empty := newFixture(b)
+		_ = empty.validating.Validate(b.Context(), empty.configMap())
+		emptyBytes := liveHeapBytes() - before
+
+		before = liveHeapBytes()
+		full := newFixture(b, objects...)
+		if err := full.validating.Validate(b.Context(), full.configMap()); err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(float64(heap()-before-base)/many, "bytes/policy")
-		runtime.KeepAlive(f)
-		runtime.KeepAlive(bare)
+		b.ReportMetric(float64(liveHeapBytes()-before-emptyBytes)/policyCount, "bytes/policy")
+		runtime.KeepAlive(full)
+		runtime.KeepAlive(empty)
 	}
 }
 
-// heap returns the bytes of live heap objects.
-func heap() int64 {
+// liveHeapBytes returns the bytes of live heap objects.
+func liveHeapBytes() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC()
+	runtime.GC() // the second collection frees objects that had finalizers
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }

@@ -51,7 +51,8 @@ func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 		}
 		for range 2 { // the second request reads no policy
 			for value, want := range map[string]bool{"b": step.b, "c": step.c} {
-				if err := f.validating.Validate(t.Context(), f.configMap("a", value)); (err == nil) != want || i == 10 && !strings.Contains(statusText(err), "not yet ready") {
+				err := f.validating.Validate(t.Context(), f.configMap("a", value))
+				if (err == nil) != want || i == 10 && !strings.Contains(statusText(err), "not yet ready") {
 					t.Errorf("step %d: %s: got error %v, want allowed: %t", i, value, err, want)
 				}
 			}

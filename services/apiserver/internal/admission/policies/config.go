@@ -54,7 +54,12 @@ func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 // candidates returns the policies whose rules match a request. It returns none for requests with
 // request.State.Startup, which the server sends to itself before it becomes ready. So no policy can
 // prevent the server from starting.
-func candidates(ctx context.Context, c *Config, policies *policySet, r *admission.Request) ([]matcher.Candidate[*boundPolicy], error) {
+func candidates(
+	ctx context.Context,
+	c *Config,
+	policies *policySet,
+	r *admission.Request,
+) ([]matcher.Candidate[*boundPolicy], error) {
 	if isExempt(r) || request.FromContext(ctx).Startup {
 		return nil, nil
 	}
@@ -79,7 +84,10 @@ func isExempt(r *admission.Request) bool {
 	switch r.Resource.Group {
 	case "admissionregistration.k8s.io":
 		switch r.Resource.Resource {
-		case "validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
+		case "validatingadmissionpolicies",
+			"validatingadmissionpolicybindings",
+			"mutatingadmissionpolicies",
+			"mutatingadmissionpolicybindings":
 			return true
 		}
 	case "authentication.k8s.io", "authorization.k8s.io":
@@ -106,9 +114,18 @@ func namespaceTree(n *corev1.Namespace) func() any {
 	return func() any {
 		exposed := corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: n.Name, GenerateName: n.GenerateName, Namespace: n.Namespace, UID: n.UID, ResourceVersion: n.ResourceVersion,
-				Generation: n.Generation, CreationTimestamp: n.CreationTimestamp, DeletionTimestamp: n.DeletionTimestamp,
-				DeletionGracePeriodSeconds: n.DeletionGracePeriodSeconds, Labels: n.Labels, Annotations: n.Annotations, Finalizers: n.Finalizers,
+				Name:                       n.Name,
+				GenerateName:               n.GenerateName,
+				Namespace:                  n.Namespace,
+				UID:                        n.UID,
+				ResourceVersion:            n.ResourceVersion,
+				Generation:                 n.Generation,
+				CreationTimestamp:          n.CreationTimestamp,
+				DeletionTimestamp:          n.DeletionTimestamp,
+				DeletionGracePeriodSeconds: n.DeletionGracePeriodSeconds,
+				Labels:                     n.Labels,
+				Annotations:                n.Annotations,
+				Finalizers:                 n.Finalizers,
 			},
 			Spec: n.Spec, Status: n.Status,
 		}

@@ -16,10 +16,15 @@ import (
 func expression(r *rand.Rand, depth int) string {
 	key := string(rune('a' + r.IntN(4)))
 	atoms := []string{
-		"has(object.data)", "has(object.data." + key + ")", "object.data." + key + " == '" + string(rune('a'+r.IntN(3))) + "'",
-		"object.data.size() > " + fmt.Sprint(r.IntN(4)), "'" + key + "' in object.data", "object.metadata.name.startsWith('" + key + "')",
-		"object.metadata.labels." + key + ".contains('a')", "object.data.all(k, k != '" + key + "')", "object.data.exists(k, object.data[k] == '" + key + "')",
-		"object.metadata.?labels[?'" + key + "'].orValue('') == ''", "oldObject == null", "request.name == 'x'", "object.metadata.generation > " + fmt.Sprint(r.IntN(3)),
+		"has(object.data)",
+		"has(object.data." + key + ")",
+		"object.data." + key + " == '" + string(rune('a'+r.IntN(3))) + "'",
+		"object.data.size() > " + fmt.Sprint(r.IntN(4)), "'" + key + "' in object.data",
+		"object.metadata.name.startsWith('" + key + "')",
+		"object.metadata.labels." + key + ".contains('a')", "object.data.all(k, k != '" + key + "')",
+		"object.data.exists(k, object.data[k] == '" + key + "')",
+		"object.metadata.?labels[?'" + key + "'].orValue('') == ''", "oldObject == null", "request.name == 'x'",
+		"object.metadata.generation > " + fmt.Sprint(r.IntN(3)),
 	}
 	if depth == 0 || r.IntN(3) == 0 {
 		return atoms[r.IntN(len(atoms))]
@@ -49,7 +54,12 @@ func randomMap(r *rand.Rand) *corev1.ConfigMap {
 		return out
 	}
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "x" + string(rune('a'+r.IntN(3))), Namespace: "default", Labels: randomEntries(), Generation: int64(r.IntN(3))}, Data: randomEntries(),
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       "x" + string(rune('a'+r.IntN(3))),
+			Namespace:  "default",
+			Labels:     randomEntries(),
+			Generation: int64(r.IntN(3)),
+		}, Data: randomEntries(),
 	}
 }
 
@@ -58,7 +68,13 @@ func randomMap(r *rand.Rand) *corev1.ConfigMap {
 func TestSameAsCEL(t *testing.T) {
 	const manyPolicies, manyObjects = 60, 150
 	r := rand.New(rand.NewPCG(1, 2))
-	env, err := cel.NewEnv(cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType), cel.Variable("request", cel.DynType))
+	env, err := cel.NewEnv(
+		cel.OptionalTypes(),
+		cel.CrossTypeNumericComparisons(true),
+		cel.Variable("object", cel.DynType),
+		cel.Variable("oldObject", cel.DynType),
+		cel.Variable("request", cel.DynType),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +96,8 @@ func TestSameAsCEL(t *testing.T) {
 		}
 		name := fmt.Sprintf("p%03d", i)
 		others = append(others, other{name, p})
-		objects = append(objects, policy(name, `"validations":[{"expression":"`+text+`"}]`), boundPolicy(name, `"validationActions":["Audit"]`))
+		objects = append(objects, policy(name, `"validations":[{"expression":"`+text+`"}]`),
+			boundPolicy(name, `"validationActions":["Audit"]`))
 	}
 	// Each policy has its own fixture, so that all verdicts are visible.
 	fixtures := map[string]*fixture{}

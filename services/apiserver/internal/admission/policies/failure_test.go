@@ -46,7 +46,12 @@ func withMatchConstraint(policy, more string) string {
 // rejected.
 func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	const notYet = `configmaps "x" is forbidden: not yet ready to handle request`
-	stored := []string{policy("p", `"validations":[{"expression":"true"}]`), boundPolicy("p", deny), mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`), mutatingBinding("p", "")}
+	stored := []string{
+		policy("p", `"validations":[{"expression":"true"}]`),
+		boundPolicy("p", deny),
+		mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{}`)+`]`),
+		mutatingBinding("p", ""),
+	}
 	failingWait := func(context.Context) error { return errors.New("behind") }
 	damaged := func(*objects.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
 	for name, c := range map[string]struct {
@@ -79,7 +84,11 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 // TestExemptRequests checks that policies apply neither to writes during startup, nor to policies
 // and bindings, nor to reviews, which are not stored.
 func TestExemptRequests(t *testing.T) {
-	never := strings.ReplaceAll(policy("p", denyingValidation), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
+	never := strings.ReplaceAll(
+		policy("p", denyingValidation),
+		`"resources":["configmaps","pods","pods/exec","namespaces"]`,
+		`"resources":["*"]`,
+	)
 	f := newFixture(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), boundPolicy("p", deny))
 	if err := f.validating.Validate(requesttest.WithStartup(t.Context()), f.configMap()); err != nil {
 		t.Errorf("startup: %v, want no error", err)
@@ -99,8 +108,12 @@ func TestExemptRequests(t *testing.T) {
 	} {
 		k := f.catalog.Resource(schema.GroupVersionResource{Group: c.group, Version: c.version, Resource: c.resource})
 		err := f.validating.Validate(t.Context(), &admission.Request{
-			Operation: admission.Create, Resource: k, Kind: k.GVK(), Name: "x", Object: &corev1.Node{},
-			Options: &metav1.CreateOptions{},
+			Operation: admission.Create,
+			Resource:  k,
+			Kind:      k.GVK(),
+			Name:      "x",
+			Object:    &corev1.Node{},
+			Options:   &metav1.CreateOptions{},
 		})
 		if (err != nil) != c.checked {
 			t.Errorf("%s: got %v, want an error: %v", c.resource, err, c.checked)
@@ -159,7 +172,8 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 				r := f.configMap("a", "b")
 				got := statusText(check(r))
 				if want == "" && got != "" || !strings.Contains(got, want) || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
-					t.Errorf("%s, %s policy, failurePolicy Ignore: %t: got error %q and object %v, want error %q and no change", name, sort, ignore, got, r.Object, want)
+					t.Errorf("%s, %s policy, failurePolicy Ignore: %t: got error %q and object %v, want error %q and no change",
+						name, sort, ignore, got, r.Object, want)
 				}
 			})
 		}
@@ -271,13 +285,24 @@ func TestClusterScopedRequestsHaveNoNamespaceObject(t *testing.T) {
 			t.Errorf("namespaceObject for %s: got %v, want it null", r.Resource.Resource, err)
 		}
 	}
-	configMaps := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`),
-		boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`))
-	if got := statusText(configMaps.validating.Validate(t.Context(), clusterScoped)); !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
+	configMaps := newFixture(
+		t,
+		policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`),
+		boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`),
+	)
+	got := statusText(configMaps.validating.Validate(t.Context(), clusterScoped))
+	if !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
 		t.Errorf("namespaced parameter: got %s, want it rejected for a request without namespace", got)
 	}
-	nodes := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"Node"},"validations":[{"expression":"params.metadata.name == 'n'"}]`),
-		boundPolicy("p", deny+`,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`), `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`)
+	nodes := newFixture(
+		t,
+		policy("p", `"paramKind":{"apiVersion":"v1","kind":"Node"},"validations":[{"expression":"params.metadata.name == 'n'"}]`),
+		boundPolicy(
+			"p",
+			deny+`,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`,
+		),
+		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`,
+	)
 	if err := nodes.validating.Validate(t.Context(), clusterScoped); err != nil {
 		t.Errorf("cluster-scoped parameter: got %v, want no error", err)
 	}
@@ -299,8 +324,10 @@ func TestAuditAnnotationLimits(t *testing.T) {
 	f = newFixture(t, policy("p", `"auditAnnotations":[`+expensive+`{"key":"l","valueExpression":"''"}]`),
 		boundPolicy("p", `"validationActions":["Warn"]`))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
-	if err := f.validating.Validate(ctx, f.configMap("a", "b")); err != nil || !strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
-		t.Errorf("expensive annotations: got error %v and warnings %q, want no error and a warning: running out of cost budget", err, warnings.Headers())
+	if err := f.validating.Validate(ctx, f.configMap("a", "b")); err != nil ||
+		!strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
+		t.Errorf("expensive annotations: got error %v and warnings %q, want no error and a warning: running out of cost budget",
+			err, warnings.Headers())
 	}
 }
 
@@ -315,18 +342,19 @@ const largeVariables = `"variables":[{"name":"a","expression":"'0123456789012345
 // TestOversizedMutationsAreRejected checks that a value that is too large and a patch with too many
 // operations reject the request.
 func TestOversizedMutationsAreRejected(t *testing.T) {
-	largePatch := patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)
+	largePatch := jsonPatchMutation(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)
 	f := newFixture(t, mutatingPolicy("p", largeVariables+`"mutations":[`+largePatch+`]`), mutatingBinding("p", ""))
 	if got := statusText(f.mutating.Admit(t.Context(), f.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
 		t.Errorf("large value: got %q, want it to contain %q", got, "the value is too large")
 	}
-	operationPerKey := patches(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)
+	operationPerKey := jsonPatchMutation(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)
 	f = newFixture(t, mutatingPolicy("p", `"mutations":[`+operationPerKey+`]`), mutatingBinding("p", ""))
 	var data []string
 	for i := range 10_001 {
 		data = append(data, fmt.Sprint("k", i), "")
 	}
-	if got := statusText(f.mutating.Admit(t.Context(), f.configMap(data...))); !strings.Contains(got, "10001 operations, at most 10000 are allowed") {
+	got := statusText(f.mutating.Admit(t.Context(), f.configMap(data...)))
+	if !strings.Contains(got, "10001 operations, at most 10000 are allowed") {
 		t.Errorf("many operations: got %q, want it to contain %q", got, "10001 operations, at most 10000 are allowed")
 	}
 }
@@ -334,11 +362,20 @@ func TestOversizedMutationsAreRejected(t *testing.T) {
 // TestNoOpMutationsCauseNoReinvocation checks that plugins run again only if the object changed.
 func TestNoOpMutationsCauseNoReinvocation(t *testing.T) {
 	for same, value := range map[bool]string{true: "b", false: "c"} {
-		f := newFixture(t, mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{data: {'a': '`+value+`'}}`)+`]`), mutatingBinding("p", ""))
+		f := newFixture(
+			t,
+			mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{data: {'a': '`+value+`'}}`)+`]`),
+			mutatingBinding("p", ""),
+		)
 		calls := 0
-		chain := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: f.mutating}, admission.Plugin{Name: "c", Plugin: counter{&calls}})
+		chain := admission.NewChain(
+			nil,
+			admission.Plugin{Name: "p", Plugin: f.mutating},
+			admission.Plugin{Name: "c", Plugin: counter{&calls}},
+		)
 		if err := chain.Mutate(t.Context(), f.configMap("a", "b")); err != nil || (calls == 1) != same {
-			t.Errorf("mutation a=b to a=%s: got error %v and %d calls of the next plugin, want no error and one call: %t", value, err, calls, same)
+			t.Errorf("mutation a=b to a=%s: got error %v and %d calls of the next plugin, want no error and one call: %t",
+				value, err, calls, same)
 		}
 	}
 }
@@ -404,7 +441,8 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 			wantReplicas = 3
 		}
 		if (err != nil) != c.rejected || o.Spec.MaxReplicas != wantReplicas {
-			t.Errorf("%s: Admit = %v and %d replicas, want an error: %t and %d replicas", name, err, o.Spec.MaxReplicas, c.rejected, wantReplicas)
+			t.Errorf("%s: Admit = %v and %d replicas, want an error: %t and %d replicas",
+				name, err, o.Spec.MaxReplicas, c.rejected, wantReplicas)
 		}
 	}
 }

@@ -211,13 +211,19 @@ func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *
 	}
 	config := func(sort policies.PolicyType) policies.Config {
 		return policies.Config{
-			Ready: cache.Ready, Namespaces: namespaces{}, Authorizer: denyAll{},
-			Family: func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{set.Resource(k.GVR())} },
+			Ready:      cache.Ready,
+			Namespaces: namespaces{},
+			Authorizer: denyAll{},
+			Family:     func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{set.Resource(k.GVR())} },
 			Namespace: func(_ context.Context, name string) (*corev1.Namespace, error) {
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 			},
-			Parameters: params, Codec: c, StructEncodings: &views.StructEncodings{}, Logger: slog.New(slog.DiscardHandler), Metrics: policies.NewMetrics(f.metrics, sort),
-			Programs: func() (*expressions.Programs, *expressions.Compiler, error) { return f.programs, compiler, nil },
+			Parameters:      params,
+			Codec:           c,
+			StructEncodings: &views.StructEncodings{},
+			Logger:          slog.New(slog.DiscardHandler),
+			Metrics:         policies.NewMetrics(f.metrics, sort),
+			Programs:        func() (*expressions.Programs, *expressions.Compiler, error) { return f.programs, compiler, nil },
 			Configure: func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
 				return fields.Configure(catalog.Kind(of), obj, configuration)
 			},
@@ -226,8 +232,9 @@ func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *
 	source := func(gvr schema.GroupVersionResource) admission.Source {
 		r := set.Resource(gvr)
 		return admission.Source{
-			Store: r.Store, WaitForWrites: func(context.Context) error { return nil },
-			Decode: func(e *objects.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) },
+			Store:         r.Store,
+			WaitForWrites: func(context.Context) error { return nil },
+			Decode:        func(e *objects.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) },
 		}
 	}
 	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion

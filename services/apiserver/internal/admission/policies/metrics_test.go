@@ -40,7 +40,11 @@ func TestErrorTypeMetric(t *testing.T) {
 				t.Errorf("%s: got error types %q, want %q", c.name, got, want)
 			}
 		}
-		f := newFixture(t, mutatingPolicy("p", with+`"mutations":[`+applyConfigurationMutation(c.mutation)+`]`), mutatingBinding("p", ""))
+		f := newFixture(
+			t,
+			mutatingPolicy("p", with+`"mutations":[`+applyConfigurationMutation(c.mutation)+`]`),
+			mutatingBinding("p", ""),
+		)
 		err := f.mutating.Admit(t.Context(), f.configMap("a", "b"))
 		if (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) {
 			t.Errorf("%s: got error %v, want one that contains %q, or none if that is empty", c.name, err, c.says)

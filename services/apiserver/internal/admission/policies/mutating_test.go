@@ -10,68 +10,83 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// mutatingPolicy returns a policy that mutates config maps and pods.
-func mutatingPolicy(name, more string) string {
-	return groupAlpha + `MutatingAdmissionPolicy","metadata":{"name":"` + name + `"},"spec":{"reinvocationPolicy":"IfNeeded","matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps","pods"]}]},` + more + `}}`
+// mutatingPolicy returns a policy for config maps and pods. specFields are further fields of its
+// spec.
+func mutatingPolicy(name, specFields string) string {
+	return groupAlpha + `MutatingAdmissionPolicy","metadata":{"name":"` + name + `"},"spec":{"reinvocationPolicy":"IfNeeded",` +
+		`"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],` +
+		`"resources":["configmaps","pods"]}]},` + specFields + `}}`
 }
 
-func mutatingBinding(name, more string) string {
-	return groupAlpha + `MutatingAdmissionPolicyBinding","metadata":{"name":"` + name + `"},"spec":{"policyName":"` + name + `"` + more + `}}`
+// mutatingBinding returns a binding of the policy with the same name. specFields are empty or
+// further fields of its spec after a comma.
+func mutatingBinding(name, specFields string) string {
+	return groupAlpha + `MutatingAdmissionPolicyBinding","metadata":{"name":"` + name + `"},` +
+		`"spec":{"policyName":"` + name + `"` + specFields + `}}`
 }
 
+// applyConfigurationMutation returns an element of a policy's mutations.
 func applyConfigurationMutation(expression string) string {
 	return `{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"` + expression + `"}}`
 }
 
-func patches(expression string) string {
+// jsonPatchMutation returns an element of a policy's mutations.
+func jsonPatchMutation(expression string) string {
 	return `{"patchType":"JSONPatch","jsonPatch":{"expression":"` + expression + `"}}`
 }
 
+// denied begins the errors of policy p.
 const denied = `policy 'p' with binding 'p' denied request: `
 
-// TestMutatingPolicyResponses checks the changes and the errors of mutating policies.
+// TestMutatingPolicyResponses checks how one mutating policy changes or rejects a config map with
+// the data a=b.
 func TestMutatingPolicyResponses(t *testing.T) {
-	for _, tt := range []struct{ name, policy, binding, want, wrong string }{
+	for _, tt := range []struct {
+		name            string
+		policy, binding string // further fields of their specs
+		want            string // data of the config map after the mutation, or
+		wantErr         string // part of the error
+	}{
 		{
-			name:   "a configuration",
+			name:   "apply configuration",
 			policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'b': object.data.a}}`) + `]`,
 			want:   `{"a":"b","b":"b"}`,
 		},
 		{
-			name: "a patch",
+			name: "JSON patch",
 			policy: `"mutations":[` +
-				patches(`[JSONPatch{op: 'replace', path: '/data/a', value: 'x'}, JSONPatch{op: 'copy', from: '/data/a', path: '/data/c'}]`) +
+				jsonPatchMutation(`[JSONPatch{op: 'replace', path: '/data/a', value: 'x'}, JSONPatch{op: 'copy', from: '/data/a', path: '/data/c'}]`) +
 				`]`,
 			want: `{"a":"x","c":"x"}`,
 		},
 		{
-			name: "mutations see earlier ones",
+			name: "mutation sees the result of an earlier one",
 			policy: `"mutations":[` +
 				applyConfigurationMutation(`Object{data: {'n': string(object.data.size())}}`) + `,` +
 				applyConfigurationMutation(`Object{data: {'m': string(object.data.size())}}`) + `]`,
 			want: `{"a":"b","m":"2","n":"1"}`,
 		},
 		{
-			name: "variables are evaluated again",
+			name: "variables are evaluated again after a mutation",
 			policy: `"variables":[{"name":"v","expression":"string(object.data.size())"}],"mutations":[` +
 				applyConfigurationMutation(`Object{data: {'n': variables.v}}`) + `,` +
 				applyConfigurationMutation(`Object{data: {'m': variables.v}}`) + `]`,
 			want: `{"a":"b","m":"2","n":"1"}`,
 		},
 		{
-			name: "patch with failing test",
+			name: "JSON patch with a failing test",
 			policy: `"mutations":[` +
-				patches(`[JSONPatch{op: 'test', path: '/data/a', value: 'x'}, JSONPatch{op: 'remove', path: '/data/a'}]`) +
+				jsonPatchMutation(`[JSONPatch{op: 'test', path: '/data/a', value: 'x'}, JSONPatch{op: 'remove', path: '/data/a'}]`) +
 				`]`,
 			want: `{"a":"b"}`,
 		},
 		{
-			name:   "no operations",
-			policy: `"mutations":[` + patches(`object.data.size() > 5 ? [JSONPatch{op: 'remove', path: '/data'}] : []`) + `]`,
+			name:   "JSON patch without operations",
+			policy: `"mutations":[` + jsonPatchMutation(`object.data.size() > 5 ? [JSONPatch{op: 'remove', path: '/data'}] : []`) + `]`,
 			want:   `{"a":"b"}`,
 		},
 		{
-			name: "false condition",
+			name: "match condition is false",
 			policy: `"matchConditions":[{"name":"c","expression":"false"}],"mutations":[` +
 				applyConfigurationMutation(`Object{data: {'b': 'c'}}`) + `]`,
 			want: `{"a":"b"}`,
@@ -83,15 +98,15 @@ func TestMutatingPolicyResponses(t *testing.T) {
 			want:    `{"a":"b"}`,
 		},
 		{
-			name: "failing condition",
+			name: "match condition fails",
 			policy: `"matchConditions":[{"name":"c","expression":"object.data.nothing == ''"}],"mutations":[` +
 				applyConfigurationMutation(`Object{}`) + `]`,
-			wrong: "403 Invalid " + denied + "expression 'object.data.nothing == ''' resulted in error: no such key: nothing",
+			wantErr: "403 Invalid " + denied + "expression 'object.data.nothing == ''' resulted in error: no such key: nothing",
 		},
 		{
-			name:   "an error",
-			policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'b': object.data.nothing}}`) + `]`,
-			wrong:  "403 Invalid " + denied + "expression 'Object{data: {'b': object.data.nothing}}' resulted in error: no such key: nothing",
+			name:    "expression fails",
+			policy:  `"mutations":[` + applyConfigurationMutation(`Object{data: {'b': object.data.nothing}}`) + `]`,
+			wantErr: "403 Invalid " + denied + "expression 'Object{data: {'b': object.data.nothing}}' resulted in error: no such key: nothing",
 		},
 		{
 			name: "ignored error before another mutation",
@@ -101,44 +116,44 @@ func TestMutatingPolicyResponses(t *testing.T) {
 			want: `{"a":"b","b":"c"}`,
 		},
 		{
-			name:   "unknown field",
+			name:   "apply configuration with an unknown field",
 			policy: `"mutations":[` + applyConfigurationMutation(`Object{nothing: 1}`) + `]`,
-			wrong: "403 Invalid " + denied +
+			wantErr: "403 Invalid " + denied +
 				"error applying patch: failed to convert patch object to typed object: .nothing: field not declared in schema",
 		},
 		{
-			name:   "patch with an unknown field",
-			policy: `"mutations":[` + patches(`[JSONPatch{op: 'add', path: '/nothing', value: 1}]`) + `]`,
-			wrong:  `403 Invalid ` + denied + `JSON Patch: strict decoding error: unknown field "nothing"`,
+			name:    "JSON patch with an unknown field",
+			policy:  `"mutations":[` + jsonPatchMutation(`[JSONPatch{op: 'add', path: '/nothing', value: 1}]`) + `]`,
+			wantErr: `403 Invalid ` + denied + `JSON Patch: strict decoding error: unknown field "nothing"`,
 		},
 		{
-			name:   "a value of another type",
+			name:   "value has the wrong type",
 			policy: `"mutations":[` + applyConfigurationMutation(`Object{data: {'a': 1}}`) + `]`,
-			wrong: "403 Invalid " + denied +
+			wantErr: "403 Invalid " + denied +
 				"error applying patch: failed to convert patch object to typed object: .data.a: expected string, got &value.valueUnstructured{Value:1}",
 		},
 		{
-			name:   "type of another field",
-			policy: `"mutations":[` + applyConfigurationMutation(`Object{metadata: Object.spec{}}`) + `]`,
-			wrong:  `unexpected type name "Object.spec", expected "Object.metadata"`,
+			name:    "object type of another field",
+			policy:  `"mutations":[` + applyConfigurationMutation(`Object{metadata: Object.spec{}}`) + `]`,
+			wantErr: `unexpected type name "Object.spec", expected "Object.metadata"`,
 		},
 		{
-			name: "another kind",
+			name: "JSON patch changes the kind",
 			policy: `"mutations":[` +
-				patches(`[JSONPatch{op: 'remove', path: '/data'}, JSONPatch{op: 'replace', path: '/kind', value: 'Namespace'}]`) +
+				jsonPatchMutation(`[JSONPatch{op: 'remove', path: '/data'}, JSONPatch{op: 'replace', path: '/kind', value: 'Namespace'}]`) +
 				`]`,
-			wrong: "the kind changed from /v1, Kind=ConfigMap to /v1, Kind=Namespace",
+			wantErr: "the kind changed from /v1, Kind=ConfigMap to /v1, Kind=Namespace",
 		},
 		{
-			name: "atomic list",
+			name: "apply configuration with an atomic list",
 			policy: `"mutations":[` +
 				applyConfigurationMutation(`Object{metadata: Object.metadata{managedFields: [Object.metadata.managedFields{manager: 'm'}]}}`) +
 				`]`,
-			wrong: "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .metadata.managedFields",
+			wantErr: "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .metadata.managedFields",
 		},
 		{
 			name: "compilation error", policy: `"mutations":[` + applyConfigurationMutation(`Object{`) + `]`,
-			wrong: "403 Invalid " + denied + "compilation error: ",
+			wantErr: "403 Invalid " + denied + "compilation error: ",
 		},
 		{
 			name: "cost budget exceeded",
@@ -147,41 +162,41 @@ func TestMutatingPolicyResponses(t *testing.T) {
 					`[0,1,2,3,4,5,6,7,8,9].map(c, [0,1,2,3,4,5,6,7,8,9].map(d, [0,1,2,3,4,5,6,7,8,9].map(e, `+
 					`[0,1,2,3,4,5,6,7,8,9].map(f, 1)))))).size() > 0 ? 'x' : 'y'}}`) +
 				`]`,
-			wrong: "operation cancelled: actual cost limit exceeded",
+			wantErr: "operation cancelled: actual cost limit exceeded",
 		},
 		{
 			name: "value too large",
 			policy: largeVariables + `"mutations":[` +
 				applyConfigurationMutation(`Object{data: {'a': variables.e}}`) + `]`,
-			wrong: "the value is too large",
+			wantErr: "the value is too large",
 		},
 		{
-			name: "part of a patch too large",
+			name: "value in a JSON patch too large",
 			policy: largeVariables + `"mutations":[` +
-				patches(`[JSONPatch{op: 'add', path: '/data/b', value: 'c'}, JSONPatch{op: 'add', path: '/data/c', value: variables.e}]`) +
+				jsonPatchMutation(`[JSONPatch{op: 'add', path: '/data/b', value: 'c'}, JSONPatch{op: 'add', path: '/data/c', value: variables.e}]`) +
 				`]`,
-			wrong: "the value is too large",
+			wantErr: "the value is too large",
 		},
 		{
-			name:    "no parameter",
+			name:    "parameter does not exist",
 			policy:  `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"mutations":[` + applyConfigurationMutation(`Object{}`) + `]`,
 			binding: `,"paramRef":{"name":"x"}`,
-			wrong: "403 Forbidden " + denied +
+			wantErr: "403 Forbidden " + denied +
 				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
 		},
 		{
-			name:   "unknown kind of parameters",
-			policy: `"paramKind":{"apiVersion":"example.com/v1","kind":"No"},"mutations":[` + applyConfigurationMutation(`Object{}`) + `]`,
-			wrong:  `403 Forbidden policy "p" denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=No'`,
+			name:    "parameter kind does not exist",
+			policy:  `"paramKind":{"apiVersion":"example.com/v1","kind":"No"},"mutations":[` + applyConfigurationMutation(`Object{}`) + `]`,
+			wantErr: `403 Forbidden policy "p" denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=No'`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, mutatingPolicy("p", tt.policy), mutatingBinding("p", tt.binding))
 			r := f.configMap("a", "b")
 			got := statusText(f.mutating.Admit(t.Context(), r))
-			if tt.wrong != "" {
-				if !strings.Contains(got, tt.wrong) {
-					t.Errorf("Admit: got error\n%s\nwant it to contain\n%s", got, tt.wrong)
+			if tt.wantErr != "" {
+				if !strings.Contains(got, tt.wantErr) {
+					t.Errorf("Admit: got error\n%s\nwant it to contain\n%s", got, tt.wantErr)
 				}
 				return
 			}
@@ -202,45 +217,63 @@ func TestMutationMergesContainersByName(t *testing.T) {
 	f := newFixture(t, mutatingPolicy("p", `"mutations":[`+mutation+`]`), mutatingBinding("p", ""))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "B", Value: "c"}}}}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "B", Value: "c"}}}},
+		},
 	}
 	if err := f.mutating.Admit(t.Context(), f.request("pods", pod)); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := asJSON(pod.Spec.Containers[0].Env), `[{"name":"B","value":"c"},{"name":"A","value":"b"}]`; got != want || pod.Spec.Containers[0].Image != "i" {
-		t.Errorf("got environment %s, want %s", got, want)
+	got, want := asJSON(pod.Spec.Containers[0].Env), `[{"name":"B","value":"c"},{"name":"A","value":"b"}]`
+	if got != want || pod.Spec.Containers[0].Image != "i" {
+		t.Errorf("got environment %s and image %q, want %s and i", got, pod.Spec.Containers[0].Image, want)
 	}
 	if i := pod.Spec.InitContainers; len(i) != 1 || i[0].Image != "x" || i[0].TerminationMessagePath == "" {
-		t.Errorf("got init containers %s; want length 1, \"x\", other than \"\"", asJSON(i))
+		t.Errorf("got init containers %s, want one with image x and a default terminationMessagePath", asJSON(i))
 	}
 }
 
 // TestNumericRange checks that a number that does not fit into a field is rejected like a value of
 // another type.
 func TestNumericRange(t *testing.T) {
-	const wrong = "403 Invalid " + denied + "error applying patch: failed to convert patch object to typed object: "
-	for number, want := range map[string]string{
-		"2147483647": "", "2147483648": wrong, "-2147483648": "", "-2147483649": wrong, "99999999999": wrong, "7.0": "", "1e30": wrong, "1.5": wrong,
+	const notInt32 = "403 Invalid " + denied + "error applying patch: failed to convert patch object to typed object: "
+	for number, wantErr := range map[string]string{
+		"2147483647":  "",
+		"2147483648":  notInt32,
+		"-2147483648": "",
+		"-2147483649": notInt32,
+		"99999999999": notInt32,
+		"7.0":         "",
+		"1e30":        notInt32,
+		"1.5":         notInt32,
 	} {
-		f := newFixture(t, mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{priority: `+number+`}}`)+`]`), mutatingBinding("p", ""))
+		f := newFixture(
+			t,
+			mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{priority: `+number+`}}`)+`]`),
+			mutatingBinding("p", ""),
+		)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}
 		got := statusText(f.mutating.Admit(t.Context(), f.request("pods", pod)))
-		if want == "" && got != "" || !strings.HasPrefix(got, want) {
-			t.Errorf("%s: got %q, want %q", number, got, want)
+		if wantErr == "" && got != "" || !strings.HasPrefix(got, wantErr) {
+			t.Errorf("priority %s: got error %q, want %q", number, got, wantErr)
 		}
-		if isSet := pod.Spec.Priority != nil; isSet != (want == "") {
-			t.Errorf("%s: got priority %s, want one unless the policy fails", number, asJSON(pod.Spec.Priority))
+		if isSet := pod.Spec.Priority != nil; isSet != (wantErr == "") {
+			t.Errorf("priority %s: got %s, want it set unless the policy fails", number, asJSON(pod.Spec.Priority))
 		}
 	}
 }
 
 // TestMutationsIgnoreDeletes checks that a delete has no object to mutate.
 func TestMutationsIgnoreDeletes(t *testing.T) {
-	f := newFixture(t, mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{data: {'b': object.data.a}}`)+`]`), mutatingBinding("p", ""))
+	f := newFixture(
+		t,
+		mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{data: {'b': object.data.a}}`)+`]`),
+		mutatingBinding("p", ""),
+	)
 	r := f.configMap("a", "b")
 	r.Operation, r.OldObject, r.Object = admission.Delete, r.Object, nil
 	if err := f.mutating.Admit(t.Context(), r); err != nil {
-		t.Error(err)
+		t.Errorf("delete: got error %v, want none", err)
 	}
 }
 

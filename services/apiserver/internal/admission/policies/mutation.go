@@ -38,10 +38,15 @@ type mutation struct {
 }
 
 // newMutatingPolicy returns a policy that compiles its expressions on first use.
-func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) *policy {
+func newMutatingPolicy(
+	p *alphav1.MutatingAdmissionPolicy,
+	programs func() (*expressions.Programs, *expressions.Compiler, error),
+) *policy {
 	out := &policy{
-		name: p.Name, params: (*admissionv1.ParamKind)(p.Spec.ParamKind), reinvoke: p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
-		ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == alphav1.Ignore,
+		name:     p.Name,
+		params:   (*admissionv1.ParamKind)(p.Spec.ParamKind),
+		reinvoke: p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
+		ignore:   p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == alphav1.Ignore,
 	}
 	out.criteria, out.err = compileCriteria(policyform.Match(p.Spec.MatchConstraints))
 	shared, compiler, err := programs()
@@ -54,7 +59,12 @@ func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*exp
 
 // compileMutations compiles the expressions of a policy. failClosed is passed to
 // matcher.CompileConditions.
-func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler, failClosed bool) *rules {
+func compileMutations(
+	s *alphav1.MutatingAdmissionPolicySpec,
+	shared *expressions.Programs,
+	compiler *expressions.Compiler,
+	failClosed bool,
+) *rules {
 	available := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	out := &rules{conditions: matcher.CompileConditions(compiler, available, policyform.Conditions(s.MatchConditions), failClosed)}
 	scope := shared.Scope()
@@ -64,9 +74,16 @@ func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expression
 		m := &s.Mutations[i]
 		switch {
 		case m.PatchType == alphav1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
-			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, available, m.ApplyConfiguration.Expression, celenv.ObjectType)})
+			out.mutations = append(out.mutations,
+				mutation{program: compileProgram(scope, available, m.ApplyConfiguration.Expression, celenv.ObjectType)})
 		case m.PatchType == alphav1.PatchTypeJSONPatch && m.JSONPatch != nil:
-			out.mutations = append(out.mutations, mutation{program: compileProgram(scope, available, m.JSONPatch.Expression, cel.ListType(celenv.JSONPatchType)), isPatch: true})
+			out.mutations = append(
+				out.mutations,
+				mutation{
+					program: compileProgram(scope, available, m.JSONPatch.Expression, cel.ListType(celenv.JSONPatchType)),
+					isPatch: true,
+				},
+			)
 		}
 	}
 	return out

@@ -31,7 +31,10 @@ type Parameters struct {
 }
 
 // NewParameters returns a Parameters with an empty cache. See the fields of Parameters.
-func NewParameters(kind func(schema.GroupVersionKind) *apiset.Resource, waitForWrites func(context.Context, *apiset.Resource) error) (*Parameters, error) {
+func NewParameters(
+	kind func(schema.GroupVersionKind) *apiset.Resource,
+	waitForWrites func(context.Context, *apiset.Resource) error,
+) (*Parameters, error) {
 	cached, err := newTrees()
 	return &Parameters{Kind: kind, WaitForWrites: waitForWrites, trees: cached}, err
 }
@@ -101,7 +104,12 @@ func (p *parameter) tree(ctx context.Context) (map[string]any, error) {
 // forBinding returns the parameters of a binding for a request. kind is the policy's parameter
 // kind, or nil if the policy has no parameters. ref is the binding's paramRef. namespace is the
 // namespace of the request, which applies if ref names none.
-func (p *Parameters) forBinding(ctx context.Context, kind *apiset.Resource, ref *reference, namespace string) ([]parameter, error) {
+func (p *Parameters) forBinding(
+	ctx context.Context,
+	kind *apiset.Resource,
+	ref *reference,
+	namespace string,
+) ([]parameter, error) {
 	if kind == nil || ref == nil {
 		return noParameters(), nil
 	}
@@ -131,7 +139,12 @@ func (p *Parameters) forBinding(ctx context.Context, kind *apiset.Resource, ref 
 
 // resolve returns the parameters that a reference names or selects. prefix is the key prefix of the
 // objects in the store. It returns none if there is no object of the name.
-func (p *Parameters) resolve(ctx context.Context, kind *apiset.Resource, ref *reference, prefix string) (found []parameter, err error) {
+func (p *Parameters) resolve(
+	ctx context.Context,
+	kind *apiset.Resource,
+	ref *reference,
+	prefix string,
+) (found []parameter, err error) {
 	switch {
 	case ref.Name != "" && ref.Selector != nil:
 		return nil, errors.New("paramRef.name and paramRef.selector are mutually exclusive")
@@ -152,7 +165,12 @@ func (p *Parameters) resolve(ctx context.Context, kind *apiset.Resource, ref *re
 
 // selectAll returns the parameters that a selector selects below a key prefix. If their total size
 // is large, it acquires the limiter for large requests.
-func (p *Parameters) selectAll(ctx context.Context, kind *apiset.Resource, selector labels.Selector, prefix string) (found []parameter, err error) {
+func (p *Parameters) selectAll(
+	ctx context.Context,
+	kind *apiset.Resource,
+	selector labels.Selector,
+	prefix string,
+) (found []parameter, err error) {
 	size := 0
 	kind.Store.Snapshot().Ascend(prefix, "", func(e *objects.Entry) bool {
 		if err = ctx.Err(); err != nil { // the request has ended

@@ -58,8 +58,8 @@ type fixture struct {
 	source   fakeStore
 	params   *Parameters
 	revision int64
-	charged  int // bytes, reset by each step
-	busy     bool
+	charged  int  // bytes that requests were charged; tests reset it
+	busy     bool // the limiter for large requests rejects
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -74,13 +74,16 @@ func newFixture(t *testing.T) *fixture {
 	}
 	f := &fixture{t: t, source: fakeStore{make(chan storage.Batch), make(chan error)}, revision: 1}
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
-	cache, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: []watchcache.ResourceConfig{{
-		Name: k.Resource, Prefix: apiset.KeyPrefix("/registry", k),
-		Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
-			a, err := c.ForKind(k).Attributes(value)
-			return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSet(a.Labels)}, err
-		},
-	}}})
+	cache, err := watchcache.New(
+		watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: []watchcache.ResourceConfig{{
+			Name:   k.Resource,
+			Prefix: apiset.KeyPrefix("/registry", k),
+			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
+				a, err := c.ForKind(k).Attributes(value)
+				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSet(a.Labels)}, err
+			},
+		}}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +95,10 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f.kind = apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
-	f.params, err = NewParameters(func(schema.GroupVersionKind) *apiset.Resource { return f.kind }, func(context.Context, *apiset.Resource) error { return nil })
+	f.params, err = NewParameters(
+		func(schema.GroupVersionKind) *apiset.Resource { return f.kind },
+		func(context.Context, *apiset.Resource) error { return nil },
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,54 +167,111 @@ func (f *fixture) cached() (names []string) {
 		names = append(names, strings.TrimPrefix(k.object, f.kind.Prefix+"default/"))
 	}
 	if bytes != f.params.trees.bytes || bytes > maxCachedBytes || len(names) > maxCachedTrees {
-		f.t.Errorf("got %d cached parameters of %d bytes, %d bytes counted; want %v, at most %v, at most %v", len(names), bytes, f.params.trees.bytes, f.params.trees.bytes, maxCachedBytes, maxCachedTrees)
+		f.t.Errorf("got %d cached parameters of %d bytes, want at most %d of at most %d bytes and the counted %d bytes",
+			len(names), bytes, maxCachedTrees, maxCachedBytes, f.params.trees.bytes)
 	}
 	return names
 }
 
-// TestParameterCache checks which parameters stay in the cache, and the cost of reading others.
+// cacheStep is one write or lookup of a test of the cache, with the wanted state after it.
+type cacheStep struct {
+	run         func(*fixture) (size int)
+	wantSize    int      // bytes of text that a lookup returns
+	wantCharged int      // least cost that the request is charged; 0 if it must not be charged
+	wantCached  []string // cached parameters, the least recently used first
+}
+
+// writing returns a step that writes a parameter with size bytes of text.
+func writing(name string, size int, wantCached ...string) cacheStep {
+	return cacheStep{run: func(f *fixture) int { f.put(name, size); return 0 }, wantCached: wantCached}
+}
+
+// deleting returns a step that deletes a parameter.
+func deleting(name string, wantCached ...string) cacheStep {
+	return cacheStep{run: func(f *fixture) int { f.put(name, 0); return 0 }, wantCached: wantCached}
+}
+
+// lookingUp returns a step that looks up the named parameter without a charge.
+func lookingUp(name string, wantSize int, wantCached ...string) cacheStep {
+	return cacheStep{run: func(f *fixture) int { return f.lookup(name) }, wantSize: wantSize, wantCached: wantCached}
+}
+
+// selectingAll returns a step that selects all parameters without a charge.
+func selectingAll(wantSize int, wantCached ...string) cacheStep {
+	return lookingUp("", wantSize, wantCached...)
+}
+
+// charging returns the step with the least cost that its request is charged.
+func (s cacheStep) charging(wantCharged int) cacheStep {
+	s.wantCharged = wantCharged
+	return s
+}
+
+// TestParameterCache checks which parameters stay in the cache, and that only requests for
+// parameters that are too large for the cache are charged.
 func TestParameterCache(t *testing.T) {
 	const small, large = 1000, maxCachedSize + 1
-	type step struct {
-		put    string // writes size bytes, or deletes
-		size   int
-		lookup string // looks up, if put is empty
-		// got is the size of the text. charged is the least cost that the request was charged.
-		got, charged int
-		cached       []string
-	}
-	for name, steps := range map[string][]step{
-		"small ones": {{put: "a", size: small}, {put: "b", size: small + 1}, {lookup: "a", got: small, cached: []string{"a"}}, {lookup: "", got: 2*small + 1, cached: []string{"a", "b"}}, {lookup: "a", got: small, cached: []string{"b", "a"}}},
-		"large ones": {{put: "a", size: large}, {put: "b", size: small}, {lookup: "a", got: large, charged: large}, {
-			lookup: "", got: large + small, charged: large, cached: []string{"b"},
-		}},
-		"changed":              {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", size: 2 * small, cached: []string{"a"}}, {lookup: "a", got: 2 * small, cached: []string{"a"}}},
-		"grown":                {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", size: large, cached: []string{"a"}}, {lookup: "a", got: large, charged: large}},
-		"gone, and looked for": {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", cached: []string{"a"}}, {lookup: "a"}},
-		"gone, and others come": {
-			{
-				put: "a", size: small}, {put: "b", size: small}, {lookup: "", got: 2 * small,
-				cached: []string{"a", "b"}}, {put: "a", cached: []string{"a", "b"}}, {put: "b",
-				cached: []string{"a", "b"},
-			},
-			{put: "c", size: small, cached: []string{"a", "b"}}, {lookup: "", got: small, cached: []string{"c"}},
+	for name, steps := range map[string][]cacheStep{
+		"small parameters are cached": {
+			writing("a", small),
+			writing("b", small+1),
+			lookingUp("a", small, "a"),
+			selectingAll(2*small+1, "a", "b"),
+			lookingUp("a", small, "b", "a"),
 		},
-		"recreated": {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", cached: []string{"a"}}, {put: "a", size: 2 * small, cached: []string{"a"}}, {lookup: "a", got: 2 * small, cached: []string{"a"}}},
+		"large parameters are not cached": {
+			writing("a", large),
+			writing("b", small),
+			lookingUp("a", large).charging(large),
+			selectingAll(large+small, "b").charging(large),
+		},
+		"changed parameter is decoded again": {
+			writing("a", small),
+			lookingUp("a", small, "a"),
+			writing("a", 2*small, "a"),
+			lookingUp("a", 2*small, "a"),
+		},
+		"parameter that became large leaves the cache": {
+			writing("a", small),
+			lookingUp("a", small, "a"),
+			writing("a", large, "a"),
+			lookingUp("a", large).charging(large),
+		},
+		"lookup of a deleted parameter drops it": {
+			writing("a", small),
+			lookingUp("a", small, "a"),
+			deleting("a", "a"),
+			lookingUp("a", 0),
+		},
+		"deleted parameters are dropped when another is added": {
+			writing("a", small),
+			writing("b", small),
+			selectingAll(2*small, "a", "b"),
+			deleting("a", "a", "b"),
+			deleting("b", "a", "b"),
+			writing("c", small, "a", "b"),
+			selectingAll(small, "c"),
+		},
+		"recreated parameter is decoded again": {
+			writing("a", small),
+			lookingUp("a", small, "a"),
+			deleting("a", "a"),
+			writing("a", 2*small, "a"),
+			lookingUp("a", 2*small, "a"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			for i, st := range steps {
+			for i, step := range steps {
 				f.charged = 0
-				if st.put != "" {
-					f.put(st.put, st.size)
-				} else if got := f.lookup(st.lookup); got != st.got {
-					t.Errorf("step %d: got %d bytes, want %d", i, got, st.got)
+				if got := step.run(f); got != step.wantSize {
+					t.Errorf("step %d: got %d bytes, want %d", i, got, step.wantSize)
 				}
-				if f.charged < st.charged || st.charged == 0 && f.charged > 0 {
-					t.Errorf("step %d: got cost %d, want %d", i, f.charged, st.charged)
+				if f.charged < step.wantCharged || step.wantCharged == 0 && f.charged > 0 {
+					t.Errorf("step %d: got cost %d, want %d", i, f.charged, step.wantCharged)
 				}
-				if got := f.cached(); !slices.Equal(got, st.cached) {
-					t.Errorf("step %d: got %q in the cache, want %q", i, got, st.cached)
+				if got := f.cached(); !slices.Equal(got, step.wantCached) {
+					t.Errorf("step %d: got %q in the cache, want %q", i, got, step.wantCached)
 				}
 			}
 		})
@@ -218,10 +281,10 @@ func TestParameterCache(t *testing.T) {
 // TestParameterCacheIsBounded checks that bytes and number are bounded, and the least recently used
 // parameter is evicted.
 func TestParameterCacheIsBounded(t *testing.T) {
-	for name, tc := range map[string]struct{ size, most, least int }{
-		"large":        {size: 60_000, most: maxCachedBytes / 60_000, least: maxCachedBytes/60_000 - 2},
-		"small":        {size: 10, most: maxCachedTrees, least: maxCachedTrees},
-		"less of each": {size: maxCachedBytes / maxCachedTrees, most: maxCachedTrees, least: maxCachedTrees - 20},
+	for name, tc := range map[string]struct{ size, wantMost, wantLeast int }{
+		"large parameters":               {size: 60_000, wantMost: maxCachedBytes / 60_000, wantLeast: maxCachedBytes/60_000 - 2},
+		"small parameters":               {size: 10, wantMost: maxCachedTrees, wantLeast: maxCachedTrees},
+		"parameters of the average size": {size: maxCachedBytes / maxCachedTrees, wantMost: maxCachedTrees, wantLeast: maxCachedTrees - 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
@@ -235,8 +298,9 @@ func TestParameterCacheIsBounded(t *testing.T) {
 				}
 			}
 			cached := f.cached()
-			if len(cached) > tc.most || len(cached) < tc.least || cached[len(cached)-1] != fmt.Sprintf("%04d", many-1) {
-				t.Errorf("got %d cached parameters, want at most %d: %q", len(cached), tc.most, cached)
+			if len(cached) > tc.wantMost || len(cached) < tc.wantLeast || cached[len(cached)-1] != fmt.Sprintf("%04d", many-1) {
+				t.Errorf("got %d cached parameters %q, want %d to %d with the last one",
+					len(cached), cached, tc.wantLeast, tc.wantMost)
 			}
 		})
 	}
@@ -251,28 +315,29 @@ func TestSelectedParametersAreChargedTogether(t *testing.T) {
 	f.put("one", size)
 	f.busy = true
 	if got := f.lookup("one"); got != size || f.charged != 0 {
-		t.Errorf("one: got %d bytes at cost %d; want %v, 0", got, f.charged, size)
+		t.Errorf("one parameter: got %d bytes at cost %d, want %d bytes at cost 0", got, f.charged, size)
 	}
 	f.put("two", size)
 	if got := f.lookup(""); got != -1 || f.charged < 2*size {
-		t.Errorf("two, throttled: got %d bytes at cost %d, want -1 at cost %d or more", got, f.charged, 2*size)
+		t.Errorf("two parameters, throttled: got %d bytes at cost %d, want -1 at cost %d or more", got, f.charged, 2*size)
 	}
 	if got := f.cached(); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("two, throttled: got %q in the cache, want [\"one\"]", got)
+		t.Errorf("two parameters, throttled: got %q in the cache, want [\"one\"]", got)
 	}
 	f.busy = false
 	for i := range many {
 		f.put(fmt.Sprint("other", i), size)
 	}
 	if got := f.lookup(""); got != (many+2)*size {
-		t.Errorf("many: got %d bytes, want %v", got, (many+2)*size)
+		t.Errorf("%d parameters: got %d bytes, want %d", many+2, got, (many+2)*size)
 	}
 	if got := f.cached(); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("many: got %q in the cache, want [\"one\"]", got)
+		t.Errorf("%d parameters: got %q in the cache, want [\"one\"]", many+2, got)
 	}
 }
 
-// TestCanceledRequestsDecodeNoParameters checks that the error is not an error of the policy.
+// TestCanceledRequestsDecodeNoParameters checks that a canceled request decodes no parameter, and
+// that its error does not count as a failure of the policy.
 func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 	f := newFixture(t)
 	f.put("a", 1000)
@@ -280,44 +345,47 @@ func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{}})
 	found, err := f.params.forBinding(ctx, f.kind, ref, "default")
 	if err != nil || len(found) != 1 {
-		t.Fatal(found, err)
+		t.Fatalf("got %d parameters and error %v, want one and no error", len(found), err)
 	}
 	cancel()
 	if _, err := found[0].tree(ctx); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
-		t.Error(err)
+		t.Errorf("decode after the cancellation: got error %v, want %v", err, context.Canceled)
 	}
 	if _, err := f.params.forBinding(ctx, f.kind, ref, "default"); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
-		t.Error(err)
+		t.Errorf("select after the cancellation: got error %v, want %v", err, context.Canceled)
 	}
 	if got := f.cached(); len(got) != 0 {
 		t.Errorf("got %q in the cache, want length 0", got)
 	}
 }
 
-// Two requests may decode an object concurrently.
+// TestParameterCachedTwiceCountsOnce checks that an object that two requests decode concurrently
+// counts once.
 func TestParameterCachedTwiceCountsOnce(t *testing.T) {
 	f := newFixture(t)
 	f.put("a", 1000)
 	f.lookup("a")
 	key := f.params.trees.byKey.Keys()[0]
-	was, _ := f.params.trees.byKey.Peek(key)
-	f.params.trees.add(key, was, func(string) bool { return true })
+	tree, _ := f.params.trees.byKey.Peek(key)
+	f.params.trees.add(key, tree, func(string) bool { return true })
 	if got := f.cached(); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("got %q in the cache, want [\"a\"]", got)
 	}
 }
 
-// A selector that selects one object is not throttled.
+// TestSingleLargeParameterIsNotThrottled checks that a selector that selects one object is charged
+// but not throttled.
 func TestSingleLargeParameterIsNotThrottled(t *testing.T) {
 	f := newFixture(t)
 	f.put("one", request.LargeBody)
 	f.busy = true
 	if got := f.lookup(""); got != request.LargeBody || f.charged < request.LargeBody {
-		t.Errorf("got %d bytes at cost %d; want %v, at least %v", got, f.charged, request.LargeBody, request.LargeBody)
+		t.Errorf("got %d bytes at cost %d, want %d bytes at this cost or more", got, f.charged, request.LargeBody)
 	}
 }
 
-// A corrupt object may be one that the selector selects.
+// TestCorruptParameterFailsSelector checks that a selection fails if any object is corrupt, because
+// the selector may select it.
 func TestCorruptParameterFailsSelector(t *testing.T) {
 	f := newFixture(t)
 	f.put("a", 1000)
@@ -333,7 +401,8 @@ func TestCorruptParameterFailsSelector(t *testing.T) {
 	}
 	f.put("c", 1000) // later objects are readable
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
-	if found, err := f.params.forBinding(t.Context(), f.kind, ref, "default"); err == nil || !strings.Contains(err.Error(), "damaged") {
+	if found, err := f.params.forBinding(t.Context(), f.kind, ref, "default"); err == nil ||
+		!strings.Contains(err.Error(), "damaged") {
 		t.Errorf("got %d parameters, %v; want an error about the damaged object", len(found), err)
 	}
 }

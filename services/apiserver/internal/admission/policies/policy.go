@@ -67,8 +67,15 @@ type variables struct {
 }
 
 // newValidatingPolicy returns a policy that compiles its expressions on first use.
-func newValidatingPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) *policy {
-	out := &policy{name: p.Name, params: p.Spec.ParamKind, ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Ignore}
+func newValidatingPolicy(
+	p *admissionv1.ValidatingAdmissionPolicy,
+	programs func() (*expressions.Programs, *expressions.Compiler, error),
+) *policy {
+	out := &policy{
+		name:   p.Name,
+		params: p.Spec.ParamKind,
+		ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Ignore,
+	}
 	out.criteria, out.err = compileCriteria(p.Spec.MatchConstraints)
 	shared, compiler, err := programs()
 	if err != nil {
@@ -99,7 +106,11 @@ func compileCriteria(m *admissionv1.MatchResources) (*matcher.CompiledCriteria, 
 }
 
 // compileValidations compiles the expressions of a validating policy.
-func compileValidations(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler) *rules {
+func compileValidations(
+	s *admissionv1.ValidatingAdmissionPolicySpec,
+	shared *expressions.Programs,
+	compiler *expressions.Compiler,
+) *rules {
 	available := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	failClosed := s.FailurePolicy == nil || *s.FailurePolicy == admissionv1.Fail
 	out := &rules{conditions: matcher.CompileConditions(compiler, available, s.MatchConditions, failClosed)}
@@ -143,7 +154,12 @@ func compileVariables(scope *expressions.Scope, available expressions.VariableSe
 }
 
 // compileProgram compiles an expression, whose result must have one of the expected types.
-func compileProgram(scope *expressions.Scope, available expressions.VariableSet, expression string, expected ...*cel.Type) program {
+func compileProgram(
+	scope *expressions.Scope,
+	available expressions.VariableSet,
+	expression string,
+	expected ...*cel.Type,
+) program {
 	p, err := scope.Compile(available, expression, expected...)
 	return program{expression: expression, Program: p, err: err}
 }
@@ -161,7 +177,12 @@ type binding struct {
 }
 
 func newValidatingBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) *binding {
-	out := &binding{name: b.Name, policyName: b.Spec.PolicyName, reference: referenceOf(b.Spec.ParamRef), actions: b.Spec.ValidationActions}
+	out := &binding{
+		name:       b.Name,
+		policyName: b.Spec.PolicyName,
+		reference:  referenceOf(b.Spec.ParamRef),
+		actions:    b.Spec.ValidationActions,
+	}
 	if b.Spec.MatchResources != nil {
 		out.criteria, out.err = compileCriteria(b.Spec.MatchResources)
 	}

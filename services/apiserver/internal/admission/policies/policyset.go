@@ -31,7 +31,12 @@ type policySet struct {
 
 // newPolicySet returns the set of policies and bindings in two sources. compilePolicy and
 // compileBinding compile decoded objects of these sources.
-func newPolicySet(c *Config, policies, bindings admission.Source, compilePolicy func(metav1.Object) *policy, compileBinding func(metav1.Object) *binding) *policySet {
+func newPolicySet(
+	c *Config,
+	policies, bindings admission.Source,
+	compilePolicy func(metav1.Object) *policy,
+	compileBinding func(metav1.Object) *binding,
+) *policySet {
 	p := &policySet{policies: policies, bindings: bindings, family: c.Family, log: c.Logger}
 	p.compiledPolicies = newCompiled(policies, "an admission policy", compilePolicy, p.logUnreadable)
 	p.compiledBindings = newCompiled(bindings, "the binding of an admission policy", compileBinding, p.logUnreadable)
@@ -43,9 +48,15 @@ func newPolicySet(c *Config, policies, bindings admission.Source, compilePolicy 
 
 // newCompiled returns the compiled objects of a source. description describes one of them in
 // messages. onInvalid returns the function to call for an object that cannot be read.
-func newCompiled[T any](source admission.Source, description string, compile func(metav1.Object) T, onInvalid func(description string) func(*objects.Entry, bool, error)) lister.Compiled[T] {
+func newCompiled[T any](
+	source admission.Source,
+	description string,
+	compile func(metav1.Object) T,
+	onInvalid func(description string) func(*objects.Entry, bool, error),
+) lister.Compiled[T] {
 	return lister.Compiled[T]{
-		Store: source.Store, OnInvalid: onInvalid(description),
+		Store:     source.Store,
+		OnInvalid: onInvalid(description),
 		Compile: func(e *objects.Entry) (T, error) {
 			obj, err := source.Decode(e)
 			if err != nil {
@@ -97,7 +108,8 @@ func (p *policySet) waitForWrites(ctx context.Context) error {
 func (p *policySet) index() (*matcher.Index[*boundPolicy], error) {
 	policies := p.policies.Store.Snapshot()
 	bindings := p.bindings.Store.Snapshot()
-	if current := p.current.Load(); current != nil && current.policies == policies.Version() && current.bindings == bindings.Version() {
+	if current := p.current.Load(); current != nil && current.policies == policies.Version() &&
+		current.bindings == bindings.Version() {
 		return current.index, current.err
 	}
 	current := p.rebuild()
@@ -119,11 +131,17 @@ func (p *policySet) rebuild() *policySnapshot {
 	for _, b := range compiledBindings {
 		byPolicy[b.Value.policyName] = append(byPolicy[b.Value.policyName], b.Value)
 	}
-	compiledPolicies, policyErr := p.compiledPolicies.Update(policies, func(e *objects.Entry) bool { return len(byPolicy[e.Name()]) > 0 })
+	compiledPolicies, policyErr := p.compiledPolicies.Update(
+		policies,
+		func(e *objects.Entry) bool { return len(byPolicy[e.Name()]) > 0 },
+	)
 	next.err = cmp.Or(policyErr, bindingErr)
 	entries := make([]matcher.Entry[*boundPolicy], len(compiledPolicies))
 	for i, item := range compiledPolicies {
-		entries[i] = matcher.Entry[*boundPolicy]{Criteria: item.Value.criteria, Value: &boundPolicy{policy: item.Value, bindings: byPolicy[item.Value.name]}}
+		entries[i] = matcher.Entry[*boundPolicy]{
+			Criteria: item.Value.criteria,
+			Value:    &boundPolicy{policy: item.Value, bindings: byPolicy[item.Value.name]},
+		}
 	}
 	next.index = matcher.NewIndex(p.family, entries)
 	p.current.Store(next)

@@ -27,7 +27,9 @@ type requestEvaluation struct {
 
 // selects reports whether a policy matches the request. If so, as is the version in which the
 // policy sees the request, and params is the resource of the policy's parameters, or nil.
-func (e *requestEvaluation) selects(candidate *matcher.Candidate[*boundPolicy]) (as matcher.MatchedKind, params *apiset.Resource, ok bool, err error) {
+func (e *requestEvaluation) selects(
+	candidate *matcher.Candidate[*boundPolicy],
+) (as matcher.MatchedKind, params *apiset.Resource, ok bool, err error) {
 	p := candidate.Value.policy
 	as, ok, err = candidate.Selects(e.ctx, e.request, e.request.Object, e.config.Namespaces)
 	if err == nil && ok {

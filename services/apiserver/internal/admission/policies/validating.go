@@ -116,7 +116,13 @@ func (e *validatingEvaluation) evaluatePolicy(candidate *matcher.Candidate[*boun
 }
 
 // evaluateBinding evaluates a policy for each parameter of a binding.
-func (e *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apiset.Resource, as matcher.MatchedKind, auditAnnotations annotations) error {
+func (e *validatingEvaluation) evaluateBinding(
+	p *policy,
+	b *binding,
+	kind *apiset.Resource,
+	as matcher.MatchedKind,
+	auditAnnotations annotations,
+) error {
 	params, err := e.params(b, kind)
 	if requestEnded(e.ctx, err) {
 		return err
@@ -152,7 +158,12 @@ func (e *validatingEvaluation) evaluateBinding(p *policy, b *binding, kind *apis
 }
 
 // evaluateParameter records the results of a policy for one parameter.
-func (e *validatingEvaluation) evaluateParameter(p *policy, b *binding, evaluation *policyEvaluation, auditAnnotations annotations) {
+func (e *validatingEvaluation) evaluateParameter(
+	p *policy,
+	b *binding,
+	evaluation *policyEvaluation,
+	auditAnnotations annotations,
+) {
 	ok, _, err := evaluation.conditions.Match(e.ctx, &evaluation.input)
 	switch {
 	case err != nil:
@@ -175,7 +186,8 @@ func (e *validatingEvaluation) evaluateParameter(p *policy, b *binding, evaluati
 			auditAnnotations.add(n.key, n.value)
 		case !p.ignore:
 			e.Metrics.observe(p.name, b.name, errorInvalid, denied, 0)
-			e.rejections = append(e.rejections, rejection{policy: p.name, binding: b.name, message: n.err.Error(), reason: metav1.StatusReasonInvalid})
+			e.rejections = append(e.rejections,
+				rejection{policy: p.name, binding: b.name, message: n.err.Error(), reason: metav1.StatusReasonInvalid})
 		}
 	}
 }
@@ -194,7 +206,8 @@ func (e *validatingEvaluation) applyActions(p *policy, b *binding, index int, d 
 			e.rejections = append(e.rejections, rejection{policy: p.name, binding: b.name, message: d.message, reason: d.reason})
 		case admissionv1.Warn:
 			e.Metrics.observe(p.name, b.name, d.class, warned, d.duration)
-			request.Warn(e.ctx, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, d.message))
+			request.Warn(e.ctx,
+				fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, d.message))
 		case admissionv1.Audit:
 			e.Metrics.observe(p.name, b.name, d.class, audited, d.duration)
 			e.annotateFailure(p, b, index, d.message)

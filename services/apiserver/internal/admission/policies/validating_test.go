@@ -251,11 +251,20 @@ func TestValidatingPolicyResponses(t *testing.T) {
 // TestAuditAnnotations checks that a policy adds audit annotations, also about a validation that is
 // false under validationActions Audit. An expression that evaluates to null adds none.
 func TestAuditAnnotations(t *testing.T) {
-	f := newFixture(t,
-		policy("p", `"validations":[{"expression":"true"},{"expression":"object.data.a == 'c'","messageExpression":"'it is ' + object.data.a"}],`+
-			`"auditAnnotations":[{"key":"k","valueExpression":"'size ' + string(object.data.size())"},{"key":"none","valueExpression":"null"}]`),
+	f := newFixture(
+		t,
+		policy(
+			"p",
+			`"validations":[{"expression":"true"},{"expression":"object.data.a == 'c'","messageExpression":"'it is ' + object.data.a"}],`+
+				`"auditAnnotations":[{"key":"k","valueExpression":"'size ' + string(object.data.size())"},{"key":"none","valueExpression":"null"}]`,
+		),
 		boundPolicy("p", `"validationActions":["Audit"]`),
-		policy("q", `"failurePolicy":"Ignore","auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`), boundPolicy("q", deny))
+		policy(
+			"q",
+			`"failurePolicy":"Ignore","auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`,
+		),
+		boundPolicy("q", deny),
+	)
 	r := f.configMap("a", "b")
 	if err := f.validating.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
@@ -265,8 +274,13 @@ func TestAuditAnnotations(t *testing.T) {
 	if got := asJSON(r.Annotations()); got != want {
 		t.Errorf("got annotations\n%s\nwant\n%s", got, want)
 	}
-	failing := newFixture(t, policy("p", `"auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`), boundPolicy("p", deny))
-	if got := statusText(failing.validating.Validate(t.Context(), failing.configMap("a", "b"))); !strings.Contains(got, "no such key: nothing") {
+	failing := newFixture(
+		t,
+		policy("p", `"auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`),
+		boundPolicy("p", deny),
+	)
+	if got := statusText(failing.validating.Validate(t.Context(), failing.configMap("a", "b"))); !strings.Contains(got,
+		"no such key: nothing") {
 		t.Errorf("failing annotation: got %s, want it to contain %q", got, "no such key: nothing")
 	}
 }
@@ -283,7 +297,10 @@ func TestPoliciesApplyToDeletesAndConnects(t *testing.T) {
 	if got, want := statusText(f.validating.Validate(t.Context(), r)), "422 Invalid "+rejected+"deleted x"; got != want {
 		t.Errorf("delete: got error %s, want %s", got, want)
 	}
-	exec := f.request("pods", &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{Kind: "PodExecOptions", APIVersion: "v1"}, Command: []string{"sh"}})
+	exec := f.request(
+		"pods",
+		&corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{Kind: "PodExecOptions", APIVersion: "v1"}, Command: []string{"sh"}},
+	)
 	exec.Operation, exec.Subresource, exec.Kind = admission.Connect, "exec", corev1.SchemeGroupVersion.WithKind("PodExecOptions")
 	if got := statusText(f.validating.Validate(t.Context(), exec)); !strings.HasSuffix(got, "no shells") {
 		t.Errorf("connect: got %s, want the message: no shells", got)
@@ -306,15 +323,18 @@ func TestMessageExpressionCost(t *testing.T) {
 		return statusText(f.validating.Validate(t.Context(), f.configMap("a", "b")))
 	}
 	const text = "'said ' + string(" + expensiveExpression + ")"
-	if got := validate("", strings.Repeat(validation("true", text)+",", many)+validation("false", text)); !strings.HasSuffix(got, "said true") {
+	got := validate("", strings.Repeat(validation("true", text)+",", many)+validation("false", text))
+	if !strings.HasSuffix(got, "said true") {
 		t.Errorf("after messages of successful validations: got %s, want the message: said true", got)
 	}
 	tooExpensiveAfter := func(n int) string {
 		return strings.Repeat(validation(expensiveExpression, text)+",", n) + validation("false", text)
 	}
 	const n = many - 1 // all fit, and no more
-	if got := validate("", tooExpensiveAfter(n)); !strings.Contains(got, "failed messageExpression: validation failed due to running out of cost budget") {
-		t.Errorf("after %d validations: got %s, want it to contain %q", n, got, "failed messageExpression: validation failed due to running out of cost budget")
+	if got := validate("", tooExpensiveAfter(n)); !strings.Contains(got,
+		"failed messageExpression: validation failed due to running out of cost budget") {
+		t.Errorf("after %d validations: got %s, want it to contain %q",
+			n, got, "failed messageExpression: validation failed due to running out of cost budget")
 	}
 	if got := validate(`"failurePolicy":"Ignore",`, tooExpensiveAfter(n)); got != "" {
 		t.Errorf("after %d validations, ignored: got %s, want \"\"", n, got)
@@ -324,8 +344,16 @@ func TestMessageExpressionCost(t *testing.T) {
 // TestMessageExpressionsCannotAuthorize checks that neither messages nor the variables that they
 // read can call the authorizer.
 func TestMessageExpressionsCannotAuthorize(t *testing.T) {
-	f := newFixture(t, policy("p", `"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`), boundPolicy("p", deny))
-	if got := statusText(f.validating.Validate(t.Context(), f.configMap())); !strings.HasSuffix(got, "denied request: failed expression: variables.v == 'yes'") {
+	f := newFixture(
+		t,
+		policy(
+			"p",
+			`"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`,
+		),
+		boundPolicy("p", deny),
+	)
+	got := statusText(f.validating.Validate(t.Context(), f.configMap()))
+	if !strings.HasSuffix(got, "denied request: failed expression: variables.v == 'yes'") {
 		t.Errorf("got %s, want the message of the failed expression", got)
 	}
 }

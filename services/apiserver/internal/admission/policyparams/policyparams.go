@@ -78,13 +78,20 @@ func (p *Plugin) checkPolicy(ctx context.Context, r *admission.Request, kind, ol
 	target := p.readAttributes(r, kind)
 	target.Namespace = "*"
 	target.Name = "*"
-	permission := fmt.Sprintf(`must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
+	permission := fmt.Sprintf(`must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`,
+		kind.Kind, kind.APIVersion)
 	return p.requirePermission(ctx, r, target, "paramKind", permission)
 }
 
 // checkBinding returns an error unless the writer of a binding may read the parameters to which it
 // refers. mutates is passed to ParamKind.
-func (p *Plugin) checkBinding(ctx context.Context, r *admission.Request, policy string, mutates bool, ref *admissionv1.ParamRef) error {
+func (p *Plugin) checkBinding(
+	ctx context.Context,
+	r *admission.Request,
+	policy string,
+	mutates bool,
+	ref *admissionv1.ParamRef,
+) error {
 	if ref == nil {
 		return nil
 	}

@@ -180,7 +180,8 @@ func equalWarnings(a, b []admissionv1.ExpressionWarning) bool {
 	}
 	withoutNumbers := func(text string) string { return typeNumber.ReplaceAllString(text, "$1$2") }
 	for i := range a {
-		if a[i].FieldRef != b[i].FieldRef || a[i].Warning != b[i].Warning && withoutNumbers(a[i].Warning) != withoutNumbers(b[i].Warning) {
+		if a[i].FieldRef != b[i].FieldRef ||
+			a[i].Warning != b[i].Warning && withoutNumbers(a[i].Warning) != withoutNumbers(b[i].Warning) {
 			return false
 		}
 	}

@@ -75,9 +75,16 @@ func rule(resources ...string) *admissionv1.MatchResources {
 	out := &admissionv1.MatchResources{}
 	for _, r := range resources {
 		part := strings.SplitN(r, "/", 3)
-		out.ResourceRules = append(out.ResourceRules, admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
-			Rule: admissionv1.Rule{APIGroups: strings.Split(part[0], ","), APIVersions: strings.Split(part[1], ","), Resources: strings.Split(part[2], ",")},
-		}})
+		out.ResourceRules = append(
+			out.ResourceRules,
+			admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
+				Rule: admissionv1.Rule{
+					APIGroups:   strings.Split(part[0], ","),
+					APIVersions: strings.Split(part[1], ","),
+					Resources:   strings.Split(part[2], ","),
+				},
+			}},
+		)
 	}
 	return out
 }
@@ -258,9 +265,9 @@ func TestMessagesAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: rule("/v1/pods"), Validations: []admissionv1.Validation{
-		{
-			Expression: "object.a", MessageExpression: "object.b"}, {Expression: "true",
-			MessageExpression: "object.metadata.name"}, {Expression: "object.c"},
+		{Expression: "object.a", MessageExpression: "object.b"},
+		{Expression: "true", MessageExpression: "object.metadata.name"},
+		{Expression: "object.c"},
 	}}
 	var got []string
 	for _, w := range newChecker(compiler, newResolver(t)).warnings(s) {
@@ -350,7 +357,8 @@ func TestWarningsAreBounded(t *testing.T) {
 	for _, w := range newChecker(compiler, newResolver(t)).warnings(s) {
 		total += len(w.Warning)
 		if len(w.Warning) > maxWarning || !strings.HasSuffix(w.Warning, "\n...") {
-			t.Fatalf("got a warning of %d bytes that ends with %q; want at most %d, with an ellipsis", len(w.Warning), w.Warning[len(w.Warning)-20:], maxWarning)
+			t.Fatalf("got a warning of %d bytes that ends with %q; want at most %d, with an ellipsis",
+				len(w.Warning), w.Warning[len(w.Warning)-20:], maxWarning)
 		}
 	}
 	if total > maxWarnings+maxWarning || total < maxWarnings {

@@ -222,7 +222,9 @@ func (c *Controller) writeStatus(ctx context.Context, checker *checker, name str
 
 // warningsWithoutPanic is warnings, but it converts a panic of the CEL compiler into an error,
 // because expressions are arbitrary user input.
-func (c *checker) warningsWithoutPanic(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admissionv1.ExpressionWarning, err error) {
+func (c *checker) warningsWithoutPanic(
+	s *admissionv1.ValidatingAdmissionPolicySpec,
+) (w []admissionv1.ExpressionWarning, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
@@ -233,7 +235,10 @@ func (c *checker) warningsWithoutPanic(s *admissionv1.ValidatingAdmissionPolicyS
 
 // statusFor returns the desired status of a policy. It has the policy's UID and resource version,
 // so that the write fails if another replica, which may know newer definitions, has written since.
-func statusFor(p *admissionv1.ValidatingAdmissionPolicy, warnings []admissionv1.ExpressionWarning) *admissionapply.ValidatingAdmissionPolicyApplyConfiguration {
+func statusFor(
+	p *admissionv1.ValidatingAdmissionPolicy,
+	warnings []admissionv1.ExpressionWarning,
+) *admissionapply.ValidatingAdmissionPolicyApplyConfiguration {
 	checking := admissionapply.TypeChecking()
 	for _, w := range warnings {
 		checking.WithExpressionWarnings(admissionapply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))

@@ -159,6 +159,11 @@ func (d *declarer) withMeta(s *spec.Schema) map[string]spec.Schema {
 	}
 	stringSchema := *spec.StringProperty()
 	out["kind"], out["apiVersion"] = stringSchema, stringSchema
-	out["metadata"] = spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Properties: map[string]spec.Schema{"name": stringSchema, "generateName": stringSchema}}}
+	out["metadata"] = spec.Schema{
+		SchemaProps: spec.SchemaProps{
+			Type:       []string{"object"},
+			Properties: map[string]spec.Schema{"name": stringSchema, "generateName": stringSchema},
+		},
+	}
 	return out
 }

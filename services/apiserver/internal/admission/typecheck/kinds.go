@@ -27,7 +27,10 @@ const wildcard = "*"
 // kindsOf returns the kinds for which a policy's expressions are checked, sorted by group, version
 // and kind. These are the kinds of the resources that the policy's rules name. Wildcards and
 // subresources are skipped. kinds is Schemas.Kinds.
-func kindsOf(m *admissionv1.MatchResources, kinds func(group, version, resource string) []schema.GroupVersionKind) []schema.GroupVersionKind {
+func kindsOf(
+	m *admissionv1.MatchResources,
+	kinds func(group, version, resource string) []schema.GroupVersionKind,
+) []schema.GroupVersionKind {
 	if m == nil {
 		return nil
 	}
@@ -48,11 +51,18 @@ func kindsOf(m *admissionv1.MatchResources, kinds func(group, version, resource 
 
 // kindsOfRule returns the kinds that a rule names. It returns none if a group or version contains a
 // wildcard. It adds the number of its lookups to *lookups. full reports that a limit was reached.
-func kindsOfRule(r *admissionv1.Rule, lookups *int, kinds func(group, version, resource string) []schema.GroupVersionKind) (found []schema.GroupVersionKind, full bool) {
+func kindsOfRule(
+	r *admissionv1.Rule,
+	lookups *int,
+	kinds func(group, version, resource string) []schema.GroupVersionKind,
+) (found []schema.GroupVersionKind, full bool) {
 	if hasWildcard(r.APIGroups) || hasWildcard(r.APIVersions) {
 		return nil, false
 	}
-	resources := slices.DeleteFunc(slices.Sorted(slices.Values(r.Resources)), func(name string) bool { return strings.ContainsAny(name, wildcard+"/") })
+	resources := slices.DeleteFunc(
+		slices.Sorted(slices.Values(r.Resources)),
+		func(name string) bool { return strings.ContainsAny(name, wildcard+"/") },
+	)
 	for _, group := range slices.Sorted(slices.Values(r.APIGroups)) {
 		for _, version := range slices.Sorted(slices.Values(r.APIVersions)) {
 			for _, resource := range resources {
@@ -101,6 +111,7 @@ func mayUse(s *admissionv1.ValidatingAdmissionPolicySpec, r schema.GroupResource
 	}
 	return slices.ContainsFunc(s.MatchConstraints.ResourceRules, func(rule admissionv1.NamedRuleWithOperations) bool {
 		// The core group stands for every group (see Schemas.Kinds).
-		return slices.Contains(rule.APIGroups, r.Group) || slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, r.Resource)
+		return slices.Contains(rule.APIGroups, r.Group) ||
+			slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, r.Resource)
 	})
 }

@@ -87,7 +87,8 @@ func (s *servedSchemas) Kinds(group, version, resource string) (found []schema.G
 
 // Schema implements Schemas.
 func (s *servedSchemas) Schema(gvk schema.GroupVersionKind) *spec.Schema {
-	if d := s.defined[gvk.GroupKind()]; d != nil && slices.ContainsFunc(s.kinds, func(k *registry.Kind) bool { return k.GVK() == gvk }) {
+	d := s.defined[gvk.GroupKind()]
+	if d != nil && slices.ContainsFunc(s.kinds, func(k *registry.Kind) bool { return k.GVK() == gvk }) {
 		return s.Custom(gvk, customdocs.SchemaOf(d.Full(), gvk.Version))
 	}
 	return s.BuiltIn(gvk)

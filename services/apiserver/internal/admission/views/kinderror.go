@@ -35,5 +35,6 @@ func (e *KindError) Status() error {
 	case e.To.GroupVersion() != e.From.GroupVersion():
 		return status.Failed(fmt.Sprintf("%s is unstructured and is not suitable for converting to %q", e.To, e.From.GroupVersion()))
 	}
-	return status.Invalid(e.To.GroupKind(), u.GetName(), fieldpath.ErrorList{fieldpath.Invalid(fieldpath.NewPath("kind"), e.To.Kind, "must be "+e.From.Kind)})
+	return status.Invalid(e.To.GroupKind(), u.GetName(),
+		fieldpath.ErrorList{fieldpath.Invalid(fieldpath.NewPath("kind"), e.To.Kind, "must be "+e.From.Kind)})
 }

@@ -83,7 +83,10 @@ func (s *structEncoding) addFields(t reflect.Type, parent []int) {
 		}
 		s.byName[name] = len(s.fields)
 		s.fields = append(s.fields, field{
-			name: name, index: index, omitEmpty: slices.Contains(strings.Split(options, ","), "omitempty"), conversion: conversionOf(f.Type),
+			name:       name,
+			index:      index,
+			omitEmpty:  slices.Contains(strings.Split(options, ","), "omitempty"),
+			conversion: conversionOf(f.Type),
 		})
 	}
 }

@@ -35,7 +35,13 @@ type Views struct {
 
 // NewViews returns the views of a request. ctx bounds calls of conversion webhooks. encodings is
 // shared by all requests. family returns the served versions of the request's resource.
-func NewViews(ctx context.Context, c *codec.Codec, encodings *StructEncodings, r *admission.Request, family func() []*apiset.Resource) *Views {
+func NewViews(
+	ctx context.Context,
+	c *codec.Codec,
+	encodings *StructEncodings,
+	r *admission.Request,
+	family func() []*apiset.Resource,
+) *Views {
 	return &Views{ctx: ctx, codec: c, encodings: encodings, request: r, family: family}
 }
 

@@ -83,7 +83,8 @@ func TestOtherVersionIsConverted(t *testing.T) {
 	v, _ := autoscaler(t, admission.Update)
 	w := viewIn(t, v, v2)
 	o, ok := w.Object.(*autoscalingv2.HorizontalPodAutoscaler)
-	if !ok || o.Spec.MaxReplicas != 5 || len(o.Spec.Metrics) != 1 || *o.Spec.Metrics[0].Resource.Target.AverageUtilization != 50 || o.ResourceVersion != "7" {
+	if !ok || o.Spec.MaxReplicas != 5 || len(o.Spec.Metrics) != 1 || *o.Spec.Metrics[0].Resource.Target.AverageUtilization != 50 ||
+		o.ResourceVersion != "7" {
 		t.Errorf("got object %+v, want v2 at version 7 with 5 replicas and a target of 50", w.Object)
 	}
 	if old, ok := w.Old.(*autoscalingv2.HorizontalPodAutoscaler); !ok || old.Spec.MaxReplicas != 3 {
@@ -91,16 +92,19 @@ func TestOtherVersionIsConverted(t *testing.T) {
 	}
 	b, err := w.ObjectJSON()
 	if err != nil || !strings.HasPrefix(string(b), `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2",`) {
-		t.Errorf("got %s, %v; want no error, prefix `{\"kind\":\"HorizontalPodAutoscaler\",\"apiVersion\":\"autoscaling/v2\",`", b, err)
+		t.Errorf("got %s, %v; want no error, prefix `{\"kind\":\"HorizontalPodAutoscaler\",\"apiVersion\":\"autoscaling/v2\",`",
+			b, err)
 	}
 	if again, _ := w.ObjectJSON(); &again[0] != &b[0] {
 		t.Error("JSON was encoded twice")
 	}
 	tree, ok := w.ObjectTree().(traits.Mapper)
-	if !ok || tree.Get(types.String("apiVersion")) != types.String("autoscaling/v2") || tree.Get(types.String("kind")) != types.String("HorizontalPodAutoscaler") {
+	if !ok || tree.Get(types.String("apiVersion")) != types.String("autoscaling/v2") ||
+		tree.Get(types.String("kind")) != types.String("HorizontalPodAutoscaler") {
 		t.Errorf("got tree %v, want apiVersion autoscaling/v2, kind HorizontalPodAutoscaler", tree)
 	}
-	if _, err := v.ForKind(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil || !strings.Contains(err.Error(), "unknown conversion") {
+	if _, err := v.ForKind(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil ||
+		!strings.Contains(err.Error(), "unknown conversion") {
 		t.Errorf("version that is not served: got %v; want the error: unknown conversion", err)
 	}
 }
@@ -140,7 +144,12 @@ func TestChangesAreConvertedBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			want++
-			doc := strings.Replace(string(before), `"maxReplicas":`+string(rune('0'+want-1)), `"bogus":1,"maxReplicas":`+string(rune('0'+want)), 1)
+			doc := strings.Replace(
+				string(before),
+				`"maxReplicas":`+string(rune('0'+want-1)),
+				`"bogus":1,"maxReplicas":`+string(rune('0'+want)),
+				1,
+			)
 			obj, err := w.Decode([]byte(doc))
 			if err != nil {
 				t.Fatal(err)
@@ -189,11 +198,13 @@ func TestKindErrorHasTheWordsOfKubernetes(t *testing.T) {
 	named := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"}}}
 	for want, e := range map[string]*views.KindError{
 		"converting (v1.Secret) to (core.ConfigMap): unknown conversion": {
-			From: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-			To:   corev1.SchemeGroupVersion.WithKind("Secret"), Object: &corev1.Secret{},
+			From:   corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+			To:     corev1.SchemeGroupVersion.WithKind("Secret"),
+			Object: &corev1.Secret{},
 		},
 		"converting (v1.Secret) to (rbac.Role): unknown conversion": {
-			From: rbacv1.SchemeGroupVersion.WithKind("Role"), To: corev1.SchemeGroupVersion.WithKind("Secret"),
+			From:   rbacv1.SchemeGroupVersion.WithKind("Role"),
+			To:     corev1.SchemeGroupVersion.WithKind("Secret"),
 			Object: &corev1.Secret{},
 		},
 		`Other.example.com "a" is invalid: kind: Invalid value: "Other": must be Thing`: {

@@ -112,12 +112,15 @@ func TestClientDialsConfiguredAddress(t *testing.T) {
 			}
 		}
 		clients, err := newClients(&Config{
-			Credentials: c.users, Dialers: webhookclient.Dialers{Cluster: dial("cluster"), URLs: dial("url")},
+			Credentials: c.users,
+			Dialers:     webhookclient.Dialers{Cluster: dial("cluster"), URLs: dial("url")},
 			Services: &webhookclient.Services{Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 				if namespace != "ns" || name != "h" {
 					return nil, errors.New("no such service")
 				}
-				return &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 443}, {Port: port}}}}, nil
+				return &corev1.Service{
+					Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 443}, {Port: port}}},
+				}, nil
 			}},
 		}, breakerFactory{ctx: t.Context(), metrics: NewMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -135,7 +138,8 @@ func TestClientDialsConfiguredAddress(t *testing.T) {
 			}
 			err = client.Post().Do(t.Context()).Error()
 		}
-		if c.wrong == "" && dialed != c.dials || c.wrong != "" && (dialed != "" || err == nil || !strings.Contains(err.Error(), c.wrong)) {
+		if c.wrong == "" && dialed != c.dials ||
+			c.wrong != "" && (dialed != "" || err == nil || !strings.Contains(err.Error(), c.wrong)) {
 			t.Errorf("%s: dialed %q, %v; want %q, error %q", name, dialed, err, c.dials, c.wrong)
 		}
 		clients.retain(nil)

@@ -15,9 +15,12 @@ func BenchmarkUnmatched(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			var all []*admissionv1.ValidatingWebhookConfiguration
 			for i := range n {
-				all = append(all, validatingConfiguration(fmt.Sprintf("w%d", i), server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
-					w.Rules[0].Resources = []string{"secrets"}
-				}))
+				all = append(
+					all,
+					validatingConfiguration(fmt.Sprintf("w%d", i), server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
+						w.Rules[0].Resources = []string{"secrets"}
+					}),
+				)
 			}
 			f := start(b, all...)
 			r := f.request()

@@ -29,9 +29,17 @@ func TestResponseWithTooManyValuesFails(t *testing.T) {
 	} {
 		server := serve(t, func(http.ResponseWriter, receivedReview) string { return response })
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
-			f := start(t, validatingConfiguration("a", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			f := start(
+				t,
+				validatingConfiguration(
+					"a",
+					server.clientConfig("/"),
+					func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy },
+				),
+			)
 			err := f.chain.Validate(t.Context(), f.request())
-			if policy == admissionv1.Ignore && err != nil || policy == admissionv1.Fail && (!apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "too many values")) {
+			if policy == admissionv1.Ignore && err != nil ||
+				policy == admissionv1.Fail && (!apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "too many values")) {
 				t.Errorf("%s, %s: got error %v, want an internal error about too many values, or none if ignored", name, policy, err)
 			}
 		}
@@ -46,8 +54,11 @@ func TestResponseExtrasAreBounded(t *testing.T) {
 	}
 	long := strings.Repeat("w", 1<<20)
 	server := serve(t, func(http.ResponseWriter, receivedReview) string {
-		return `"allowed":false,"status":{"message":"no","reason":"` + long + `","details":{"uid":"` + long + `","causes":[{}` + strings.Repeat(`,{"message":"m"}`, 5000) + `]}},` +
-			`"warnings":["` + long + `"` + strings.Repeat(`,"w"`, 5000) + `],"auditAnnotations":{"a":"b"` + annotations.String() + `}`
+		causes := `[{}` + strings.Repeat(`,{"message":"m"}`, 5000) + `]`
+		return `"allowed":false,` +
+			`"status":{"message":"no","reason":"` + long + `","details":{"uid":"` + long + `","causes":` + causes + `}},` +
+			`"warnings":["` + long + `"` + strings.Repeat(`,"w"`, 5000) + `],` +
+			`"auditAnnotations":{"a":"b"` + annotations.String() + `}`
 	})
 	f := start(t, validatingConfiguration("a", server.clientConfig("/")))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
@@ -58,7 +69,9 @@ func TestResponseExtrasAreBounded(t *testing.T) {
 		t.Fatalf("got %v, want a status error", err)
 	}
 	st := status.Status()
-	if n := len(st.Details.Causes); n != 1001 || !strings.Contains(st.Details.Causes[n-1].Message, "4000 more") && !strings.Contains(st.Details.Causes[n-1].Message, "4001 more") {
+	if n := len(st.Details.Causes); n != 1001 ||
+		!strings.Contains(st.Details.Causes[n-1].Message, "4000 more") &&
+			!strings.Contains(st.Details.Causes[n-1].Message, "4001 more") {
 		t.Errorf("got %d causes, want 1001", n)
 	}
 	if len(st.Reason) > 10<<10 || len(st.Details.UID) > 10<<10 {
@@ -123,9 +136,16 @@ func TestReviewRequestsShareObjects(t *testing.T) {
 	var configurations []*admissionv1.ValidatingWebhookConfiguration
 	ignorePolicy, seconds := admissionv1.Ignore, int32(30)
 	for i := range many {
-		configurations = append(configurations, validatingConfiguration(fmt.Sprint("a", i), server.clientConfig(fmt.Sprint("/", i)), func(w *admissionv1.ValidatingWebhook) {
-			w.FailurePolicy, w.TimeoutSeconds = &ignorePolicy, &seconds
-		}))
+		configurations = append(
+			configurations,
+			validatingConfiguration(
+				fmt.Sprint("a", i),
+				server.clientConfig(fmt.Sprint("/", i)),
+				func(w *admissionv1.ValidatingWebhook) {
+					w.FailurePolicy, w.TimeoutSeconds = &ignorePolicy, &seconds
+				},
+			),
+		)
 	}
 	f := start(t, configurations...)
 	r := f.request()
@@ -142,7 +162,8 @@ func TestReviewRequestsShareObjects(t *testing.T) {
 		t.Error(err)
 	}
 	if more > many*size/3 {
-		t.Errorf("%d requests with an object of %d bytes: got %d bytes used, want at most a third of a copy for each", many, size, more)
+		t.Errorf("%d requests with an object of %d bytes: got %d bytes used, want at most a third of a copy for each",
+			many, size, more)
 	}
 }
 

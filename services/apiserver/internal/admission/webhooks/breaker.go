@@ -95,7 +95,12 @@ func (b *breaker) record(result outcome, reason error) {
 // stateChanged logs and publishes that the breaker has opened, for a reason, or closed, if reason
 // is nil. ctx is canceled when the breaker is retired.
 func (b *breaker) stateChanged(ctx context.Context, reason error) {
-	event := ReachabilityEvent{Kind: b.configurationKind(), Configuration: b.hook.configuration, Webhook: b.hook.name, Reachable: reason == nil}
+	event := ReachabilityEvent{
+		Kind:          b.configurationKind(),
+		Configuration: b.hook.configuration,
+		Webhook:       b.hook.name,
+		Reachable:     reason == nil,
+	}
 	if reason == nil {
 		b.recordClosed()
 		b.log.Info("admission webhook reachable again")

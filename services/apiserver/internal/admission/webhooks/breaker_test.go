@@ -55,22 +55,25 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	}
 	close(f.gate)
 	l := pipetest.Listen(443)
-	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review struct{ Request struct{ UID string } }
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		f.mu.Lock()
-		f.calls++
-		respond := f.respond
-		f.mu.Unlock()
-		written := &writeRecorder{ResponseWriter: w}
-		respond(written, review.Request.UID)
-		if !written.any {
-			panic(http.ErrAbortHandler)
-		}
-	})}}
+	server := &httptest.Server{
+		Listener: l,
+		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var review struct{ Request struct{ UID string } }
+			if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			f.mu.Lock()
+			f.calls++
+			respond := f.respond
+			f.mu.Unlock()
+			written := &writeRecorder{ResponseWriter: w}
+			respond(written, review.Request.UID)
+			if !written.any {
+				panic(http.ErrAbortHandler)
+			}
+		})},
+	}
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateClosed {
 			f.closed <- struct{}{}
@@ -80,8 +83,9 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	t.Cleanup(server.Close)
 	var err error
 	f.dispatcher, err = newDispatcher(Config{
-		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
-		Notify: func(_ context.Context, event ReachabilityEvent) { f.events <- event },
+		Metrics: NewMetrics(prometheus.NewRegistry()),
+		Logger:  slog.New(slog.DiscardHandler),
+		Notify:  func(_ context.Context, event ReachabilityEvent) { f.events <- event },
 		Dialers: webhookclient.Dialers{URLs: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			select {
 			case <-f.gate:
@@ -98,8 +102,10 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	url, none := server.URL, admissionv1.SideEffectClassNone
 	w := webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
-		Name: "h.ex.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: &none,
-		ClientConfig: admissionv1.WebhookClientConfig{URL: &url, CABundle: ca},
+		Name:                    "h.ex.test",
+		AdmissionReviewVersions: []string{"v1"},
+		SideEffects:             &none,
+		ClientConfig:            admissionv1.WebhookClientConfig{URL: &url, CABundle: ca},
 	}}
 	for _, change := range changes {
 		change(&w)
@@ -336,7 +342,8 @@ func TestTypeLabels(t *testing.T) {
 			}
 		}
 	}
-	if want := "map[COUNTER admit:true COUNTER validate:true HISTOGRAM mutating:true HISTOGRAM validating:true]"; fmt.Sprint(got) != want {
+	want := "map[COUNTER admit:true COUNTER validate:true HISTOGRAM mutating:true HISTOGRAM validating:true]"
+	if fmt.Sprint(got) != want {
 		t.Errorf("got metric types and values of the label type %v, want %s", got, want)
 	}
 }

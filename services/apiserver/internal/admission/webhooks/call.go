@@ -35,7 +35,11 @@ func (h *hook) call(ctx context.Context, review *reviewRequest, mutating bool) (
 	if mutating {
 		hookType = "mutating"
 	}
-	ctx, span := tracing.Start(ctx, "Call "+hookType+" webhook", func() []attribute.KeyValue { return h.spanAttributes(review, uid) })
+	ctx, span := tracing.Start(
+		ctx,
+		"Call "+hookType+" webhook",
+		func() []attribute.KeyValue { return h.spanAttributes(review, uid) },
+	)
 	defer span.End()
 	response, result, err := h.send(ctx, review, uid, mutating)
 	// If the client has disconnected or the request has timed out, a missing response is not a
@@ -52,8 +56,12 @@ func (h *hook) call(ctx context.Context, review *reviewRequest, mutating bool) (
 // spanAttributes returns the attributes of a call in traces.
 func (h *hook) spanAttributes(review *reviewRequest, uid types.UID) []attribute.KeyValue {
 	return []attribute.KeyValue{
-		attribute.String("configuration", h.configuration), attribute.String("webhook", h.name), attribute.String("resource", review.resource),
-		attribute.String("subresource", review.subresource), attribute.String("operation", review.operation), attribute.String("UID", string(uid)),
+		attribute.String("configuration", h.configuration),
+		attribute.String("webhook", h.name),
+		attribute.String("resource", review.resource),
+		attribute.String("subresource", review.subresource),
+		attribute.String("operation", review.operation),
+		attribute.String("UID", string(uid)),
 	}
 }
 
@@ -72,7 +80,12 @@ const (
 )
 
 // send sends a review, and decodes and validates the response.
-func (h *hook) send(ctx context.Context, request *reviewRequest, uid types.UID, mutating bool) (response *reviewResponse, result outcome, err error) {
+func (h *hook) send(
+	ctx context.Context,
+	request *reviewRequest,
+	uid types.UID,
+	mutating bool,
+) (response *reviewResponse, result outcome, err error) {
 	client, err := h.caller.connect()
 	if err != nil {
 		return nil, responded, fmt.Errorf("could not get REST client: %w", err)

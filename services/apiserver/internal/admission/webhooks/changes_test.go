@@ -43,7 +43,8 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 	const skippedCalls = "binnacle_admission_webhook_unasked_total"
 	f.put("b", encode(validatingConfiguration("b", server.clientConfig("/1"))))
 	if err := f.validate(); err == nil || f.metric(skippedCalls) != 1 {
-		t.Errorf("after another webhook was added: got error %v and %v skipped calls of the unreachable one, want an error and 1", err, f.metric(skippedCalls))
+		t.Errorf("after another webhook was added: got error %v and %v skipped calls of the unreachable one, want an error and 1",
+			err, f.metric(skippedCalls))
 	}
 	f.put("a", nil)
 	for i, step := range []struct {
@@ -74,9 +75,17 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 	server := serve(t, respondAllowed)
 	seven := int32(7)
 	for want, seconds := range map[string]*int32{"timeout=10s": nil, "timeout=7s": &seven} {
-		f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds }))
+		f := start(
+			t,
+			validatingConfiguration(
+				"h",
+				server.clientConfig("/"),
+				func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds },
+			),
+		)
 		server.forget(len(server.requests()))
-		if err := f.validate(); err != nil || server.requests()[0].query != want || server.requests()[0].Request.Options.Kind != "CreateOptions" {
+		err := f.validate()
+		if err != nil || server.requests()[0].query != want || server.requests()[0].Request.Options.Kind != "CreateOptions" {
 			t.Errorf("got error %v and call %+v, want no error and a call with %s and CreateOptions", err, server.requests()[0], want)
 		}
 	}
@@ -136,7 +145,9 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 			change := func(w *webhooks.Config) {
 				w.Family = func(*registry.Kind) (all []*apiset.Resource) {
 					for _, v := range []string{autoscalingv1.SchemeGroupVersion.Version, autoscalingv2.SchemeGroupVersion.Version} {
-						k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers").GroupResource().WithVersion(v))
+						k := f.catalog.Resource(
+							autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers").GroupResource().WithVersion(v),
+						)
 						if v == "v2" || !withoutV1.Load() {
 							all = append(all, &apiset.Resource{Kind: k, Coder: f.codec.ForKind(k)})
 						}
@@ -145,7 +156,15 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 				}
 			}
 			if hookType == "mutating" {
-				f = startWith(t, change, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules }))
+				f = startWith(
+					t,
+					change,
+					mutatingConfiguration(
+						"h",
+						server.clientConfig("/"),
+						func(w *admissionv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules },
+					),
+				)
 			} else {
 				f = startWith(t, change, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules }))
 			}

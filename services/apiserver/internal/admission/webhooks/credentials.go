@@ -116,7 +116,12 @@ func restConfig(u *clientcmdapi.AuthInfo) (*rest.Config, error) {
 	c.CertFile = u.ClientCertificate
 	c.KeyData = u.ClientKeyData
 	c.KeyFile = u.ClientKey
-	c.Impersonate = rest.ImpersonationConfig{UserName: u.Impersonate, UID: u.ImpersonateUID, Groups: u.ImpersonateGroups, Extra: u.ImpersonateUserExtra}
+	c.Impersonate = rest.ImpersonationConfig{
+		UserName: u.Impersonate,
+		UID:      u.ImpersonateUID,
+		Groups:   u.ImpersonateGroups,
+		Extra:    u.ImpersonateUserExtra,
+	}
 	c.ExecProvider = u.Exec
 	return c, nil
 }

@@ -19,7 +19,15 @@ func TestMissingCredentialsFileIsRetried(t *testing.T) {
 	if err := os.WriteFile(users, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","users":[{"name":"*","user":{"tokenFile":%q}}]}`, token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := startWithConfiguration(t, fmt.Appendf(nil, `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"WebhookAdmissionConfiguration","kubeConfigFile":%q}`, users), validatingConfiguration("h", server.clientConfig("/")))
+	f := startWithConfiguration(
+		t,
+		fmt.Appendf(
+			nil,
+			`{"apiVersion":"apiserver.config.k8s.io/v1","kind":"WebhookAdmissionConfiguration","kubeConfigFile":%q}`,
+			users,
+		),
+		validatingConfiguration("h", server.clientConfig("/")),
+	)
 	if got := statusText(f.validate()); !strings.Contains(got, "could not get REST client: ") {
 		t.Errorf("without the file: got %s, want it to contain %q", got, "could not get REST client: ")
 	}

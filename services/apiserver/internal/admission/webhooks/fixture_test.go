@@ -150,12 +150,20 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 		}
 		kvs.has = append(kvs.has, storage.KeyValue{Key: prefix + c.GetName(), Value: value, ModRevision: 1, CreateRevision: 1})
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: kvs, CurrentRevision: kvs, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
-		Name: "hooks", Prefix: prefix,
-		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
-			return attributes.Attributes{Name: path.Base(key)}, nil
+	cache, err := watchcache.New(
+		watchcache.Config{
+			Source:          kvs,
+			CurrentRevision: kvs,
+			Logger:          slog.New(slog.DiscardHandler),
+			Resources: []watchcache.ResourceConfig{{
+				Name:   "hooks",
+				Prefix: prefix,
+				Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+					return attributes.Attributes{Name: path.Base(key)}, nil
+				},
+			}},
 		},
-	}}})
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,16 +189,23 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	config := webhooks.Config{
 		Responses: webhookclient.NewResponseLimiter(8),
 		Configurations: admission.Source{
-			Store: cache.Store(prefix), WaitForWrites: func(context.Context) error { return nil },
+			Store:         cache.Store(prefix),
+			WaitForWrites: func(context.Context) error { return nil },
 			Decode: func(e *objects.Entry) (metav1.Object, error) {
 				var c C
 				return c, json.Unmarshal(e.Stored(), &c)
 			},
 		},
-		Ready: cache.Ready, Family: func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{{Kind: k, Coder: cd.ForKind(k)}} },
-		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, StructEncodings: &views.StructEncodings{},
-		Notify:  func(_ context.Context, n webhooks.ReachabilityEvent) { f.notices <- n },
-		Metrics: webhooks.NewMetrics(f.registry), Logger: slog.New(slog.NewTextHandler(f.log, nil)),
+		Ready:           cache.Ready,
+		Family:          func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{{Kind: k, Coder: cd.ForKind(k)}} },
+		Namespaces:      namespaces{},
+		Authorizer:      authorizer.Chain{},
+		Compiler:        expressions.New,
+		Codec:           cd,
+		StructEncodings: &views.StructEncodings{},
+		Notify:          func(_ context.Context, n webhooks.ReachabilityEvent) { f.notices <- n },
+		Metrics:         webhooks.NewMetrics(f.registry),
+		Logger:          slog.New(slog.NewTextHandler(f.log, nil)),
 	}
 	change(&config)
 	var plugin interface{ Close() }
@@ -211,8 +226,13 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 func (f *fixture) request() *admission.Request {
 	k := f.catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	return &admission.Request{
-		Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "ns", Name: "c", Options: &metav1.CreateOptions{},
-		Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"}, Data: map[string]string{"k": "v"}},
+		Operation: admission.Create,
+		Resource:  k,
+		Kind:      k.GVK(),
+		Namespace: "ns",
+		Name:      "c",
+		Options:   &metav1.CreateOptions{},
+		Object:    &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"}, Data: map[string]string{"k": "v"}},
 	}
 }
 
@@ -286,7 +306,8 @@ func serve(t testing.TB, respond func(w http.ResponseWriter, review receivedRevi
 		server.received = append(server.received, review)
 		server.mu.Unlock()
 		if response := respond(w, review); response != "" {
-			fmt.Fprintf(w, `{"apiVersion":%q,"kind":"AdmissionReview","response":{"uid":%q,%s}}`, review.APIVersion, review.Request.UID, response)
+			fmt.Fprintf(w, `{"apiVersion":%q,"kind":"AdmissionReview","response":{"uid":%q,%s}}`, review.APIVersion,
+				review.Request.UID, response)
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -296,7 +317,10 @@ func serve(t testing.TB, respond func(w http.ResponseWriter, review receivedRevi
 // clientConfig returns the client configuration for a path of the server.
 func (s *webhookServer) clientConfig(p string) admissionv1.WebhookClientConfig {
 	url := s.URL + p
-	return admissionv1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	return admissionv1.WebhookClientConfig{
+		URL:      &url,
+		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+	}
 }
 
 func allRules() []admissionv1.RuleWithOperations {
@@ -307,25 +331,48 @@ func allRules() []admissionv1.RuleWithOperations {
 	}}
 }
 
-func validatingConfiguration(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.ValidatingWebhook)) *admissionv1.ValidatingWebhookConfiguration {
+func validatingConfiguration(
+	name string,
+	to admissionv1.WebhookClientConfig,
+	change ...func(*admissionv1.ValidatingWebhook),
+) *admissionv1.ValidatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
 	w := admissionv1.ValidatingWebhook{
-		Name: name + ".ex.test", ClientConfig: to, Rules: allRules(), AdmissionReviewVersions: []string{"v1"},
-		SideEffects: &none,
+		Name:                    name + ".ex.test",
+		ClientConfig:            to,
+		Rules:                   allRules(),
+		AdmissionReviewVersions: []string{"v1"},
+		SideEffects:             &none,
 	}
 	for _, f := range change {
 		f(&w)
 	}
-	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.ValidatingWebhook{w}}
+	return &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks:   []admissionv1.ValidatingWebhook{w},
+	}
 }
 
-func mutatingConfiguration(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.MutatingWebhook)) *admissionv1.MutatingWebhookConfiguration {
+func mutatingConfiguration(
+	name string,
+	to admissionv1.WebhookClientConfig,
+	change ...func(*admissionv1.MutatingWebhook),
+) *admissionv1.MutatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
-	w := admissionv1.MutatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: allRules(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
+	w := admissionv1.MutatingWebhook{
+		Name:                    name + ".ex.test",
+		ClientConfig:            to,
+		Rules:                   allRules(),
+		AdmissionReviewVersions: []string{"v1"},
+		SideEffects:             &none,
+	}
 	for _, f := range change {
 		f(&w)
 	}
-	return &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.MutatingWebhook{w}}
+	return &admissionv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks:   []admissionv1.MutatingWebhook{w},
+	}
 }
 
 // setData replaces the data of the ConfigMap in a request.

@@ -52,29 +52,63 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		names: map[string]func() (map[string]bool, bool){},
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "admission_duration_seconds", Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 25},
-			Help: "[STABLE] Admission webhook latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
+			Name:    prefix + "admission_duration_seconds",
+			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 25},
+			Help:    "[STABLE] Admission webhook latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
 		}, []string{"name", "type", "operation", "rejected"}),
-		rejections: counter(prefix+"rejection_count", "[ALPHA] Admission webhook rejection count, identified by name and broken out for each admission type (validating or admit) and operation. Additional labels specify an error type (calling_webhook_error or apiserver_internal_error if an error occurred; no_error otherwise) and optionally a non-zero rejection code if the webhook rejects the request with an HTTP status code (honored by the apiserver when the code is greater or equal to 400). Codes greater than 600 are truncated to 600, to keep the metrics cardinality bounded.",
-			"name", "type", "operation", "error_type", "rejection_code"),
-		requests: counter(prefix+"request_total", "[ALPHA] Admission webhook request total, identified by name and broken out for each admission type (validating or mutating) and operation. Additional labels specify whether the request was rejected or not and an HTTP status code. Codes greater than 600 are truncated to 600, to keep the metrics cardinality bounded.",
-			"name", "type", "operation", "code", "rejected"),
-		failOpen: counter(prefix+"fail_open_count", "[ALPHA] Admission webhook fail open count, identified by name and broken out for each admission type (validating or mutating).", "name", "type"),
-		exclusions: counter("apiserver_admission_match_condition_exclusions_total", "[ALPHA] Admission match condition evaluation exclusions count, identified by name of resource containing the match condition and broken out for each kind containing matchConditions (webhook or policy), operation and admission type (validate or admit).",
-			"name", "kind", "type", "operation"),
+		rejections: counter(
+			prefix+"rejection_count",
+			"[ALPHA] Admission webhook rejection count, identified by name and broken out for each admission type (validating or admit) and operation. Additional labels specify an error type (calling_webhook_error or apiserver_internal_error if an error occurred; no_error otherwise) and optionally a non-zero rejection code if the webhook rejects the request with an HTTP status code (honored by the apiserver when the code is greater or equal to 400). Codes greater than 600 are truncated to 600, to keep the metrics cardinality bounded.",
+			"name",
+			"type",
+			"operation",
+			"error_type",
+			"rejection_code",
+		),
+		requests: counter(
+			prefix+"request_total",
+			"[ALPHA] Admission webhook request total, identified by name and broken out for each admission type (validating or mutating) and operation. Additional labels specify whether the request was rejected or not and an HTTP status code. Codes greater than 600 are truncated to 600, to keep the metrics cardinality bounded.",
+			"name",
+			"type",
+			"operation",
+			"code",
+			"rejected",
+		),
+		failOpen: counter(
+			prefix+"fail_open_count",
+			"[ALPHA] Admission webhook fail open count, identified by name and broken out for each admission type (validating or mutating).",
+			"name",
+			"type",
+		),
+		exclusions: counter(
+			"apiserver_admission_match_condition_exclusions_total",
+			"[ALPHA] Admission match condition evaluation exclusions count, identified by name of resource containing the match condition and broken out for each kind containing matchConditions (webhook or policy), operation and admission type (validate or admit).",
+			"name",
+			"kind",
+			"type",
+			"operation",
+		),
 		evaluation: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_admission_match_condition_evaluation_seconds", Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25},
-			Help: "[ALPHA] Admission match condition evaluation time in seconds, identified by name and broken out for each kind containing matchConditions (webhook or policy), operation and type (validate or admit).",
+			Name:    "apiserver_admission_match_condition_evaluation_seconds",
+			Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25},
+			Help:    "[ALPHA] Admission match condition evaluation time in seconds, identified by name and broken out for each kind containing matchConditions (webhook or policy), operation and type (validate or admit).",
 		}, []string{"name", "kind", "type", "operation"}),
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "binnacle_admission_webhook_unreachable", Help: "Whether an admission webhook is unreachable: it is not called until a probe succeeds.",
+			Name: "binnacle_admission_webhook_unreachable",
+			Help: "Whether an admission webhook is unreachable: it is not called until a probe succeeds.",
 		}, []string{"name", "type"}),
-		skippedCalls: counter("binnacle_admission_webhook_unasked_total", "Requests decided by the failurePolicy of an admission webhook without a call, because it does not respond.", "name", "type"),
+		skippedCalls: counter(
+			"binnacle_admission_webhook_unasked_total",
+			"Requests decided by the failurePolicy of an admission webhook without a call, because it does not respond.",
+			"name",
+			"type",
+		),
 	}
 	vectors := []vector{m.duration, m.rejections, m.requests, m.failOpen, m.exclusions, m.evaluation, m.open, m.skippedCalls}
 	m.labels = metrics.NewSeries(metrics.SeriesConfig[hookKey, string]{
-		Limit: maxHooks, Overflow: func(k hookKey) hookKey { return hookKey{hookType: k.hookType, name: otherHook} },
-		Add: func(k hookKey) string { return k.name },
+		Limit:    maxHooks,
+		Overflow: func(k hookKey) hookKey { return hookKey{hookType: k.hookType, name: otherHook} },
+		Add:      func(k hookKey) string { return k.name },
 		Remove: func(k hookKey) {
 			for _, label := range typesOf[k.hookType] {
 				for _, v := range vectors {

@@ -53,7 +53,13 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 
 // callIfSelected calls a hook if its selectors and conditions match the request. It returns the
 // error for the client if the request is rejected.
-func (p *Mutating) callIfSelected(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, requestViews *views.Views, reinvocation *admission.Reinvocation) error {
+func (p *Mutating) callIfSelected(
+	ctx context.Context,
+	c *matcher.Candidate[*hook],
+	r *admission.Request,
+	requestViews *views.Views,
+	reinvocation *admission.Reinvocation,
+) error {
 	presentation, view, err := p.selectedView(ctx, c, r, requestViews)
 	if err != nil || view == nil {
 		return err
@@ -98,7 +104,13 @@ func roundIndex(h *hook, r *admission.Request) string {
 
 // callAndPatch calls a hook and applies the patch in its response to the view. An error is a
 // *failure, a *denial or a Status.
-func (p *Mutating) callAndPatch(ctx context.Context, h *hook, r *admission.Request, presentation matcher.MatchedKind, view *views.View) (changed bool, err error) {
+func (p *Mutating) callAndPatch(
+	ctx context.Context,
+	h *hook,
+	r *admission.Request,
+	presentation matcher.MatchedKind,
+	view *views.View,
+) (changed bool, err error) {
 	var response *reviewResponse
 	defer func() { annotate(h, r, response, changed) }()
 	if r.DryRun && !h.dryRun {
@@ -144,9 +156,14 @@ func applyPatch(h *hook, view *views.View, doc []byte, response *reviewResponse)
 	case len(ops) == 0:
 		return false, nil
 	case len(ops) > maxOperations:
-		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q sent a JSON patch of %d operations; at most %d are allowed", h.name, len(ops), maxOperations))
+		return false, apierrors.NewInternalError(
+			fmt.Errorf("admission webhook %q sent a JSON patch of %d operations; at most %d are allowed",
+				h.name, len(ops), maxOperations),
+		)
 	case view.Object == nil:
-		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.name))
+		return false, apierrors.NewInternalError(
+			fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.name),
+		)
 	case response.patchType != admissionv1.PatchTypeJSONPatch:
 		return false, newFailure(h, fmt.Errorf("unsupported patch type %q", response.patchType))
 	}

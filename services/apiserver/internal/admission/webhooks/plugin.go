@@ -87,7 +87,11 @@ func newDispatcher(c Config, hookType string, hooksOf func(metav1.Object) []webh
 	d.configurations = &configurations{
 		source: c.Configurations, hooksOf: hooksOf, compiler: c.Compiler, family: c.Family, clients: d.clients, log: c.Logger,
 	}
-	d.configurations.compiled = lister.Compiled[[]*hook]{Store: c.Configurations.Store, Compile: d.configurations.compile, OnInvalid: d.configurations.logUnreadable}
+	d.configurations.compiled = lister.Compiled[[]*hook]{
+		Store:     c.Configurations.Store,
+		Compile:   d.configurations.compile,
+		OnInvalid: d.configurations.logUnreadable,
+	}
 	if c.Metrics != nil {
 		c.Metrics.keepWhileConfigured(hookType, d.configurations.names)
 	}
@@ -164,7 +168,12 @@ func (d *dispatcher) views(ctx context.Context, r *admission.Request) *views.Vie
 
 // selectedView returns the version in which a hook sees a request, and the view of its objects. The
 // view is nil if the selectors or conditions of the hook do not match. An error is a Status.
-func (d *dispatcher) selectedView(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, requestViews *views.Views) (matcher.MatchedKind, *views.View, error) {
+func (d *dispatcher) selectedView(
+	ctx context.Context,
+	c *matcher.Candidate[*hook],
+	r *admission.Request,
+	requestViews *views.Views,
+) (matcher.MatchedKind, *views.View, error) {
 	as, ok, err := c.Selects(ctx, r, requestViews.Object(), d.Namespaces)
 	if err != nil || !ok {
 		return as, nil, err

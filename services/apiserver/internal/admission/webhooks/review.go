@@ -79,7 +79,8 @@ func newReviewRequest(r *admission.Request, as matcher.MatchedKind, v *views.Vie
 func (r *reviewRequest) body(version string, uid types.UID) (first []byte, others [][]byte) {
 	first = fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/%s","request":{"uid":"%s",`, version, uid)
 	return first, [][]byte{
-		r.head, []byte(`,"object":`), r.object, []byte(`,"oldObject":`), r.old, fmt.Appendf(nil, `,"dryRun":%t,"options":`, r.dryRun), r.options, []byte("}}"),
+		r.head, []byte(`,"object":`), r.object, []byte(`,"oldObject":`), r.old,
+		fmt.Appendf(nil, `,"dryRun":%t,"options":`, r.dryRun), r.options, []byte("}}"),
 	}
 }
 
@@ -159,7 +160,13 @@ func parseV1beta1(a *admissionv1beta1.AdmissionReview) (*reviewResponse, error) 
 	if r == nil {
 		return nil, errors.New("webhook response was absent")
 	}
-	response := &reviewResponse{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings, patch: r.Patch}
+	response := &reviewResponse{
+		allowed:          r.Allowed,
+		result:           r.Result,
+		auditAnnotations: r.AuditAnnotations,
+		warnings:         r.Warnings,
+		patch:            r.Patch,
+	}
 	if len(r.Patch) > 0 {
 		response.patchType = admissionv1.PatchTypeJSONPatch
 	}

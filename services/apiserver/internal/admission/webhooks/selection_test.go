@@ -209,7 +209,11 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 			f := startWith(t, configure, validatingConfiguration("h", server.clientConfig("/"), c.hook, withPolicy))
 			mutatingFixture := startWith(t, configure,
 				mutatingConfiguration("h", server.clientConfig("/m"), func(w *admissionv1.MutatingWebhook) {
-					v := admissionv1.ValidatingWebhook{Rules: w.Rules, AdmissionReviewVersions: w.AdmissionReviewVersions, FailurePolicy: &policy}
+					v := admissionv1.ValidatingWebhook{
+						Rules:                   w.Rules,
+						AdmissionReviewVersions: w.AdmissionReviewVersions,
+						FailurePolicy:           &policy,
+					}
 					c.hook(&v)
 					w.FailurePolicy = v.FailurePolicy
 					w.NamespaceSelector = v.NamespaceSelector
@@ -224,8 +228,10 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 					name, policy, mutatingResult, calls, got, len(server.requests())-calls)
 			}
 			server.forget(calls)
-			if want == "" && got != "" || !strings.Contains(got, want) || (len(server.requests()) == 1) != strings.Contains(want, denied) {
-				t.Errorf("%s, failurePolicy %s: got error %q and %d calls, want error %q", name, policy, got, len(server.requests()), want)
+			if want == "" && got != "" || !strings.Contains(got, want) ||
+				(len(server.requests()) == 1) != strings.Contains(want, denied) {
+				t.Errorf("%s, failurePolicy %s: got error %q and %d calls, want error %q",
+					name, policy, got, len(server.requests()), want)
 			}
 		}
 	}
@@ -316,7 +322,14 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 	server := serve(t, respondAllowed)
 	ignorePolicy := admissionv1.Ignore
-	f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy }))
+	f := start(
+		t,
+		mutatingConfiguration(
+			"h",
+			server.clientConfig("/"),
+			func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy },
+		),
+	)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := f.chain.Mutate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
@@ -330,7 +343,14 @@ func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { cancel(); panic(http.ErrAbortHandler) })
 	ignorePolicy := admissionv1.Ignore
-	f := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignorePolicy }))
+	f := start(
+		t,
+		validatingConfiguration(
+			"h",
+			server.clientConfig("/"),
+			func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignorePolicy },
+		),
+	)
 	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("Validate: got %v, want a timeout", err)
 	}
@@ -343,10 +363,18 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
 	ignorePolicy := admissionv1.Ignore
-	f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy }))
+	f := start(
+		t,
+		mutatingConfiguration(
+			"h",
+			server.clientConfig("/"),
+			func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy },
+		),
+	)
 	r := f.request()
 	r.Operation, r.OldObject, r.Object, r.Options = admission.Delete, r.Object, nil, nil
-	if got := statusText(f.chain.Mutate(t.Context(), r)); !strings.Contains(got, "attempted to modify the object, which is not supported for this operation") {
+	if got := statusText(f.chain.Mutate(t.Context(), r)); !strings.Contains(got,
+		"attempted to modify the object, which is not supported for this operation") {
 		t.Errorf("patch of a deletion: got %s, want it rejected", got)
 	}
 	if got := f.chain.Mutate(t.Context(), r); !strings.Contains(statusText(got), "attempted") {
@@ -377,7 +405,14 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 		{response: ``, want: "webhook response was absent"},
 	} {
 		response = c.response
-		f := start(t, mutatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older }))
+		f := start(
+			t,
+			mutatingConfiguration(
+				"h",
+				server.clientConfig("/"),
+				func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older },
+			),
+		)
 		r := f.request()
 		got := statusText(f.chain.Mutate(t.Context(), r))
 		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
@@ -414,7 +449,8 @@ func TestAppliedPatchesAreAnnotated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(fmt.Sprint(families), `name:"code" value:"404"`) && !strings.Contains(fmt.Sprint(families), `name:"code"  value:"404"`) {
+	if !strings.Contains(fmt.Sprint(families), `name:"code" value:"404"`) &&
+		!strings.Contains(fmt.Sprint(families), `name:"code"  value:"404"`) {
 		t.Error("404 is not counted")
 	}
 }

@@ -60,7 +60,11 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 
 // selectedCalls returns the calls to make. Hooks that see the request in the same version share the
 // encoded request.
-func (p *Validating) selectedCalls(ctx context.Context, found []matcher.Candidate[*hook], r *admission.Request) ([]*hookCall, error) {
+func (p *Validating) selectedCalls(
+	ctx context.Context,
+	found []matcher.Candidate[*hook],
+	r *admission.Request,
+) ([]*hookCall, error) {
 	views := p.views(ctx, r)
 	requests := map[matcher.MatchedKind]*reviewRequest{}
 	var out []*hookCall

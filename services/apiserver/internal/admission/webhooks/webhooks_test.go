@@ -418,7 +418,8 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	const skippedCalls = "binnacle_admission_webhook_unasked_total"
 	for i := range 3 {
 		if err := f.validate(); err == nil || f.metric(skippedCalls) != 0 {
-			t.Errorf("call %d of an unreachable webhook: got error %v and %v skipped calls, want an error and none", i, err, f.metric(skippedCalls))
+			t.Errorf("call %d of an unreachable webhook: got error %v and %v skipped calls, want an error and none",
+				i, err, f.metric(skippedCalls))
 		}
 	}
 	want := webhooks.ReachabilityEvent{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
@@ -432,7 +433,8 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	}
 	for range 5 {
 		err := f.validate()
-		if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 1 || !strings.Contains(err.Error(), "connection refused") {
+		seconds, ok := apierrors.SuggestsClientDelay(err)
+		if !ok || seconds != 1 || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("breaker open: got %v; want an error that suggests a retry after 1 s and contains \"connection refused\"", err)
 		}
 	}

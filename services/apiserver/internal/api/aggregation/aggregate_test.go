@@ -23,8 +23,10 @@ import (
 
 // eve is the user of proxied requests.
 var eve = &request.User{
-	Name: "eve", UID: "42", Groups: []string{"system:masters", "system:authenticated"},
-	Extra: map[string][]string{"some/scope": {"x y"}},
+	Name:   "eve",
+	UID:    "42",
+	Groups: []string{"system:masters", "system:authenticated"},
+	Extra:  map[string][]string{"some/scope": {"x y"}},
 }
 
 // thingPath is the path of an object of the extension servers.
@@ -155,7 +157,8 @@ func TestRedirectsAreRejectedUnlessAllowed(t *testing.T) {
 	} {
 		b := start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
 		b.register(e, ca.pem)
-		if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != c.code || strings.TrimSpace(w.Body.String()) != c.body {
+		if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != c.code ||
+			strings.TrimSpace(w.Body.String()) != c.body {
 			t.Errorf("FollowRedirects %t: got %d %q, want %d %q", c.follow, w.Code, w.Body, c.code, c.body)
 		}
 	}
@@ -200,7 +203,9 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\nAuthorization: Bearer x\r\nX-Remote-User: root\r\n\r\n", path)
+		fmt.Fprintf(conn,
+			"GET %s HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\nAuthorization: Bearer x\r\nX-Remote-User: root\r\n\r\n",
+			path)
 		rd := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(rd, nil)
 		if err != nil {
@@ -210,7 +215,8 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 	}
 	resp, conn, rd := upgrade("/apis/ext.test/v1/namespaces/n/things/echo")
 	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "odd/1" {
-		t.Fatalf("upgrade: got %d with headers %v, want %d with Upgrade: odd/1", resp.StatusCode, resp.Header, http.StatusSwitchingProtocols)
+		t.Fatalf("upgrade: got %d with headers %v, want %d with Upgrade: odd/1",
+			resp.StatusCode, resp.Header, http.StatusSwitchingProtocols)
 	}
 	fmt.Fprint(conn, "hello\n")
 	if line, err := rd.ReadString('\n'); line != "hello\n" {

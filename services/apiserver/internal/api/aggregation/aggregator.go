@@ -165,7 +165,12 @@ func (a *Aggregator) directory() *directory {
 	if previous.version == s.Version() {
 		return previous
 	}
-	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}, byService: map[serviceName][]*remote{}, registrations: map[string]*registration{}}
+	next := &directory{
+		version:       s.Version(),
+		remotes:       map[schema.GroupVersion]*remote{},
+		byService:     map[serviceName][]*remote{},
+		registrations: map[string]*registration{},
+	}
 	s.Ascend(a.Store.Prefix(), "", func(e *objects.Entry) bool {
 		obj := previous.registrations[e.Key()]
 		if obj == nil || obj.entry != e {
@@ -177,7 +182,8 @@ func (a *Aggregator) directory() *directory {
 		next.registrations[e.Key()] = obj
 		if obj.Spec.Service == nil {
 			next.local = append(next.local, obj.Name)
-			if c, local := availableCondition(obj.APIService), apiregistration.LocalAvailable(); c == nil || !EqualConditions(c, &local) {
+			if c, local := availableCondition(obj.APIService), apiregistration.LocalAvailable(); c == nil ||
+				!EqualConditions(c, &local) {
 				next.localToWrite = append(next.localToWrite, obj.Name)
 			}
 			return true
@@ -308,8 +314,13 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 		r := remotes[gv]
 		description := r.description.Load()
 		out = append(out, discovery.GroupVersion{
-			Group: gv.Group, Version: gv.Version, GroupPriority: int(r.spec.GroupPriorityMinimum), VersionPriority: int(r.spec.VersionPriority),
-			Resources: description.resources, Aggregated: description.aggregated, Stale: description.stale,
+			Group:           gv.Group,
+			Version:         gv.Version,
+			GroupPriority:   int(r.spec.GroupPriorityMinimum),
+			VersionPriority: int(r.spec.VersionPriority),
+			Resources:       description.resources,
+			Aggregated:      description.aggregated,
+			Stale:           description.stale,
 		})
 	}
 	return out

@@ -41,7 +41,9 @@ func TestClientsCannotForgeIdentity(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := fmt.Sprintf("/apis/ext.test/v1/attack%d", i)
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-Remote-User, X-Remote-Group\r\n%s\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\nX-Remote-Group: system:masters\r\n\r\n", path, more)
+		fmt.Fprintf(conn,
+			"POST %s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-Remote-User, X-Remote-Group\r\n%s\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\nX-Remote-Group: system:masters\r\n\r\n",
+			path, more)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || resp.StatusCode != http.StatusTeapot {
 			t.Fatalf("got %v %v", resp, err)
@@ -51,13 +53,16 @@ func TestClientsCannotForgeIdentity(t *testing.T) {
 		seen := e.requests(path)[0]
 		for name, values := range seen.Header {
 			plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
-			if strings.Contains(strings.Join(values, ","), "root") || strings.HasPrefix(plain, "impersonate") || plain == "authorization" ||
-				strings.HasPrefix(plain, "x-remote-") && !map[string]bool{"X-Remote-User": true, "X-Remote-Uid": true, "X-Remote-Group": true, "X-Remote-Extra-Some%2fscope": true}[name] {
+			if strings.Contains(strings.Join(values, ","), "root") || strings.HasPrefix(plain, "impersonate") ||
+				plain == "authorization" ||
+				strings.HasPrefix(plain, "x-remote-") &&
+					!map[string]bool{"X-Remote-User": true, "X-Remote-Uid": true, "X-Remote-Group": true, "X-Remote-Extra-Some%2fscope": true}[name] {
 				t.Errorf("%q: extension server received header %s: %q, want none of an identity", more, name, values)
 			}
 		}
 		if seen.Header.Get("X-Remote-User") != "eve" || len(seen.Header.Values("X-Remote-Group")) != 2 || len(seen.Trailer) > 0 {
-			t.Errorf("%q: extension server received headers %v, trailers %v, want user eve with 2 groups, no trailers", more, seen.Header, seen.Trailer)
+			t.Errorf("%q: extension server received headers %v, trailers %v, want user eve with 2 groups, no trailers",
+				more, seen.Header, seen.Trailer)
 		}
 	}
 }
@@ -86,11 +91,15 @@ func TestUpgradesRemoveConnectionHeaders(t *testing.T) {
 // dialed.
 func TestLocalAddressesAreRejected(t *testing.T) {
 	for address, want := range map[string]string{
-		"127.0.0.1": "address not allowed", "::1": "address not allowed", "169.254.169.254": "address not allowed", "fe80::1": "address not allowed",
-		"0.0.0.0": "address not allowed", "224.0.0.1": "address not allowed", "::ffff:127.0.0.1": "address not allowed", "::ffff:169.254.169.254": "address not allowed",
+		"127.0.0.1": "address not allowed", "::1": "address not allowed", "169.254.169.254": "address not allowed",
+		"fe80::1": "address not allowed",
+		"0.0.0.0": "address not allowed", "224.0.0.1": "address not allowed", "::ffff:127.0.0.1": "address not allowed",
+		"::ffff:169.254.169.254": "address not allowed",
 	} {
 		b := start(t, func(b *fixture, c *aggregation.Config) {
-			b.services["agg/ext"] = &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "irrelevant"}}
+			b.services["agg/ext"] = &corev1.Service{
+				Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "irrelevant"},
+			}
 			c.Resolve = func(context.Context, string, string, int32) (string, error) {
 				return net.JoinHostPort(address, "443"), nil
 			}
@@ -109,7 +118,8 @@ func TestLocalAddressesAreRejected(t *testing.T) {
 func TestAllowedAddressesOfNames(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1": true, "::1": true, "::ffff:127.0.0.1": true, "10.0.0.1": true, "2001:db8::1": true,
-		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::": false, "224.0.0.1": false, "ff02::1": false,
+		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::": false,
+		"224.0.0.1": false, "ff02::1": false,
 	} {
 		if got := aggregation.Allowed(netip.MustParseAddr(address), true); got != want {
 			t.Errorf("%s: got %v, want %v", address, got, want)
@@ -121,8 +131,9 @@ func TestAllowedAddressesOfNames(t *testing.T) {
 // reaches is not dialed through the proxy. The proxy resolves names itself.
 func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
 	for address, allowed := range map[string]bool{
-		"127.0.0.1": false, "::1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::ffff:169.254.169.254": false,
-		"10.0.0.1": true, "2001:db8::1": true, "ext.agg.svc": true,
+		"127.0.0.1": false, "::1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false,
+		"::ffff:169.254.169.254": false,
+		"10.0.0.1":               true, "2001:db8::1": true, "ext.agg.svc": true,
 	} {
 		var dialed atomic.Value
 		b := start(t, func(_ *fixture, c *aggregation.Config) {
@@ -276,10 +287,13 @@ func TestPagesAndEarlyHints(t *testing.T) {
 	})
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Header().Get("Content-Type") != "text/HTML" || w.Body.Len() != 64*3<<16 {
+	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Header().Get("Content-Type") != "text/HTML" ||
+		w.Body.Len() != 64*3<<16 {
 		t.Errorf("long page: got headers %v, %d bytes, want text/HTML and all %d", w.Header(), w.Body.Len(), 64*3<<16)
 	}
-	if w := b.send(eve, httptest.NewRequest("GET", thingPath+"-hinted", nil)); w.Code != 200 || w.Header().Get("Audit-Id") != "audit-1" || w.Header().Get("Link") != "" {
+	if w := b.send(eve, httptest.NewRequest("GET", thingPath+"-hinted", nil)); w.Code != 200 ||
+		w.Header().Get("Audit-Id") != "audit-1" ||
+		w.Header().Get("Link") != "" {
 		t.Errorf("early hints: got %d %v, want 200", w.Code, w.Header())
 	}
 }
@@ -293,11 +307,17 @@ func TestExpandingDocumentsAreRejected(t *testing.T) {
 		switch r.URL.Path {
 		case "/apis":
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-			_, _ = io.WriteString(w, `{"items":[{"metadata":{"name":"ext.test"},"versions":[{"version":"v1","resources":[`+many+`{}]}]}]}`)
+			_, _ = io.WriteString(
+				w,
+				`{"items":[{"metadata":{"name":"ext.test"},"versions":[{"version":"v1","resources":[`+many+`{}]}]}]}`,
+			)
 		case "/apis/ext.test/v1":
 			_, _ = io.WriteString(w, `{"resources":[`+many+`{}]}`)
 		case "/openapi/v2":
-			_, _ = io.WriteString(w, `{"swagger":"2.0","info":{"title":"x","version":"x"},"paths":{"/apis/ext.test/v1/x":{"parameters":[`+many+`{}]}}}`)
+			_, _ = io.WriteString(
+				w,
+				`{"swagger":"2.0","info":{"title":"x","version":"x"},"paths":{"/apis/ext.test/v1/x":{"parameters":[`+many+`{}]}}}`,
+			)
 		case "/openapi/v3":
 			_, _ = io.WriteString(w, `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}},"more":[`+many+`{}]}`)
 		}

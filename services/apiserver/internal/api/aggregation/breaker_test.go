@@ -21,7 +21,8 @@ import (
 // at once until the server responds again.
 func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	ca := newAuthority(t)
-	good, bad := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
+	good := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
+	bad := newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
 	e := startExtension(t, good, serveResourcesAndEcho)
 	var rotated atomic.Bool
 	e.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -76,8 +77,10 @@ func hangingServersTimeOut(t *testing.T, n *network) {
 	hangs.Store(true)
 	for range 2 {
 		w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
-		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
-			t.Errorf("response = %d %v %s, want 503 with Retry-After: 1 and an error about reaching the service", w.Code, w.Header(), w.Body)
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" ||
+			!strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
+			t.Errorf("response = %d %v %s, want 503 with Retry-After: 1 and an error about reaching the service",
+				w.Code, w.Header(), w.Body)
 		}
 	}
 	hangs.Store(false)
@@ -138,7 +141,8 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 		<-started
 	}
 	w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
-	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || w.Body.String() != "Too many requests, please try again later.\n" {
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" ||
+		w.Body.String() != "Too many requests, please try again later.\n" {
 		t.Errorf("third request = %d %v %s, want %v with Retry-After: 1", w.Code, w.Header(), w.Body, http.StatusTooManyRequests)
 	}
 	// Other users may have the other half.

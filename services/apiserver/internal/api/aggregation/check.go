@@ -187,15 +187,32 @@ func (r *remote) recordCheck(condition apiregistrationv1.APIServiceCondition) (c
 		log = r.aggregator.Logger.Warn
 		r.aggregator.Metrics.countFailedCheck(r.name, condition.Reason)
 	}
-	log("the server of an API was checked", "apiservice", r.name, "available", condition.Status, "reason", condition.Reason, "message", condition.Message)
+	log(
+		"the server of an API was checked",
+		"apiservice",
+		r.name,
+		"available",
+		condition.Status,
+		"reason",
+		condition.Reason,
+		"message",
+		condition.Message,
+	)
 	return true
 }
 
 // newCondition returns a condition Available with the current time and a formatted message.
-func (r *remote) newCondition(value apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
+func (r *remote) newCondition(
+	value apiregistrationv1.ConditionStatus,
+	reason, format string,
+	args ...any,
+) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{
-		Type: apiregistrationv1.Available, Status: value, LastTransitionTime: metav1.NewTime(r.aggregator.Now()), Reason: reason,
-		Message: status.Truncate(fmt.Sprintf(format, args...), maxConditionMessage),
+		Type:               apiregistrationv1.Available,
+		Status:             value,
+		LastTransitionTime: metav1.NewTime(r.aggregator.Now()),
+		Reason:             reason,
+		Message:            status.Truncate(fmt.Sprintf(format, args...), maxConditionMessage),
 	}
 }
 
@@ -208,7 +225,14 @@ func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceConditio
 	case apierrors.IsNotFound(err):
 		return r.newCondition(unavailable, "ServiceNotFound", "service/%s in %q is not present", ref.Name, ref.Namespace)
 	case err != nil:
-		return r.newCondition(apiregistrationv1.ConditionUnknown, "ServiceAccessError", "service/%s in %q cannot be checked due to: %v", ref.Name, ref.Namespace, err)
+		return r.newCondition(
+			apiregistrationv1.ConditionUnknown,
+			"ServiceAccessError",
+			"service/%s in %q cannot be checked due to: %v",
+			ref.Name,
+			ref.Namespace,
+			err,
+		)
 	}
 	if svc.Spec.Type == corev1.ServiceTypeClusterIP || svc.Spec.Type == "" {
 		if c, ok := r.checkEndpoints(ctx, svc); !ok {
@@ -238,14 +262,34 @@ func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c api
 		}
 	}
 	if !listening {
-		return r.newCondition(unavailable, "ServicePortError", "service/%s in %q is not listening on port %d", svc.Name, svc.Namespace, r.port), false
+		return r.newCondition(
+			unavailable,
+			"ServicePortError",
+			"service/%s in %q is not listening on port %d",
+			svc.Name,
+			svc.Namespace,
+			r.port,
+		), false
 	}
 	endpoints, err := r.aggregator.Endpoints(ctx, svc.Namespace, svc.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.newCondition(unavailable, "EndpointsNotFound", "cannot find endpoints for service/%s in %q", svc.Name, svc.Namespace), false
+		return r.newCondition(
+			unavailable,
+			"EndpointsNotFound",
+			"cannot find endpoints for service/%s in %q",
+			svc.Name,
+			svc.Namespace,
+		), false
 	case err != nil:
-		return r.newCondition(apiregistrationv1.ConditionUnknown, "EndpointsAccessError", "service/%s in %q cannot be checked due to: %v", svc.Name, svc.Namespace, err), false
+		return r.newCondition(
+			apiregistrationv1.ConditionUnknown,
+			"EndpointsAccessError",
+			"service/%s in %q cannot be checked due to: %v",
+			svc.Name,
+			svc.Namespace,
+			err,
+		), false
 	}
 	for i := range endpoints.Subsets {
 		for _, p := range endpoints.Subsets[i].Ports {
@@ -254,7 +298,14 @@ func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c api
 			}
 		}
 	}
-	return r.newCondition(unavailable, "MissingEndpoints", "endpoints for service/%s in %q have no addresses with port name %q", svc.Name, svc.Namespace, portName), false
+	return r.newCondition(
+		unavailable,
+		"MissingEndpoints",
+		"endpoints for service/%s in %q have no addresses with port name %q",
+		svc.Name,
+		svc.Namespace,
+		portName,
+	), false
 }
 
 // ping requests the resource list of the group version. It returns an error unless the response has
@@ -272,7 +323,10 @@ func (r *remote) ping(ctx context.Context) error {
 	}
 	req.Header.Set("Accept-Encoding", "gzip") // like all requests for resources
 	transport.SetAuthProxyHeaders(req, checkUser, "", []string{api.GroupMasters}, nil)
-	client := &http.Client{Transport: r.unverified, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{
+		Transport:     r.unverified,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	resp, err := client.Do(req)
 	if err == nil {
 		resp.Body.Close()

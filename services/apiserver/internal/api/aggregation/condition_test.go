@@ -110,7 +110,11 @@ func TestConditionAvailableNamesTheFault(t *testing.T) {
 func TestAvailabilityCheckTimesOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network) {
 		hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-		c := checkCase{what: "hangs", serve: hangs, want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": context deadline exceeded`}
+		c := checkCase{
+			what:  "hangs",
+			serve: hangs,
+			want:  failing + `Get "https://localhost:<port>/apis/ext.test/v1": context deadline exceeded`,
+		}
 		c.check(t, n.extend, n.start)
 	})
 }
@@ -175,7 +179,10 @@ func checksReportEachChangeOnce(t *testing.T, n *network) {
 	b.register(e, ca.pem)
 	e.handle(http.NotFound)
 	b.CheckAll()
-	b.eventually("the server is unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
+	b.eventually(
+		"the server is unavailable",
+		func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") },
+	)
 	first := b.board.get(name).Status.Conditions[0]
 	again := len(e.requests("/apis/ext.test/v1"))
 	b.eventually("the server is checked again", func() bool { return len(e.requests("/apis/ext.test/v1")) > again })

@@ -66,7 +66,8 @@ func (r *remote) describe(ctx context.Context) (changed bool) {
 	if r.available() {
 		changed = r.readV3Index(ctx)
 	}
-	return changed || next.stale != previous.stale || !reflect.DeepEqual(next.resources, previous.resources) || !reflect.DeepEqual(next.aggregated, previous.aggregated)
+	return changed || next.stale != previous.stale || !reflect.DeepEqual(next.resources, previous.resources) ||
+		!reflect.DeepEqual(next.aggregated, previous.aggregated)
 }
 
 // documentRequest holds the variable parts of a request for a document.
@@ -90,7 +91,9 @@ func (r *remote) get(ctx context.Context, path string, options documentRequest) 
 		return nil, nil, err
 	}
 	req.Header = http.Header{
-		"Accept-Encoding": {"gzip"}, "User-Agent": {""}, "X-Forwarded-Host": {target.Host}, "X-Forwarded-Proto": {target.Scheme}, "X-Forwarded-Uri": {path},
+		"Accept-Encoding": {
+			"gzip",
+		}, "User-Agent": {""}, "X-Forwarded-Host": {target.Host}, "X-Forwarded-Proto": {target.Scheme}, "X-Forwarded-Uri": {path},
 	}
 	if options.accept != "" {
 		req.Header.Set("Accept", options.accept)
@@ -144,7 +147,11 @@ func (r *remote) readAggregated(ctx context.Context, previous *description) (*de
 	if r.spec.Group == "" {
 		root = "/api"
 	}
-	resp, body, err := r.get(ctx, root, documentRequest{accept: aggregatedForms, etag: previous.etag, user: checkUser, groups: []string{api.GroupMasters}})
+	resp, body, err := r.get(
+		ctx,
+		root,
+		documentRequest{accept: aggregatedForms, etag: previous.etag, user: checkUser, groups: []string{api.GroupMasters}},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -200,8 +207,12 @@ func flatten(resources []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResour
 	for i := range resources {
 		resource := &resources[i]
 		flat := metav1.APIResource{
-			Name: resource.Resource, SingularName: resource.SingularResource, Namespaced: resource.Scope == apidiscoveryv2.ScopeNamespace,
-			Verbs: resource.Verbs, ShortNames: resource.ShortNames, Categories: resource.Categories,
+			Name:         resource.Resource,
+			SingularName: resource.SingularResource,
+			Namespaced:   resource.Scope == apidiscoveryv2.ScopeNamespace,
+			Verbs:        resource.Verbs,
+			ShortNames:   resource.ShortNames,
+			Categories:   resource.Categories,
 		}
 		flat.Group = resource.ResponseKind.Group
 		flat.Version = resource.ResponseKind.Version

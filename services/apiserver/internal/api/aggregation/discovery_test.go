@@ -231,7 +231,13 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 		ShortNames: []string{"th"}, Categories: []string{"all"},
 	}
 	sub := metav1.APIResource{Name: "things/status", Namespaced: true, Kind: "Thing", Verbs: []string{"get"}}
-	want := discovery.GroupVersion{Group: "ext.test", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Resources: []metav1.APIResource{resource, sub}}
+	want := discovery.GroupVersion{
+		Group:           "ext.test",
+		Version:         "v1",
+		GroupPriority:   1000,
+		VersionPriority: 15,
+		Resources:       []metav1.APIResource{resource, sub},
+	}
 	if got := version(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -253,9 +259,16 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 	resource.Verbs, resource.Categories = []string{"get"}, nil
 	want.Resources = []metav1.APIResource{resource, sub}
 	want.Aggregated = []apidiscoveryv2.APIResourceDiscovery{{
-		Resource: "things", ResponseKind: &metav1.GroupVersionKind{Kind: "Thing"}, Scope: "Namespaced", SingularResource: "thing", Verbs: []string{"get"}, ShortNames: []string{"th"},
+		Resource:         "things",
+		ResponseKind:     &metav1.GroupVersionKind{Kind: "Thing"},
+		Scope:            "Namespaced",
+		SingularResource: "thing",
+		Verbs:            []string{"get"},
+		ShortNames:       []string{"th"},
 		Subresources: []apidiscoveryv2.APISubresourceDiscovery{{
-			Subresource: "status", ResponseKind: &metav1.GroupVersionKind{Kind: "Thing"}, Verbs: []string{"get"},
+			Subresource:   "status",
+			ResponseKind:  &metav1.GroupVersionKind{Kind: "Thing"},
+			Verbs:         []string{"get"},
 			AcceptedTypes: []metav1.GroupVersionKind{{Kind: "Accepted"}},
 		}},
 	}}
@@ -320,15 +333,25 @@ func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
 	ca := newAuthority(t)
 	var ready atomic.Bool
 	ready.Store(true)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusInternalServerError))
+	e := startExtension(
+		t,
+		ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth),
+		serveDiscovery(&ready, http.StatusInternalServerError),
+	)
 	b := start(t, nil)
 	b.board.put(name, apiService(e.port, ca.pem))
-	b.eventually("the server is unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
+	b.eventually(
+		"the server is unavailable",
+		func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") },
+	)
 	b.eventually("discovery has the resource spies", func() bool { return b.discovered() == "spies" })
 	s := apiService(e.port, ca.pem)
 	s.Spec.VersionPriority++
 	b.board.put(name, s)
-	b.eventually("the new priority is resourceList", func() bool { all := b.Versions(); return len(all) == 1 && all[0].VersionPriority == 16 })
+	b.eventually(
+		"the new priority is resourceList",
+		func() bool { all := b.Versions(); return len(all) == 1 && all[0].VersionPriority == 16 },
+	)
 	if got := b.discovered(); got != "spies" {
 		t.Errorf("after a change of the APIService: got %q, want %q", got, "spies")
 	}

@@ -180,19 +180,28 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 			"agg/typed": {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "agg", Name: "typed"},
 				Spec: corev1.ServiceSpec{
-					Type: corev1.ServiceTypeClusterIP, ClusterIP: "127.0.0.1",
-					Ports: []corev1.ServicePort{{Name: "https", Port: 443}},
+					Type:      corev1.ServiceTypeClusterIP,
+					ClusterIP: "127.0.0.1",
+					Ports:     []corev1.ServicePort{{Name: "https", Port: 443}},
 				},
 			},
 		},
 		endpoints: map[string]*corev1.Endpoints{},
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: b.board, CurrentRevision: b.board, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.ResourceConfig{{
-		Name: "apiservices", Prefix: prefix,
-		Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
-			return attributes.Attributes{Name: path.Base(key)}, nil
+	cache, err := watchcache.New(
+		watchcache.Config{
+			Source:          b.board,
+			CurrentRevision: b.board,
+			Logger:          slog.New(slog.DiscardHandler),
+			Resources: []watchcache.ResourceConfig{{
+				Name:   "apiservices",
+				Prefix: prefix,
+				Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+					return attributes.Attributes{Name: path.Base(key)}, nil
+				},
+			}},
 		},
-	}}})
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,9 +211,12 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 	if err := cache.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	services := &webhookclient.Services{LocalAddress: "127.0.0.1:1", Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
-		return find(b, b.services, "services", namespace, name)
-	}}
+	services := &webhookclient.Services{
+		LocalAddress: "127.0.0.1:1",
+		Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
+			return find(b, b.services, "services", namespace, name)
+		},
+	}
 	c := aggregation.Config{
 		Store: cache.Store(prefix),
 		Decode: func(e *objects.Entry) (*apiregistrationv1.APIService, error) {
@@ -388,13 +400,16 @@ func startExtension(t *testing.T, cert tls.Certificate, serve http.HandlerFunc) 
 func extendOn(t *testing.T, l net.Listener, cert tls.Certificate, serve http.HandlerFunc) *extension {
 	t.Helper()
 	e := &extension{serve: serve, conns: map[net.Conn]http.ConnState{}}
-	e.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e.mu.Lock()
-		e.seen = append(e.seen, r)
-		serve := e.serve
-		e.mu.Unlock()
-		serve(w, r)
-	})}}
+	e.Server = &httptest.Server{
+		Listener: l,
+		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			e.mu.Lock()
+			e.seen = append(e.seen, r)
+			serve := e.serve
+			e.mu.Unlock()
+			serve(w, r)
+		})},
+	}
 	e.Config.ErrorLog = log.New(io.Discard, "", 0)
 	e.Config.ConnState = func(c net.Conn, s http.ConnState) {
 		e.mu.Lock()
@@ -446,8 +461,13 @@ func apiService(port int32, ca []byte) *apiregistrationv1.APIService {
 	return &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"},
 		Spec: apiregistrationv1.APIServiceSpec{
-			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: 1000, VersionPriority: 15, CABundle: ca, InsecureSkipTLSVerify: ca == nil,
-			Service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "ext", Port: &port},
+			Group:                 gv.Group,
+			Version:               gv.Version,
+			GroupPriorityMinimum:  1000,
+			VersionPriority:       15,
+			CABundle:              ca,
+			InsecureSkipTLSVerify: ca == nil,
+			Service:               &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "ext", Port: &port},
 		},
 	}
 }

@@ -25,13 +25,16 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		unavailable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "aggregator_unavailable_apiservice", Help: "[ALPHA] Gauge of APIServices which are marked as unavailable broken down by APIService name.",
+			Name: "aggregator_unavailable_apiservice",
+			Help: "[ALPHA] Gauge of APIServices which are marked as unavailable broken down by APIService name.",
 		}, []string{"name"}),
 		failedChecks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "aggregator_unavailable_apiservice_total", Help: "[ALPHA] Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
+			Name: "aggregator_unavailable_apiservice_total",
+			Help: "[ALPHA] Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
 		}, []string{"name", "reason"}),
 		unreachable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "binnacle_apiservice_unreachable", Help: "Whether the server of an APIService is unreachable: requests are rejected until a probe succeeds.",
+			Name: "binnacle_apiservice_unreachable",
+			Help: "Whether the server of an APIService is unreachable: requests are rejected until a probe succeeds.",
 		}, []string{"name"}),
 		missingSAN: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_kube_aggregator_x509_missing_san_total",

@@ -88,8 +88,13 @@ func TestCertificateMetrics(t *testing.T) {
 	} {
 		key := ca.newKey()
 		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-			SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "ext.agg.svc"}, NotAfter: time.Now().Add(time.Hour), DNSNames: c.names,
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, KeyUsage: x509.KeyUsageDigitalSignature, SignatureAlgorithm: c.signed,
+			SerialNumber: big.NewInt(2),
+			Subject:      pkix.Name{CommonName: "ext.agg.svc"},
+			NotAfter:     time.Now().Add(time.Hour),
+			DNSNames:     c.names,
+			ExtKeyUsage:        []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+			KeyUsage:           x509.KeyUsageDigitalSignature,
+			SignatureAlgorithm: c.signed,
 		}, ca.cert, key.Public(), ca.key)
 		if err != nil {
 			t.Fatal(err)
@@ -101,9 +106,11 @@ func TestCertificateMetrics(t *testing.T) {
 		if works := c.what == "nothing"; (w.Code == http.StatusTeapot) != works {
 			t.Errorf("flaw %q: got status %d: %s, want the response of the server only without a flaw", c.what, w.Code, w.Body)
 		}
-		unnamed, sha1 := sumMetric(t, b, "apiserver_kube_aggregator_x509_missing_san_total"), sumMetric(t, b, "apiserver_kube_aggregator_x509_insecure_sha1_total")
+		unnamed := sumMetric(t, b, "apiserver_kube_aggregator_x509_missing_san_total")
+		sha1 := sumMetric(t, b, "apiserver_kube_aggregator_x509_insecure_sha1_total")
 		if unnamed != c.unnamed || sha1 != c.sha1 {
-			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %s, want %v, %v", c.what, unnamed, sha1, w.Body, c.unnamed, c.sha1)
+			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %s, want %v, %v",
+				c.what, unnamed, sha1, w.Body, c.unnamed, c.sha1)
 		}
 		b.stop()
 	}

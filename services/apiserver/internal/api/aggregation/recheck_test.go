@@ -22,12 +22,18 @@ import (
 func TestOnlyChangedServersAreChecked(t *testing.T) {
 	ca := newAuthority(t)
 	quiet := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
-	busy := startExtension(t, ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	busy := startExtension(
+		t,
+		ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth),
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
+	)
 	var later, decoded atomic.Int64
 	b := start(t, func(b *fixture, c *aggregation.Config) {
 		start := time.Now()
 		c.Now = func() time.Time { return start.Add(time.Duration(later.Load())) }
-		b.services["agg/busy"] = &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}
+		b.services["agg/busy"] = &corev1.Service{
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+		}
 		decode := c.Decode
 		c.Decode = func(e *objects.Entry) (*apiregistrationv1.APIService, error) {
 			decoded.Add(1)
@@ -41,7 +47,10 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 	for _, of := range []string{name, other.Name} {
 		b.eventually("the server is available", func() bool { return b.condition(of) == passed })
 	}
-	b.eventually("discovery is complete", func() bool { return len(quiet.requests("/openapi/v3")) > 0 && len(busy.requests("/openapi/v3")) > 0 })
+	b.eventually(
+		"discovery is complete",
+		func() bool { return len(quiet.requests("/openapi/v3")) > 0 && len(busy.requests("/openapi/v3")) > 0 },
+	)
 	b.eventually("the aggregator has read the conditions", func() bool {
 		n := 0
 		for s := range b.Registered() {

@@ -58,7 +58,8 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 		r.port = *p
 	}
 	verified := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: s.Spec.Service.Name + "." + s.Spec.Service.Namespace + ".svc",
+		MinVersion:         tls.VersionTLS12,
+		ServerName:         s.Spec.Service.Name + "." + s.Spec.Service.Namespace + ".svc",
 		InsecureSkipVerify: s.Spec.InsecureSkipTLSVerify, //nolint:gosec // the administrator may disable it
 	}
 	if len(s.Spec.CABundle) > 0 {
@@ -73,8 +74,13 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 	r.unverified = reverseproxy.Connections(a.dial, unverified, a.Certificate)
 	r.workCtx, r.cancelWork = context.WithCancel(a.workCtx)
 	r.proxy = &reverseproxy.Proxy{
-		Locate: r.locate, Connections: r.connections, Pages: a.pages, AcquireSlot: a.AcquireSlot,
-		LongRunning: requestinfo.LongRunning, FollowRedirects: a.FollowRedirects, OnError: a.Metrics.countCertificateError,
+		Locate:          r.locate,
+		Connections:     r.connections,
+		Pages:           a.pages,
+		AcquireSlot:     a.AcquireSlot,
+		LongRunning:     requestinfo.LongRunning,
+		FollowRedirects: a.FollowRedirects,
+		OnError:         a.Metrics.countCertificateError,
 		Breaker: reverseproxy.NewBreaker(r.workCtx, &a.background, reverseproxy.BreakerConfig{
 			Probe: r.probe, MaxRequests: a.MaxRequests, OnChange: r.breakerChanged,
 		}),
@@ -142,7 +148,8 @@ func (r *remote) probe(ctx context.Context) error {
 func (r *remote) breakerChanged(reason error) {
 	r.aggregator.Metrics.setUnreachable(r.name, reason != nil)
 	if reason != nil {
-		r.aggregator.Logger.Error("extension server unreachable; no requests until it responds", "apiservice", r.name, "error", reason)
+		r.aggregator.Logger.Error("extension server unreachable; no requests until it responds", "apiservice", r.name, "error",
+			reason)
 	} else {
 		r.aggregator.Logger.Info("extension server reachable again", "apiservice", r.name)
 	}

@@ -259,7 +259,10 @@ func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 	}
 	s := apiService(e.port, ca.pem)
 	s.Status.Conditions = []apiregistrationv1.APIServiceCondition{
-		{Type: "Another", Status: apiregistrationv1.ConditionFalse}, {Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue},
+		{
+			Type:   "Another",
+			Status: apiregistrationv1.ConditionFalse,
+		}, {Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue},
 	}
 	b.board.put(name, s)
 	b.eventually("requests reach the server", func() bool {
@@ -347,7 +350,8 @@ func TestUnresolvableServersAreStale(t *testing.T) {
 				want = passed
 			}
 			if got := b.condition(name); !strings.Contains(got, want) {
-				t.Errorf("Resolve returns %q, %v from call %d on: got condition %s, want it to contain %q", c.host, c.err, firstFailure, got, want)
+				t.Errorf("Resolve returns %q, %v from call %d on: got condition %s, want it to contain %q",
+					c.host, c.err, firstFailure, got, want)
 			}
 			if all := b.Versions(); len(all) != 1 || !all[0].Stale {
 				t.Errorf("Resolve returns %q, %v from call %d on: got versions %+v, want one, stale", c.host, c.err, firstFailure, all)

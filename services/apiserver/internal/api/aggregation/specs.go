@@ -184,7 +184,11 @@ func (r *remote) fetchV2(before *v2Document) (*v2Document, error) {
 	if before != nil {
 		tag = before.tag
 	}
-	resp, body, err := r.get(ctx, "/openapi/v2", documentRequest{accept: api.MediaJSON, etag: tag, user: openAPIUser, limit: MaxOpenAPI})
+	resp, body, err := r.get(
+		ctx,
+		"/openapi/v2",
+		documentRequest{accept: api.MediaJSON, etag: tag, user: openAPIUser, limit: MaxOpenAPI},
+	)
 	switch {
 	case err != nil:
 		return before, err

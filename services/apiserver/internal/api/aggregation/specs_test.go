@@ -33,7 +33,10 @@ func described(w http.ResponseWriter, r *http.Request) {
 		}
 		_, _ = io.WriteString(w, spec)
 	case "/openapi/v3":
-		_, _ = io.WriteString(w, `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"https://evil.example/openapi/v3/apis/ext.test/v1?hash=HASH1"},"apis/apps/v1":{"serverRelativeURL":"/x?hash=1"}}}`)
+		_, _ = io.WriteString(
+			w,
+			`{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"https://evil.example/openapi/v3/apis/ext.test/v1?hash=HASH1"},"apis/apps/v1":{"serverRelativeURL":"/x?hash=1"}}}`,
+		)
 	case "/openapi/v3/apis/ext.test/v1":
 		_, _ = io.WriteString(w, "of "+r.Header.Get("X-Remote-User"))
 	default:
@@ -71,12 +74,14 @@ func TestOpenAPIOfServers(t *testing.T) {
 	if w := b.send(eve, httptest.NewRequest("GET", "/openapi/v3/apis/ext.test/v1", nil)); w.Body.String() != "of eve" {
 		t.Errorf("got status %d: %s, want the document of eve", w.Code, w.Body)
 	}
-	if seen := e.requests("/openapi/v3")[0].Header; seen.Get("X-Remote-User") != "system:aggregator" || seen.Get("X-Remote-Group") != "" {
+	seen := e.requests("/openapi/v3")[0].Header
+	if seen.Get("X-Remote-User") != "system:aggregator" || seen.Get("X-Remote-Group") != "" {
 		t.Errorf("got request headers %v, want user system:aggregator", seen)
 	}
 
 	first := b.Swaggers(t.Context())
-	if len(first) != 1 || first[0].GroupVersion != gv || !json.Valid(first[0].Text) || !strings.Contains(string(first[0].Text), "listThings") {
+	if len(first) != 1 || first[0].GroupVersion != gv || !json.Valid(first[0].Text) ||
+		!strings.Contains(string(first[0].Text), "listThings") {
 		t.Fatalf("got documents %+v, want that of %s with listThings", first, gv)
 	}
 	b.Swaggers(t.Context())
@@ -158,7 +163,10 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 		times := newClock()
 		b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 		b.register(e, ca.pem)
-		b.eventually("the server is requested twice", func() bool { b.makeChecksDue(times); return len(e.requests("/openapi/v3")) >= 2 })
+		b.eventually(
+			"the server is requested twice",
+			func() bool { b.makeChecksDue(times); return len(e.requests("/openapi/v3")) >= 2 },
+		)
 		if got := b.RemoteGroupVersions(); len(got) != 0 {
 			t.Errorf("%s: got documents %+v, want none", what, got)
 		}
@@ -176,7 +184,10 @@ func TestOpenAPIOfSeveralServers(t *testing.T) {
 		case r.URL.Path == "/openapi/v2":
 			_, _ = io.WriteString(w, spec)
 		case r.URL.Path == "/openapi/v3":
-			_, _ = io.WriteString(w, `{"paths":{"apis/ext.test/v1":{},"apis/ext.test/v2":{},"apis/ext.test/v3":{},"apis/ext.test/v4":{},"apis/ext.test/v5":{},"apis/ext.test/v6":{}}}`)
+			_, _ = io.WriteString(
+				w,
+				`{"paths":{"apis/ext.test/v1":{},"apis/ext.test/v2":{},"apis/ext.test/v3":{},"apis/ext.test/v4":{},"apis/ext.test/v5":{},"apis/ext.test/v6":{}}}`,
+			)
 		case version != r.URL.Path && version != "v6":
 			_, _ = io.WriteString(w, "{}")
 		default:
@@ -288,7 +299,10 @@ func TestOpenAPIIsRefreshed(t *testing.T) {
 		t.Errorf("known document: got it after %v, want it without waiting", took)
 	}
 	close(goOn)
-	b.eventually("the server is requested once more", func() bool { times.advance(time.Minute); documents(); return requests() > before })
+	b.eventually(
+		"the server is requested once more",
+		func() bool { times.advance(time.Minute); documents(); return requests() > before },
+	)
 	if n := most.Load(); n != 1 {
 		t.Errorf("got %d concurrent requests, want 1", n)
 	}

@@ -55,7 +55,10 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	life, shutdown := context.WithCancel(t.Context())
 	deadlines, started := make(chan context.CancelFunc, 8), make(chan bool, 8)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := requesttest.WithInfo(requesttest.WithUser((&requesttest.Work{OnStarted: func() { started <- true }}).With(life), eve), &requestinfo.Info{Verb: "get", IsResource: true})
+		ctx := requesttest.WithInfo(
+			requesttest.WithUser((&requesttest.Work{OnStarted: func() { started <- true }}).With(life), eve),
+			&requestinfo.Info{Verb: "get", IsResource: true},
+		)
 		request.FromContext(ctx).Lifetime = ctx
 		ctx, end := context.WithCancel(ctx) // like a deadline
 		defer end()
@@ -71,7 +74,10 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		fmt.Fprint(conn, "GET /apis/ext.test/v1/namespaces/n/things/x/console HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n")
+		fmt.Fprint(
+			conn,
+			"GET /apis/ext.test/v1/namespaces/n/things/x/console HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n",
+		)
 		read := bufio.NewReader(conn)
 		if resp, err := http.ReadResponse(read, nil); err != nil || resp.StatusCode != want {
 			t.Fatalf("got %+v, %v, want %d", resp, err, want)

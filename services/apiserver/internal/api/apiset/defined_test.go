@@ -19,7 +19,12 @@ func definedAs(group, resource, kind string, versions ...string) apiset.Definiti
 	d := apiset.Definition{Resource: schema.GroupResource{Group: group, Resource: resource}}
 	for _, v := range versions {
 		d.Versions = append(d.Versions, &apiset.Resource{Kind: &registry.Kind{
-			Names: registry.Names{Group: group, Version: v, Resource: resource, Kind: kind}, Stored: registry.StorageForm{Prefix: group + "/" + resource},
+			Names: registry.Names{
+				Group:    group,
+				Version:  v,
+				Resource: resource,
+				Kind:     kind,
+			}, Stored: registry.StorageForm{Prefix: group + "/" + resource},
 		}})
 	}
 	return d
@@ -51,8 +56,10 @@ func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, vers
 				if want == nil {
 					continue
 				}
-				if family := s.Family(want.Kind); len(family) != len(m[schema.GroupResource{Group: g, Resource: r}].Versions) || !slices.Contains(family, want) {
-					t.Errorf("%s/%s %s: got a family of %d, want %d", g, v, r, len(family), len(m[schema.GroupResource{Group: g, Resource: r}].Versions))
+				family := s.Family(want.Kind)
+				if len(family) != len(m[schema.GroupResource{Group: g, Resource: r}].Versions) || !slices.Contains(family, want) {
+					t.Errorf("%s/%s %s: got a family of %d, want %d",
+						g, v, r, len(family), len(m[schema.GroupResource{Group: g, Resource: r}].Versions))
 				}
 			}
 			for _, k := range kinds {
@@ -96,7 +103,11 @@ func TestSetsFollowDefinitions(t *testing.T) {
 		for revision := range int64(150) {
 			var changed []apiset.Definition
 			for range r.Intn(5) {
-				d := definedAs(pick(r, groups), pick(r, resources), pick(r, kinds), [][]string{nil, versions[:1], versions[1:], versions}[r.Intn(4)]...)
+				d := definedAs(
+					pick(r, groups),
+					pick(r, resources),
+					pick(r, kinds),
+					[][]string{nil, versions[:1], versions[1:], versions}[r.Intn(4)]...)
 				if slices.ContainsFunc(changed, func(o apiset.Definition) bool { return o.Resource == d.Resource }) {
 					continue
 				}
@@ -128,7 +139,10 @@ func TestBuiltInKindsWin(t *testing.T) {
 	apples := s.Resource(gv.WithResource("apples"))
 	apples.Store = new(watchcache.Store) // objects of it are stored
 	s = s.Filter(known)
-	s = s.WithDefinitions([]apiset.Definition{definedAs("g", "apples", "Other", "v1", "v2"), definedAs("g", "pears", "Pear", "v1")}, 2)
+	s = s.WithDefinitions(
+		[]apiset.Definition{definedAs("g", "apples", "Other", "v1", "v2"), definedAs("g", "pears", "Pear", "v1")},
+		2,
+	)
 	stored := s.StoredKind(gv.WithKind(apples.Kind.Kind))
 	s = s.WithDefinitions([]apiset.Definition{definedAs("g", "imitations", apples.Kind.Kind, "v1")}, 2)
 	if stored == nil || s.StoredKind(gv.WithKind(apples.Kind.Kind)) != stored {
@@ -138,7 +152,13 @@ func TestBuiltInKindsWin(t *testing.T) {
 	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 2 || s.Resource(gv.WithResource("pears")) == nil {
 		t.Errorf("got %d custom kinds, want 2", len(s.Custom()))
 	}
-	s = s.WithDefinitions([]apiset.Definition{{Resource: schema.GroupResource{Group: "g", Resource: "apples"}}, {Resource: schema.GroupResource{Group: "g", Resource: "pears"}}}, 3)
+	s = s.WithDefinitions(
+		[]apiset.Definition{
+			{Resource: schema.GroupResource{Group: "g", Resource: "apples"}},
+			{Resource: schema.GroupResource{Group: "g", Resource: "pears"}},
+		},
+		3,
+	)
 	if s.Resource(gv.WithResource("apples")) != apples {
 		t.Error("after the definition was removed: no built-in resource apples, want it kept")
 	}

@@ -42,7 +42,8 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 	if s.Revision() != 2 {
 		t.Errorf("current set: got revision %d, want 2", s.Revision())
 	}
-	if !taken.ServesGroup("g") || !taken.Serves(gv) || taken.ServesGroup("") || taken.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
+	if !taken.ServesGroup("g") || !taken.Serves(gv) || taken.ServesGroup("") ||
+		taken.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
 		t.Error("got other groups and versions than the catalog")
 	}
 	var none *apiset.Set

@@ -200,7 +200,10 @@ func (v *customVersion) describe(gv schema.GroupVersion) {
 		Resources: resourcesOf(kinds), Named: true,
 	}
 	v.openapi = openapi.Group{
-		GroupVersion: gv, Kinds: kinds, Hash: hash.String(), Lenient: preservesUnknownFields,
+		GroupVersion: gv,
+		Kinds:        kinds,
+		Hash:         hash.String(),
+		Lenient:      preservesUnknownFields,
 		Schemas: func(r *openapi.SchemaCache, kind string) *spec.Schema {
 			return SchemaOf(fullDefinitionOf(r, definitions[kind]), gv.Version)
 		},
@@ -276,11 +279,12 @@ func dropExamples(s *spec.Schema) {
 
 // isStructural reports whether a schema is structural and has only the types of JSON values.
 func isStructural(s *apiextensionsv1.JSONSchemaProps) bool {
-	return structural.Unsupported(s) == nil && len(structural.Check(nil, s)) == 0 && !structural.AnySchema(s, func(s *apiextensionsv1.JSONSchemaProps) bool {
-		switch s.Type {
-		case "", "array", "boolean", "integer", "number", "object", "string":
-			return false
-		}
-		return true
-	})
+	return structural.Unsupported(s) == nil && len(structural.Check(nil, s)) == 0 &&
+		!structural.AnySchema(s, func(s *apiextensionsv1.JSONSchemaProps) bool {
+			switch s.Type {
+			case "", "array", "boolean", "integer", "number", "object", "string":
+				return false
+			}
+			return true
+		})
 }

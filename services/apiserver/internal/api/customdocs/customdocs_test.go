@@ -29,16 +29,25 @@ import (
 func manyVersions(t testing.TB, n int) (*kind.CRD, *atomic.Int32) {
 	t.Helper()
 	decoded := &atomic.Int32{}
-	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"}
+	names := apiextensionsv1.CustomResourceDefinitionNames{
+		Plural:   "widgets",
+		Singular: "widget",
+		Kind:     "Widget",
+		ListKind: "WidgetList",
+	}
 	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
-		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", ResourceVersion: "1"}}
+		d := &apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", ResourceVersion: "1"},
+		}
 		d.Spec.Group = "example.com"
 		d.Spec.Names = names
 		d.Spec.Scope = apiextensionsv1.NamespaceScoped
 		d.Status.AcceptedNames = names
 		for i := range n {
 			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-				Name: fmt.Sprintf("v%d", i+1), Served: true, Storage: i == 0,
+				Name:    fmt.Sprintf("v%d", i+1),
+				Served:  true,
+				Storage: i == 0,
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
 					Type: "object", Description: fmt.Sprintf("widget of version %d", i+1),
 				}},
@@ -104,7 +113,9 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 		field := apiextensionsv1.JSONSchemaProps{Type: "string"}
 		damage(&field)
 		d.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
-			Name: "v1", Served: true, Storage: true,
+			Name:    "v1",
+			Served:  true,
+			Storage: true,
 			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
 				Type: "object", Description: "a stored widget", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": field},
 			}},
@@ -137,7 +148,11 @@ func TestExamplesAreNotPublished(t *testing.T) {
 	t.Parallel()
 	const noted, plain = `{"type":"string","example":"x","externalDocs":{"url":"https://example.com"}}`, `{"type":"string"}`
 	schemaWith := func(s string) string {
-		return strings.ReplaceAll(`{"type":"object","properties":{"a":S,"b":{"type":"array","items":S},"c":{"type":"object","additionalProperties":S},"d":{"allOf":[S],"anyOf":[S],"oneOf":[S],"not":S}}}`, "S", s)
+		return strings.ReplaceAll(
+			`{"type":"object","properties":{"a":S,"b":{"type":"array","items":S},"c":{"type":"object","additionalProperties":S},"d":{"allOf":[S],"anyOf":[S],"oneOf":[S],"not":S}}}`,
+			"S",
+			s,
+		)
 	}
 	var s, want spec.Schema
 	if err := errors.Join(s.UnmarshalJSON([]byte(schemaWith(noted))), want.UnmarshalJSON([]byte(schemaWith(plain)))); err != nil {
@@ -161,7 +176,9 @@ func TestDefinitionIsDecodedOnceForAllVersions(t *testing.T) {
 		if w.Code != http.StatusOK {
 			t.Fatalf("%s: %d %s, want %v", path, w.Code, w.Body, http.StatusOK)
 		}
-		if text := w.Body.String(); path == "/openapi/v2" && (!strings.Contains(text, "widget of version 1\"") || !strings.Contains(text, "widget of version 40\"")) {
+		text := w.Body.String()
+		if path == "/openapi/v2" &&
+			(!strings.Contains(text, "widget of version 1\"") || !strings.Contains(text, "widget of version 40\"")) {
 			t.Error("not all versions are described")
 		}
 		if n := decoded.Load(); n != 1 {

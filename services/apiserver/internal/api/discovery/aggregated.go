@@ -139,7 +139,8 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 			}
 			i = len(out)
 			indexes[parent] = i
-			out = append(out, apidiscoveryv2.APIResourceDiscovery{Resource: parent, Scope: scope, ResponseKind: &metav1.GroupVersionKind{}})
+			out = append(out,
+				apidiscoveryv2.APIResourceDiscovery{Resource: parent, Scope: scope, ResponseKind: &metav1.GroupVersionKind{}})
 		}
 		out[i].Subresources = append(out[i].Subresources, apidiscoveryv2.APISubresourceDiscovery{
 			Subresource: name, ResponseKind: responseKind(&r), Verbs: r.Verbs,

@@ -71,7 +71,8 @@ func TestAggregatedContent(t *testing.T) {
 	}
 	deployments := list.Items[1].Versions[0].Resources[2]
 	if deployments.Resource != "deployments" || deployments.ResponseKind.Kind != "Deployment" || deployments.Scope != "Namespaced" ||
-		len(deployments.Subresources) != 2 || deployments.Subresources[0].ResponseKind.Group != "autoscaling" {
+		len(deployments.Subresources) != 2 ||
+		deployments.Subresources[0].ResponseKind.Group != "autoscaling" {
 		t.Errorf("got deployments %+v, want the namespaced kind Deployment with scale and status", deployments)
 	}
 
@@ -110,7 +111,8 @@ func TestAggregatedETag(t *testing.T) {
 	}
 	for _, match := range []string{tag, `"other", ` + tag, "W/" + tag, "*"} {
 		again := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", match)
-		if again.Code != http.StatusNotModified || again.Body.Len() != 0 || again.Header().Get("ETag") != tag || again.Header().Get("Cache-Control") != "public" {
+		if again.Code != http.StatusNotModified || again.Body.Len() != 0 || again.Header().Get("ETag") != tag ||
+			again.Header().Get("Cache-Control") != "public" {
 			t.Errorf("%s: %d with %d bytes, want %v, 0", match, again.Code, again.Body.Len(), http.StatusNotModified)
 		}
 	}

@@ -285,8 +285,20 @@ func widgets() []discovery.GroupVersion {
 		Subresources: []registry.Subresource{{Name: "status", GVK: schema.GroupVersionKind{Kind: "Widget"}, Verbs: []string{"get"}}},
 	}
 	return []discovery.GroupVersion{
-		{Group: "example.com", Version: "v1beta1", GroupPriority: 1000, VersionPriority: 100, Resources: discovery.Resources([]*registry.Kind{kind})},
-		{Group: "example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 100, Resources: discovery.Resources([]*registry.Kind{kind})},
+		{
+			Group:           "example.com",
+			Version:         "v1beta1",
+			GroupPriority:   1000,
+			VersionPriority: 100,
+			Resources:       discovery.Resources([]*registry.Kind{kind}),
+		},
+		{
+			Group:           "example.com",
+			Version:         "v1",
+			GroupPriority:   1000,
+			VersionPriority: 100,
+			Resources:       discovery.Resources([]*registry.Kind{kind}),
+		},
 		{Group: "a.example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 100, Stale: true},
 		{Group: "first.example.com", Version: "v1", GroupPriority: 20000, VersionPriority: 100},
 		{Group: "apps", Version: "v2alpha1", GroupPriority: 1, VersionPriority: 1},
@@ -326,7 +338,8 @@ func TestReplaceAddsAndRemovesGroups(t *testing.T) {
 	if err := json.Unmarshal(get(h, "/apis/example.com/v1").Body.Bytes(), &resources); err != nil {
 		t.Fatal(err)
 	}
-	if len(resources.APIResources) != 2 || resources.APIResources[1].Name != "widgets/status" || resources.APIResources[1].Kind != "Widget" {
+	if len(resources.APIResources) != 2 || resources.APIResources[1].Name != "widgets/status" ||
+		resources.APIResources[1].Kind != "Widget" {
 		t.Errorf("got resources %+v, want widgets and widgets/status of Widget", resources)
 	}
 	d.Replace(nil)

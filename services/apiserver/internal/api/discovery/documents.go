@@ -63,7 +63,12 @@ func WithVersionPriority(priority func(schema.GroupVersion) int) Option {
 
 // New returns the documents of the groups in a catalog.
 func New(catalog *registry.Catalog, writeError WriteError, options ...Option) (*Documents, error) {
-	d := &Documents{priority: func(schema.GroupVersion) int { return math.MaxInt }, writeError: writeError, paths: func() []string { return nil }, version: version.Get()}
+	d := &Documents{
+		priority:   func(schema.GroupVersion) int { return math.MaxInt },
+		writeError: writeError,
+		paths:      func() []string { return nil },
+		version:    version.Get(),
+	}
 	for _, o := range options {
 		o(d)
 	}

@@ -17,13 +17,19 @@ import (
 func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 	d, h := serve(t)
 	want := []apidiscoveryv2.APIResourceDiscovery{{
-		Resource: "jobs", ResponseKind: &metav1.GroupVersionKind{}, Verbs: []string{"create"},
+		Resource:     "jobs",
+		ResponseKind: &metav1.GroupVersionKind{},
+		Verbs:        []string{"create"},
 		Subresources: []apidiscoveryv2.APISubresourceDiscovery{{
-			Subresource: "run", ResponseKind: &metav1.GroupVersionKind{Kind: "Run"}, Verbs: []string{"create"},
+			Subresource:   "run",
+			ResponseKind:  &metav1.GroupVersionKind{Kind: "Run"},
+			Verbs:         []string{"create"},
 			AcceptedTypes: []metav1.GroupVersionKind{{Group: "a.example.com", Version: "v1", Kind: "Input"}},
 		}},
 	}}
-	d.Replace([]discovery.GroupVersion{{Group: "a.example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Aggregated: want}})
+	d.Replace(
+		[]discovery.GroupVersion{{Group: "a.example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Aggregated: want}},
+	)
 	r := httptest.NewRequest("GET", "/apis", nil)
 	r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 	w := httptest.NewRecorder()

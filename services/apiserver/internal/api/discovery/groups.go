@@ -124,7 +124,8 @@ func builtInGroups(catalog *registry.Catalog, priority func(schema.GroupVersion)
 		described := &group{name: g.Name, priority: g.Priority}
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
-			described.versions = append(described.versions, groupVersion{name: v, priority: priority(gv), resources: Resources(kinds[gv])})
+			described.versions = append(described.versions,
+				groupVersion{name: v, priority: priority(gv), resources: Resources(kinds[gv])})
 		}
 		out = append(out, described)
 	}
@@ -135,7 +136,9 @@ func builtInGroups(catalog *registry.Catalog, priority func(schema.GroupVersion)
 // identity. o may be nil.
 func (g *group) equal(o *group) bool {
 	return o != nil && g.name == o.name && slices.EqualFunc(g.versions, o.versions, func(a, b groupVersion) bool {
-		return a.name == b.name && a.stale == b.stale && a.fillResponseKinds == b.fillResponseKinds && a.unserved == b.unserved && sameList(a.resources, b.resources) && sameList(a.aggregated, b.aggregated)
+		return a.name == b.name && a.stale == b.stale && a.fillResponseKinds == b.fillResponseKinds && a.unserved == b.unserved &&
+			sameList(a.resources, b.resources) &&
+			sameList(a.aggregated, b.aggregated)
 	})
 }
 

@@ -16,12 +16,16 @@ func TestDocumentsThatShare(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261123, 1))
 	list := func(group string) []metav1.APIResource {
 		name := fmt.Sprintf("widget%ds", r.IntN(3))
-		return []metav1.APIResource{{Name: name, Kind: group + name, Namespaced: r.IntN(2) == 0, Verbs: metav1.Verbs{"get"}}, {Name: name + "/status", Kind: "W", Verbs: metav1.Verbs{"get"}}}
+		return []metav1.APIResource{
+			{Name: name, Kind: group + name, Namespaced: r.IntN(2) == 0, Verbs: metav1.Verbs{"get"}},
+			{Name: name + "/status", Kind: "W", Verbs: metav1.Verbs{"get"}},
+		}
 	}
 	var versions []discovery.GroupVersion
 	for _, group := range []string{"a.example.com", "b.example.com", "apps", "policy"} { // some are built-in groups
 		for _, v := range []string{"v1", "v2beta1"} {
-			versions = append(versions, discovery.GroupVersion{Group: group, Version: v, GroupPriority: 1000, VersionPriority: 100, Resources: list(group)})
+			versions = append(versions,
+				discovery.GroupVersion{Group: group, Version: v, GroupPriority: 1000, VersionPriority: 100, Resources: list(group)})
 		}
 	}
 	paths := []string{"/api", "/apis", "/api/v1", "/"}
@@ -52,13 +56,16 @@ func TestDocumentsThatShare(t *testing.T) {
 		alone.Replace(some)
 		for _, accept := range []string{
 			"application/json", "application/vnd.kubernetes.protobuf",
-			"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+			"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+			"application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
 			"application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
 		} {
 			for _, path := range paths {
 				got, want := get(h, path, "Accept", accept), get(other, path, "Accept", accept)
-				if got.Code != want.Code || got.Header().Get("ETag") != want.Header().Get("ETag") || got.Body.String() != want.Body.String() {
-					t.Fatalf("round %d: %s as %s:\n%d %.300s\nwithout others:\n%d %.300s", round, path, accept, got.Code, got.Body, want.Code, want.Body)
+				if got.Code != want.Code || got.Header().Get("ETag") != want.Header().Get("ETag") ||
+					got.Body.String() != want.Body.String() {
+					t.Fatalf("round %d: %s as %s:\n%d %.300s\nwithout others:\n%d %.300s",
+						round, path, accept, got.Code, got.Body, want.Code, want.Body)
 				}
 			}
 		}
@@ -70,12 +77,20 @@ func BenchmarkOneOfMany(b *testing.B) {
 	var versions []discovery.GroupVersion
 	list := func() (all []metav1.APIResource) {
 		for i := range 50 {
-			all = append(all, metav1.APIResource{Name: fmt.Sprintf("widget%ds", i), Kind: fmt.Sprintf("Widget%d", i), Verbs: metav1.Verbs{"get", "list", "watch"}})
+			all = append(
+				all,
+				metav1.APIResource{
+					Name:  fmt.Sprintf("widget%ds", i),
+					Kind:  fmt.Sprintf("Widget%d", i),
+					Verbs: metav1.Verbs{"get", "list", "watch"},
+				},
+			)
 		}
 		return all
 	}
 	for i := range 100 {
-		versions = append(versions, discovery.GroupVersion{Group: fmt.Sprintf("g%d.example.com", i), Version: "v1", Resources: list()})
+		versions = append(versions,
+			discovery.GroupVersion{Group: fmt.Sprintf("g%d.example.com", i), Version: "v1", Resources: list()})
 	}
 	docs, h := serve(b)
 	for b.Loop() {

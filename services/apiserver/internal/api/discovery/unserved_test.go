@@ -48,7 +48,8 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {
 		t.Fatal(err)
 	}
-	if first, last := list.Groups[0].Name, list.Groups[len(list.Groups)-1].Name; first != "example.com" || last != "alone.example.com" {
+	if first, last := list.Groups[0].Name, list.Groups[len(list.Groups)-1].Name; first != "example.com" ||
+		last != "alone.example.com" {
 		t.Errorf("got first group %s, last group %s, want %q, %q", first, last, "example.com", "alone.example.com")
 	}
 	for _, path := range []string{"/apis/example.com/v9", "/apis/alone.example.com/v1", "/apis/apps/v7"} {

@@ -147,7 +147,12 @@ func asProtobuf(t *testing.T, data []byte) []byte {
 
 // read converts and decodes a stored object. It returns the object without the fields that the
 // server sets.
-func read(converter *olderversions.Converter, coder *codec.KindCodec, kind *registry.Kind, stored []byte) (map[string]any, error) {
+func read(
+	converter *olderversions.Converter,
+	coder *codec.KindCodec,
+	kind *registry.Kind,
+	stored []byte,
+) (map[string]any, error) {
 	value, _, err := converter.Convert(kind.StoredGroupResource(), stored)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,9 @@ const defaultShares = 30
 
 // convertPriorityLevelBeta2 converts a PriorityLevelConfiguration of v1beta2, or of v1beta1, which
 // has the same fields. In both, 0 shares mean the default.
-func convertPriorityLevelBeta2(old *flowcontrolv1beta2.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfiguration, error) {
+func convertPriorityLevelBeta2(
+	old *flowcontrolv1beta2.PriorityLevelConfiguration,
+) (*flowcontrolv1.PriorityLevelConfiguration, error) {
 	if l := old.Spec.Limited; l != nil {
 		declare.SetDefault(&l.AssuredConcurrencyShares, defaultShares)
 	}
@@ -25,7 +27,9 @@ func convertPriorityLevelBeta2(old *flowcontrolv1beta2.PriorityLevelConfiguratio
 
 // convertPriorityLevelBeta3 converts a PriorityLevelConfiguration of v1beta3. In that version, 0
 // shares mean the default, unless an annotation says that they mean 0.
-func convertPriorityLevelBeta3(old *flowcontrolv1beta3.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfiguration, error) {
+func convertPriorityLevelBeta3(
+	old *flowcontrolv1beta3.PriorityLevelConfiguration,
+) (*flowcontrolv1.PriorityLevelConfiguration, error) {
 	_, preserveZero := old.Annotations[flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey]
 	if l := old.Spec.Limited; l != nil && !preserveZero {
 		declare.SetDefault(&l.NominalConcurrencyShares, defaultShares)

@@ -34,7 +34,13 @@ func defaultValidatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfi
 
 // defaultWebhook sets the fields of a webhook that are not set to the defaults of
 // admissionregistration.k8s.io/v1beta1, which differ from those of v1.
-func defaultWebhook(failure **admissionregistrationv1.FailurePolicyType, match **admissionregistrationv1.MatchPolicyType, effects **admissionregistrationv1.SideEffectClass, timeout **int32, reviews *[]string) {
+func defaultWebhook(
+	failure **admissionregistrationv1.FailurePolicyType,
+	match **admissionregistrationv1.MatchPolicyType,
+	effects **admissionregistrationv1.SideEffectClass,
+	timeout **int32,
+	reviews *[]string,
+) {
 	declare.SetDefaultPtr(failure, admissionregistrationv1.Ignore)
 	declare.SetDefaultPtr(match, admissionregistrationv1.Exact)
 	declare.SetDefaultPtr(effects, admissionregistrationv1.SideEffectClassUnknown)
@@ -71,7 +77,10 @@ func defaultSigningRequest(r *certificatesv1.CertificateSigningRequest) {
 func signerOf(request []byte, usages []certificatesv1.KeyUsage) string {
 	const node = "system:node:"
 	r, err := certificates.ParseRequest(request)
-	if err != nil || !slices.Equal(r.Subject.Organization, []string{"system:nodes"}) || !strings.HasPrefix(r.Subject.CommonName, node) || len(r.EmailAddresses) > 0 || len(r.URIs) > 0 {
+	if err != nil || !slices.Equal(r.Subject.Organization, []string{"system:nodes"}) ||
+		!strings.HasPrefix(r.Subject.CommonName, node) ||
+		len(r.EmailAddresses) > 0 ||
+		len(r.URIs) > 0 {
 		return certificatesv1beta1.LegacyUnknownSignerName
 	}
 	hosts := len(r.DNSNames) + len(r.IPAddresses)
@@ -90,7 +99,8 @@ func areKubeletUsages(usages []certificatesv1.KeyUsage, authentication certifica
 	isOther := func(u certificatesv1.KeyUsage) bool {
 		return u != authentication && u != certificatesv1.UsageDigitalSignature && u != certificatesv1.UsageKeyEncipherment
 	}
-	return slices.Contains(usages, authentication) && slices.Contains(usages, certificatesv1.UsageDigitalSignature) && !slices.ContainsFunc(usages, isOther)
+	return slices.Contains(usages, authentication) && slices.Contains(usages, certificatesv1.UsageDigitalSignature) &&
+		!slices.ContainsFunc(usages, isOther)
 }
 
 // convertClusterRole converts a ClusterRole of rbac.authorization.k8s.io/v1alpha1.

@@ -68,11 +68,21 @@ type olderVersion struct {
 // olderVersions lists the versions that Kubernetes 1.33 can decode in addition to those that it
 // serves. The key is the group and kind in which objects are stored today.
 var olderVersions = map[schema.GroupKind][]olderVersion{
-	{Group: admissionregistrationv1.GroupName, Kind: "MutatingWebhookConfiguration"}:     {otherDefaults(admissionregistrationv1beta1.SchemeGroupVersion, defaultMutatingWebhooks)},
-	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingWebhookConfiguration"}:   {otherDefaults(admissionregistrationv1beta1.SchemeGroupVersion, defaultValidatingWebhooks)},
-	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingAdmissionPolicy"}:        {sameFields[admissionregistrationv1.ValidatingAdmissionPolicy](admissionregistrationv1alpha1.SchemeGroupVersion)},
-	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingAdmissionPolicyBinding"}: {otherDefaults(admissionregistrationv1alpha1.SchemeGroupVersion, defaultPolicyBinding)},
-	{Group: apiregistrationv1.GroupName, Kind: "APIService"}:                             {sameFields[apiregistrationv1.APIService](schema.GroupVersion{Group: apiregistrationv1.GroupName, Version: "v1beta1"})},
+	{Group: admissionregistrationv1.GroupName, Kind: "MutatingWebhookConfiguration"}: {
+		otherDefaults(admissionregistrationv1beta1.SchemeGroupVersion, defaultMutatingWebhooks),
+	},
+	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingWebhookConfiguration"}: {
+		otherDefaults(admissionregistrationv1beta1.SchemeGroupVersion, defaultValidatingWebhooks),
+	},
+	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingAdmissionPolicy"}: {
+		sameFields[admissionregistrationv1.ValidatingAdmissionPolicy](admissionregistrationv1alpha1.SchemeGroupVersion),
+	},
+	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingAdmissionPolicyBinding"}: {
+		otherDefaults(admissionregistrationv1alpha1.SchemeGroupVersion, defaultPolicyBinding),
+	},
+	{Group: apiregistrationv1.GroupName, Kind: "APIService"}: {
+		sameFields[apiregistrationv1.APIService](schema.GroupVersion{Group: apiregistrationv1.GroupName, Version: "v1beta1"}),
+	},
 	{Group: appsv1.GroupName, Kind: "ControllerRevision"}: {
 		sameFields[appsv1.ControllerRevision](appsv1beta1.SchemeGroupVersion),
 		sameFields[appsv1.ControllerRevision](appsv1beta2.SchemeGroupVersion),
@@ -98,11 +108,21 @@ var olderVersions = map[schema.GroupKind][]olderVersion{
 		otherFields(autoscalingv2beta1.SchemeGroupVersion, autoscaling.FromV2beta1),
 		otherFields(autoscalingv2beta2.SchemeGroupVersion, autoscaling.FromV2beta2),
 	},
-	{Group: batchv1.GroupName, Kind: "CronJob"}:                          {sameFields[batchv1.CronJob](batchv1beta1.SchemeGroupVersion)},
-	{Group: certificatesv1.GroupName, Kind: "CertificateSigningRequest"}: {otherDefaults(certificatesv1beta1.SchemeGroupVersion, defaultSigningRequest)},
-	{Group: coordinationv1.GroupName, Kind: "Lease"}:                     {sameFields[coordinationv1.Lease](coordinationv1beta1.SchemeGroupVersion)},
-	{Group: discoveryv1beta1.GroupName, Kind: "EndpointSlice"}:           {otherFields(discoveryv1beta1.SchemeGroupVersion, convertEndpointSlice)},
-	{Kind: "Event"}: {{apiVersion: eventsv1beta1.SchemeGroupVersion, sameAsServed: eventsv1.SchemeGroupVersion, decoded: &eventsv1.Event{}}},
+	{Group: batchv1.GroupName, Kind: "CronJob"}: {
+		sameFields[batchv1.CronJob](batchv1beta1.SchemeGroupVersion),
+	},
+	{Group: certificatesv1.GroupName, Kind: "CertificateSigningRequest"}: {
+		otherDefaults(certificatesv1beta1.SchemeGroupVersion, defaultSigningRequest),
+	},
+	{Group: coordinationv1.GroupName, Kind: "Lease"}: {
+		sameFields[coordinationv1.Lease](coordinationv1beta1.SchemeGroupVersion),
+	},
+	{Group: discoveryv1beta1.GroupName, Kind: "EndpointSlice"}: {
+		otherFields(discoveryv1beta1.SchemeGroupVersion, convertEndpointSlice),
+	},
+	{Kind: "Event"}: {
+		{apiVersion: eventsv1beta1.SchemeGroupVersion, sameAsServed: eventsv1.SchemeGroupVersion, decoded: &eventsv1.Event{}},
+	},
 	{Group: flowcontrolv1.GroupName, Kind: "FlowSchema"}: {
 		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta1.SchemeGroupVersion),
 		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta2.SchemeGroupVersion),
@@ -117,15 +137,25 @@ var olderVersions = map[schema.GroupKind][]olderVersion{
 		otherFields(extensionsv1beta1.SchemeGroupVersion, convertIngress),
 		otherFields(networkingv1beta1.SchemeGroupVersion, convertIngress),
 	},
-	{Group: networkingv1.GroupName, Kind: "IngressClass"}:  {sameFields[networkingv1.IngressClass](networkingv1beta1.SchemeGroupVersion)},
-	{Group: networkingv1.GroupName, Kind: "IPAddress"}:     {sameFields[networkingv1.IPAddress](networkingv1alpha1.SchemeGroupVersion)},
-	{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}: {sameFields[networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion)},
-	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}:   {sameFields[networkingv1.ServiceCIDR](networkingv1alpha1.SchemeGroupVersion)},
+	{Group: networkingv1.GroupName, Kind: "IngressClass"}: {
+		sameFields[networkingv1.IngressClass](networkingv1beta1.SchemeGroupVersion),
+	},
+	{Group: networkingv1.GroupName, Kind: "IPAddress"}: {
+		sameFields[networkingv1.IPAddress](networkingv1alpha1.SchemeGroupVersion),
+	},
+	{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}: {
+		sameFields[networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion),
+	},
+	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}: {
+		sameFields[networkingv1.ServiceCIDR](networkingv1alpha1.SchemeGroupVersion),
+	},
 	{Group: nodev1.GroupName, Kind: "RuntimeClass"}: {
 		otherFields(nodev1alpha1.SchemeGroupVersion, convertRuntimeClass),
 		sameFields[nodev1.RuntimeClass](nodev1beta1.SchemeGroupVersion),
 	},
-	{Group: policyv1.GroupName, Kind: "PodDisruptionBudget"}: {otherDefaults(policyv1beta1.SchemeGroupVersion, policygroup.FromV1beta1)},
+	{Group: policyv1.GroupName, Kind: "PodDisruptionBudget"}: {
+		otherDefaults(policyv1beta1.SchemeGroupVersion, policygroup.FromV1beta1),
+	},
 	{Group: rbacv1.GroupName, Kind: "ClusterRole"}: {
 		otherFields(rbacv1alpha1.SchemeGroupVersion, convertClusterRole),
 		sameFields[rbacv1.ClusterRole](rbacv1beta1.SchemeGroupVersion),
@@ -186,7 +216,10 @@ func otherDefaults[T any, P objectPointer[T]](apiVersion schema.GroupVersion, se
 // otherFields returns a version whose values are decoded into the Go type Old. convert sets
 // defaults and converts the object to the storage version. The result may share memory with the
 // object.
-func otherFields[Old any, OldP objectPointer[Old], New registry.Object](apiVersion schema.GroupVersion, convert func(OldP) (New, error)) olderVersion {
+func otherFields[Old any, OldP objectPointer[Old], New registry.Object](
+	apiVersion schema.GroupVersion,
+	convert func(OldP) (New, error),
+) olderVersion {
 	return olderVersion{apiVersion: apiVersion, decoded: OldP(new(Old)), decode: func(stored []byte) (registry.Object, error) {
 		old := OldP(new(Old))
 		if err := codec.DecodeStoredInto(stored, old); err != nil {

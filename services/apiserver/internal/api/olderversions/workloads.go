@@ -47,7 +47,11 @@ func convertDaemonSet(old *extensionsv1beta1.DaemonSet) (*appsv1.DaemonSet, erro
 	if err := copyByFieldNumber(old, d); err != nil {
 		return nil, err
 	}
-	metav1.SetMetaDataAnnotation(&d.ObjectMeta, appsv1.DeprecatedTemplateGeneration, strconv.FormatInt(old.Spec.TemplateGeneration, 10))
+	metav1.SetMetaDataAnnotation(
+		&d.ObjectMeta,
+		appsv1.DeprecatedTemplateGeneration,
+		strconv.FormatInt(old.Spec.TemplateGeneration, 10),
+	)
 	declare.SetDefault(&d.Spec.UpdateStrategy.Type, appsv1.OnDeleteDaemonSetStrategyType)
 	defaultFromTemplate(&d.ObjectMeta, &d.Spec.Selector, &d.Spec.Template)
 	return d, nil

@@ -105,7 +105,8 @@ func TestManyWaitForOneDocument(t *testing.T) {
 				synctest.Wait()
 				for _, w := range []*client{first, one, other, late} {
 					if w.ended() || !w.suspended.Load() || !w.rested.Load() {
-						t.Errorf("after a while: got ended %t, slot released %t, seats released %t", w.ended(), w.suspended.Load(), w.rested.Load())
+						t.Errorf("after a while: got ended %t, slot released %t, seats released %t",
+							w.ended(), w.suspended.Load(), w.rested.Load())
 					}
 				}
 				if !many.ended() || many.w.Code != http.StatusTooManyRequests || many.suspended.Load() {
@@ -114,13 +115,15 @@ func TestManyWaitForOneDocument(t *testing.T) {
 				first.leave()
 				synctest.Wait()
 				if !first.ended() || first.w.Code != status.ClosedRequest || one.ended() {
-					t.Errorf("canceled request: got ended %t with %d; another one: %t, want %v", first.ended(), first.w.Code, one.ended(), status.ClosedRequest)
+					t.Errorf("canceled request: got ended %t with %d; another one: %t, want %v",
+						first.ended(), first.w.Code, one.ended(), status.ClosedRequest)
 				}
 				close(gate)
 				synctest.Wait()
 				for _, w := range []*client{one, other} {
 					if !w.ended() || w.w.Code != http.StatusOK || w.rested.Load() || w.suspended.Load() {
-						t.Errorf("at the end: got %t with %d, seats released %t, want %v", w.ended(), w.w.Code, w.rested.Load(), http.StatusOK)
+						t.Errorf("at the end: got %t with %d, seats released %t, want %v",
+							w.ended(), w.w.Code, w.rested.Load(), http.StatusOK)
 					}
 				}
 				if !late.ended() || late.w.Code == http.StatusOK {

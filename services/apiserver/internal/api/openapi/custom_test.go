@@ -35,11 +35,23 @@ func widgets(t testing.TB, hash string) openapi.Group {
 		t.Fatal(err)
 	}
 	return openapi.Group{
-		GroupVersion: gv, Hash: hash,
+		GroupVersion: gv,
+		Hash:         hash,
 		Kinds: []*registry.Kind{{
-			Names: registry.Names{Group: gv.Group, Version: gv.Version, Resource: "widgets", Singular: "widget", Kind: "Widget", Namespaced: true},
+			Names: registry.Names{
+				Group:      gv.Group,
+				Version:    gv.Version,
+				Resource:   "widgets",
+				Singular:   "widget",
+				Kind:       "Widget",
+				Namespaced: true,
+			},
 			Subresources: []registry.Subresource{
-				{Name: "scale", GVK: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Verbs: []string{"get", "patch", "update"}},
+				{
+					Name:  "scale",
+					GVK:   schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"},
+					Verbs: []string{"get", "patch", "update"},
+				},
 				{Name: "status", GVK: schema.GroupVersionKind{Kind: "Widget"}, Verbs: []string{"get", "patch", "update"}},
 			},
 		}},
@@ -62,7 +74,8 @@ func newSmallService(t testing.TB) *openapi.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openapi.New(c, builtin.Documented, openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
+	s, err := openapi.New(c, builtin.Documented,
+		openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +92,8 @@ func TestCustomResources(t *testing.T) {
 	if w == nil {
 		t.Fatalf("no model among %d, want one", len(doc.Components.Schemas))
 	}
-	if k := gvksOf(t, w); len(k) != 1 || k[0] != (schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"}) {
+	if k := gvksOf(t, w); len(k) != 1 ||
+		k[0] != (schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"}) {
 		t.Errorf("got kinds %v, want only Widget of shop.example.com/v1", k)
 	}
 	for _, name := range []string{"apiVersion", "kind", "metadata", "spec"} {
@@ -92,10 +106,12 @@ func TestCustomResources(t *testing.T) {
 	}
 	paths := doc.Paths.Paths
 	patch := paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}"].Patch
-	if patch.RequestBody.Content["application/strategic-merge-patch+json"] != nil || patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
+	if patch.RequestBody.Content["application/strategic-merge-patch+json"] != nil ||
+		patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
 		t.Errorf("got patch types %v, want apply and no strategic merge", patch.RequestBody.Content)
 	}
-	if paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}/scale"].Get == nil || doc.Components.Schemas["io.k8s.api.autoscaling.v1.Scale"] == nil {
+	if paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}/scale"].Get == nil ||
+		doc.Components.Schemas["io.k8s.api.autoscaling.v1.Scale"] == nil {
 		t.Error("no scale, want one")
 	}
 	requireReferences(t, "v3", body(t, s, "/openapi/v3/apis/shop.example.com/v1"))
@@ -143,7 +159,10 @@ func TestOperationIDsOfLowercaseKind(t *testing.T) {
 
 func TestSelectableFieldsArePublished(t *testing.T) {
 	s, g := newSmallService(t), widgets(t, "1")
-	g.Kinds[0].Presentation.Selectable = []registry.SelectableField{{Label: "spec.size", Path: ".spec.size"}, {Label: "spec.note", Path: ".spec.note"}}
+	g.Kinds[0].Presentation.Selectable = []registry.SelectableField{
+		{Label: "spec.size", Path: ".spec.size"},
+		{Label: "spec.note", Path: ".spec.note"},
+	}
 	s.Replace([]openapi.Group{g}, nil)
 	schemas, definitions := v3(t, s, "apis/shop.example.com/v1").Components.Schemas, v2(t, s).Definitions
 	for _, name := range []string{"com.example.shop.v1.Widget", "com.example.shop.v1.WidgetList"} {
@@ -169,7 +188,10 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 	g.Schemas = func(r *openapi.SchemaCache, _ string) *spec.Schema { return given(r, "Widget") }
 	s.Replace([]openapi.Group{g}, nil)
 	doc := v2(t, s)
-	if after := doc.Definitions["io.k8s.api.coordination.v1.Lease"]; after.Description != before.Description || after.Properties["metadata"].Description != before.Properties["metadata"].Description || len(after.Properties) != len(before.Properties) {
+	after := doc.Definitions["io.k8s.api.coordination.v1.Lease"]
+	if after.Description != before.Description ||
+		after.Properties["metadata"].Description != before.Properties["metadata"].Description ||
+		len(after.Properties) != len(before.Properties) {
 		t.Errorf("got built-in model %v, want it unchanged, %v", after, before)
 	}
 	if w := doc.Definitions["io.k8s.api.coordination.v1.Lease_v2"]; w.Description != "Widget is a widget." {

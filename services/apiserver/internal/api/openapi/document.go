@@ -43,7 +43,11 @@ type content struct {
 
 // newDocument returns a document. The capacity of slots is the maximum number of concurrent builds
 // of all documents with the same slots.
-func (p *packer) newDocument(slots chan struct{}, build func(*SchemaCache) ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
+func (p *packer) newDocument(
+	slots chan struct{},
+	build func(*SchemaCache) ([]byte, error),
+	toProto func([]byte) ([]byte, error),
+) *document {
 	return &document{
 		packer: p, build: build, toProto: toProto,
 		json: shared[*content]{slots: slots}, proto: shared[*content]{slots: slots},

@@ -34,7 +34,10 @@ func TestExtensionDocuments(t *testing.T) {
 	var others []openapi.RemoteV2Document
 	s.SetRemoteV2Documents(func(context.Context) []openapi.RemoteV2Document { return others })
 	alone := get(t, s, "/openapi/v2")
-	others = []openapi.RemoteV2Document{{GroupVersion: ext, Tag: tag, Text: part}, {GroupVersion: ext, Tag: tag, Text: []byte("nonsense")}}
+	others = []openapi.RemoteV2Document{
+		{GroupVersion: ext, Tag: tag, Text: part},
+		{GroupVersion: ext, Tag: tag, Text: []byte("nonsense")},
+	}
 	both := get(t, s, "/openapi/v2")
 	if both.Header().Get("ETag") == alone.Header().Get("ETag") || both.Code != 200 {
 		t.Fatalf("got %d %v, want 200", both.Code, both.Header())
@@ -51,8 +54,11 @@ func TestExtensionDocuments(t *testing.T) {
 	if err := json.Unmarshal(both.Body.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if got := doc.Definitions["test.ext.v1.Thing"]["properties"]; !reflect.DeepEqual(got, map[string]any{"metadata": map[string]any{"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"}}) {
-		t.Errorf("got thing %v, want %v", got, map[string]any{"metadata": map[string]any{"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"}})
+	if got := doc.Definitions["test.ext.v1.Thing"]["properties"]; !reflect.DeepEqual(got,
+		map[string]any{"metadata": map[string]any{"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"}}) {
+		t.Errorf("got thing %v, want %v",
+			got,
+			map[string]any{"metadata": map[string]any{"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"}})
 	}
 	if got := doc.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"]["description"]; got != "another ObjectMeta" {
 		t.Errorf("got metadata %v, want %q", got, "another ObjectMeta")
@@ -69,7 +75,8 @@ func TestExtensionDocuments(t *testing.T) {
 	if w := get(t, s, "/openapi/v2", "If-None-Match", both.Header().Get("ETag")); w.Code != http.StatusNotModified {
 		t.Errorf("second request: got %d, want %v", w.Code, http.StatusNotModified)
 	}
-	if w := get(t, s, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"); w.Code != 200 || !strings.Contains(w.Body.String(), "another ObjectMeta") {
+	if w := get(t, s, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), "another ObjectMeta") {
 		t.Errorf("protobuf: got %d, want 200", w.Code)
 	}
 	others = nil
@@ -94,7 +101,9 @@ func TestInvalidExtensionDocuments(t *testing.T) {
 
 func TestExtensionV3Documents(t *testing.T) {
 	s := newSmallService(t)
-	theirs := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("theirs " + r.URL.RequestURI())) })
+	theirs := http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("theirs " + r.URL.RequestURI())) },
+	)
 	s.Replace(nil, []openapi.RemoteGroupVersion{
 		{GroupVersion: ext, Hash: "a b", Document: theirs},
 		{GroupVersion: schema.GroupVersion{Group: "plain.test", Version: "v1"}, Document: theirs},

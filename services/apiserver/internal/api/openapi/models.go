@@ -49,7 +49,14 @@ type models struct {
 }
 
 func newModels(facts *typefacts.Facts, kinds func(reflect.Type) []schema.GroupVersionKind, v3, enums bool) *models {
-	return &models{facts: facts, kinds: kinds, v3: v3, enums: enums, schemas: map[string]*spec.Schema{}, renamed: map[string]string{}}
+	return &models{
+		facts:   facts,
+		kinds:   kinds,
+		v3:      v3,
+		enums:   enums,
+		schemas: map[string]*spec.Schema{},
+		renamed: map[string]string{},
+	}
 }
 
 // refTo returns the reference to the model of a name.

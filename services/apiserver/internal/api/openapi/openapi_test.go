@@ -42,7 +42,8 @@ func newService() (*openapi.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openapi.New(c, builtin.Documented, openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
+	return openapi.New(c, builtin.Documented,
+		openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
 }
 
 func service(t testing.TB) *openapi.Service {
@@ -210,7 +211,8 @@ func TestOlderVersionsHaveModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openapi.New(all, builtin.Documented, openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
+	s, err := openapi.New(all, builtin.Documented,
+		openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +386,8 @@ func canonical(a *smd.Atom) string {
 			fields = append(fields, fmt.Sprintf("%s: %s = %v", f.Name, canonicalRef(&f.Type), f.Default))
 		}
 		slices.Sort(fields)
-		parts = append(parts, fmt.Sprintf("map(%s of %s %s)", strings.Join(fields, ", "), canonicalRef(&m.ElementType), m.ElementRelationship))
+		parts = append(parts,
+			fmt.Sprintf("map(%s of %s %s)", strings.Join(fields, ", "), canonicalRef(&m.ElementType), m.ElementRelationship))
 	}
 	return strings.Join(parts, "|")
 }
@@ -440,7 +443,8 @@ func TestStrategicMergeFromTheDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"1"},{"image":"2","name":"b"}]}}}}`; !sameJSON(t, got, []byte(want)) {
+	want := `{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"1"},{"image":"2","name":"b"}]}}}}`
+	if !sameJSON(t, got, []byte(want)) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

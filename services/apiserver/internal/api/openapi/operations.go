@@ -62,7 +62,13 @@ type mediaTypes struct {
 func mediaTypesOf(o Options) mediaTypes {
 	f := mediaTypes{
 		object: []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf},
-		list:   []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf, api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"},
+		list: []string{
+			api.MediaJSON,
+			api.MediaYAML,
+			api.MediaProtobuf,
+			api.MediaJSON + ";stream=watch",
+			api.MediaProtobuf + ";stream=watch",
+		},
 		patch:  o.Patches,
 		custom: []string{api.MediaJSON, api.MediaYAML}, customPatch: o.CustomPatches,
 	}
@@ -115,23 +121,45 @@ func (d *describer) addKind(root string, k *registry.Kind) {
 	collection := append(slices.Clone(scopeParameters), d.params.pretty)
 	d.addPath(path{path: base, parameters: collection, operations: c.collectionOperations()})
 	object := append([]parameter{nameParameter(k.Kind)}, scopeParameters...)
-	d.addPath(path{path: base + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: c.objectOperations()})
+	d.addPath(
+		path{path: base + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: c.objectOperations()},
+	)
 	for i := range k.Subresources {
 		d.addSubresource(c, base, &k.Subresources[i], object, scopeParameters)
 	}
 	allNamespacesID := operationID("list", d.gv, k.Kind+"ForAllNamespaces")
 	if k.Namespaced && k.HasVerb("list") {
-		d.addPath(path{path: root + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{c.listOperation(allNamespacesID)}})
+		d.addPath(
+			path{
+				path:       root + k.Resource,
+				parameters: []parameter{d.params.pretty},
+				operations: []operation{c.listOperation(allNamespacesID)},
+			},
+		)
 	}
 	if d.custom || !k.HasVerb("watch") {
 		return
 	}
 	watched := root + "watch/" + inNamespace + k.Resource
-	d.addPath(path{path: watched, parameters: collection, operations: []operation{c.watchListOperation(c.id("watch", k.Kind+"List"))}})
-	d.addPath(path{path: watched + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: []operation{c.watchOperation()}})
+	d.addPath(
+		path{path: watched, parameters: collection, operations: []operation{c.watchListOperation(c.id("watch", k.Kind+"List"))}},
+	)
+	d.addPath(
+		path{
+			path:       watched + "/{name}",
+			parameters: append(slices.Clone(object), d.params.pretty),
+			operations: []operation{c.watchOperation()},
+		},
+	)
 	if k.Namespaced {
 		allNamespacesID = operationID("watch", d.gv, k.Kind+"ListForAllNamespaces")
-		d.addPath(path{path: root + "watch/" + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{c.watchListOperation(allNamespacesID)}})
+		d.addPath(
+			path{
+				path:       root + "watch/" + k.Resource,
+				parameters: []parameter{d.params.pretty},
+				operations: []operation{c.watchListOperation(allNamespacesID)},
+			},
+		)
 	}
 }
 
@@ -149,7 +177,13 @@ func (d *describer) addSubresource(c *kindDescriber, base string, s *registry.Su
 	}
 	d.addPath(path{path: subresourcePath, parameters: ps, operations: c.subresourceOperations(s, "")})
 	if s.Name == "proxy" {
-		d.addPath(path{path: subresourcePath + "/{path}", parameters: append(slices.Clone(ps), d.params.path), operations: c.subresourceOperations(s, "WithPath")})
+		d.addPath(
+			path{
+				path:       subresourcePath + "/{path}",
+				parameters: append(slices.Clone(ps), d.params.path),
+				operations: c.subresourceOperations(s, "WithPath"),
+			},
+		)
 	}
 }
 
@@ -263,7 +297,12 @@ func (c *kindDescriber) collectionOperations() (ops []operation) {
 		ops = append(ops, op)
 	}
 	if k.HasVerb("deletecollection") {
-		op := c.newOperation(http.MethodDelete, "deletecollection", operationID("delete", c.gv, "Collection"+c.scope+k.Kind), "delete collection of "+k.Kind)
+		op := c.newOperation(
+			http.MethodDelete,
+			"deletecollection",
+			operationID("delete", c.gv, "Collection"+c.scope+k.Kind),
+			"delete collection of "+k.Kind,
+		)
 		op.result = bodyOf(&metav1.Status{})
 		op.parameters = c.params.list
 		if !c.custom {

@@ -35,15 +35,26 @@ type parameters struct {
 // the types of options.
 func newParameters() *parameters {
 	p := &parameters{
-		namespace: parameter{name: "namespace", in: inPath, typ: "string", required: true, description: "object name and auth scope, such as for teams and projects"},
-		path:      parameter{name: "path", in: inPath, typ: "string", required: true, description: "path to the resource"},
-		pretty:    parameter{name: "pretty", in: inQuery, typ: "string", description: "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."},
-		get:       queryParameters(metav1.GetOptions{}),
-		list:      queryParameters(metav1.ListOptions{}),
-		create:    queryParameters(metav1.CreateOptions{}),
-		update:    queryParameters(metav1.UpdateOptions{}),
-		patch:     queryParameters(metav1.PatchOptions{}),
-		delete:    queryParameters(metav1.DeleteOptions{}),
+		namespace: parameter{
+			name:        "namespace",
+			in:          inPath,
+			typ:         "string",
+			required:    true,
+			description: "object name and auth scope, such as for teams and projects",
+		},
+		path: parameter{name: "path", in: inPath, typ: "string", required: true, description: "path to the resource"},
+		pretty: parameter{
+			name:        "pretty",
+			in:          inQuery,
+			typ:         "string",
+			description: "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).",
+		},
+		get:    queryParameters(metav1.GetOptions{}),
+		list:   queryParameters(metav1.ListOptions{}),
+		create: queryParameters(metav1.CreateOptions{}),
+		update: queryParameters(metav1.UpdateOptions{}),
+		patch:  queryParameters(metav1.PatchOptions{}),
+		delete: queryParameters(metav1.DeleteOptions{}),
 	}
 	p.deleteCollection = mergeParameters(p.list, p.delete, "watch", "allowWatchBookmarks")
 	return p
@@ -123,7 +134,12 @@ func (c *kindDescriber) connectOperations(s *registry.Subresource, gvk schema.Gr
 			continue
 		}
 		method := m.method[:1] + strings.ToLower(m.method[1:]) // "Get"
-		op := c.newOperation(m.method, "connect", operationID("connect", c.gv, method+c.scope+name), "connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind)
+		op := c.newOperation(
+			m.method,
+			"connect",
+			operationID("connect", c.gv, method+c.scope+name),
+			"connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind,
+		)
 		op.gvk = gvk
 		op.result = &bodyModel{}
 		op.produces = anyMediaType

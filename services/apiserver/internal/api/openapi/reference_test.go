@@ -34,8 +34,16 @@ var sinceThen = []struct{ what, path, why string }{
 
 	{what: "gone", path: ".io.k8s.api.core.v1.ClaimSource", why: "claims of pods are flat since 1.31"},
 	{what: "gone", path: ".PodResourceClaim.properties.source", why: "claims of pods are flat since 1.31"},
-	{what: "gone", path: ".PersistentVolumeClaimStatus.properties.resizeStatus", why: "allocatedResourceStatuses took its place in 1.28"},
-	{what: "changed", path: ".PersistentVolumeClaimSpec.properties.resources.allOf", why: "claims have requirements of their own since 1.29"},
+	{
+		what: "gone",
+		path: ".PersistentVolumeClaimStatus.properties.resizeStatus",
+		why:  "allocatedResourceStatuses took its place in 1.28",
+	},
+	{
+		what: "changed",
+		path: ".PersistentVolumeClaimSpec.properties.resources.allOf",
+		why:  "claims have requirements of their own since 1.29",
+	},
 	{what: "gone", path: ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-merge-key", why: "it was never a list"},
 	{what: "gone", path: ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-strategy", why: "it was never a list"},
 	{what: "changed", path: ".StatefulSetSpec.required", why: "serviceName need not be given since 1.33"},

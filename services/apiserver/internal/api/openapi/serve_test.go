@@ -78,10 +78,12 @@ func TestDocumentsAreCachedByHash(t *testing.T) {
 		t.Errorf("by hash: got %d %v, want %v", w.Code, w.Header(), http.StatusOK)
 	}
 	tag := w.Header().Get("ETag")
-	if again := get(t, h, "/openapi/v3/apis/batch/v1", "If-None-Match", tag); again.Code != http.StatusNotModified || again.Body.Len() != 0 {
+	if again := get(t, h, "/openapi/v3/apis/batch/v1", "If-None-Match", tag); again.Code != http.StatusNotModified ||
+		again.Body.Len() != 0 {
 		t.Errorf("with ETag: got %d, %d bytes, want %v, 0", again.Code, again.Body.Len(), http.StatusNotModified)
 	}
-	if moved := get(t, h, "/openapi/v3/apis/batch/v1?hash=OLD"); moved.Code != http.StatusMovedPermanently || moved.Header().Get("Location") != address {
+	moved := get(t, h, "/openapi/v3/apis/batch/v1?hash=OLD")
+	if moved.Code != http.StatusMovedPermanently || moved.Header().Get("Location") != address {
 		t.Errorf("by another hash: got %d %v, want %v", moved.Code, moved.Header(), http.StatusMovedPermanently)
 	}
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {

@@ -155,7 +155,13 @@ func (s *Service) rootEntries() []*entry {
 	rootEntry := func(at, id, description, tagName string, result any) *entry {
 		return s.builtInEntry(at, func() []path { return []path{s.rootPath("/"+at+"/", id, description, tagName, result)} })
 	}
-	versions := s.rootPath("/version/", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{})
+	versions := s.rootPath(
+		"/version/",
+		"getCodeVersion",
+		"get the version information for this server",
+		"version",
+		&apiversion.Info{},
+	)
 	versions.operations[0].consumes = []string{api.MediaJSON}
 	versions.operations[0].produces = []string{api.MediaJSON}
 	return []*entry{
@@ -178,8 +184,13 @@ func (s *Service) DescribeIssuer() {
 	s.builtIn = append(s.builtIn,
 		issuerEntry(".well-known/openid-configuration", "getServiceAccountIssuerOpenIDConfiguration",
 			"get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", "WellKnown", api.MediaJSON),
-		issuerEntry("openid/v1/jwks", "getServiceAccountIssuerOpenIDKeyset",
-			"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)", "openid", "application/jwk-set+json"))
+		issuerEntry(
+			"openid/v1/jwks",
+			"getServiceAccountIssuerOpenIDKeyset",
+			"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)",
+			"openid",
+			"application/jwk-set+json",
+		))
 	s.Replace(nil, nil)
 }
 
@@ -187,7 +198,15 @@ func (s *Service) DescribeIssuer() {
 func (s *Service) groupEntry(group string) *entry {
 	at := "apis/" + group
 	return s.builtInEntry(at, func() []path {
-		return []path{s.rootPath("/"+at+"/", "get"+camelCase(nameParts(group))+"APIGroup", "get information of a group", tag(group, ""), &metav1.APIGroup{})}
+		return []path{
+			s.rootPath(
+				"/"+at+"/",
+				"get"+camelCase(nameParts(group))+"APIGroup",
+				"get information of a group",
+				tag(group, ""),
+				&metav1.APIGroup{},
+			),
+		}
 	})
 }
 

@@ -36,7 +36,10 @@ func newV2(ps []path, m *models, customModels map[string]*spec.Schema, release s
 		item := spec.PathItem{PathItemProps: spec.PathItemProps{Parameters: shared.list(p.parameters)}}
 		for i := range p.operations {
 			op := &p.operations[i]
-			*operationField(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v2Operation(op, &shared)
+			*operationField(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v2Operation(
+				op,
+				&shared,
+			)
 		}
 		doc.Paths.Paths[p.path] = item
 	}
@@ -75,9 +78,13 @@ func operationField[O any](method string, get, put, post, del, head, options, pa
 // v2Operation returns an operation in the form of v2.
 func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Operation {
 	out := &spec.Operation{OperationProps: spec.OperationProps{
-		Tags: []string{op.tag}, Description: op.description, ID: op.id, Consumes: op.consumes, Produces: op.produces,
-		Schemes:   []string{"https"},
-		Responses: &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: map[int]spec.Response{}}},
+		Tags:        []string{op.tag},
+		Description: op.description,
+		ID:          op.id,
+		Consumes:    op.consumes,
+		Produces:    op.produces,
+		Schemes:     []string{"https"},
+		Responses:   &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: map[int]spec.Response{}}},
 	}}
 	out.Responses.StatusCodeResponses[http.StatusUnauthorized] = spec.Response{ResponseProps: spec.ResponseProps{
 		Description: http.StatusText(http.StatusUnauthorized),
@@ -178,7 +185,9 @@ func newV3(ps []path, m *models, customModels map[string]*spec.Schema, info spec
 		item := &spec3.Path{PathProps: spec3.PathProps{Parameters: v3Parameters(p.parameters)}}
 		for i := range p.operations {
 			op := &p.operations[i]
-			*operationField(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v3Operation(op)
+			*operationField(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v3Operation(
+				op,
+			)
 		}
 		doc.Paths.Paths[p.path] = item
 	}
@@ -192,8 +201,11 @@ func v3Parameters(ps []parameter) []*spec3.Parameter {
 	var out []*spec3.Parameter
 	for _, p := range ps {
 		out = append(out, &spec3.Parameter{ParameterProps: spec3.ParameterProps{
-			Name: p.name, In: p.in, Description: p.description, Required: p.required,
-			Schema: &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{p.typ}, UniqueItems: true}},
+			Name:        p.name,
+			In:          p.in,
+			Description: p.description,
+			Required:    p.required,
+			Schema:      &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{p.typ}, UniqueItems: true}},
 		}})
 	}
 	return out
@@ -202,8 +214,11 @@ func v3Parameters(ps []parameter) []*spec3.Parameter {
 // v3Operation returns an operation in the form of v3.
 func (m *models) v3Operation(op *operation) *spec3.Operation {
 	out := &spec3.Operation{OperationProps: spec3.OperationProps{
-		Tags: []string{op.tag}, Description: op.description, OperationId: op.id, Parameters: v3Parameters(op.parameters),
-		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{}}},
+		Tags:        []string{op.tag},
+		Description: op.description,
+		OperationId: op.id,
+		Parameters:  v3Parameters(op.parameters),
+		Responses:   &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{}}},
 	}}
 	out.Responses.StatusCodeResponses[http.StatusUnauthorized] = &spec3.Response{ResponseProps: spec3.ResponseProps{
 		Description: http.StatusText(http.StatusUnauthorized),

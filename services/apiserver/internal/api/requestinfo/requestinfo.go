@@ -297,7 +297,8 @@ func (i *Info) completeCollection(r *http.Request, p parsedPath) {
 	}
 	if strings.Contains(i.FieldSelector, "metadata.name") && !i.TooManySelectorTerms() && i.validOptions() {
 		if selector, err := i.selectors.Fields(); err == nil {
-			if name, ok := selector.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
+			name, ok := selector.RequiresExactMatch("metadata.name")
+			if ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
 				i.Name = name
 			}
 		}

@@ -119,7 +119,8 @@ func TestResolveNamesVerbAndResource(t *testing.T) {
 			t.Errorf("%s %s: got %q, want %q", c.method, c.path, got, c.want)
 		}
 	}
-	if o := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds); !slices.Equal(o.Subpath, []string{"x", "", "y"}) {
+	o := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds)
+	if !slices.Equal(o.Subpath, []string{"x", "", "y"}) {
 		t.Errorf("got proxied path %q, want %v", o.Subpath, []string{"x", "", "y"})
 	}
 }
@@ -131,9 +132,12 @@ func TestLongRunning(t *testing.T) {
 	for path, want := range map[string]bool{
 		"GET /api/v1/pods?watch=1": true, "GET /api/v1/watch/pods": true, "POST /api/v1/namespaces/a/pods/p/exec": true,
 		"GET /api/v1/namespaces/a/pods/p/log": true, "PUT /api/v1/nodes/n/proxy/x": true,
-		"GET /api/v1/pods": false, "POST /api/v1/pods?watch=1": false, "DELETE /api/v1/watch/pods": false, "GET /api/v1/namespaces/a/pods/p?watch=1": false,
-		"POST /api/v1/proxy/namespaces/a/pods": false, "GET /api/v1/namespaces/a/configmaps/p/log": false, "GET /api/v1/namespaces/a/nodes/n/proxy": false,
-		"GET /api/v1/componentstatuses?watch=1": false, "GET /apis/a/b/c/d/proxy": false, "GET /apis/a/b/c?watch=1": false, "GET /watch": false,
+		"GET /api/v1/pods": false, "POST /api/v1/pods?watch=1": false, "DELETE /api/v1/watch/pods": false,
+		"GET /api/v1/namespaces/a/pods/p?watch=1": false,
+		"POST /api/v1/proxy/namespaces/a/pods":    false, "GET /api/v1/namespaces/a/configmaps/p/log": false,
+		"GET /api/v1/namespaces/a/nodes/n/proxy": false,
+		"GET /api/v1/componentstatuses?watch=1":  false, "GET /apis/a/b/c/d/proxy": false, "GET /apis/a/b/c?watch=1": false,
+		"GET /watch": false,
 	} {
 		method, target, _ := strings.Cut(path, " ")
 		if got := requestinfo.Resolve(httptest.NewRequest(method, target, nil), kinds).LongRunning(); got != want {
@@ -225,7 +229,8 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 			segments = append(segments, p)
 		}
 		if rapid.Bool().Draw(t, "in a namespace") {
-			segments = append(segments, "namespaces", rapid.SampledFrom([]string{"a", "b", "status", "namespaces", "watch", "..", "%2F"}).Draw(t, "namespace"))
+			segments = append(segments, "namespaces",
+				rapid.SampledFrom([]string{"a", "b", "status", "namespaces", "watch", "..", "%2F"}).Draw(t, "namespace"))
 		}
 		segments = append(segments, kind.Resource)
 		name := rapid.SampledFrom([]string{"", "b", "a", "watch", "proxy", "namespaces"}).Draw(t, "name")
@@ -237,13 +242,27 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "bends") {
 			at := rapid.IntRange(0, len(segments)).Draw(t, "at")
-			segments = slices.Insert(segments, at, rapid.SampledFrom([]string{"", "x", "a/b", "namespaces", "namespaces/c", "watch", "proxy", "status", other.Resource, ".", ".."}).Draw(t, "more"))
+			inserted := rapid.SampledFrom([]string{
+				"", "x", "a/b", "namespaces", "namespaces/c", "watch", "proxy", "status", other.Resource, ".", "..",
+			}).Draw(t, "more")
+			segments = slices.Insert(segments, at, inserted)
 		}
-		path := rapid.SampledFrom([]string{"/", "//"}).Draw(t, "begin") + strings.Join(segments, "/") + rapid.SampledFrom([]string{"", "", "/", "//"}).Draw(t, "end")
-		method := rapid.SampledFrom([]string{"GET", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "FROB"}).Draw(t, "method")
+		begin := rapid.SampledFrom([]string{"/", "//"}).Draw(t, "begin")
+		end := rapid.SampledFrom([]string{"", "", "/", "//"}).Draw(t, "end")
+		path := begin + strings.Join(segments, "/") + end
+		method := rapid.SampledFrom([]string{"GET", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "FROB"}).
+			Draw(t, "method")
 		r := httptest.NewRequest(method, "/", nil)
 		r.URL.Path = path
-		r.URL.RawQuery = rapid.SampledFrom([]string{"", "watch=1", "watch", "watch=false", "dryRun=All", "fieldSelector=metadata.name%3Db", "fieldSelector=metadata.name%3Db,metadata.name%3Dc", "fieldSelector=metadata.name!%3Db", "fieldSelector=metadata.name%3D..&watch=1", "fieldSelector=%3D%3D", "labelSelector=a%3Db"}).Draw(t, "query")
+		r.URL.RawQuery = rapid.SampledFrom([]string{
+			"", "watch=1", "watch", "watch=false", "dryRun=All",
+			"fieldSelector=metadata.name%3Db",
+			"fieldSelector=metadata.name%3Db,metadata.name%3Dc",
+			"fieldSelector=metadata.name!%3Db",
+			"fieldSelector=metadata.name%3D..&watch=1",
+			"fieldSelector=%3D%3D",
+			"labelSelector=a%3Db",
+		}).Draw(t, "query")
 		o := requestinfo.Resolve(r, kinds)
 		if o.Target != nil {
 			hits++
@@ -267,7 +286,8 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 			path := "/" + spelled(o, false)
 			got := requestinfo.Resolve(httptest.NewRequest("GET", path, nil), kinds)
 			if got.Target != o.Target || got.Sub != o.Sub || got.Name != "n" {
-				t.Errorf("%s: got target %v, subresource %v, name %q, want %v, %v, n", path, got.Target, got.Sub, got.Name, o.Target, o.Sub)
+				t.Errorf("%s: got target %v, subresource %v, name %q, want %v, %v, n",
+					path, got.Target, got.Sub, got.Name, o.Target, o.Sub)
 			}
 		}
 	}

@@ -83,7 +83,12 @@ func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 		return env, nil
 	}
 	c := e.compiler
-	all := map[string]*cel.Type{object: cel.DynType, oldObject: cel.DynType, request: c.requestType, namespaceObject: c.namespaceType}
+	all := map[string]*cel.Type{
+		object:          cel.DynType,
+		oldObject:       cel.DynType,
+		request:         c.requestType,
+		namespaceObject: c.namespaceType,
+	}
 	if visible.Params {
 		all[params] = cel.DynType
 	}
@@ -110,7 +115,12 @@ func (e *envs) get(visible VariableSet) (*celenv.Env, error) {
 // outputType returns the type of an expression. It returns an error unless the type is one of
 // expected; if expected is empty, every type is accepted. It charges the work to b, which may be
 // nil.
-func (e *envs) outputType(b *celenv.CheckBudget, visible VariableSet, expression string, expected []*cel.Type) (*cel.Type, error) {
+func (e *envs) outputType(
+	b *celenv.CheckBudget,
+	visible VariableSet,
+	expression string,
+	expected []*cel.Type,
+) (*cel.Type, error) {
 	env, err := e.get(visible)
 	if err != nil {
 		return nil, err
@@ -200,7 +210,15 @@ func variableType(t *cel.Type) *cel.Type {
 		return cel.ListType(variableType(t.Parameters()[0]))
 	case cel.MapKind:
 		return cel.MapType(variableType(t.Parameters()[0]), variableType(t.Parameters()[1]))
-	case cel.BoolKind, cel.BytesKind, cel.DoubleKind, cel.DurationKind, cel.IntKind, cel.StringKind, cel.TimestampKind, cel.UintKind, cel.NullTypeKind:
+	case cel.BoolKind,
+		cel.BytesKind,
+		cel.DoubleKind,
+		cel.DurationKind,
+		cel.IntKind,
+		cel.StringKind,
+		cel.TimestampKind,
+		cel.UintKind,
+		cel.NullTypeKind:
 		return t
 	}
 	return cel.DynType

@@ -30,16 +30,41 @@ func TestVisibleVariables(t *testing.T) {
 		wrong      string
 	}{
 		{visible: expressions.VariableSet{}, expression: "object.a == oldObject.b", want: cel.BoolType, wrong: ""},
-		{visible: expressions.VariableSet{}, expression: "request.kind.group + request.requestResource.resource + request.userInfo.extra['a'][0]", want: cel.StringType, wrong: ""},
+		{
+			visible:    expressions.VariableSet{},
+			expression: "request.kind.group + request.requestResource.resource + request.userInfo.extra['a'][0]",
+			want:       cel.StringType,
+			wrong:      "",
+		},
 		{visible: expressions.VariableSet{}, expression: "request.options.dryRun", want: cel.DynType, wrong: ""},
 		{visible: expressions.VariableSet{}, expression: "request.object", want: cel.DynType, wrong: "undefined field 'object'"},
-		{visible: expressions.VariableSet{}, expression: "namespaceObject.status.conditions[0].lastTransitionTime < namespaceObject.metadata.creationTimestamp", want: cel.BoolType, wrong: ""},
-		{visible: expressions.VariableSet{}, expression: "namespaceObject.metadata.UID == namespaceObject.metadata.uid", want: cel.BoolType, wrong: "undefined field 'uid'"},
+		{
+			visible:    expressions.VariableSet{},
+			expression: "namespaceObject.status.conditions[0].lastTransitionTime < namespaceObject.metadata.creationTimestamp",
+			want:       cel.BoolType,
+			wrong:      "",
+		},
+		{
+			visible:    expressions.VariableSet{},
+			expression: "namespaceObject.metadata.UID == namespaceObject.metadata.uid",
+			want:       cel.BoolType,
+			wrong:      "undefined field 'uid'",
+		},
 		{visible: expressions.VariableSet{}, expression: "params.a", want: cel.DynType, wrong: "undeclared reference to 'params'"},
-		{visible: expressions.VariableSet{}, expression: "authorizer.path('/').check('get').allowed()", want: cel.BoolType, wrong: "undeclared reference to 'authorizer'"},
+		{
+			visible:    expressions.VariableSet{},
+			expression: "authorizer.path('/').check('get').allowed()",
+			want:       cel.BoolType,
+			wrong:      "undeclared reference to 'authorizer'",
+		},
 		{visible: all, expression: "params.a", want: cel.DynType, wrong: ""},
 		{visible: all, expression: "authorizer.requestResource.check('get').allowed()", want: cel.BoolType, wrong: ""},
-		{visible: all, expression: "authorizer.requestResource.allowed()", want: cel.BoolType, wrong: "found no matching overload for 'allowed'"},
+		{
+			visible:    all,
+			expression: "authorizer.requestResource.allowed()",
+			want:       cel.BoolType,
+			wrong:      "found no matching overload for 'allowed'",
+		},
 		{visible: all, expression: "variables.a", want: cel.DynType, wrong: "undeclared reference to 'variables'"},
 		{visible: all, expression: "params.a", want: cel.BoolType, wrong: "must evaluate to bool but got dyn"},
 		{visible: all, expression: "1", want: cel.StringType, wrong: "must evaluate to string but got int"},
@@ -54,7 +79,8 @@ func TestVisibleVariables(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", tt.expression, err, tt.wrong)
 		}
 	}
-	if err := c.Check(all, "1", cel.StringType, cel.NullType); err == nil || err.Error() != "must evaluate to one of [string null_type] but got int" {
+	if err := c.Check(all, "1", cel.StringType, cel.NullType); err == nil ||
+		err.Error() != "must evaluate to one of [string null_type] but got int" {
 		t.Errorf("two types: got %v", err)
 	}
 }

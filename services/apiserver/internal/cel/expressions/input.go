@@ -19,7 +19,13 @@ type Input struct {
 
 // Values returns the values of the variables by name, for celenv.Program.
 func (i *Input) Values() map[string]any {
-	values := map[string]any{object: i.Object, oldObject: i.OldObject, request: i.Request, namespaceObject: i.NamespaceObject, params: i.Params}
+	values := map[string]any{
+		object:          i.Object,
+		oldObject:       i.OldObject,
+		request:         i.Request,
+		namespaceObject: i.NamespaceObject,
+		params:          i.Params,
+	}
 	if i.Authorizer != nil {
 		values[authorizer] = i.Authorizer
 		values[requestResource] = i.RequestResource

@@ -96,7 +96,12 @@ func (s *Scope) Compile(visible VariableSet, expression string, expected ...*cel
 
 // compile returns the program of an expression from the cache, or compiles it. Policies with the
 // same variables share the program. expectedNames lists the names of expected.
-func (s *Scope) compile(visible VariableSet, expression string, expected []*cel.Type, expectedNames string) (*celenv.Program, error) {
+func (s *Scope) compile(
+	visible VariableSet,
+	expression string,
+	expected []*cel.Type,
+	expectedNames string,
+) (*celenv.Program, error) {
 	key := programKey{
 		visible:    visible,
 		variables:  strings.Join(s.cacheKeyParts, "\n"),

@@ -13,8 +13,11 @@ func Match(m *v1alpha1.MatchResources) *admissionv1.MatchResources {
 		return nil
 	}
 	return &admissionv1.MatchResources{
-		NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector, MatchPolicy: (*admissionv1.MatchPolicyType)(m.MatchPolicy),
-		ResourceRules: convertRules(m.ResourceRules), ExcludeResourceRules: convertRules(m.ExcludeResourceRules),
+		NamespaceSelector:    m.NamespaceSelector,
+		ObjectSelector:       m.ObjectSelector,
+		MatchPolicy:          (*admissionv1.MatchPolicyType)(m.MatchPolicy),
+		ResourceRules:        convertRules(m.ResourceRules),
+		ExcludeResourceRules: convertRules(m.ExcludeResourceRules),
 	}
 }
 
@@ -40,7 +43,9 @@ func ParamRef(r *v1alpha1.ParamRef) *admissionv1.ParamRef {
 		return nil
 	}
 	return &admissionv1.ParamRef{
-		Name: r.Name, Namespace: r.Namespace, Selector: r.Selector,
+		Name:                    r.Name,
+		Namespace:               r.Namespace,
+		Selector:                r.Selector,
 		ParameterNotFoundAction: (*admissionv1.ParameterNotFoundActionType)(r.ParameterNotFoundAction),
 	}
 }

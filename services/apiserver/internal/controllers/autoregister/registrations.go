@@ -163,7 +163,8 @@ func (s APIService) Spec() apiregistrationv1.APIServiceSpec {
 func (s APIService) matches(spec *apiregistrationv1.APIServiceSpec) bool {
 	desired := s.Spec()
 	return spec.Service == nil && !spec.InsecureSkipTLSVerify && len(spec.CABundle) == 0 && spec.Group == desired.Group && spec.Version == desired.Version &&
-		spec.GroupPriorityMinimum == desired.GroupPriorityMinimum && spec.VersionPriority == desired.VersionPriority
+		spec.GroupPriorityMinimum == desired.GroupPriorityMinimum &&
+		spec.VersionPriority == desired.VersionPriority
 }
 
 // Object returns the object to create. managed is the value of the label ManagedLabel.
@@ -171,6 +172,11 @@ func (s APIService) Object(managed string) map[string]any {
 	return map[string]any{
 		"apiVersion": apiregistrationv1.GroupName + "/v1", "kind": "APIService",
 		"metadata": map[string]any{"name": s.Name(), "labels": map[string]string{ManagedLabel: managed}},
-		"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
+		"spec": map[string]any{
+			"group":                s.Group,
+			"version":              s.Version,
+			"groupPriorityMinimum": s.GroupPriority,
+			"versionPriority":      s.VersionPriority,
+		},
 	}
 }

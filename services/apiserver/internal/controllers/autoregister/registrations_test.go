@@ -22,7 +22,10 @@ func TestUnchangedRegistrationsAreNotRead(t *testing.T) {
 		var live []*apiregistrationv1.APIService
 		for i := range 1000 {
 			w := APIService{Group: fmt.Sprintf("g%d.ex.test", i), Version: "v1", GroupPriority: 1000, VersionPriority: 100}
-			s := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: w.Name(), Labels: map[string]string{ManagedLabel: ManagedAlways}}, Spec: w.Spec()}
+			s := &apiregistrationv1.APIService{
+				ObjectMeta: metav1.ObjectMeta{Name: w.Name(), Labels: map[string]string{ManagedLabel: ManagedAlways}},
+				Spec:       w.Spec(),
+			}
 			if i%100 == 0 {
 				s.Labels, s.Spec.VersionPriority = nil, 7
 			}

@@ -42,20 +42,29 @@ func (b *Bootstrap) writeAuthenticationConfig(ctx context.Context) error {
 	if len(data) == 0 {
 		return nil
 	}
-	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthenticationConfigName, Namespace: api.SystemNamespace}, Data: data}
-	return internalclient.Put(ctx, b.API, internalclient.Collection("", "v1", "configmaps", api.SystemNamespace), configMap, func(live *corev1.ConfigMap) bool {
-		changed := false
-		for k, own := range data {
-			if merged := b.mergeValue(k, live.Data[k], own); live.Data[k] != merged {
-				if live.Data == nil {
-					live.Data = map[string]string{}
+	configMap := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: AuthenticationConfigName, Namespace: api.SystemNamespace},
+		Data:       data,
+	}
+	return internalclient.Put(
+		ctx,
+		b.API,
+		internalclient.Collection("", "v1", "configmaps", api.SystemNamespace),
+		configMap,
+		func(live *corev1.ConfigMap) bool {
+			changed := false
+			for k, own := range data {
+				if merged := b.mergeValue(k, live.Data[k], own); live.Data[k] != merged {
+					if live.Data == nil {
+						live.Data = map[string]string{}
+					}
+					live.Data[k] = merged
+					changed = true
 				}
-				live.Data[k] = merged
-				changed = true
 			}
-		}
-		return changed
-	})
+			return changed
+		},
+	)
 }
 
 // mergeValue merges the stored value of a key with this server's own value. A stored value that is
@@ -114,7 +123,8 @@ func mergeBundles(stored, own string, now time.Time) string {
 		count++
 		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}) // writes to a builder cannot fail
 	}
-	if count == len(storedCerts) && !slices.ContainsFunc(storedCerts, func(cert *x509.Certificate) bool { return !seen[string(cert.Raw)] }) {
+	if count == len(storedCerts) &&
+		!slices.ContainsFunc(storedCerts, func(cert *x509.Certificate) bool { return !seen[string(cert.Raw)] }) {
 		return stored // including its comments
 	}
 	return out.String()

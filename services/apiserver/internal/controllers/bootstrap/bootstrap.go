@@ -93,7 +93,12 @@ func New(c Config) *Bootstrap {
 	b := &Bootstrap{Config: c}
 	b.hooks = []hook{
 		{name: "start-system-namespaces-controller", run: b.createNamespaces, every: time.Minute},
-		{name: "start-cluster-authentication-info-controller", run: b.writeAuthenticationConfig, every: authenticationConfigEvery, trigger: c.AuthenticationConfigDue},
+		{
+			name:    "start-cluster-authentication-info-controller",
+			run:     b.writeAuthenticationConfig,
+			every:   authenticationConfigEvery,
+			trigger: c.AuthenticationConfigDue,
+		},
 		{name: "start-legacy-token-tracking-controller", run: b.recordTokenTracking},
 		{name: "start-service-ip-repair-controllers", run: b.repairAllocations, every: c.RepairInterval},
 		{name: "rbac/bootstrap-roles", run: b.reconcileRoles},
@@ -103,15 +108,23 @@ func New(c Config) *Bootstrap {
 		{name: "kube-apiserver-autoregistration", run: b.registerAPIServices},
 	}
 	if !c.NoIdentity {
-		b.hooks = append(b.hooks,
+		b.hooks = append(
+			b.hooks,
 			hook{name: "start-kube-apiserver-identity-lease-controller", run: b.renewIdentityLease, every: identityRenewal},
-			hook{name: "start-kube-apiserver-identity-lease-garbage-collector", run: b.deleteExpiredIdentities, every: identityDuration})
+			hook{
+				name:  "start-kube-apiserver-identity-lease-garbage-collector",
+				run:   b.deleteExpiredIdentities,
+				every: identityDuration,
+			},
+		)
 	}
 	if !c.NoServiceCIDR {
-		b.hooks = append(b.hooks, hook{name: "start-kubernetes-service-cidr-controller", run: b.maintainServiceCIDR, every: identityRenewal})
+		b.hooks = append(b.hooks,
+			hook{name: "start-kubernetes-service-cidr-controller", run: b.maintainServiceCIDR, every: identityRenewal})
 	}
 	if c.StorageVersions != nil {
-		b.hooks = append(b.hooks, hook{name: "built-in-resources-storage-version-updater", run: b.recordStorageVersions, every: storageVersionsEvery})
+		b.hooks = append(b.hooks,
+			hook{name: "built-in-resources-storage-version-updater", run: b.recordStorageVersions, every: storageVersionsEvery})
 	}
 	for i := range b.hooks {
 		b.hooks[i].done = new(atomic.Bool)

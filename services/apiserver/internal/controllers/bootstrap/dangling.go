@@ -211,20 +211,29 @@ func (d *DanglingController) requeue(name string) {
 func danglingCondition(level string, levelExists bool) flowcontrolv1.FlowSchemaCondition {
 	if levelExists {
 		return flowcontrolv1.FlowSchemaCondition{
-			Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
+			Type:    flowcontrolv1.FlowSchemaConditionDangling,
+			Status:  flowcontrolv1.ConditionFalse,
+			Reason:  "Found",
 			Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
 		}
 	}
 	return flowcontrolv1.FlowSchemaCondition{
-		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionTrue, Reason: "NotFound",
-		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", level),
+		Type:   flowcontrolv1.FlowSchemaConditionDangling,
+		Status: flowcontrolv1.ConditionTrue,
+		Reason: "NotFound",
+		Message: fmt.Sprintf(
+			"This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object",
+			level),
 	}
 }
 
 // conditionToWrite returns target with its transition time: the current time if the status changes,
 // otherwise the time of the existing condition. It returns false if the schema has the condition
 // already.
-func (d *DanglingController) conditionToWrite(s schemaState, target flowcontrolv1.FlowSchemaCondition) (flowcontrolv1.FlowSchemaCondition, bool) {
+func (d *DanglingController) conditionToWrite(
+	s schemaState,
+	target flowcontrolv1.FlowSchemaCondition,
+) (flowcontrolv1.FlowSchemaCondition, bool) {
 	target.LastTransitionTime = metav1.NewTime(d.Now().UTC().Truncate(time.Second))
 	for _, c := range s.conditions {
 		if c.Type != target.Type {
@@ -241,7 +250,12 @@ func (d *DanglingController) conditionToWrite(s schemaState, target flowcontrolv
 }
 
 // applyCondition writes a condition to the status of a schema by server-side apply.
-func (d *DanglingController) applyCondition(ctx context.Context, name string, s schemaState, target flowcontrolv1.FlowSchemaCondition) error {
+func (d *DanglingController) applyCondition(
+	ctx context.Context,
+	name string,
+	s schemaState,
+	target flowcontrolv1.FlowSchemaCondition,
+) error {
 	condition := flowcontrolapply.FlowSchemaCondition().WithType(target.Type).WithStatus(target.Status).
 		WithLastTransitionTime(target.LastTransitionTime).WithReason(target.Reason).WithMessage(target.Message)
 	desired := flowcontrolapply.FlowSchema(name).WithUID(s.uid).

@@ -147,7 +147,12 @@ type managedObjects[T registry.Object] struct {
 
 // newManagedObjects returns a managedObjects for a resource. defaults and live are the default and
 // the stored objects.
-func newManagedObjects[T registry.Object](api *internalclient.Client, resource string, defaults, live []T, setSpec func(live, target T) bool) *managedObjects[T] {
+func newManagedObjects[T registry.Object](
+	api *internalclient.Client,
+	resource string,
+	defaults, live []T,
+	setSpec func(live, target T) bool,
+) *managedObjects[T] {
 	m := &managedObjects[T]{api: api, collection: flowPath(resource), defaults: defaults, live: map[string]T{}, setSpec: setSpec}
 	for _, o := range live {
 		m.live[o.GetName()] = o

@@ -38,12 +38,16 @@ func (b *Bootstrap) createPriorityClasses(ctx context.Context) error {
 	preempt := corev1.PreemptLowerPriority
 	for _, pc := range []*schedulingv1.PriorityClass{
 		{
-			ObjectMeta: metav1.ObjectMeta{Name: "system-node-critical"}, Value: 2000001000, PreemptionPolicy: &preempt,
-			Description: "Used for system critical pods that must not be moved from their current node.",
+			ObjectMeta:       metav1.ObjectMeta{Name: "system-node-critical"},
+			Value:            2000001000,
+			PreemptionPolicy: &preempt,
+			Description:      "Used for system critical pods that must not be moved from their current node.",
 		},
 		{
-			ObjectMeta: metav1.ObjectMeta{Name: "system-cluster-critical"}, Value: 2000000000, PreemptionPolicy: &preempt,
-			Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+			ObjectMeta:       metav1.ObjectMeta{Name: "system-cluster-critical"},
+			Value:            2000000000,
+			PreemptionPolicy: &preempt,
+			Description:      "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
 		},
 	} {
 		if err := b.API.Ensure(ctx, internalclient.Collection("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
@@ -88,18 +92,24 @@ func (b *Bootstrap) maintainServiceCIDR(ctx context.Context) error {
 	}
 	if !slices.Equal(stored, configured) {
 		b.reportRange.Do(func() {
-			b.Logger.Warn("ServiceCIDR kubernetes does not match --service-cluster-ip-range; change the flag or delete the ServiceCIDR", "servicecidr", stored, "flag", configured)
+			b.Logger.Warn(
+				"ServiceCIDR kubernetes does not match --service-cluster-ip-range; change the flag or delete the ServiceCIDR",
+				"servicecidr", stored, "flag", configured)
 		})
 		return nil
 	}
-	if slices.ContainsFunc(live.Status.Conditions, func(c metav1.Condition) bool { return c.Type == networkingv1.ServiceCIDRConditionReady }) {
+	if slices.ContainsFunc(
+		live.Status.Conditions,
+		func(c metav1.Condition) bool { return c.Type == networkingv1.ServiceCIDRConditionReady },
+	) {
 		return nil
 	}
 	ready := metav1apply.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).
 		WithLastTransitionTime(metav1.NewTime(b.Now().UTC().Truncate(time.Second))).
 		WithMessage("Kubernetes default Service CIDR is ready")
 	desired := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
-	return b.API.WithManager("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Subresource("status"), desired)
+	return b.API.WithManager("kubernetes-service-cidr-controller").
+		Apply(ctx, path.Named("kubernetes").Subresource("status"), desired)
 }
 
 // firstAddress returns the address after the network address of a range, which is the cluster IP of
@@ -126,14 +136,22 @@ func (b *Bootstrap) createKubernetesService(ctx context.Context) error {
 		family = corev1.IPv6Protocol
 	}
 	svc := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      "kubernetes",
+			Namespace: api.DefaultNamespace,
+			Labels:    map[string]string{"provider": "kubernetes", "component": "apiserver"},
+		},
 		Spec: corev1.ServiceSpec{
 			Ports: []corev1.ServicePort{{
 				Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(int32(b.SecurePort)),
 			}},
-			ClusterIP: ip.String(), ClusterIPs: []string{ip.String()}, Type: corev1.ServiceTypeClusterIP,
-			SessionAffinity: corev1.ServiceAffinityNone, IPFamilies: []corev1.IPFamily{family},
-			IPFamilyPolicy: ptr(corev1.IPFamilyPolicySingleStack), InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster),
+			ClusterIP:             ip.String(),
+			ClusterIPs:            []string{ip.String()},
+			Type:                  corev1.ServiceTypeClusterIP,
+			SessionAffinity:       corev1.ServiceAffinityNone,
+			IPFamilies:            []corev1.IPFamily{family},
+			IPFamilyPolicy:        ptr(corev1.IPFamilyPolicySingleStack),
+			InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster),
 		},
 	}
 	if b.NodePort != 0 {
@@ -172,7 +190,8 @@ func (b *Bootstrap) registerAPIServices(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		if err = b.API.Create(ctx, autoregister.APIServicesPath, s.Object(autoregister.ManagedOnStart)); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err = b.API.Create(ctx, autoregister.APIServicesPath, s.Object(autoregister.ManagedOnStart)); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}

@@ -261,7 +261,13 @@ func addSelectors(live *rbacv1.ClusterRole, target *rbacv1.AggregationRule) (unc
 
 // addSubjects adds the missing subjects and reports whether it left the binding unchanged. If the
 // binding refers to another role, it clears the resourceVersion, so that the binding is recreated.
-func addSubjects(live registry.Object, ref *rbacv1.RoleRef, subjects *[]rbacv1.Subject, wantRef rbacv1.RoleRef, target []rbacv1.Subject) (unchanged bool) {
+func addSubjects(
+	live registry.Object,
+	ref *rbacv1.RoleRef,
+	subjects *[]rbacv1.Subject,
+	wantRef rbacv1.RoleRef,
+	target []rbacv1.Subject,
+) (unchanged bool) {
 	unchanged = true
 	for _, w := range target {
 		if w.Kind != rbacv1.ServiceAccountKind {

@@ -28,9 +28,11 @@ func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 		rules map[string]rbacv1.PolicyRule
 	}{
 		"DynamicResourceAllocation": {gates: "DynamicResourceAllocation=true", roles: []string{controller + "resource-claim-controller"}, rules: map[string]rbacv1.PolicyRule{
-			"system:kube-scheduler": rule("", "pods/finalizers", "patch"), "system:node": rule("resource.k8s.io", "resourceclaims", "get"),
-			"system:aggregate-to-edit": rule("resource.k8s.io", "resourceclaimtemplates", "create"), "system:aggregate-to-view": rule("resource.k8s.io", "resourceclaims/status", "get"),
-			"view": rule("resource.k8s.io", "resourceclaims", "list"), "admin": rule("resource.k8s.io", "resourceclaims", "delete"),
+			"system:kube-scheduler":    rule("", "pods/finalizers", "patch"),
+			"system:node":              rule("resource.k8s.io", "resourceclaims", "get"),
+			"system:aggregate-to-edit": rule("resource.k8s.io", "resourceclaimtemplates", "create"),
+			"system:aggregate-to-view": rule("resource.k8s.io", "resourceclaims/status", "get"),
+			"view":                     rule("resource.k8s.io", "resourceclaims", "list"), "admin": rule("resource.k8s.io", "resourceclaims", "delete"),
 		}},
 		"DRADeviceTaints": {gates: "DRADeviceTaints=true"}, // requires DynamicResourceAllocation
 		"device taints":   {gates: "DynamicResourceAllocation=true,DRADeviceTaints=true", roles: []string{controller + "resource-claim-controller", controller + "device-taint-eviction-controller"}},

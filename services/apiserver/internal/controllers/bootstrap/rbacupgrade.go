@@ -65,12 +65,25 @@ func (b *Bootstrap) migrateSubjects(ctx context.Context, target *rbacv1.ClusterR
 	if err != nil || !found {
 		return err
 	}
-	return b.createOnce(ctx, bindings, &rbacv1.ClusterRoleBinding{ObjectMeta: successorMeta(&source.ObjectMeta, target.Name), Subjects: source.Subjects, RoleRef: target.RoleRef})
+	return b.createOnce(
+		ctx,
+		bindings,
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: successorMeta(&source.ObjectMeta, target.Name),
+			Subjects:   source.Subjects,
+			RoleRef:    target.RoleRef,
+		},
+	)
 }
 
 // lacksSuccessor reports whether the object named from exists and its successor, named to, does
 // not. If so, it has read from into source.
-func (b *Bootstrap) lacksSuccessor(ctx context.Context, collection internalclient.Ref, from, to string, source any) (bool, error) {
+func (b *Bootstrap) lacksSuccessor(
+	ctx context.Context,
+	collection internalclient.Ref,
+	from, to string,
+	source any,
+) (bool, error) {
 	if err := b.API.Get(ctx, collection.Named(to), source); !apierrors.IsNotFound(err) {
 		return false, err
 	}

@@ -54,8 +54,9 @@ func (b *Bootstrap) renewIdentityLease(ctx context.Context) error {
 	holder := b.Identity + "_" + b.Instance
 	newSpec := func() coordinationv1.LeaseSpec {
 		return coordinationv1.LeaseSpec{
-			HolderIdentity: &holder, LeaseDurationSeconds: ptr(int32(identityDuration / time.Second)),
-			RenewTime: &metav1.MicroTime{Time: b.Now()},
+			HolderIdentity:       &holder,
+			LeaseDurationSeconds: ptr(int32(identityDuration / time.Second)),
+			RenewTime:            &metav1.MicroTime{Time: b.Now()},
 		}
 	}
 	lease := &coordinationv1.Lease{
@@ -64,10 +65,16 @@ func (b *Bootstrap) renewIdentityLease(ctx context.Context) error {
 		}},
 		Spec: newSpec(),
 	}
-	return internalclient.Put(ctx, b.API, internalclient.Collection("coordination.k8s.io", "v1", "leases", api.SystemNamespace), lease, func(live *coordinationv1.Lease) bool {
-		live.Labels, live.Spec = lease.Labels, newSpec()
-		return true
-	})
+	return internalclient.Put(
+		ctx,
+		b.API,
+		internalclient.Collection("coordination.k8s.io", "v1", "leases", api.SystemNamespace),
+		lease,
+		func(live *coordinationv1.Lease) bool {
+			live.Labels, live.Spec = lease.Labels, newSpec()
+			return true
+		},
+	)
 }
 
 // deleteExpiredIdentities deletes the expired leases of replicas that have stopped.
@@ -83,7 +90,8 @@ func (b *Bootstrap) deleteExpiredIdentities(ctx context.Context) error {
 			continue
 		}
 		opts := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &l.ResourceVersion}}
-		if err := b.API.Delete(ctx, path.Named(l.Name), opts); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err := b.API.Delete(ctx, path.Named(l.Name), opts); err != nil && !apierrors.IsNotFound(err) &&
+			!apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -95,7 +103,9 @@ func (b *Bootstrap) addressPrefix() string { return b.Root + "/masterleases/" }
 
 // renewAddress writes the key with the address of this replica. The key expires after endpointTTL.
 func (b *Bootstrap) renewAddress(ctx context.Context) error {
-	value, err := b.EncodeEndpoints(&corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: b.AdvertiseAddress.String()}}}}})
+	value, err := b.EncodeEndpoints(
+		&corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: b.AdvertiseAddress.String()}}}}},
+	)
 	if err != nil {
 		return err
 	}
@@ -159,23 +169,35 @@ func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 func (b *Bootstrap) putEndpoints(ctx context.Context, ips []string) error {
 	var subsets []corev1.EndpointSubset
 	if len(ips) > 0 {
-		s := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: "https", Port: int32(b.SecurePort), Protocol: corev1.ProtocolTCP}}}
+		s := corev1.EndpointSubset{
+			Ports: []corev1.EndpointPort{{Name: "https", Port: int32(b.SecurePort), Protocol: corev1.ProtocolTCP}},
+		}
 		for _, ip := range ips {
 			s.Addresses = append(s.Addresses, corev1.EndpointAddress{IP: ip})
 		}
 		subsets = append(subsets, s)
 	}
 	ep := &corev1.Endpoints{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
-		Subsets:    subsets,
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      "kubernetes",
+			Namespace: api.DefaultNamespace,
+			Labels:    map[string]string{discoveryv1.LabelSkipMirror: "true"},
+		},
+		Subsets: subsets,
 	}
-	return internalclient.Put(ctx, b.API, internalclient.Collection("", "v1", "endpoints", api.DefaultNamespace), ep, func(live *corev1.Endpoints) bool {
-		if reflect.DeepEqual(live.Subsets, subsets) {
-			return false
-		}
-		live.Subsets = subsets
-		return true
-	})
+	return internalclient.Put(
+		ctx,
+		b.API,
+		internalclient.Collection("", "v1", "endpoints", api.DefaultNamespace),
+		ep,
+		func(live *corev1.Endpoints) bool {
+			if reflect.DeepEqual(live.Subsets, subsets) {
+				return false
+			}
+			live.Subsets = subsets
+			return true
+		},
+	)
 }
 
 // putEndpointSlice writes the EndpointSlice of the kubernetes service if its addresses have
@@ -186,15 +208,25 @@ func (b *Bootstrap) putEndpointSlice(ctx context.Context, ips []string) error {
 	if b.AdvertiseAddress.To4() == nil {
 		family = discoveryv1.AddressTypeIPv6
 	}
-	ips = slices.DeleteFunc(slices.Clone(ips), func(ip string) bool { return (net.ParseIP(ip).To4() == nil) != (family == discoveryv1.AddressTypeIPv6) })
+	ips = slices.DeleteFunc(
+		slices.Clone(ips),
+		func(ip string) bool { return (net.ParseIP(ip).To4() == nil) != (family == discoveryv1.AddressTypeIPv6) },
+	)
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      "kubernetes",
+			Namespace: api.DefaultNamespace,
+			Labels:    map[string]string{discoveryv1.LabelServiceName: "kubernetes"},
+		},
 		AddressType: family,
 		Endpoints:   []discoveryv1.Endpoint{},
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr("https"), Port: ptr(int32(b.SecurePort)), Protocol: ptr(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: ptr("https"), Port: ptr(int32(b.SecurePort)), Protocol: ptr(corev1.ProtocolTCP)},
+		},
 	}
 	for _, ip := range ips {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(true)}})
+		slice.Endpoints = append(slice.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(true)}})
 	}
 	addresses := func(s *discoveryv1.EndpointSlice) (out []string) {
 		for _, e := range s.Endpoints {

@@ -31,7 +31,12 @@ var versionFields = jsontext.Compile(jsontext.Fields("selectableFields"))
 //
 // All versions share the watch cache. Selectors match the selectable fields of all versions in the
 // stored document; ignoreFields disables them.
-func DefinitionReader(c *codec.Codec, root string, definable func(group, resource string) bool, ignoreFields bool) func(stored []byte) (watchcache.ResourceConfig, bool) {
+func DefinitionReader(
+	c *codec.Codec,
+	root string,
+	definable func(group, resource string) bool,
+	ignoreFields bool,
+) func(stored []byte) (watchcache.ResourceConfig, bool) {
 	return func(stored []byte) (watchcache.ResourceConfig, bool) {
 		parts, err := storePaths.Find(stored, nil)
 		if err != nil {
@@ -59,7 +64,12 @@ func DefinitionReader(c *codec.Codec, root string, definable func(group, resourc
 
 // resourceConfig returns the configuration of the watch cache for a custom resource. paths are the
 // paths of its selectable fields, and missing their values in documents that omit them.
-func resourceConfig(c *codec.Codec, root, group, plural string, paths []string, missing codec.MissingValues) watchcache.ResourceConfig {
+func resourceConfig(
+	c *codec.Codec,
+	root, group, plural string,
+	paths []string,
+	missing codec.MissingValues,
+) watchcache.ResourceConfig {
 	var fields []registry.SelectableField
 	for _, p := range paths {
 		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
@@ -68,14 +78,19 @@ func resourceConfig(c *codec.Codec, root, group, plural string, paths []string, 
 	read := codec.DocumentAttributes(fields, missing)
 	recent := &attributes.InternCache{}
 	return watchcache.ResourceConfig{
-		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: variant(paths, missing),
+		Name:    plural + "." + group,
+		Prefix:  root + "/" + prefix + "/",
+		Variant: variant(paths, missing),
 		Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 			a, err := read(value)
 			if err != nil {
 				err = invalidValueError(c, group, plural, value, err)
 			}
 			return attributes.Attributes{
-				Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSetLike(recent, a.Labels), Fields: attributes.MakeFieldsLike(recent, a.Fields),
+				Namespace: a.Namespace,
+				Name:      a.Name,
+				Labels:    attributes.MakeSetLike(recent, a.Labels),
+				Fields:    attributes.MakeFieldsLike(recent, a.Fields),
 			}, err
 		},
 	}

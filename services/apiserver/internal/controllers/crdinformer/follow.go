@@ -152,7 +152,8 @@ func (s *Syncer) update(e *objects.Entry) {
 	}
 	// The watch cache has its store under the plural name in the spec, so that name must be
 	// accepted.
-	if names := &definition.Spec.Names; definition.Status.AcceptedNames.Plural != names.Plural || !s.Definable(definition.Spec.Group, names.Plural) {
+	names := &definition.Spec.Names
+	if definition.Status.AcceptedNames.Plural != names.Plural || !s.Definable(definition.Spec.Group, names.Plural) {
 		s.remove(e.Key())
 		return
 	}

@@ -89,7 +89,13 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	kinds := catalog.Kinds()
 	k := kinds[slices.IndexFunc(kinds, func(k *registry.Kind) bool { return k.GVR() == gvr })]
-	r := &fixture{t: t, coder: c.ForKind(k), source: &fakeStore{batches: make(chan storage.Batch)}, swaps: make(chan kind.CRDUpdate, 1), created: map[string]int64{}}
+	r := &fixture{
+		t:       t,
+		coder:   c.ForKind(k),
+		source:  &fakeStore{batches: make(chan storage.Batch)},
+		swaps:   make(chan kind.CRDUpdate, 1),
+		created: map[string]int64{},
+	}
 	for _, body := range loaded {
 		r.revision++
 		r.source.loaded = append(r.source.loaded, storage.KeyValue{
@@ -101,9 +107,17 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	r.revision++
 	definable := func(string, string) bool { return true }
 	cache, err := watchcache.New(watchcache.Config{
-		Source: r.source, CurrentRevision: r.source, ConfirmEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
+		Source:          r.source,
+		CurrentRevision: r.source,
+		ConfirmEvery:    time.Hour,
+		Logger:          slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
-			Name: gvr.GroupResource().String(), Prefix: prefix, Summary: new(definition.Outliner).WithoutSchemas, DefinedResource: crdinformer.DefinitionReader(c, "/registry", definable, false), Packed: true,
+			Name: gvr.GroupResource().
+				String(),
+			Prefix:          prefix,
+			Summary:         new(definition.Outliner).WithoutSchemas,
+			DefinedResource: crdinformer.DefinitionReader(c, "/registry", definable, false),
+			Packed:          true,
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := r.coder.Attributes(value)
 				return attributes.Attributes{Name: a.Name}, err
@@ -116,7 +130,10 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	b := apiset.Builder{Codec: c, Cache: cache, Root: "/registry", Fields: apply.New(catalog, time.Now)}
 	r.live = apiset.NewLive(b.Set(catalog, 0))
 	f := crdinformer.New(crdinformer.Config{
-		Definitions: cache.Store(prefix), Maker: &kind.Maker{Rules: rules.NewCompiler()}, Definable: definable, Builder: b,
+		Definitions: cache.Store(prefix),
+		Maker:       &kind.Maker{Rules: rules.NewCompiler()},
+		Definable:   definable,
+		Builder:     b,
 		Decode: func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error) {
 			obj, err := r.coder.DecodeStored(stored, revision)
 			if err != nil {
@@ -171,7 +188,8 @@ func (f *fixture) send(bodies []string, gone ...string) {
 		if f.created[key] == 0 {
 			f.created[key] = f.revision
 		}
-		b.Events = append(b.Events, storage.Event{Type: storage.Updated, Key: key, Revision: f.revision, CreateRevision: f.created[key], Value: f.stored(body)})
+		b.Events = append(b.Events,
+			storage.Event{Type: storage.Updated, Key: key, Revision: f.revision, CreateRevision: f.created[key], Value: f.stored(body)})
 	}
 	for _, name := range gone {
 		f.revision++
@@ -209,15 +227,19 @@ func (f *fixture) until() (changed []string, all []string) {
 
 // widgets returns a definition that is established or not.
 func widgets(i int, established string, more string) string {
-	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widget%[1]ds.example.com"},
+	return fmt.Sprintf(
+		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widget%[1]ds.example.com"},
 		"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widget%[1]ds","singular":"widget%[1]d","kind":"Widget%[1]d","listKind":"Widget%[1]dList"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"%[3]s}}}]},
 		"status":{"acceptedNames":{"plural":"widget%[1]ds","singular":"widget%[1]d","kind":"Widget%[1]d","listKind":"Widget%[1]dList"},"storedVersions":["v1"],
-		"conditions":[{"type":"Established","status":%[2]q,"lastTransitionTime":null,"reason":"","message":""}]}}`, i, established, more)
+		"conditions":[{"type":"Established","status":%[2]q,"lastTransitionTime":null,"reason":"","message":""}]}}`, i,
+		established, more)
 }
 
 func (f *fixture) serves(s *apiset.Set, i int) bool {
-	return s.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("widget%ds", i)}) != nil
+	return s.Resource(
+		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("widget%ds", i)},
+	) != nil
 }
 
 // TestDefinitionsAreAddedAndRemoved checks that initial definitions are served at once. Later

@@ -96,7 +96,13 @@ func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 	seconds := int32(leaseDuration / time.Second)
 	if apierrors.IsNotFound(err) {
 		l = coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.key.namespace, Name: e.key.name}}
-		l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &e.Identity, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32)}
+		l.Spec = coordinationv1.LeaseSpec{
+			HolderIdentity:       &e.Identity,
+			LeaseDurationSeconds: &seconds,
+			AcquireTime:          &now,
+			RenewTime:            &now,
+			LeaseTransitions:     new(int32),
+		}
 		return e.API.Create(ctx, internalclient.Collection(group, "v1", leases, e.key.namespace), &l) == nil, false
 	}
 	if err != nil {

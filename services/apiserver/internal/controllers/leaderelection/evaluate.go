@@ -270,7 +270,12 @@ func setPreferredHolder(spec *coordinationv1.LeaseSpec, l *coordinationv1.Lease,
 
 // writeLease writes the spec of a lease, unless the lease has changed since it was read. l is the
 // lease as it was read, or nil to create it.
-func (w *worker) writeLease(ctx context.Context, name namespacedName, l *coordinationv1.Lease, spec *coordinationv1.LeaseSpec) (err error) {
+func (w *worker) writeLease(
+	ctx context.Context,
+	name namespacedName,
+	l *coordinationv1.Lease,
+	spec *coordinationv1.LeaseSpec,
+) (err error) {
 	if l == nil {
 		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.namespace, Name: name.name}, Spec: *spec}
 		err = w.API.Create(ctx, internalclient.Collection(group, "v1", leases, name.namespace), l)
@@ -282,8 +287,9 @@ func (w *worker) writeLease(ctx context.Context, name namespacedName, l *coordin
 		return nil
 	}
 	if err == nil && w.logLimiter.AllowN(w.Now(), 1) {
-		w.Logger.Info("elected the holder of a lease", "lease", truncated(name.String()), "holder", truncated(valueOf(spec.HolderIdentity)),
-			"preferred", truncated(valueOf(spec.PreferredHolder)), "strategy", truncated(valueOf(spec.Strategy)))
+		w.Logger.Info("elected the holder of a lease", "lease", truncated(name.String()), "holder",
+			truncated(valueOf(spec.HolderIdentity)), "preferred", truncated(valueOf(spec.PreferredHolder)), "strategy",
+			truncated(valueOf(spec.Strategy)))
 	}
 	return err
 }

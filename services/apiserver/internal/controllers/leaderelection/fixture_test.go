@@ -41,7 +41,13 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	return &fixture{t: t, stored: map[string]registry.Object{}, writes: map[string]int{}, calls: map[internalclient.Verb]int{}, most: map[internalclient.Verb]int{}}
+	return &fixture{
+		t:      t,
+		stored: map[string]registry.Object{},
+		writes: map[string]int{},
+		calls:  map[internalclient.Verb]int{},
+		most:   map[internalclient.Verb]int{},
+	}
 }
 
 func key(c *internalclient.Call, name string) string {
@@ -134,7 +140,14 @@ func show(o, out any) error {
 
 // controller runs the controller of one replica. stop stops it and waits for its end.
 func (f *fixture) controller(identity string) (stop func()) {
-	k := leaderelection.New(leaderelection.Config{API: &internalclient.Client{Doer: f}, Identity: identity, Logger: slog.New(slog.NewJSONHandler(&f.logged, nil)), Now: time.Now})
+	k := leaderelection.New(
+		leaderelection.Config{
+			API:      &internalclient.Client{Doer: f},
+			Identity: identity,
+			Logger:   slog.New(slog.NewJSONHandler(&f.logged, nil)),
+			Now:      time.Now,
+		},
+	)
 	f.mu.Lock()
 	f.controllers = append(f.controllers, k)
 	f.mu.Unlock()
@@ -149,15 +162,24 @@ func (f *fixture) controller(identity string) (stop func()) {
 const oldest = string(coordinationv1.OldestEmulationVersion)
 
 // addCandidate writes a candidate in namespace ns, or renews it.
-func (f *fixture) addCandidate(name, lease, emulation, binary, strategy string, but ...func(*coordinationv1beta1.LeaseCandidateSpec)) {
+func (f *fixture) addCandidate(
+	name, lease, emulation, binary, strategy string,
+	but ...func(*coordinationv1beta1.LeaseCandidateSpec),
+) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := &coordinationv1beta1.LeaseCandidate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.Now()}}
+	c := &coordinationv1beta1.LeaseCandidate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.Now()},
+	}
 	if lease == "leader-election-controller" {
 		c.Namespace = "kube-system"
 	}
 	c.Spec = coordinationv1beta1.LeaseCandidateSpec{
-		LeaseName: lease, EmulationVersion: emulation, BinaryVersion: binary, Strategy: coordinationv1.CoordinatedLeaseStrategy(strategy), RenewTime: &metav1.MicroTime{Time: time.Now()},
+		LeaseName:        lease,
+		EmulationVersion: emulation,
+		BinaryVersion:    binary,
+		Strategy:         coordinationv1.CoordinatedLeaseStrategy(strategy),
+		RenewTime:        &metav1.MicroTime{Time: time.Now()},
 	}
 	for _, change := range but {
 		change(&c.Spec)

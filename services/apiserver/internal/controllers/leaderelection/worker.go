@@ -58,8 +58,10 @@ func newWorker(config Config) *worker {
 		queue:      workqueue.NewTypedDelayingQueue[job](),
 		logLimiter: rate.NewLimiter(rate.Every(logInterval), logBurst),
 
-		candidatesOf: map[namespacedName]map[namespacedName]*candidate{}, leaseOf: map[namespacedName]namespacedName{}, logged: map[job]string{},
-		contested: map[namespacedName]bool{},
+		candidatesOf: map[namespacedName]map[namespacedName]*candidate{},
+		leaseOf:      map[namespacedName]namespacedName{},
+		logged:       map[job]string{},
+		contested:    map[namespacedName]bool{},
 	}
 }
 

@@ -35,14 +35,25 @@ func (s Definitions) PatchStatus(ctx context.Context, name string, patch any, pr
 type Policies struct{ Client *internalclient.Client }
 
 // ApplyStatus implements typecheck.Client.
-func (s Policies) ApplyStatus(ctx context.Context, name string, desired *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error {
-	ref := internalclient.Collection(admissionregistrationv1.GroupName, "v1", "validatingadmissionpolicies", "").Named(name).Subresource("status")
+func (s Policies) ApplyStatus(
+	ctx context.Context,
+	name string,
+	desired *admissionapply.ValidatingAdmissionPolicyApplyConfiguration,
+) error {
+	ref := internalclient.Collection(admissionregistrationv1.GroupName, "v1", "validatingadmissionpolicies", "").
+		Named(name).
+		Subresource("status")
 	return s.Client.WithManager(typecheck.Manager).Apply(ctx, ref, desired)
 }
 
 // WriteAvailable sets the condition Available of an APIService. It writes nothing if the APIService
 // already has the condition, for example because another replica has determined the same.
-func WriteAvailable(ctx context.Context, client *internalclient.Client, name string, c apiregistrationv1.APIServiceCondition) error {
+func WriteAvailable(
+	ctx context.Context,
+	client *internalclient.Client,
+	name string,
+	c apiregistrationv1.APIServiceCondition,
+) error {
 	ref := internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "").Named(name)
 	for range 5 {
 		var s apiregistrationv1.APIService
@@ -88,18 +99,24 @@ const maxEventReason = 512
 func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log *slog.Logger, n webhooks.ReachabilityEvent) {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	e := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: "admission-webhook-", Namespace: metav1.NamespaceDefault},
-		InvolvedObject: corev1.ObjectReference{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: n.Kind, Name: n.Configuration},
-		Type:           corev1.EventTypeWarning, Reason: "WebhookUnreachable",
-		Message: fmt.Sprintf("admission webhook %q is not called until it answers again: %s", n.Webhook, status.Truncate(n.Reason, maxEventReason)),
-		Source:  corev1.EventSource{Component: "binnacle-apiserver"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "admission-webhook-", Namespace: metav1.NamespaceDefault},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: admissionregistrationv1.SchemeGroupVersion.String(),
+			Kind:       n.Kind,
+			Name:       n.Configuration,
+		},
+		Type: corev1.EventTypeWarning, Reason: "WebhookUnreachable",
+		Message: fmt.Sprintf("admission webhook %q is not called until it answers again: %s",
+			n.Webhook, status.Truncate(n.Reason, maxEventReason)),
+		Source: corev1.EventSource{Component: "binnacle-apiserver"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 	if n.Reachable {
 		e.Type = corev1.EventTypeNormal
 		e.Reason = "WebhookAnswers"
 		e.Message = fmt.Sprintf("admission webhook %q answers again", n.Webhook)
 	}
-	if err := client.Create(ctx, internalclient.Collection("", "v1", "events", metav1.NamespaceDefault), e); err != nil && ctx.Err() == nil {
+	err := client.Create(ctx, internalclient.Collection("", "v1", "events", metav1.NamespaceDefault), e)
+	if err != nil && ctx.Err() == nil {
 		log.Warn("failed to write the event of a webhook", "configuration", n.Configuration, "webhook", n.Webhook, "error", err)
 	}
 }

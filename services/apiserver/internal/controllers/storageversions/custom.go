@@ -69,7 +69,12 @@ func (c *customRecord) closeAttempted() {
 func newCustomRecord(d *apiextensionsv1.CustomResourceDefinition) record {
 	rec := record{
 		resources: []schema.GroupResource{{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}},
-		owner:     &metav1.OwnerReference{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition", Name: d.Name, UID: d.UID},
+		owner: &metav1.OwnerReference{
+			APIVersion: apiextensionsv1.SchemeGroupVersion.String(),
+			Kind:       "CustomResourceDefinition",
+			Name:       d.Name,
+			UID:        d.UID,
+		},
 	}
 	for i := range d.Spec.Versions {
 		v := &d.Spec.Versions[i]
@@ -89,7 +94,8 @@ func newCustomRecord(d *apiextensionsv1.CustomResourceDefinition) record {
 // earlier definition of the same name. It returns false if it changes nothing, because the record
 // is of a built-in resource or the reference exists already.
 func (r *record) setOwner(o *metav1.ObjectMeta) bool {
-	if r.owner == nil || slices.ContainsFunc(o.OwnerReferences, func(ref metav1.OwnerReference) bool { return reflect.DeepEqual(ref, *r.owner) }) {
+	if r.owner == nil ||
+		slices.ContainsFunc(o.OwnerReferences, func(ref metav1.OwnerReference) bool { return reflect.DeepEqual(ref, *r.owner) }) {
 		return false
 	}
 	o.OwnerReferences = slices.DeleteFunc(o.OwnerReferences, func(ref metav1.OwnerReference) bool {

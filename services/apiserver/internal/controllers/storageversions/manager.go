@@ -60,8 +60,12 @@ var errNotAttempted = errors.New("<nil>")
 // serves. identity is the name of the replica.
 func New(api *internalclient.Client, identity string, catalog, served *registry.Catalog, now func() time.Time) *Manager {
 	m := &Manager{
-		api: api, identity: identity, now: now, pending: map[schema.GroupResource]error{}, custom: map[schema.GroupResource]*customRecord{},
-		changed: make(chan struct{}, 1), started: make(chan struct{}),
+		api:      api,
+		identity: identity,
+		now:      now,
+		pending:  map[schema.GroupResource]error{},
+		custom:   map[schema.GroupResource]*customRecord{},
+		changed:  make(chan struct{}, 1), started: make(chan struct{}),
 	}
 	isServed := map[schema.GroupVersionResource]bool{}
 	for _, k := range served.Kinds() {
@@ -188,7 +192,8 @@ func (m *Manager) publish(ctx context.Context, rec *record) error {
 		if !m.setServerVersion(&live, rec) {
 			return nil
 		}
-		if err = m.api.Update(ctx, ref.Named(name).Subresource("status"), &live, nil); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err = m.api.Update(ctx, ref.Named(name).Subresource("status"), &live, nil); !apierrors.IsConflict(err) &&
+			!apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -200,7 +205,12 @@ func (m *Manager) publish(ctx context.Context, rec *record) error {
 func (m *Manager) setServerVersion(v *apiserverinternalv1alpha1.StorageVersion, rec *record) bool {
 	s := &v.Status
 	before := s.DeepCopy()
-	own := apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: m.identity, EncodingVersion: rec.encoding, DecodableVersions: rec.decodable, ServedVersions: rec.served}
+	own := apiserverinternalv1alpha1.ServerStorageVersion{
+		APIServerID:       m.identity,
+		EncodingVersion:   rec.encoding,
+		DecodableVersions: rec.decodable,
+		ServedVersions:    rec.served,
+	}
 	if i := slices.IndexFunc(s.StorageVersions, func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }); i >= 0 {
 		s.StorageVersions[i] = own
 	} else {
@@ -213,7 +223,10 @@ func (m *Manager) setServerVersion(v *apiserverinternalv1alpha1.StorageVersion, 
 // setCommonVersion sets the status fields that follow from the records of all replicas: the common
 // encoding version and the condition AllEncodingVersionsEqual. The status must contain at least one
 // record. before is the status before the change.
-func (m *Manager) setCommonVersion(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
+func (m *Manager) setCommonVersion(
+	v *apiserverinternalv1alpha1.StorageVersion,
+	before *apiserverinternalv1alpha1.StorageVersionStatus,
+) {
 	s := &v.Status
 	s.CommonEncodingVersion = &s.StorageVersions[0].EncodingVersion
 	for i := range s.StorageVersions {
@@ -227,10 +240,17 @@ func (m *Manager) setCommonVersion(v *apiserverinternalv1alpha1.StorageVersion, 
 // setEqualCondition sets the condition AllEncodingVersionsEqual, which reports whether all replicas
 // store the same version. Its transition time changes when its status or the common version
 // changes.
-func (m *Manager) setEqualCondition(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
+func (m *Manager) setEqualCondition(
+	v *apiserverinternalv1alpha1.StorageVersion,
+	before *apiserverinternalv1alpha1.StorageVersionStatus,
+) {
 	c := apiserverinternalv1alpha1.StorageVersionCondition{
-		Type: apiserverinternalv1alpha1.AllEncodingVersionsEqual, Status: apiserverinternalv1alpha1.ConditionFalse, ObservedGeneration: v.Generation,
-		LastTransitionTime: metav1.NewTime(m.now()), Reason: "CommonEncodingVersionUnset", Message: "Common encoding version unset",
+		Type:               apiserverinternalv1alpha1.AllEncodingVersionsEqual,
+		Status:             apiserverinternalv1alpha1.ConditionFalse,
+		ObservedGeneration: v.Generation,
+		LastTransitionTime: metav1.NewTime(m.now()),
+		Reason:             "CommonEncodingVersionUnset",
+		Message:            "Common encoding version unset",
 	}
 	common := v.Status.CommonEncodingVersion
 	if common != nil {

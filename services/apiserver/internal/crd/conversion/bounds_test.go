@@ -12,7 +12,12 @@ import (
 func rawObjects(objects string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1beta1","response":{"result":{"status":"Success"},"convertedObjects":[`, objects, `]}}`)
+		fmt.Fprint(
+			w,
+			`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1beta1","response":{"result":{"status":"Success"},"convertedObjects":[`,
+			objects,
+			`]}}`,
+		)
 	}
 }
 
@@ -61,7 +66,15 @@ func TestAllResponsesAreBoundedByObjects(t *testing.T) {
 	s.change = changeObject(func(o, _ map[string]any) { o["filling"] = filling })
 	var docs [][]byte
 	for i := range 40 {
-		docs = append(docs, fmt.Appendf(nil, `{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"n%d"},"x":%q}`, i, strings.Repeat("x", 1<<20+1)))
+		docs = append(
+			docs,
+			fmt.Appendf(
+				nil,
+				`{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"n%d"},"x":%q}`,
+				i,
+				strings.Repeat("x", 1<<20+1),
+			),
+		)
 	}
 	if _, err := s.webhook(t, "v1").Convert(t.Context(), docs[:2], "v2"); err != nil {
 		t.Errorf("Convert(two objects) = %v, want no error", err)

@@ -23,7 +23,13 @@ import (
 // callWebhook sends one request. If the response is valid, it calls handleObjects with the number
 // of returned objects and, unless there are too many, the objects. handleObjects must not keep
 // them. maxBytes bounds the response.
-func (w *Webhook) callWebhook(ctx context.Context, batch []*document, target schema.GroupVersion, maxBytes int, handleObjects func(objects [][]byte, n int)) error {
+func (w *Webhook) callWebhook(
+	ctx context.Context,
+	batch []*document,
+	target schema.GroupVersion,
+	maxBytes int,
+	handleObjects func(objects [][]byte, n int),
+) error {
 	req := &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: target.String()}
 	values := extraValues
 	for _, d := range batch {
@@ -72,7 +78,8 @@ func (w *Webhook) newReview(req *apiextensionsv1.ConversionRequest) *reviewCall 
 		response := &apiextensionsv1beta1.ConversionReview{}
 		return &reviewCall{
 			&apiextensionsv1beta1.ConversionReview{Request: req, Response: &apiextensionsv1.ConversionResponse{}}, response,
-			func() *apiextensionsv1.ConversionResponse { return response.Response }, apiextensionsv1beta1.SchemeGroupVersion.WithKind(kind),
+			func() *apiextensionsv1.ConversionResponse { return response.Response },
+			apiextensionsv1beta1.SchemeGroupVersion.WithKind(kind),
 		}
 	}
 	response := &apiextensionsv1.ConversionReview{}

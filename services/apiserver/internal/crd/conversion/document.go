@@ -185,7 +185,13 @@ var metadataValidators = map[string]func(map[string]string, *field.Path) field.E
 
 // stringMap returns the labels or annotations of a returned object as JSON, or nil if there are
 // none. It validates them if they differ from the original ones, which may be nil.
-func stringMap(t *tape.Doc, metadata tape.Ref, name string, original json.RawMessage, validate func(map[string]string, *field.Path) field.ErrorList) (json.RawMessage, error) {
+func stringMap(
+	t *tape.Doc,
+	metadata tape.Ref,
+	name string,
+	original json.RawMessage,
+	validate func(map[string]string, *field.Path) field.ErrorList,
+) (json.RawMessage, error) {
 	v := t.Find(metadata, name)
 	if v == tape.None || t.Kind(v) == tape.Null {
 		return nil, nil

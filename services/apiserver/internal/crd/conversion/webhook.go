@@ -35,11 +35,21 @@ const (
 
 // Caller calls webhooks.
 type Caller interface {
-	Call(ctx context.Context, hook *webhookclient.Webhook, options webhookclient.CallOptions, request, response runtime.Object) error
+	Call(
+		ctx context.Context,
+		hook *webhookclient.Webhook,
+		options webhookclient.CallOptions,
+		request, response runtime.Object,
+	) error
 }
 
 // NewCaller returns a Caller for webhooks. responses and m may be nil.
-func NewCaller(services *webhookclient.Services, dialers webhookclient.Dialers, responses *webhookclient.ResponseLimiter, m *webhookclient.Metrics) (*webhookclient.Webhooks, error) {
+func NewCaller(
+	services *webhookclient.Services,
+	dialers webhookclient.Dialers,
+	responses *webhookclient.ResponseLimiter,
+	m *webhookclient.Metrics,
+) (*webhookclient.Webhooks, error) {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		return nil, err

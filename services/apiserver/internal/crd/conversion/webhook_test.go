@@ -71,7 +71,8 @@ func startWebhook(t *testing.T) *webhookServer {
 			s.change(response)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"kind": response.Kind, "apiVersion": response.APIVersion, "response": response.Response})
+		_ = json.NewEncoder(w).
+			Encode(map[string]any{"kind": response.Kind, "apiVersion": response.APIVersion, "response": response.Response})
 	}))
 	s.EnableHTTP2 = true
 	s.StartTLS()
@@ -90,7 +91,10 @@ func (s *webhookServer) webhook(t *testing.T, versions ...string) *conversion.We
 	url := s.URL + "/convert"
 	return conversion.New(caller, &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 		Group: "conv.test", Conversion: &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
-			ClientConfig:             &v1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})},
+			ClientConfig: &v1.WebhookClientConfig{
+				URL:      &url,
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+			},
 			ConversionReviewVersions: versions,
 		}},
 	}})
@@ -125,7 +129,9 @@ func TestRequestIsSuspendedDuringConversion(t *testing.T) {
 	var suspended, suspendedDuringCall atomic.Int64
 	s.change = func(*review) { suspendedDuringCall.Store(suspended.Load()) }
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
-	request.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() { suspended.Add(1); return func() { suspended.Add(-1) } }}
+	request.FromContext(ctx).Work = &requesttest.Work{
+		OnSuspend: func() func() { suspended.Add(1); return func() { suspended.Add(-1) } },
+	}
 	if _, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
 		t.Fatal(err)
 	}
@@ -312,6 +318,7 @@ func TestCanceledRequestEndsConversion(t *testing.T) {
 	_, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2")
 	close(canceled)
 	if !errors.Is(err, context.Canceled) || !called.Load() {
-		t.Errorf("Convert with a canceled request: got error %v, webhook called: %t; want %v, true", err, called.Load(), context.Canceled)
+		t.Errorf("Convert with a canceled request: got error %v, webhook called: %t; want %v, true",
+			err, called.Load(), context.Canceled)
 	}
 }

@@ -179,8 +179,15 @@ func (j *cleanup) deleteAndCount(ctx context.Context, w *statusWrite) error {
 			return w.recordFailure(ctx, "could not list instances: ", err)
 		}
 	}
-	if terminating := findCondition(&w.d.Status, v1.Terminating); j.remaining > 0 && terminating.Reason == "InstanceDeletionInProgress" && w.now.Sub(terminating.LastTransitionTime.Time) > confirmTimeout {
-		_, err = w.recordProgress(ctx, "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error())
+	terminating := findCondition(&w.d.Status, v1.Terminating)
+	if j.remaining > 0 &&
+		terminating.Reason == "InstanceDeletionInProgress" &&
+		w.now.Sub(terminating.LastTransitionTime.Time) > confirmTimeout {
+		_, err = w.recordProgress(
+			ctx,
+			"InstanceDeletionCheck",
+			"could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error(),
+		)
 	}
 	return err
 }

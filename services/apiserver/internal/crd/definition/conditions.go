@@ -20,7 +20,10 @@ func IsTrue(d *v1.CustomResourceDefinition, kind v1.CustomResourceDefinitionCond
 }
 
 // findCondition returns a condition of a status, or nil.
-func findCondition(status *v1.CustomResourceDefinitionStatus, kind v1.CustomResourceDefinitionConditionType) *v1.CustomResourceDefinitionCondition {
+func findCondition(
+	status *v1.CustomResourceDefinitionStatus,
+	kind v1.CustomResourceDefinitionConditionType,
+) *v1.CustomResourceDefinitionCondition {
 	for i := range status.Conditions {
 		if status.Conditions[i].Type == kind {
 			return &status.Conditions[i]
@@ -75,7 +78,11 @@ func Status(d *v1.CustomResourceDefinition, decision Decision, now metav1.Time) 
 }
 
 // newCondition returns a condition that is true or false.
-func newCondition(kind v1.CustomResourceDefinitionConditionType, holds bool, reason, message string) *v1.CustomResourceDefinitionCondition {
+func newCondition(
+	kind v1.CustomResourceDefinitionConditionType,
+	holds bool,
+	reason, message string,
+) *v1.CustomResourceDefinitionCondition {
 	c := &v1.CustomResourceDefinitionCondition{Type: kind, Status: v1.ConditionFalse, Reason: reason, Message: message}
 	if holds {
 		c.Status = v1.ConditionTrue
@@ -138,7 +145,12 @@ func nonStructuralCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDe
 			continue
 		}
 		if err := structural.Unsupported(v.Schema.OpenAPIV3Schema); err != nil {
-			c := newCondition(v1.NonStructuralSchema, false, "StructuralError", fmt.Sprintf("failed to check validation schema for version %s: %v", v.Name, err))
+			c := newCondition(
+				v1.NonStructuralSchema,
+				false,
+				"StructuralError",
+				fmt.Sprintf("failed to check validation schema for version %s: %v", v.Name, err),
+			)
 			c.Status = v1.ConditionUnknown
 			return c
 		}

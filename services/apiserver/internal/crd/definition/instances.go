@@ -112,7 +112,8 @@ func (s *StoredInstances) deletePage(ctx context.Context, items []storage.KeyVal
 func (s *StoredInstances) delete(ctx context.Context, kv storage.KeyValue) error {
 	for range maxDeleteAttempts {
 		if err := kv.Corrupt(); err != nil {
-			return fmt.Errorf("%s cannot be read; delete it with the option ignoreStoreReadErrorWithClusterBreakingPotential: %w", kv.Key, err)
+			return fmt.Errorf("%s cannot be read; delete it with the option ignoreStoreReadErrorWithClusterBreakingPotential: %w",
+				kv.Key, err)
 		}
 		marked, err := markedForDeletion(kv.Value, s.Now())
 		switch {

@@ -39,7 +39,12 @@ func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	for i := range 1100 { // more than two pages
 		putThing(t, store, fmt.Sprintf("%sns/free-%04d", thingsPrefix, i), `"name":"free","generation":1`)
 	}
-	putThing(t, store, thingsPrefix+"ns/held", `"creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["a/b"],"generation":1,"name":"held"`)
+	putThing(
+		t,
+		store,
+		thingsPrefix+"ns/held",
+		`"creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["a/b"],"generation":1,"name":"held"`,
+	)
 	putThing(t, store, thingsPrefix+"ns/marked", `"deletionTimestamp":"2020-01-01T00:00:00Z","finalizers":["a/b"],"name":"marked"`)
 	putThing(t, store, thingsPrefix+"ns/released", `"deletionTimestamp":"2020-01-01T00:00:00Z","finalizers":[],"name":"released"`)
 	putThing(t, store, "/registry/example.com/thingsandmore/ns/x", `"name":"x"`)
@@ -80,7 +85,12 @@ type finalizerStore struct {
 	changed map[string]bool // by key
 }
 
-func (s *finalizerStore) Delete(ctx context.Context, key string, expected int64, preconditions ...storage.Precondition) (int64, error) {
+func (s *finalizerStore) Delete(
+	ctx context.Context,
+	key string,
+	expected int64,
+	preconditions ...storage.Precondition,
+) (int64, error) {
 	if !s.changed[key] {
 		s.changed[key] = true
 		kv, _, err := s.Get(ctx, key, 0)

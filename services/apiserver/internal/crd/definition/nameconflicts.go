@@ -46,7 +46,12 @@ func NewNameConflicts() *NameConflicts {
 func (n *NameConflicts) Put(groupName string, c NameClaim) {
 	g := n.groups[groupName]
 	if g == nil {
-		g = &group{members: map[string]*member{}, unsettled: map[string]*member{}, heldNames: newNameUsage(), changed: map[string]bool{}}
+		g = &group{
+			members:   map[string]*member{},
+			unsettled: map[string]*member{},
+			heldNames: newNameUsage(),
+			changed:   map[string]bool{},
+		}
 		n.groups[groupName] = g
 	}
 	m := g.members[c.Name]

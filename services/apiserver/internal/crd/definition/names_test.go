@@ -39,35 +39,60 @@ func TestDecideAcceptsFreeNames(t *testing.T) {
 		},
 		{
 			name: "a singular that is a plural", claim: NameClaim{Requested: named("gizmos", "gadgets", "Gizmo", "GizmoList")},
-			accepted: named("gizmos", "", "Gizmo", "GizmoList"), reason: "SingularConflict", message: `"gadgets" is already in use`, established: false,
+			accepted:    named("gizmos", "", "Gizmo", "GizmoList"),
+			reason:      "SingularConflict",
+			message:     `"gadgets" is already in use`,
+			established: false,
 		},
 		{
 			name: "a list kind that is another's", claim: NameClaim{Requested: named("gismos", "gismo", "Gismo", "GadgetList")},
-			accepted: named("gismos", "gismo", "Gismo", ""), reason: "ListKindConflict", message: `"GadgetList" is already in use`, established: false,
+			accepted:    named("gismos", "gismo", "Gismo", ""),
+			reason:      "ListKindConflict",
+			message:     `"GadgetList" is already in use`,
+			established: false,
 		},
 		{
 			name: "a list kind that is a kind", claim: NameClaim{Requested: named("gismos", "gismo", "Gismo", "Gadget")},
-			accepted: named("gismos", "gismo", "Gismo", ""), reason: "ListKindConflict", message: `"Gadget" is already in use`, established: false,
+			accepted:    named("gismos", "gismo", "Gismo", ""),
+			reason:      "ListKindConflict",
+			message:     `"Gadget" is already in use`,
+			established: false,
 		},
 		{
-			name: "several conflicts; the last is reported", claim: NameClaim{Requested: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
-			accepted: named("gems", "", "", ""), reason: "ListKindConflict", message: `"GadgetList" is already in use`, established: false,
+			name:        "several conflicts; the last is reported",
+			claim:       NameClaim{Requested: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
+			accepted:    named("gems", "", "", ""),
+			reason:      "ListKindConflict",
+			message:     `"GadgetList" is already in use`,
+			established: false,
 		},
 		{
 			name: "two of three short names", claim: NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gadget", "gdt", "gm")},
-			accepted: named("gems", "gem", "Gem", "GemList"), reason: "ShortNamesConflict", message: `["gadget" is already in use, "gdt" is already in use]`, established: false,
+			accepted:    named("gems", "gem", "Gem", "GemList"),
+			reason:      "ShortNamesConflict",
+			message:     `["gadget" is already in use, "gdt" is already in use]`,
+			established: false,
 		},
 		{
-			name: "an established definition keeps its names", claim: NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gdt"), Accepted: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
-			accepted: named("gems", "gem", "Gem", "GemList", "gm"), reason: "ShortNamesConflict", message: `"gdt" is already in use`, established: true,
+			name:        "an established definition keeps its names",
+			claim:       NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gdt"), Accepted: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
+			accepted:    named("gems", "gem", "Gem", "GemList", "gm"),
+			reason:      "ShortNamesConflict",
+			message:     `"gdt" is already in use`,
+			established: true,
 		},
 		{
-			name: "its own singular as a short name, before names are held", claim: NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gem")},
+			name:     "its own singular as a short name, before names are held",
+			claim:    NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gem")},
 			accepted: named("gems", "gem", "Gem", "GemList", "gem"), reason: "", message: "", established: true,
 		},
 		{
-			name: "its own singular as a short name, after names are held", claim: NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gem"), Accepted: named("gems", "gem", "Gem", "GemList")},
-			accepted: named("gems", "gem", "Gem", "GemList"), reason: "ShortNamesConflict", message: `"gem" is already in use`, established: false,
+			name:        "its own singular as a short name, after names are held",
+			claim:       NameClaim{Requested: named("gems", "gem", "Gem", "GemList", "gem"), Accepted: named("gems", "gem", "Gem", "GemList")},
+			accepted:    named("gems", "gem", "Gem", "GemList"),
+			reason:      "ShortNamesConflict",
+			message:     `"gem" is already in use`,
+			established: false,
 		},
 		{
 			name: "invalid certificates", claim: NameClaim{Requested: named("gems", "gem", "Gem", "GemList"), InvalidWebhook: true},
@@ -78,7 +103,8 @@ func TestDecideAcceptsFreeNames(t *testing.T) {
 			test.claim.Name, test.claim.Created = "second", 2
 			got := Decide([]NameClaim{test.claim, gadgets})[0]
 			if !sameNames(&got.Accepted, &test.accepted) || got.Established != test.established {
-				t.Errorf("Decide(%+v): accepted %+v, established %t; want %+v, %t", test.claim, got.Accepted, got.Established, test.accepted, test.established)
+				t.Errorf("Decide(%+v): accepted %+v, established %t; want %+v, %t",
+					test.claim, got.Accepted, got.Established, test.accepted, test.established)
 			}
 			var conflict Conflict
 			if got.Conflict != nil {
@@ -94,7 +120,13 @@ func TestDecideAcceptsFreeNames(t *testing.T) {
 // TestOldestDefinitionWins checks that the oldest definition that wants a name gets it, also if its
 // holder does not want it any more.
 func TestOldestDefinitionWins(t *testing.T) {
-	holder := NameClaim{Name: "a", Created: 3, Requested: named("as", "a", "A", "AList"), Accepted: named("as", "a", "A", "AList", "x"), Established: true}
+	holder := NameClaim{
+		Name:        "a",
+		Created:     3,
+		Requested:   named("as", "a", "A", "AList"),
+		Accepted:    named("as", "a", "A", "AList", "x"),
+		Established: true,
+	}
 	late := NameClaim{Name: "b", Created: 2, Requested: named("bs", "b", "B", "BList", "x")}
 	early := NameClaim{Name: "c", Created: 1, Requested: named("cs", "c", "C", "CList", "x")}
 	v := Decide([]NameClaim{late, holder, early})
@@ -122,7 +154,12 @@ func drawClaims(t *rapid.T) []NameClaim {
 	claims := make([]NameClaim, rapid.IntRange(1, 6).Draw(t, "definitions"))
 	for i := range claims {
 		// Some creation revisions are equal, which real definitions never are.
-		claims[i] = NameClaim{Name: fmt.Sprint(i), Created: rapid.Int64Range(1, 4).Draw(t, "created"), Requested: names("wanted"), InvalidWebhook: rapid.Bool().Draw(t, "broken")}
+		claims[i] = NameClaim{
+			Name:           fmt.Sprint(i),
+			Created:        rapid.Int64Range(1, 4).Draw(t, "created"),
+			Requested:      names("wanted"),
+			InvalidWebhook: rapid.Bool().Draw(t, "broken"),
+		}
 		if rapid.Bool().Draw(t, "held") {
 			claims[i].Accepted = names("held")
 			claims[i].Established = rapid.Bool().Draw(t, "established")

@@ -18,8 +18,9 @@ func TestOutlinerRemovesSchemasAndManagedFields(t *testing.T) {
 			want:   `{"kind":"K","metadata":{"name":"a","uid":"u"},"spec":{"group":"g","versions":[{"name":"v1","served":true}]},"status":{"conditions":[]}}`,
 		},
 		{
-			name: "a schema in each version", stored: `{"spec": {"versions": [ {"name":"v1","schema":{"a":[1,"]}"]}}, {"schema":{},"name":"v2"} ] } }`,
-			want: `{"spec":{"versions":[{"name":"v1"},{"name":"v2"}]}}`,
+			name:   "a schema in each version",
+			stored: `{"spec": {"versions": [ {"name":"v1","schema":{"a":[1,"]}"]}}, {"schema":{},"name":"v2"} ] } }`,
+			want:   `{"spec":{"versions":[{"name":"v1"},{"name":"v2"}]}}`,
 		},
 		{name: "nothing to leave out", stored: `{"spec":{"versions":null},"metadata":7}`, want: `{"spec":{"versions":null},"metadata":7}`},
 		{name: "cut off", stored: `{"spec":{"versions":[{"name"`, want: `{"spec":{"versions":[{"name"`},
@@ -41,7 +42,9 @@ func TestReusedOutlinerRemovesSchemas(t *testing.T) {
 	var reused definition.Outliner
 	for range 2 {
 		for _, schema := range []string{`{}`, `{"a":1}`, `{"a":10}`, `{"a":{}}`, `{"a":{},"b":"}"}`, `{"a":{},"b":"}]"}`, `{ }`, `{"a":{}`, `{"a"`, `{`, `7`} {
-			stored := []byte(`{"metadata":{"managedFields":[]},"spec":{"validation":` + schema + `,"versions":[{"name":"v1","schema":` + schema + `},{"name":"v2"}]}}`)
+			stored := []byte(
+				`{"metadata":{"managedFields":[]},"spec":{"validation":` + schema + `,"versions":[{"name":"v1","schema":` + schema + `},{"name":"v2"}]}}`,
+			)
 			if got, want := string(reused.WithoutSchemas(stored)), string(new(definition.Outliner).WithoutSchemas(stored)); got != want {
 				t.Errorf("WithoutSchemas(%s) = %s, want %s", stored, got, want)
 			}
@@ -74,7 +77,9 @@ func TestDefinitionsWithPlaceholdersRoundTrip(t *testing.T) {
 			}
 			return out
 		}
-		stored := []byte(head + spec + `},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":["v1"]}}`)
+		stored := []byte(
+			head + spec + `},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":["v1"]}}`,
+		)
 		data, restore, ok := definition.WithPlaceholders(stored)
 		if !ok {
 			t.Errorf("%s: WithPlaceholders(%s) = false, want true", name, stored)

@@ -22,8 +22,17 @@ func gadgets() *v1.CustomResourceDefinition {
 	return &v1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com"},
 		Spec: v1.CustomResourceDefinitionSpec{
-			Group: "example.com", Scope: v1.NamespaceScoped, Names: named("gadgets", "gadget", "Gadget", "GadgetList"),
-			Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object"}}}},
+			Group: "example.com",
+			Scope: v1.NamespaceScoped,
+			Names: named("gadgets", "gadget", "Gadget", "GadgetList"),
+			Versions: []v1.CustomResourceDefinitionVersion{
+				{
+					Name:    "v1",
+					Served:  true,
+					Storage: true,
+					Schema:  &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object"}},
+				},
+			},
 		},
 		Status: v1.CustomResourceDefinitionStatus{StoredVersions: []string{"v1"}},
 	}
@@ -88,8 +97,10 @@ func TestStatusSetsConditions(t *testing.T) {
 			}, conflict: nil, want: accepted + "\nNonStructuralSchema=True Violations: [spec.preserveUnknownFields: Invalid value: true: must be false, spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]",
 		},
 		{
-			name: "schema with an unsupported keyword", change: func(d *v1.CustomResourceDefinition) { d.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x" }, conflict: nil,
-			want: accepted + "\nNonStructuralSchema=Unknown StructuralError: failed to check validation schema for version v1: OpenAPIV3Schema 'id' is not supported",
+			name:     "schema with an unsupported keyword",
+			change:   func(d *v1.CustomResourceDefinition) { d.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x" },
+			conflict: nil,
+			want:     accepted + "\nNonStructuralSchema=Unknown StructuralError: failed to check validation schema for version v1: OpenAPIV3Schema 'id' is not supported",
 		},
 		{
 			name: "structural after it was not", change: func(d *v1.CustomResourceDefinition) {
@@ -103,7 +114,11 @@ func TestStatusSetsConditions(t *testing.T) {
 				test.change(d)
 			}
 			claim := NewNameClaim(d, 1)
-			v := Decision{Accepted: claim.Requested, Conflict: test.conflict, Established: claim.Established || test.conflict == nil && !claim.InvalidWebhook}
+			v := Decision{
+				Accepted:    claim.Requested,
+				Conflict:    test.conflict,
+				Established: claim.Established || test.conflict == nil && !claim.InvalidWebhook,
+			}
 			if !Status(d, v, now) {
 				t.Error("Status = false, want true")
 			}
@@ -171,7 +186,10 @@ func TestDecodeSummaryOmitsLargeFields(t *testing.T) {
 	full.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	warning := "old"
 	full.Spec.Versions = append(full.Spec.Versions, v1.CustomResourceDefinitionVersion{
-		Name: "v2", Deprecated: true, DeprecationWarning: &warning, Schema: &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object", Title: "t"}},
+		Name:               "v2",
+		Deprecated:         true,
+		DeprecationWarning: &warning,
+		Schema:             &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object", Title: "t"}},
 	})
 	full.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
 		ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}, ConversionReviewVersions: []string{"v1"},

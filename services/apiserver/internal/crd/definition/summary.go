@@ -13,14 +13,39 @@ import (
 // Paths of the parts of a stored definition that DecodeSummary reads.
 var (
 	summaryPaths = jsontext.Compile(
-		jsontext.Fields("metadata", "name"), jsontext.Fields("metadata", "uid"), jsontext.Fields("metadata", "annotations"),
-		jsontext.Fields("metadata", "finalizers"), jsontext.Fields("metadata", "deletionTimestamp"), jsontext.Fields("metadata", "generation"),
+		jsontext.Fields("metadata", "name"),
+		jsontext.Fields("metadata", "uid"),
+		jsontext.Fields("metadata", "annotations"),
+		jsontext.Fields(
+			"metadata",
+			"finalizers",
+		),
+		jsontext.Fields("metadata", "deletionTimestamp"),
+		jsontext.Fields("metadata", "generation"),
 		jsontext.Fields("metadata", "creationTimestamp"),
-		jsontext.Fields("spec", "group"), jsontext.Fields("spec", "version"), jsontext.Fields("spec", "scope"), jsontext.Fields("spec", "names"),
-		jsontext.Fields("spec", "conversion"), jsontext.Fields("spec", "preserveUnknownFields"), jsontext.Fields("spec", "versions"), jsontext.Fields("status"),
+		jsontext.Fields(
+			"spec",
+			"group",
+		),
+		jsontext.Fields("spec", "version"),
+		jsontext.Fields("spec", "scope"),
+		jsontext.Fields("spec", "names"),
+		jsontext.Fields(
+			"spec",
+			"conversion",
+		),
+		jsontext.Fields("spec", "preserveUnknownFields"),
+		jsontext.Fields("spec", "versions"),
+		jsontext.Fields("status"),
 	)
 	versionPaths = jsontext.Compile(
-		jsontext.Fields("name"), jsontext.Fields("served"), jsontext.Fields("storage"), jsontext.Fields("deprecated"), jsontext.Fields("deprecationWarning"),
+		jsontext.Fields(
+			"name",
+		),
+		jsontext.Fields("served"),
+		jsontext.Fields("storage"),
+		jsontext.Fields("deprecated"),
+		jsontext.Fields("deprecationWarning"),
 	)
 )
 

@@ -24,7 +24,11 @@ type statusWrite struct {
 // sendPatch writes the status and, unless it is nil, other metadata. It returns false if another
 // write was faster or if a precondition does not hold. In the first case, the change will arrive
 // through the watch.
-func (w *statusWrite) sendPatch(ctx context.Context, metadata map[string]any, preconditions ...storage.Precondition) (bool, error) {
+func (w *statusWrite) sendPatch(
+	ctx context.Context,
+	metadata map[string]any,
+	preconditions ...storage.Precondition,
+) (bool, error) {
 	if metadata == nil {
 		metadata = map[string]any{}
 	}
@@ -47,7 +51,8 @@ func (w *statusWrite) recordProgress(ctx context.Context, reason, message string
 
 // recordFailure records an error of the deletion, and returns it.
 func (w *statusWrite) recordFailure(ctx context.Context, prefix string, err error) error {
-	if ctx.Err() == nil && SetCondition(&w.d.Status, *newCondition(v1.Terminating, true, "InstanceDeletionFailed", prefix+err.Error()), w.now) {
+	if ctx.Err() == nil &&
+		SetCondition(&w.d.Status, *newCondition(v1.Terminating, true, "InstanceDeletionFailed", prefix+err.Error()), w.now) {
 		_, _ = w.sendPatch(ctx, nil) // the caller gets the original error
 	}
 	return err
@@ -56,7 +61,10 @@ func (w *statusWrite) recordFailure(ctx context.Context, prefix string, err erro
 // removeFinalizer removes the finalizer of a definition whose objects are gone.
 func (w *statusWrite) removeFinalizer(ctx context.Context, reason, message string, preconditions ...storage.Precondition) error {
 	SetCondition(&w.d.Status, *newCondition(v1.Terminating, false, reason, message), w.now)
-	finalizers := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
+	finalizers := slices.DeleteFunc(
+		slices.Clone(w.d.Finalizers),
+		func(f string) bool { return f == v1.CustomResourceCleanupFinalizer },
+	)
 	_, err := w.sendPatch(ctx, map[string]any{"finalizers": finalizers}, preconditions...)
 	return err
 }

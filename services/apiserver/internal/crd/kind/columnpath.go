@@ -32,7 +32,8 @@ func parsePath(path string) (*jsonpath.ListNode, bool) {
 	}
 	c := pathCost{matches: max(1, len(parsed.Root.Nodes))} // }{ starts another path
 	c.addNodes(parsed.Root)
-	return parsed.Root, c.steps <= maxSteps && c.bracketSteps <= maxBracketSteps && c.descents <= 1 && c.matches <= maxMatches && !c.ranges
+	return parsed.Root, c.steps <= maxSteps && c.bracketSteps <= maxBracketSteps && c.descents <= 1 && c.matches <= maxMatches &&
+		!c.ranges
 }
 
 // pathCost counts the elements of a path that multiply the values it matches or the work to match

@@ -17,7 +17,9 @@ func TestAmplifyingColumns(t *testing.T) {
 	for range 20 {
 		nested = `{"a":` + nested + `}`
 	}
-	doc := []byte(`{"metadata":{"name":"n"},"spec":{"s":` + nested + `,"l":[1,2,3],"b":5,"m":[{"n":"x","v":7},{"n":"y","v":8}],"d":[[[[[[9]]]]]]}}`)
+	doc := []byte(
+		`{"metadata":{"name":"n"},"spec":{"s":` + nested + `,"l":[1,2,3],"b":5,"m":[{"n":"x","v":7},{"n":"y","v":8}],"d":[[[[[[9]]]]]]}}`,
+	)
 	var absentNames strings.Builder // 64 names that no object has
 	for i := range 64 {
 		fmt.Fprintf(&absentNames, `,'x%d'`, i)
@@ -78,7 +80,13 @@ func TestColumnsOfLargeObjects(t *testing.T) {
 		for i := range 100 {
 			columns = append(columns, v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: "string", JSONPath: path})
 		}
-		cells, err := columnsKind(t, columns).Document.TableRow(doc, func() (registry.Object, error) { return decodeDocument(t, doc), nil })
+		cells, err := columnsKind(
+			t,
+			columns,
+		).Document.TableRow(
+			doc,
+			func() (registry.Object, error) { return decodeDocument(t, doc), nil },
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

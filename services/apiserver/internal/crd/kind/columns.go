@@ -55,8 +55,11 @@ func newColumnTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *columnT
 		t.format = append(t.format, format)
 	}
 	addColumn(registry.Column{
-		Name: "Name", Type: "string", Format: "name", Description: descriptions["name"],
-		Cell: func(o registry.Object) any { return o.GetName() },
+		Name:        "Name",
+		Type:        "string",
+		Format:      "name",
+		Description: descriptions["name"],
+		Cell:        func(o registry.Object) any { return o.GetName() },
 	}, jsontext.Fields("metadata", "name"), func(found any) any {
 		name, _ := found.(string)
 		return name
@@ -72,7 +75,12 @@ func newColumnTable(v *apiextensionsv1.CustomResourceDefinitionVersion) *columnT
 			c.Description = "Custom resource definition column (in JSONPath format): " + c.JSONPath
 		}
 		addColumn(registry.Column{
-			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority, Cell: cellFunc(c.Type, c.JSONPath),
+			Name:        c.Name,
+			Type:        c.Type,
+			Format:      c.Format,
+			Description: c.Description,
+			Priority:    c.Priority,
+			Cell:        cellFunc(c.Type, c.JSONPath),
 		}, simplePath(c.JSONPath), func(found any) any { return formatCell(c.Type, found) })
 	}
 	t.paths = jsontext.Compile(paths...)

@@ -22,8 +22,11 @@ func columnsKind(t testing.TB, columns []v1.CustomResourceColumnDefinition) *reg
 	t.Helper()
 	read := func() (*v1.CustomResourceDefinition, error) {
 		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
-			Group: "example.com", Scope: v1.NamespaceScoped,
-			Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, AdditionalPrinterColumns: columns}},
+			Group: "example.com",
+			Scope: v1.NamespaceScoped,
+			Versions: []v1.CustomResourceDefinitionVersion{
+				{Name: "v1", Served: true, Storage: true, AdditionalPrinterColumns: columns},
+			},
 		}}, nil
 	}
 	d, err := kind.NewCRD(read, read)
@@ -50,7 +53,21 @@ func decodeDocument(t *testing.T, doc []byte) registry.Object {
 }
 
 // fieldNames is a short list, so that random paths often match.
-var fieldNames = []string{"a", "b", "status", "spec", "metadata", "name", "x-y", "a.b", "", "kind", "resourceVersion", "labels", "ü"}
+var fieldNames = []string{
+	"a",
+	"b",
+	"status",
+	"spec",
+	"metadata",
+	"name",
+	"x-y",
+	"a.b",
+	"",
+	"kind",
+	"resourceVersion",
+	"labels",
+	"ü",
+}
 
 // randomPath returns a random JSON path, mostly of simple field names.
 func randomPath(r *rand.Rand) string {
@@ -92,7 +109,9 @@ func appendValue(b []byte, r *rand.Rand, depth int) []byte {
 	case 3:
 		return append(b, []string{"0", "-0", "1.5", "1e3", "12345678901234567890", "1.0", "-2.5E-3"}[r.IntN(7)]...)
 	case 4:
-		return append(b, []string{`"2026-11-22T10:00:00Z"`, `"2026-11-22"`, `"\u00fc\ud83d\ude00\ud800"`, `"\"\\\/<&>"`, "\"\xff\"", `""`, `"ü"`}[r.IntN(7)]...)
+		return append(
+			b,
+			[]string{`"2026-11-22T10:00:00Z"`, `"2026-11-22"`, `"\u00fc\ud83d\ude00\ud800"`, `"\"\\\/<&>"`, "\"\xff\"", `""`, `"ü"`}[r.IntN(7)]...)
 	case 5, 6, 7:
 		return fmt.Appendf(b, "%q", fieldNames[r.IntN(len(fieldNames))])
 	case 8:
@@ -138,7 +157,8 @@ func TestRowsMatchDecodedObjects(t *testing.T) {
 	for round := range 300 {
 		var columns []v1.CustomResourceColumnDefinition
 		for i := range r.IntN(8) {
-			columns = append(columns, v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: types[r.IntN(len(types))], JSONPath: randomPath(r)})
+			columns = append(columns,
+				v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: types[r.IntN(len(types))], JSONPath: randomPath(r)})
 		}
 		k := columnsKind(t, columns)
 		for range 40 {
@@ -167,9 +187,12 @@ func TestRowsMatchDecodedObjects(t *testing.T) {
 // TestSimpleColumnsNeedNoObject checks that columns with simple paths are read from the text of a
 // document, without decoding it. Other columns need the decoded object.
 func TestSimpleColumnsNeedNoObject(t *testing.T) {
-	doc := []byte(`{"apiVersion":"example.com/v1beta1","kind":"Thing","metadata":{"name":"n","creationTimestamp":"2026-11-22T10:00:00Z"},"spec":{"replicas":3,"parts":[{"image":"i"}]},"status":{"ready":true}}`)
+	doc := []byte(
+		`{"apiVersion":"example.com/v1beta1","kind":"Thing","metadata":{"name":"n","creationTimestamp":"2026-11-22T10:00:00Z"},"spec":{"replicas":3,"parts":[{"image":"i"}]},"status":{"ready":true}}`,
+	)
 	for path, wantDecoded := range map[string]bool{
-		".spec.replicas": false, ".spec.parts[0].image": false, "['spec'].replicas": false, ".status.ready": false, ".metadata.creationTimestamp": false, ".nothing": false,
+		".spec.replicas": false, ".spec.parts[0].image": false, "['spec'].replicas": false, ".status.ready": false,
+		".metadata.creationTimestamp": false, ".nothing": false,
 		".spec.parts[*].image": true, ".spec.parts[-1:].image": true, ".spec.parts[?(@.image=='i')].image": true, "..image": true,
 		".metadata.resourceVersion": true, ".apiVersion": true, ".kind": true, ".metadata": true,
 	} {
@@ -187,7 +210,9 @@ func TestSimpleColumnsNeedNoObject(t *testing.T) {
 
 // BenchmarkRow measures a row whose columns are read from the text of a document.
 func BenchmarkRow(b *testing.B) {
-	doc := []byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"n","creationTimestamp":"2026-11-22T10:00:00Z"},"spec":{"replicas":3,"text":"` + strings.Repeat("x", 5500) + `"},"status":{"ready":true}}`)
+	doc := []byte(`{"apiVersion":"example.com/v1","kind":"Thing",` +
+		`"metadata":{"name":"n","creationTimestamp":"2026-11-22T10:00:00Z"},` +
+		`"spec":{"replicas":3,"text":"` + strings.Repeat("x", 5500) + `"},"status":{"ready":true}}`)
 	k := columnsKind(b, []v1.CustomResourceColumnDefinition{
 		{Name: "Replicas", Type: "integer", JSONPath: ".spec.replicas"}, {Name: "Ready", Type: "string", JSONPath: ".status.ready"},
 		{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},

@@ -10,7 +10,11 @@ import (
 )
 
 // standardFinalizers are the finalizers of Kubernetes itself, which have no domain.
-var standardFinalizers = []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
+var standardFinalizers = []string{
+	metav1.FinalizerOrphanDependents,
+	metav1.FinalizerDeleteDependents,
+	string(corev1.FinalizerKubernetes),
+}
 
 // finalizerWarnings returns a warning for each finalizer without a path that a write adds.
 func finalizerWarnings(current, old []string) (warnings []string) {
@@ -22,7 +26,11 @@ func finalizerWarnings(current, old []string) (warnings []string) {
 		if strings.Contains(name, ".") {
 			path = " including a path (/)"
 		}
-		warnings = append(warnings, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name%s to avoid accidental conflicts with other finalizer writers", name, path))
+		warnings = append(
+			warnings,
+			fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name%s to avoid accidental conflicts with other finalizer writers",
+				name, path),
+		)
 	}
 	return warnings
 }

@@ -137,21 +137,33 @@ func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 	table := m.columnTableOf(v)
 	k := &registry.Kind{
 		Names: registry.Names{
-			Group: d.Spec.Group, Version: v.Name, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, List: names.ListKind,
-			ShortNames: names.ShortNames, Categories: names.Categories,
-			Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped, AllowUnqualifiedFinalizers: true, NamespaceRequired: true,
+			Group:                      d.Spec.Group,
+			Version:                    v.Name,
+			Resource:                   names.Plural,
+			Singular:                   names.Singular,
+			Kind:                       names.Kind,
+			List:                       names.ListKind,
+			ShortNames:                 names.ShortNames,
+			Categories:                 names.Categories,
+			Namespaced:                 d.Spec.Scope == apiextensionsv1.NamespaceScoped,
+			AllowUnqualifiedFinalizers: true,
+			NamespaceRequired:          true,
 		},
 		New:     func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
 		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
 		Stored: registry.StorageForm{
-			Prefix: d.Spec.Group + "/" + names.Plural, Version: schema.GroupVersion{Group: d.Spec.Group, Version: storageVersion(d)}, JSON: true,
+			Prefix:  d.Spec.Group + "/" + names.Plural,
+			Version: schema.GroupVersion{Group: d.Spec.Group, Version: storageVersion(d)},
+			JSON:    true,
 		},
 		Create: registry.Create{NamedCreate: true},
 		Update: registry.Update{Generation: true, RequireResourceVersion: true},
 		Delete: registry.Delete{NoTable: true},
 		Presentation: registry.Presentation{
-			Columns: table.columns, Deprecated: deprecationWarning(d, v), DeprecatedAlways: true,
-			Verbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
+			Columns:          table.columns,
+			Deprecated:       deprecationWarning(d, v),
+			DeprecatedAlways: true,
+			Verbs:            []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		},
 	}
 	if d.HasCondition(apiextensionsv1.Terminating) {
@@ -163,7 +175,8 @@ func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 		fields = nil
 	}
 	for _, f := range fields {
-		k.Presentation.Selectable = append(k.Presentation.Selectable, registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
+		k.Presentation.Selectable = append(k.Presentation.Selectable,
+			registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
 	}
 	k.Document, k.MergeType = s.newDocument(), s.mergeType
 	k.Document.TableRow = table.rowCells

@@ -68,7 +68,11 @@ func atomOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.Atom {
 	preserve = preserve || preservesUnknown(s)
 	switch s.Type {
 	case "":
-		return smd.Atom{Scalar: scalarAtom(smd.Untyped).Scalar, List: listOf(s, preserve), Map: mapOf(s, preserve, s.XEmbeddedResource)}
+		return smd.Atom{
+			Scalar: scalarAtom(smd.Untyped).Scalar,
+			List:   listOf(s, preserve),
+			Map:    mapOf(s, preserve, s.XEmbeddedResource),
+		}
 	case "object":
 		return smd.Atom{Map: mapOf(s, preserve, s.XEmbeddedResource)}
 	case "array":

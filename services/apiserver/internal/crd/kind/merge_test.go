@@ -68,7 +68,11 @@ func sorted(a smd.Atom) smd.Atom {
 		a.Map = m
 	}
 	if a.List != nil {
-		a.List = &smd.List{ElementType: sortedRef(a.List.ElementType), ElementRelationship: a.List.ElementRelationship, Keys: a.List.Keys}
+		a.List = &smd.List{
+			ElementType:         sortedRef(a.List.ElementType),
+			ElementRelationship: a.List.ElementRelationship,
+			Keys:                a.List.Keys,
+		}
 	}
 	return a
 }

@@ -27,26 +27,35 @@ func (specChangingConversion) Convert(_ context.Context, docs [][]byte, version 
 func kindsWithDefaults(t *testing.T, strategy v1.ConversionStrategyType) []*registry.Kind {
 	t.Helper()
 	version := func(name string) v1.CustomResourceDefinitionVersion {
-		return v1.CustomResourceDefinitionVersion{Name: name, Served: true, Storage: name == "v1", Schema: &v1.CustomResourceValidation{
-			OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{
-				"spec": {Type: "object", Properties: map[string]v1.JSONSchemaProps{
-					"a": {Type: "string"},
-					"b": {Type: "string", Default: &v1.JSON{Raw: []byte(`"of ` + name + `"`)}},
+		return v1.CustomResourceDefinitionVersion{
+			Name:    name,
+			Served:  true,
+			Storage: name == "v1",
+			Schema: &v1.CustomResourceValidation{
+				OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{
+					"spec": {Type: "object", Properties: map[string]v1.JSONSchemaProps{
+						"a": {Type: "string"},
+						"b": {Type: "string", Default: &v1.JSON{Raw: []byte(`"of ` + name + `"`)}},
+					}},
 				}},
-			}},
-		}}
+			},
+		}
 	}
 	read := func() (*v1.CustomResourceDefinition, error) {
 		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
-			Group: "example.com", Scope: v1.NamespaceScoped, Conversion: &v1.CustomResourceConversion{Strategy: strategy},
-			Versions: []v1.CustomResourceDefinitionVersion{version("v1"), version("v2")},
+			Group:      "example.com",
+			Scope:      v1.NamespaceScoped,
+			Conversion: &v1.CustomResourceConversion{Strategy: strategy},
+			Versions:   []v1.CustomResourceDefinitionVersion{version("v1"), version("v2")},
 		}}, nil
 	}
 	d, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&kind.Maker{Rules: rules.NewCompiler(), Conversion: func(*kind.CRD) kind.Conversion { return specChangingConversion{} }}).All(d)
+	return (&kind.Maker{Rules: rules.NewCompiler(), Conversion: func(*kind.CRD) kind.Conversion { return specChangingConversion{} }}).All(
+		d,
+	)
 }
 
 // TestParseServedMatchesToServed checks that ParseServed returns the same document as ToServed.

@@ -47,7 +47,10 @@ func (s *versionSchema) normalize(raw []byte, o registry.DocumentOptions) (out r
 			return out, err
 		}
 	}
-	normalized, err := p.Normalize(d, schema.NormalizeOptions{Unknown: o.ReportUnknown, Lenient: s.preserveUnknown, KeepNulls: o.KeepNulls})
+	normalized, err := p.Normalize(
+		d,
+		schema.NormalizeOptions{Unknown: o.ReportUnknown, Lenient: s.preserveUnknown, KeepNulls: o.KeepNulls},
+	)
 	if err != nil {
 		return out, err
 	}

@@ -15,10 +15,12 @@ import (
 func (s *versionSchema) addSubresources(k *registry.Kind) {
 	verbs := []string{"get", "patch", "update"}
 	if s.scale != nil {
-		k.Subresources = append(k.Subresources, registry.Subresource{Name: "scale", GVK: scaleKind, Verbs: verbs, Scale: s.newScale()})
+		k.Subresources = append(k.Subresources,
+			registry.Subresource{Name: "scale", GVK: scaleKind, Verbs: verbs, Scale: s.newScale()})
 	}
 	if s.status {
-		k.Subresources = append(k.Subresources, registry.Subresource{Name: "status", GVK: schema.GroupVersionKind{Kind: k.Kind}, Verbs: verbs, Prepare: keepAllButStatus})
+		k.Subresources = append(k.Subresources,
+			registry.Subresource{Name: "status", GVK: schema.GroupVersionKind{Kind: k.Kind}, Verbs: verbs, Prepare: keepAllButStatus})
 	}
 }
 
@@ -36,8 +38,14 @@ func (s *versionSchema) newScale() *registry.Scale {
 	spec, status := s.scale.SpecReplicasPath, s.scale.StatusReplicasPath
 	return &registry.Scale{
 		ValidatedWithObject: true,
-		Columns:             registry.ScaleColumns{Desired: "Number of desired replicas", Available: "Number of actual replicas", AgeType: "date"},
-		Path:                splitPath(spec), AllowUnconditionalUpdate: true, Versions: s.replicasPaths(),
+		Columns: registry.ScaleColumns{
+			Desired:   "Number of desired replicas",
+			Available: "Number of actual replicas",
+			AgeType:   "date",
+		},
+		Path:                     splitPath(spec),
+		AllowUnconditionalUpdate: true,
+		Versions:                 s.replicasPaths(),
 		Validate: func(o registry.Object) error {
 			if _, ok := nestedInt(o, spec); !ok {
 				return fmt.Errorf("the spec replicas field %q does not exist", spec)
@@ -49,7 +57,10 @@ func (s *versionSchema) newScale() *registry.Scale {
 			return int32(n)
 		},
 		SetReplicas: func(o registry.Object, n int32) {
-			_ = unstructured.SetNestedField(fieldsOf(o), int64(n), splitPath(spec)...) // on failure, the schema check reports the value on the path that is not an object
+			_ = unstructured.SetNestedField(
+				fieldsOf(o),
+				int64(n),
+				splitPath(spec)...) // on failure, the schema check reports the value on the path that is not an object
 		},
 		Status: func(o registry.Object) (int32, string) {
 			n, _ := nestedInt(o, status)

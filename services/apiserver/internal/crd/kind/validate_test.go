@@ -20,9 +20,13 @@ func scaledKind(t *testing.T, schema string) *registry.Kind {
 		var s v1.JSONSchemaProps
 		err := json.Unmarshal([]byte(schema), &s)
 		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
-			Group: "example.com", Scope: v1.NamespaceScoped,
+			Group: "example.com",
+			Scope: v1.NamespaceScoped,
 			Versions: []v1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true, Schema: &v1.CustomResourceValidation{OpenAPIV3Schema: &s},
+				Name:    "v1",
+				Served:  true,
+				Storage: true,
+				Schema:  &v1.CustomResourceValidation{OpenAPIV3Schema: &s},
 				Subresources: &v1.CustomResourceSubresources{
 					Status: &v1.CustomResourceSubresourceStatus{},
 					Scale:  &v1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.n", StatusReplicasPath: ".status.n"},
@@ -40,11 +44,22 @@ func scaledKind(t *testing.T, schema string) *registry.Kind {
 // TestStatusWriteIgnoresReplicasOfSpec checks that a write of the status does not validate the
 // replicas of the spec, which may be from before the definition had a scale subresource.
 func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
-	k := scaledKind(t, `{"type":"object","properties":{"spec":{"type":"object","properties":{"n":{"type":"integer"}}},"status":{"type":"object","properties":{"n":{"type":"integer"}}}}}`)
+	k := scaledKind(
+		t,
+		`{"type":"object","properties":{"spec":{"type":"object","properties":{"n":{"type":"integer"}}},"status":{"type":"object","properties":{"n":{"type":"integer"}}}}}`,
+	)
 	const text = `{"spec":{"n":-1},"status":{"n":-2}}`
 	spec, status := ".spec.n: Invalid value: -1: should be a non-negative integer", ".status.n: Invalid value: -2: should be a non-negative integer"
 	for sub, want := range map[string][]string{"": {spec, status}, "scale": {spec, status}, "status": {status}} {
-		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{Object: decodeDocument(t, []byte(text)), JSON: []byte(text), OldJSON: []byte(`{"spec":{"n":-1}}`), Subresource: sub})
+		errs := k.Document.Validate(
+			t.Context(),
+			registry.DocumentWrite{
+				Object:      decodeDocument(t, []byte(text)),
+				JSON:        []byte(text),
+				OldJSON:     []byte(`{"spec":{"n":-1}}`),
+				Subresource: sub,
+			},
+		)
 		expectErrors(t, sub, errs, want)
 	}
 }
@@ -52,7 +67,10 @@ func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
 // TestWholeFloatsAreNumbers checks that 1.0 is a number, although it is stored as 1. The texts are
 // those of kube-apiserver.
 func TestWholeFloatsAreNumbers(t *testing.T) {
-	k := scaledKind(t, `{"type":"object","properties":{"s":{"type":"string"},"i":{"type":"integer"},"l":{"type":"array","items":{"type":"boolean"}},"e":{"type":"number","enum":[1]}}}`)
+	k := scaledKind(
+		t,
+		`{"type":"object","properties":{"s":{"type":"string"},"i":{"type":"integer"},"l":{"type":"array","items":{"type":"boolean"}},"e":{"type":"number","enum":[1]}}}`,
+	)
 	for text, want := range map[string][]string{
 		`{"s":1.0}`:         {`s: Invalid value: "number": s in body must be of type string: "number"`},
 		`{"s":1e2}`:         {`s: Invalid value: "number": s in body must be of type string: "number"`},
@@ -74,13 +92,19 @@ func TestWholeFloatsAreNumbers(t *testing.T) {
 // which of its fields are unknown.
 func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {
 	version := func(name, field string) v1.CustomResourceDefinitionVersion {
-		return v1.CustomResourceDefinitionVersion{Name: name, Served: true, Storage: name == "v1", Schema: &v1.CustomResourceValidation{
-			OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{field: {Type: "string"}}},
-		}}
+		return v1.CustomResourceDefinitionVersion{
+			Name:    name,
+			Served:  true,
+			Storage: name == "v1",
+			Schema: &v1.CustomResourceValidation{
+				OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{field: {Type: "string"}}},
+			},
+		}
 	}
 	read := func() (*v1.CustomResourceDefinition, error) {
 		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
-			Group: "example.com", Names: v1.CustomResourceDefinitionNames{Kind: "Widget"},
+			Group:    "example.com",
+			Names:    v1.CustomResourceDefinitionNames{Kind: "Widget"},
 			Versions: []v1.CustomResourceDefinitionVersion{version("v1", "a"), version("v2", "b")},
 		}}, nil
 	}
@@ -106,8 +130,16 @@ func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {
 func TestMalformedMetadata(t *testing.T) {
 	read := func() (*v1.CustomResourceDefinition, error) {
 		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
-			Group: "example.com", Names: v1.CustomResourceDefinitionNames{Kind: "Widget"},
-			Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object"}}}},
+			Group: "example.com",
+			Names: v1.CustomResourceDefinitionNames{Kind: "Widget"},
+			Versions: []v1.CustomResourceDefinitionVersion{
+				{
+					Name:    "v1",
+					Served:  true,
+					Storage: true,
+					Schema:  &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object"}},
+				},
+			},
 		}}, nil
 	}
 	d, err := kind.NewCRD(read, read)

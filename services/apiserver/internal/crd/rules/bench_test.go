@@ -33,21 +33,46 @@ func wideSchema() *v1.JSONSchemaProps {
 		}
 	}
 	port := v1.JSONSchemaProps{Type: "object", Required: []string{"name"}, Properties: map[string]v1.JSONSchemaProps{
-		"name": text(63), "port": {Type: "integer"}, "protocol": {Type: "string", Enum: []v1.JSON{{Raw: []byte(`"TCP"`)}, {Raw: []byte(`"UDP"`)}}, Default: &v1.JSON{Raw: []byte(`"TCP"`)}},
-		"target": {XIntOrString: true, AnyOf: []v1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}}},
+		"name":     text(63),
+		"port":     {Type: "integer"},
+		"protocol": {
+			Type:    "string",
+			Enum:    []v1.JSON{{Raw: []byte(`"TCP"`)}, {Raw: []byte(`"UDP"`)}},
+			Default: &v1.JSON{Raw: []byte(`"TCP"`)},
+		},
+		"target":   {XIntOrString: true, AnyOf: []v1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}}},
 	}}
 	keyed := "map"
-	spec.Properties["ports"] = v1.JSONSchemaProps{Type: "array", MaxItems: limit(64), XListType: &keyed, XListMapKeys: []string{"name"}, Items: &v1.JSONSchemaPropsOrArray{Schema: &port},
-		XValidations: v1.ValidationRules{{Rule: "self.all(p, !has(p.port) || p.port > 0)"}}}
+	spec.Properties["ports"] = v1.JSONSchemaProps{
+		Type:         "array",
+		MaxItems:     limit(64),
+		XListType:    &keyed,
+		XListMapKeys: []string{"name"},
+		Items:        &v1.JSONSchemaPropsOrArray{Schema: &port},
+		XValidations: v1.ValidationRules{{Rule: "self.all(p, !has(p.port) || p.port > 0)"}},
+	}
 	labels := text(100)
-	spec.Properties["labels"] = v1.JSONSchemaProps{Type: "object", MaxProperties: limit(64), AdditionalProperties: &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &labels}}
+	spec.Properties["labels"] = v1.JSONSchemaProps{
+		Type:                 "object",
+		MaxProperties:        limit(64),
+		AdditionalProperties: &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &labels},
+	}
 	spec.XValidations = v1.ValidationRules{
 		{Rule: "!has(self.f1) || self.f1 >= 0", Message: "not below zero"},
 		{Rule: "self.f0.startsWith('x') || size(self.f0) > 1"},
 		{Rule: "!has(oldSelf.f0) || self.f0 == oldSelf.f0", Message: "immutable"},
 	}
 	when := v1.JSONSchemaProps{Type: "string", Format: "date-time"}
-	condition := v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"type": text(63), "status": text(10), "reason": text(100), "message": text(1000), "lastTransitionTime": when}}
+	condition := v1.JSONSchemaProps{
+		Type: "object",
+		Properties: map[string]v1.JSONSchemaProps{
+			"type":               text(63),
+			"status":             text(10),
+			"reason":             text(100),
+			"message":            text(1000),
+			"lastTransitionTime": when,
+		},
+	}
 	status := v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{
 		"observedGeneration": {Type: "integer", Format: "int64"}, "phase": text(20),
 		"conditions": {Type: "array", MaxItems: limit(20), Items: &v1.JSONSchemaPropsOrArray{Schema: &condition}},
@@ -63,17 +88,26 @@ func typicalObject() []byte {
 	}
 	var ports, conditions []any
 	for i := range 10 {
-		ports = append(ports, map[string]any{"name": fmt.Sprintf("port-%d", i), "port": 8000 + i, "protocol": "TCP", "target": "http"})
+		ports = append(ports,
+			map[string]any{"name": fmt.Sprintf("port-%d", i), "port": 8000 + i, "protocol": "TCP", "target": "http"})
 		labels[fmt.Sprintf("example.com/label-%d", i)] = strings.Repeat("v", 30)
 	}
 	for i := range 6 {
-		conditions = append(conditions, map[string]any{"type": fmt.Sprintf("Condition%d", i), "status": "True", "reason": "AsExpected",
-			"message": strings.Repeat("all is well ", 10), "lastTransitionTime": "2024-05-06T07:08:09Z"})
+		conditions = append(
+			conditions,
+			map[string]any{"type": fmt.Sprintf("Condition%d", i), "status": "True", "reason": "AsExpected",
+				"message": strings.Repeat("all is well ", 10), "lastTransitionTime": "2024-05-06T07:08:09Z"},
+		)
 	}
 	spec["ports"], spec["labels"] = ports, labels
 	data, _ := json.Marshal(map[string]any{"apiVersion": "example.com/v1", "kind": "Gadget",
-		"metadata": map[string]any{"name": "a", "namespace": "b", "labels": map[string]any{"a": "b"}, "annotations": map[string]any{"note": strings.Repeat("n", 600)}},
-		"spec":     spec, "status": map[string]any{"observedGeneration": 3, "phase": "Ready", "conditions": conditions}})
+		"metadata": map[string]any{
+			"name":        "a",
+			"namespace":   "b",
+			"labels":      map[string]any{"a": "b"},
+			"annotations": map[string]any{"note": strings.Repeat("n", 600)},
+		},
+		"spec": spec, "status": map[string]any{"observedGeneration": 3, "phase": "Ready", "conditions": conditions}})
 	return data
 }
 

@@ -105,7 +105,12 @@ func declareMap(s *v1.JSONSchemaProps) *decl {
 	if elem == nil {
 		return nil
 	}
-	d := &decl{celType: cel.MapType(cel.StringType, elem.celType), key: scalarDecl(cel.StringType, minString, 0), elem: elem, minBytes: emptyObject}
+	d := &decl{
+		celType:  cel.MapType(cel.StringType, elem.celType),
+		key:      scalarDecl(cel.StringType, minString, 0),
+		elem:     elem,
+		minBytes: emptyObject,
+	}
 	if s.MaxProperties != nil {
 		d.maxSize = atLeastZero(*s.MaxProperties)
 	} else {
@@ -159,7 +164,10 @@ func withObjectFields(s *v1.JSONSchemaProps) map[string]v1.JSONSchemaProps {
 	}
 	properties["kind"] = stringSchema
 	properties["apiVersion"] = stringSchema
-	properties["metadata"] = v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"name": stringSchema, "generateName": stringSchema}}
+	properties["metadata"] = v1.JSONSchemaProps{
+		Type:       "object",
+		Properties: map[string]v1.JSONSchemaProps{"name": stringSchema, "generateName": stringSchema},
+	}
 	return properties
 }
 
@@ -173,7 +181,11 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 	for _, name := range s.Required {
 		required[name] = true
 	}
-	d := &decl{fields: make(map[string]*decl, len(properties)), fieldTypes: make(map[string]*cel.Type, len(properties)), minBytes: emptyObject}
+	d := &decl{
+		fields:     make(map[string]*decl, len(properties)),
+		fieldTypes: make(map[string]*cel.Type, len(properties)),
+		minBytes:   emptyObject,
+	}
 	for name, p := range properties {
 		f := declare(&p, p.XEmbeddedResource)
 		if f == nil {

@@ -192,7 +192,12 @@ func (c *schemaCheck) hasErrorIn(at *field.Path) bool {
 // checkRules checks the rules of one schema.
 func (c *schemaCheck) checkRules(path *field.Path, s *v1.JSONSchemaProps, self *decl, pos *position) {
 	if self == nil {
-		c.add(field.InternalError(path, fmt.Errorf("internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations")))
+		c.add(
+			field.InternalError(
+				path,
+				fmt.Errorf("internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"),
+			),
+		)
 		return
 	}
 	maxInstances := pos.maxInstances
@@ -207,7 +212,13 @@ func (c *schemaCheck) checkRules(path *field.Path, s *v1.JSONSchemaProps, self *
 }
 
 // checkRule checks one rule and reports its errors in Kubernetes' order.
-func (c *schemaCheck) checkRule(path *field.Path, sc *scope, r *v1.ValidationRule, maxInstances uint64, uncorrelatable *field.Path) {
+func (c *schemaCheck) checkRule(
+	path *field.Path,
+	sc *scope,
+	r *v1.ValidationRule,
+	maxInstances uint64,
+	uncorrelatable *field.Path,
+) {
 	optional := r.OptionalOldSelf != nil && *r.OptionalOldSelf
 	var cost uint64
 	rule, failure := sc.typeCheck(r.Rule, optional, cel.BoolType, "")
@@ -227,7 +238,10 @@ func (c *schemaCheck) checkRule(path *field.Path, sc *scope, r *v1.ValidationRul
 	switch {
 	case rule != nil && rule.usesOldSelf:
 		if uncorrelatable != nil {
-			c.add(field.Invalid(path.Child("rule"), r.Rule, fmt.Sprintf("oldSelf cannot be used on the uncorrelatable portion of the schema within %v", uncorrelatable)))
+			c.add(
+				field.Invalid(path.Child("rule"), r.Rule,
+					fmt.Sprintf("oldSelf cannot be used on the uncorrelatable portion of the schema within %v", uncorrelatable)),
+			)
 		}
 	case r.OptionalOldSelf != nil:
 		c.add(field.Invalid(path.Child("optionalOldSelf"), *r.OptionalOldSelf, "may not be set if oldSelf is not used in rule"))
@@ -293,9 +307,14 @@ func (c *schemaCheck) checkTotal(path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for _, d := range c.mostExpensive {
-		errs = append(errs, field.Forbidden(d.path, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"))
+		errs = append(errs,
+			field.Forbidden(d.path, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"))
 	}
-	return append(errs, field.Forbidden(path, exceedsBudget("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema", c.totalCost, maxSchemaCost)))
+	return append(
+		errs,
+		field.Forbidden(path,
+			exceedsBudget("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema", c.totalCost, maxSchemaCost)),
+	)
 }
 
 // exceedsBudget returns the message for a cost that exceeds its limit.
@@ -326,6 +345,7 @@ func (t quotedRule) String() string {
 	if r.OptionalOldSelf != nil {
 		optional = fmt.Sprintf("(*bool)(%t)", *r.OptionalOldSelf)
 	}
-	return fmt.Sprintf("apiextensions.ValidationRule{Rule:%q, Message:%q, MessageExpression:%q, Reason:%s, FieldPath:%q, OptionalOldSelf:%s}",
+	return fmt.Sprintf(
+		"apiextensions.ValidationRule{Rule:%q, Message:%q, MessageExpression:%q, Reason:%s, FieldPath:%q, OptionalOldSelf:%s}",
 		r.Rule, r.Message, r.MessageExpression, reason, r.FieldPath, optional)
 }

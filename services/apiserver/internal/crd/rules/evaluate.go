@@ -55,7 +55,14 @@ func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(stri
 }
 
 // CheckDefault implements schema.RulesOfDefault.
-func (c *Compiler) CheckDefault(ctx context.Context, path *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64) {
+func (c *Compiler) CheckDefault(
+	ctx context.Context,
+	path *field.Path,
+	s *v1.JSONSchemaProps,
+	root bool,
+	value []byte,
+	budget int64,
+) (field.ErrorList, int64) {
 	if !hasRules(s) {
 		return nil, budget
 	}
@@ -236,7 +243,10 @@ func (e *evaluation) add(err *field.Error) { e.errs = append(e.errs, err) }
 // evaluateRules evaluates the rules of one schema on a value.
 func (e *evaluation) evaluateRules(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, r ratchet) {
 	if rules.untyped {
-		e.add(field.Invalid(path, rules.shape.typeName, "rule compiler initialization error: failed to convert to declType for CEL validation rules"))
+		e.add(
+			field.Invalid(path, rules.shape.typeName,
+				"rule compiler initialization error: failed to convert to declType for CEL validation rules"),
+		)
 		return
 	}
 	if len(rules.rules) == 0 {
@@ -277,7 +287,10 @@ func (e *evaluation) evaluateRules(rules *schemaRules, path *field.Path, value, 
 
 // addOutOfBudget adds an error for the exhausted budget, and ends the evaluation.
 func (e *evaluation) addOutOfBudget(rules *schemaRules, path *field.Path) {
-	e.add(field.Invalid(path, rules.shape.typeName, "validation failed due to running out of cost budget, no further validation rules will be run"))
+	e.add(
+		field.Invalid(path, rules.shape.typeName,
+			"validation failed due to running out of cost budget, no further validation rules will be run"),
+	)
 	e.budget = budgetSpent
 }
 
@@ -341,9 +354,23 @@ func (e *evaluation) addEvaluationError(rules *schemaRules, rule *rule, path *fi
 	text := err.Error()
 	switch {
 	case strings.HasPrefix(text, "no such overload"):
-		e.add(field.Invalid(path, rules.shape.typeName, fmt.Sprintf("'%v': call arguments did not match a supported operator, function or macro signature for rule: %v", err, rule.description)))
+		e.add(
+			field.Invalid(
+				path,
+				rules.shape.typeName,
+				fmt.Sprintf("'%v': call arguments did not match a supported operator, function or macro signature for rule: %v",
+					err, rule.description),
+			),
+		)
 	case strings.HasPrefix(text, costLimitExceeded):
-		e.add(field.Invalid(path, rules.shape.typeName, fmt.Sprintf("'%v': no further validation rules will be run due to call cost exceeds limit for rule: %v", err, rule.description)))
+		e.add(
+			field.Invalid(
+				path,
+				rules.shape.typeName,
+				fmt.Sprintf("'%v': no further validation rules will be run due to call cost exceeds limit for rule: %v",
+					err, rule.description),
+			),
+		)
 		e.budget = budgetSpent
 		return false
 	default:
@@ -364,7 +391,9 @@ func (e *evaluation) evaluateMessage(rule *rule, vars *variables) (text string, 
 	if err != nil {
 		if strings.HasPrefix(err.Error(), costLimitExceeded) {
 			e.budget = budgetSpent
-			return "", false, fmt.Sprintf("no further validation rules will be run due to call cost exceeds limit for messageExpression: %q", rule.messageExpression)
+			return "", false, fmt.Sprintf(
+				"no further validation rules will be run due to call cost exceeds limit for messageExpression: %q",
+				rule.messageExpression)
 		}
 		return "", false, ""
 	}

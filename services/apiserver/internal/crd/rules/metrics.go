@@ -18,10 +18,21 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return h
 	}
 	return &Metrics{
-		compilation: histogram("apiserver_cel_compilation_duration_seconds", "[BETA] Duration of the compilation of an expression of a custom resource's schema in seconds.", prometheus.DefBuckets),
-		evaluation:  histogram("apiserver_cel_evaluation_duration_seconds", "[BETA] Duration of the evaluation of a schema's expressions on a custom resource in seconds.", prometheus.DefBuckets),
-		ratcheting: histogram("apiextensions_apiserver_validation_ratcheting_seconds",
-			"[ALPHA] Duration of the comparison of invalid values of an updated custom resource with their old values in seconds.", prometheus.ExponentialBuckets(0.00001, 4, 10)),
+		compilation: histogram(
+			"apiserver_cel_compilation_duration_seconds",
+			"[BETA] Duration of the compilation of an expression of a custom resource's schema in seconds.",
+			prometheus.DefBuckets,
+		),
+		evaluation: histogram(
+			"apiserver_cel_evaluation_duration_seconds",
+			"[BETA] Duration of the evaluation of a schema's expressions on a custom resource in seconds.",
+			prometheus.DefBuckets,
+		),
+		ratcheting: histogram(
+			"apiextensions_apiserver_validation_ratcheting_seconds",
+			"[ALPHA] Duration of the comparison of invalid values of an updated custom resource with their old values in seconds.",
+			prometheus.ExponentialBuckets(0.00001, 4, 10),
+		),
 	}
 }
 

@@ -137,7 +137,8 @@ func (s *step) checkWrite(t *testing.T, v servedVersion) {
 	if s.Errors != nil && !slices.Equal(got, s.Errors) || accepted && len(got) > 0 {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(s.Errors, "\n"))
 	}
-	if _, want, _ := strings.Cut(s.Message, " is invalid: "); s.Message != "" && replaceVariableTexts(errs.ToAggregate().Error()) != want {
+	if _, want, _ := strings.Cut(s.Message, " is invalid: "); s.Message != "" &&
+		replaceVariableTexts(errs.ToAggregate().Error()) != want {
 		t.Errorf("got %v\nwant %s", errs.ToAggregate(), want)
 	}
 	if accepted {

@@ -64,7 +64,13 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 // the shape of the schema's values. self is their type, nil if they have no type in CEL. A rule for
 // such values cannot be compiled, so every value is rejected. The rules of properties without a
 // type are ignored. at is the node of the schema in program, which may be nil.
-func (c *session) compileSchema(s *v1.JSONSchemaProps, h *schemaShape, self *decl, program *schema.Program, at schema.NodeIndex) *schemaRules {
+func (c *session) compileSchema(
+	s *v1.JSONSchemaProps,
+	h *schemaShape,
+	self *decl,
+	program *schema.Program,
+	at schema.NodeIndex,
+) *schemaRules {
 	if !hasRules(s) {
 		return nil
 	}
@@ -126,7 +132,12 @@ func (c *session) propertyDecl(self *decl, name string, s *v1.JSONSchemaProps) *
 
 // compileRule compiles a rule of the schema owner.
 func (s *scope) compileRule(owner *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
-	compiled := rule{optional: r.OptionalOldSelf != nil && *r.OptionalOldSelf, description: ruleDescription(r), fixedMessage: fixedMessageOf(r), messageExpression: r.MessageExpression}
+	compiled := rule{
+		optional:          r.OptionalOldSelf != nil && *r.OptionalOldSelf,
+		description:       ruleDescription(r),
+		fixedMessage:      fixedMessageOf(r),
+		messageExpression: r.MessageExpression,
+	}
 	if r.Reason != nil {
 		compiled.reason = *r.Reason
 	}

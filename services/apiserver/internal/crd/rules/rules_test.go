@@ -142,12 +142,32 @@ func TestValuesWithoutTypeFailRules(t *testing.T) {
 		schema, doc string
 		want        int // number of errors
 	}{
-		"a list of anything": {schema: `{"type":"array","items":{"x-kubernetes-preserve-unknown-fields":true},"x-kubernetes-validations":[{"rule":"true"}]}`, doc: `[1]`, want: 1},
-		"null":               {schema: `{"type":"array","x-kubernetes-validations":[{"rule":"true"}]}`, doc: `null`, want: 0},
-		"items of an object": {schema: `{"type":"object","items":{"type":"object","x-kubernetes-validations":[{"rule":"true"}]}}`, doc: `{"a":1}`, want: 0},
-		"items of a list":    {schema: `{"type":"array","items":{"x-kubernetes-validations":[{"rule":"true"}]}}`, doc: `[1]`, want: 1},
-		"a map of anything":  {schema: `{"type":"object","additionalProperties":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}`, doc: `{"a":1,"b":2}`, want: 2},
-		"a property":         {schema: `{"type":"object","properties":{"a":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}}`, doc: `{"a":1}`, want: 0},
+		"a list of anything": {
+			schema: `{"type":"array","items":{"x-kubernetes-preserve-unknown-fields":true},"x-kubernetes-validations":[{"rule":"true"}]}`,
+			doc:    `[1]`,
+			want:   1,
+		},
+		"null": {schema: `{"type":"array","x-kubernetes-validations":[{"rule":"true"}]}`, doc: `null`, want: 0},
+		"items of an object": {
+			schema: `{"type":"object","items":{"type":"object","x-kubernetes-validations":[{"rule":"true"}]}}`,
+			doc:    `{"a":1}`,
+			want:   0,
+		},
+		"items of a list": {
+			schema: `{"type":"array","items":{"x-kubernetes-validations":[{"rule":"true"}]}}`,
+			doc:    `[1]`,
+			want:   1,
+		},
+		"a map of anything": {
+			schema: `{"type":"object","additionalProperties":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}`,
+			doc:    `{"a":1,"b":2}`,
+			want:   2,
+		},
+		"a property": {
+			schema: `{"type":"object","properties":{"a":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}}`,
+			doc:    `{"a":1}`,
+			want:   0,
+		},
 	}
 	for name, tt := range tests {
 		errs := evaluate(t, compiler.Compile(parseSchema(t, tt.schema), nil), parseDoc(t, tt.doc))
@@ -165,7 +185,10 @@ func TestValuesWithoutTypeFailRules(t *testing.T) {
 // TestInvalidValuesFailRules checks the errors of rules that read values of another type than the
 // schema's.
 func TestInvalidValuesFailRules(t *testing.T) {
-	wrong := parseDoc(t, `{"set":"x","keyed":{},"map":[],"o":1,"ios":true,"num":"x","pod":1,"date":"x","time":"x","took":"x","bytes":"!","empty":1,"plain":[1.5]}`)
+	wrong := parseDoc(
+		t,
+		`{"set":"x","keyed":{},"map":[],"o":1,"ios":true,"num":"x","pod":1,"date":"x","time":"x","took":"x","bytes":"!","empty":1,"plain":[1.5]}`,
+	)
 	tests := map[string]string{
 		`self.set.size() == 0`:        "invalid data, expected an array for the provided schema with type=array",
 		`self.map.size() == 0`:        "invalid data, expected a map for the provided schema with type=object",
@@ -196,9 +219,12 @@ func TestInvalidValuesFailRules(t *testing.T) {
 func TestEvaluationStopsAtCostBudget(t *testing.T) {
 	// Searching for 400 bytes costs four units per byte of the text.
 	part := strings.Repeat("b", 400)
-	s := parseSchema(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"string","x-kubernetes-validations":[{"rule":"!self.contains('`+part+`')","message":"long"}]}},
+	s := parseSchema(
+		t,
+		`{"type":"object","properties":{"l":{"type":"array","items":{"type":"string","x-kubernetes-validations":[{"rule":"!self.contains('`+part+`')","message":"long"}]}},
 		"m":{"type":"string","x-kubernetes-validations":[{"rule":"self != 'x' + self","messageExpression":"'%s'.format([self.contains('`+part+`')])"},{"rule":"self == 'y'","messageExpression":"'%s'.format([self.contains('`+part+`')])"}]},
-		"n":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[{"rule":"self.all(x, x > 0)"}]}}}`)
+		"n":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[{"rule":"self.all(x, x > 0)"}]}}}`,
+	)
 	r := compiler.Compile(s, nil)
 	text := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }
 	list := func(item string, n int) string {
@@ -218,7 +244,8 @@ func TestEvaluationStopsAtCostBudget(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if errs := r.Evaluate(ended, parseDoc(t, `{"n":`+list("1", 1000)+`}`), nil, nil, nil); len(errs) != 1 || !strings.HasPrefix(errs[0].Detail, "operation interrupted evaluating rule") {
+	if errs := r.Evaluate(ended, parseDoc(t, `{"n":`+list("1", 1000)+`}`), nil, nil, nil); len(errs) != 1 ||
+		!strings.HasPrefix(errs[0].Detail, "operation interrupted evaluating rule") {
 		t.Errorf("canceled context: got %v, want one interrupted rule", errs)
 	}
 }
@@ -231,7 +258,13 @@ func TestExpensiveRulesAreReported(t *testing.T) {
 	r := compiler.Compile(s, nil)
 	for n, want := range map[int]int{3: 0, 200: 1} {
 		reports := 0
-		errs := r.Evaluate(t.Context(), parseDoc(t, `{"l":[`+strings.TrimSuffix(strings.Repeat("1,", n), ",")+`]}`), nil, nil, func() { reports++ })
+		errs := r.Evaluate(
+			t.Context(),
+			parseDoc(t, `{"l":[`+strings.TrimSuffix(strings.Repeat("1,", n), ",")+`]}`),
+			nil,
+			nil,
+			func() { reports++ },
+		)
 		if len(errs) > 0 {
 			t.Errorf("%d values: got errors %v, want none", n, errs)
 		}
@@ -283,15 +316,21 @@ func TestSchemaWithoutRulesCompilesToNil(t *testing.T) {
 
 // TestCheckDefaultEvaluatesRulesOfDefaults checks that defaults that break a rule are reported.
 func TestCheckDefaultEvaluatesRulesOfDefaults(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","properties":{"a":{"type":"string","maxLength":9,"default":"old","x-kubernetes-validations":[
+	s := parseSchema(
+		t,
+		`{"type":"object","properties":{"a":{"type":"string","maxLength":9,"default":"old","x-kubernetes-validations":[
 		{"rule":"oldSelf.hasValue() || self == 'new'","optionalOldSelf":true,"message":"begin with new"},{"rule":"self == oldSelf"}]},
-		"b":{"type":"array","default":[{"k":"x","v":1}],"maxItems":3,"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object","properties":{"k":{"type":"string"},"v":{"type":"integer","x-kubernetes-validations":[{"rule":"self == oldSelf"},{"rule":"self > 1"}]}}}}}}`)
+		"b":{"type":"array","default":[{"k":"x","v":1}],"maxItems":3,"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object","properties":{"k":{"type":"string"},"v":{"type":"integer","x-kubernetes-validations":[{"rule":"self == oldSelf"},{"rule":"self > 1"}]}}}}}}`,
+	)
 	errs := schema.CheckDefaults(t.Context(), field.NewPath("x"), s, true, compiler.CheckDefault)
 	var got []string
 	for _, e := range errs {
 		got = append(got, e.Error())
 	}
-	want := []string{`x.properties[a].default: Invalid value: "string": begin with new`, `x.properties[b].default[0].v: Invalid value: "integer": failed rule: self > 1`}
+	want := []string{
+		`x.properties[a].default: Invalid value: "string": begin with new`,
+		`x.properties[b].default[0].v: Invalid value: "integer": failed rule: self > 1`,
+	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("CheckDefaults = %q, want %q", got, want)
 	}
@@ -303,16 +342,24 @@ func TestCheckDefaultEvaluatesRulesOfDefaults(t *testing.T) {
 // TestUnchangedValuesOnlyWarn checks that a rule that fails for an unchanged value gives a warning.
 // It gives an error if the value or the rule depends on a change.
 func TestUnchangedValuesOnlyWarn(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.kind == 'K'"}],"properties":{"spec":{"type":"object","x-kubernetes-validations":[{"rule":"self.n > 0","message":"spec"}],"properties":{
+	s := parseSchema(
+		t,
+		`{"type":"object","x-kubernetes-validations":[{"rule":"self.kind == 'K'"}],"properties":{"spec":{"type":"object","x-kubernetes-validations":[{"rule":"self.n > 0","message":"spec"}],"properties":{
 		"n":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0","message":"n"},{"rule":"self >= oldSelf || self > 0","message":"transition"}]},
-		"l":{"type":"array","maxItems":5,"items":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0","message":"item"}]}},"x":{"type":"string"}}}}}`)
+		"l":{"type":"array","maxItems":5,"items":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0","message":"item"}]}},"x":{"type":"string"}}}}}`,
+	)
 	p, err := schema.Compile(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := compiler.Compile(s, p)
 	tests := []struct{ old, new, errors, warnings string }{
-		{old: `{"kind":"X","spec":{"n":0}}`, new: `{"kind":"X","spec":{"n":0}}`, errors: "failed rule: self.kind == 'K'", warnings: "spec,n"},
+		{
+			old:      `{"kind":"X","spec":{"n":0}}`,
+			new:      `{"kind":"X","spec":{"n":0}}`,
+			errors:   "failed rule: self.kind == 'K'",
+			warnings: "spec,n",
+		},
 		{old: `{"kind":"K","spec":{"n":0}}`, new: `{"kind":"K","spec":{"n":0,"x":"y"}}`, errors: "spec", warnings: "n"},
 		{old: `{"kind":"K","spec":{"n":-1}}`, new: `{"kind":"K","spec":{"n":0}}`, errors: "spec,n", warnings: ""},
 		{old: `{"kind":"K","spec":{"n":0}}`, new: `{"kind":"K","spec":{"n":-1}}`, errors: "spec,n,transition", warnings: ""},
@@ -356,7 +403,10 @@ func TestRatchetingDisabled(t *testing.T) {
 // TestManyToleratedItems checks that invalid items of an unchanged list are tolerated after one
 // comparison of the list. A comparison per item would take longer than the test's timeout.
 func TestManyToleratedItems(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","properties":{"n":{"type":"integer"},"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"x-kubernetes-validations":[{"rule":"self.a > 1"}]}}}}`)
+	s := parseSchema(
+		t,
+		`{"type":"object","properties":{"n":{"type":"integer"},"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"x-kubernetes-validations":[{"rule":"self.a > 1"}]}}}}`,
+	)
 	p, err := schema.Compile(s)
 	if err != nil {
 		t.Fatal(err)
@@ -372,7 +422,13 @@ func TestManyToleratedItems(t *testing.T) {
 		{item: `{"b":3,"a":1}`, wantErrs: many, wantWarned: 0},
 	} {
 		warnings := 0
-		errs := r.Evaluate(t.Context(), parseDoc(t, list(`{"a":1,"b":2}`)+"1}"), parseDoc(t, list(tt.item)+"2}"), func(string) { warnings++ }, nil)
+		errs := r.Evaluate(
+			t.Context(),
+			parseDoc(t, list(`{"a":1,"b":2}`)+"1}"),
+			parseDoc(t, list(tt.item)+"2}"),
+			func(string) { warnings++ },
+			nil,
+		)
 		if len(errs) != tt.wantErrs {
 			t.Errorf("after %s: got %d errors, want %d", tt.item, len(errs), tt.wantErrs)
 		}
@@ -392,7 +448,13 @@ func TestFieldsOfManyProperties(t *testing.T) {
 	}
 	rule := `{"rule":"self.l.all(x, self.p` + fmt.Sprintf("%06d", many-1) + ` > x || has(self.odd__dash__name))"},`
 	rule = strings.Repeat(rule, times)
-	s := parseSchema(t, `{"type":"object","properties":{`+properties.String()+`"odd-name":{"type":"integer"},"l":{"type":"array","items":{"type":"integer"}}},"x-kubernetes-validations":[`+strings.TrimSuffix(rule, ",")+`]}`)
+	s := parseSchema(
+		t,
+		`{"type":"object","properties":{`+properties.String()+`"odd-name":{"type":"integer"},"l":{"type":"array","items":{"type":"integer"}}},"x-kubernetes-validations":[`+strings.TrimSuffix(
+			rule,
+			",",
+		)+`]}`,
+	)
 	p, err := schema.Compile(s)
 	if err != nil {
 		t.Fatal(err)
@@ -441,9 +503,18 @@ func TestCheckSchemaRejectsExpensiveRules(t *testing.T) {
 // TestRulesAboveInvalidSchemasAreNotChecked checks that a known error suppresses the errors of
 // rules of the same and outer schemas.
 func TestRulesAboveInvalidSchemasAreNotChecked(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.x"}],"properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self.y"}]},"ab":{"type":"integer","x-kubernetes-validations":[{"rule":"self.z"}]}}}`)
+	s := parseSchema(
+		t,
+		`{"type":"object","x-kubernetes-validations":[{"rule":"self.x"}],"properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self.y"}]},"ab":{"type":"integer","x-kubernetes-validations":[{"rule":"self.z"}]}}}`,
+	)
 	at := field.NewPath("s")
-	errs := compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: at, KnownErrors: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")}})
+	errs := compiler.CheckSchema(
+		rules.SchemaCheck{
+			Schema:      s,
+			Path:        at,
+			KnownErrors: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")},
+		},
+	)
 	if want := "s.properties[ab].x-kubernetes-validations[0].rule"; len(errs) != 1 || errs[0].Field != want {
 		t.Errorf("CheckSchema = %v, want one error of %s", errs, want)
 	}
@@ -452,11 +523,24 @@ func TestRulesAboveInvalidSchemasAreNotChecked(t *testing.T) {
 // TestValidFieldPathResolvesProperties checks the field that a path names, and the errors of
 // invalid paths.
 func TestValidFieldPathResolvesProperties(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","properties":{"a":{"type":"object","properties":{"b.c":{"type":"string"},"it's":{"type":"string"}}},"m":{"type":"object","additionalProperties":{"type":"object","properties":{"x":{"type":"string"}}}},"s":{"type":"string"}}}`)
+	s := parseSchema(
+		t,
+		`{"type":"object","properties":{"a":{"type":"object","properties":{"b.c":{"type":"string"},"it's":{"type":"string"}}},"m":{"type":"object","additionalProperties":{"type":"object","properties":{"x":{"type":"string"}}}},"s":{"type":"string"}}}`,
+	)
 	tests := map[string]string{
-		".a": "a", ".a['b.c']": "a.b.c", "['a']['b.c']": "a.b.c", ".m.k": "m[k]", ".m['k'].x": "m[k].x", `.a['it\'s']`: "a.it's", "": "<nil>",
-		"a": "expected [ or . but got: a", ".x": "does not refer to a valid field", ".s.x": "does not refer to a valid field", ".a[": "unexpected end of JSON path",
-		".a['b.c'": "unexpected end of JSON path", ".a[b]": "expected single quoted string but got b", `.a['\q']`: `invalid string literal: invalid escape char \q`,
+		".a":           "a",
+		".a['b.c']":    "a.b.c",
+		"['a']['b.c']": "a.b.c",
+		".m.k":         "m[k]",
+		".m['k'].x":    "m[k].x",
+		`.a['it\'s']`:  "a.it's",
+		"":             "<nil>",
+		"a":            "expected [ or . but got: a",
+		".x":           "does not refer to a valid field",
+		".s.x":         "does not refer to a valid field",
+		".a[":          "unexpected end of JSON path",
+		".a['b.c'":     "unexpected end of JSON path", ".a[b]": "expected single quoted string but got b",
+		`.a['\q']`:  `invalid string literal: invalid escape char \q`,
 		".a['b.c'x": "expected ] but got x", ".": "unexpected end of JSON path", ".a['": "expected single quoted string but got '",
 	}
 	for path, want := range tests {

@@ -31,7 +31,11 @@ func nestedRules(levels, fields int) *v1.JSONSchemaProps {
 		s.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string"}
 	}
 	for range levels {
-		s = &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"a": *s}, XValidations: v1.ValidationRules{{Rule: "has(self.a)"}}}
+		s = &v1.JSONSchemaProps{
+			Type:         "object",
+			Properties:   map[string]v1.JSONSchemaProps{"a": *s},
+			XValidations: v1.ValidationRules{{Rule: "has(self.a)"}},
+		}
 	}
 	return s
 }
@@ -59,7 +63,9 @@ func TestEqualRulesShareWork(t *testing.T) {
 			small := testing.AllocsPerRun(3, func() { expectValid(t, c.small) })
 			large := testing.AllocsPerRun(3, func() { expectValid(t, c.large) })
 			if large > c.maxRatio*small {
-				t.Errorf("CheckSchema makes %.0f allocations for the large schema, want at most %.0f times the %.0f for the small one", large, c.maxRatio, small)
+				t.Errorf(
+					"CheckSchema makes %.0f allocations for the large schema, want at most %.0f times the %.0f for the small one",
+					large, c.maxRatio, small)
 			}
 		})
 	}
@@ -74,11 +80,20 @@ func TestEqualRulesAreReportedSeparately(t *testing.T) {
 	wide.XValidations = v1.ValidationRules{{Rule: "self.contains(self)"}}
 	s.Properties["f0"] = wide
 	narrow := s.Properties["f1"]
-	narrow.XValidations = v1.ValidationRules{{Rule: "self.contains(self)"}, {Rule: "self + 1"}, {Rule: "self + 1"}, {Rule: "true", MessageExpression: "self + 1"},
-		{Rule: "self == oldSelf.orValue('')"}, {Rule: "self == oldSelf.orValue('')", OptionalOldSelf: new(bool)}}
+	narrow.XValidations = v1.ValidationRules{
+		{Rule: "self.contains(self)"},
+		{Rule: "self + 1"},
+		{Rule: "self + 1"},
+		{Rule: "true", MessageExpression: "self + 1"},
+		{Rule: "self == oldSelf.orValue('')"},
+		{Rule: "self == oldSelf.orValue('')", OptionalOldSelf: new(bool)},
+	}
 	*narrow.XValidations[5].OptionalOldSelf = true
 	s.Properties["f1"] = narrow
-	s.Properties["f2"] = v1.JSONSchemaProps{Type: "integer", XValidations: v1.ValidationRules{{Rule: "self + 1"}, {Rule: "self + 1 > 0"}}}
+	s.Properties["f2"] = v1.JSONSchemaProps{
+		Type:         "integer",
+		XValidations: v1.ValidationRules{{Rule: "self + 1"}, {Rule: "self + 1 > 0"}},
+	}
 	var got []string
 	for _, e := range compiler.CheckSchema(rules.SchemaCheck{Schema: s, Path: field.NewPath("s")}) {
 		detail, _, _ := strings.Cut(strings.NewReplacer("\n", " ").Replace(e.Detail), ":")

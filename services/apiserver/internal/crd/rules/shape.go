@@ -75,10 +75,14 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *schemaShape {
 			if !ok {
 				escaped = name
 			}
-			h.properties = append(h.properties, propertyShape{name: name, celName: escaped, shape: shapeOf(&sub, sub.XEmbeddedResource)})
+			h.properties = append(h.properties,
+				propertyShape{name: name, celName: escaped, shape: shapeOf(&sub, sub.XEmbeddedResource)})
 			h.byCELName = append(h.byCELName, int32(len(h.byCELName)))
 		}
-		slices.SortStableFunc(h.byCELName, func(a, b int32) int { return strings.Compare(h.properties[a].celName, h.properties[b].celName) })
+		slices.SortStableFunc(
+			h.byCELName,
+			func(a, b int32) int { return strings.Compare(h.properties[a].celName, h.properties[b].celName) },
+		)
 	case formMap:
 		h.values = shapeOf(s.AdditionalProperties.Schema, s.AdditionalProperties.Schema.XEmbeddedResource)
 	case formList:
@@ -163,7 +167,11 @@ func (h *schemaShape) childShape(name string, s *v1.JSONSchemaProps) *schemaShap
 
 // property returns the property with an escaped name.
 func (s *schemaShape) property(escaped string) (*propertyShape, bool) {
-	i, ok := slices.BinarySearchFunc(s.byCELName, escaped, func(p int32, escaped string) int { return strings.Compare(s.properties[p].celName, escaped) })
+	i, ok := slices.BinarySearchFunc(
+		s.byCELName,
+		escaped,
+		func(p int32, escaped string) int { return strings.Compare(s.properties[p].celName, escaped) },
+	)
 	if !ok {
 		return nil, false
 	}
@@ -175,7 +183,11 @@ func (s *schemaShape) memberShape(name string) *schemaShape {
 	if s.form == formMap {
 		return s.values
 	}
-	i, ok := slices.BinarySearchFunc(s.properties, name, func(p propertyShape, name string) int { return strings.Compare(p.name, name) })
+	i, ok := slices.BinarySearchFunc(
+		s.properties,
+		name,
+		func(p propertyShape, name string) int { return strings.Compare(p.name, name) },
+	)
 	if !ok {
 		return nil
 	}

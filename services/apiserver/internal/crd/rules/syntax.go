@@ -13,7 +13,12 @@ import (
 )
 
 // reasons are the reasons that a rule may have.
-var reasons = []v1.FieldValueErrorReason{v1.FieldValueDuplicate, v1.FieldValueForbidden, v1.FieldValueInvalid, v1.FieldValueRequired}
+var reasons = []v1.FieldValueErrorReason{
+	v1.FieldValueDuplicate,
+	v1.FieldValueForbidden,
+	v1.FieldValueInvalid,
+	v1.FieldValueRequired,
+}
 
 // CheckSyntax returns the errors of one schema's own rules, except for compilation errors: texts
 // that are missing, blank or contain line breaks, unknown reasons, and paths that name no field.

@@ -46,7 +46,10 @@ func celValue(h *schemaShape, doc *tape.Doc, node tape.Ref) ref.Val {
 	case formOpaque:
 		return &opaque{doc: doc, node: node}
 	}
-	return types.NewErr("invalid type, expected object, array, number, integer, boolean or string, or no type with x-kubernetes-int-or-string or x-kubernetes-preserve-unknown-fields is true, got %s", h.typeName)
+	return types.NewErr(
+		"invalid type, expected object, array, number, integer, boolean or string, or no type with x-kubernetes-int-or-string or x-kubernetes-preserve-unknown-fields is true, got %s",
+		h.typeName,
+	)
 }
 
 // objectValue returns an object or a map.
@@ -122,12 +125,16 @@ type opaque struct {
 
 // ConvertToNative implements ref.Val.
 func (o *opaque) ConvertToNative(expected reflect.Type) (any, error) {
-	return nil, fmt.Errorf("type conversion to '%s' not supported for values preserved by x-kubernetes-preserve-unknown-fields", expected)
+	return nil, fmt.Errorf("type conversion to '%s' not supported for values preserved by x-kubernetes-preserve-unknown-fields",
+		expected)
 }
 
 // ConvertToType implements ref.Val.
 func (o *opaque) ConvertToType(expected ref.Type) ref.Val {
-	return types.NewErr("type conversion to '%s' not supported for values preserved by x-kubernetes-preserve-unknown-fields", expected.TypeName())
+	return types.NewErr(
+		"type conversion to '%s' not supported for values preserved by x-kubernetes-preserve-unknown-fields",
+		expected.TypeName(),
+	)
 }
 
 // Equal implements ref.Val.

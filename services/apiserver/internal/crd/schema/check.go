@@ -75,8 +75,13 @@ func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Re
 func StructuralError(found field.ErrorList) *field.Error {
 	for _, e := range found {
 		switch e.Type {
-		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
-			return field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")
+		case field.ErrorTypeNotSupported,
+			field.ErrorTypeRequired,
+			field.ErrorTypeTooLong,
+			field.ErrorTypeTooMany,
+			field.ErrorTypeTypeInvalid:
+			return field.Invalid(nil, nil,
+				"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")
 		}
 	}
 	return nil
@@ -115,7 +120,15 @@ type checker struct {
 
 // checkValue checks the value v against the schema at a place. base is the path of v. It also
 // returns the time spent on comparing v with the old value.
-func (p *Program) checkValue(at NodeIndex, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
+func (p *Program) checkValue(
+	at NodeIndex,
+	d *tape.Doc,
+	v tape.Ref,
+	old *tape.Doc,
+	before tape.Ref,
+	base *field.Path,
+	costly func(),
+) (field.ErrorList, time.Duration) {
 	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base, costly: costly}
 	return c.checkAll(at, v, before), c.compared
 }

@@ -27,21 +27,45 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 		name, old, doc string
 		want           []string
 	}{
-		{name: "items correlate by key, in any order", old: `{"list":[{"a":"x","b":1,"v":9},{"a":"y","b":1,"v":8}]}`, doc: `{"list":[{"a":"y","b":1,"v":8},{"a":"x","b":1,"v":9},{"a":"z","b":1,"v":7}]}`,
-			want: []string{`list[2].v: Invalid value: 7: list[2].v in body should be less than or equal to 5`}},
+		{
+			name: "items correlate by key, in any order",
+			old:  `{"list":[{"a":"x","b":1,"v":9},{"a":"y","b":1,"v":8}]}`,
+			doc:  `{"list":[{"a":"y","b":1,"v":8},{"a":"x","b":1,"v":9},{"a":"z","b":1,"v":7}]}`,
+			want: []string{`list[2].v: Invalid value: 7: list[2].v in body should be less than or equal to 5`},
+		},
 		{name: "another key", old: `{"list":[{"a":"x","b":1,"v":9}]}`, doc: `{"list":[{"a":"x","b":2,"v":9}]}`,
 			want: []string{`list[0].v: Invalid value: 9: list[0].v in body should be less than or equal to 5`}},
 		{name: "keys that differ little", old: `{"numbers":[{"n":0.0000001,"v":9}]}`, doc: `{"numbers":[{"n":0.0000002,"v":9}]}`,
 			want: []string{`numbers[0].v: Invalid value: 9: numbers[0].v in body should be less than or equal to 5`}},
-		{name: "a key with a fraction and one that is whole", old: `{"numbers":[{"n":1e30,"v":9},{"n":1,"v":9}]}`, doc: `{"numbers":[{"n":1,"v":9},{"n":1e30,"v":9}]}`, want: nil},
-		{name: "other lists as a whole", old: `{"atomic":[9,1]}`, doc: `{"atomic":[9,2]}`, want: []string{`atomic[0]: Invalid value: 9: atomic[0] in body should be less than or equal to 5`}},
+		{
+			name: "a key with a fraction and one that is whole",
+			old:  `{"numbers":[{"n":1e30,"v":9},{"n":1,"v":9}]}`,
+			doc:  `{"numbers":[{"n":1,"v":9},{"n":1e30,"v":9}]}`,
+			want: nil,
+		},
+		{
+			name: "other lists as a whole",
+			old:  `{"atomic":[9,1]}`,
+			doc:  `{"atomic":[9,2]}`,
+			want: []string{`atomic[0]: Invalid value: 9: atomic[0] in body should be less than or equal to 5`},
+		},
 		{name: "unchanged list", old: `{"atomic":[9,1]}`, doc: `{"atomic":[9,1]}`, want: nil},
-		{name: "object with unknown fields is never equal", old: `{"free":{"x":1}}`, doc: `{"free":{"x":1}}`, want: []string{`free.w: Required value`}},
+		{
+			name: "object with unknown fields is never equal",
+			old:  `{"free":{"x":1}}`,
+			doc:  `{"free":{"x":1}}`,
+			want: []string{`free.w: Required value`},
+		},
 		{name: "known field of that object may be equal", old: `{"free":{"w":1,"v":9}}`, doc: `{"free":{"w":2,"v":9}}`, want: nil},
 		{name: "object without unknown fields", old: `{"free":{"v":9}}`, doc: `{"free":{"v":9}}`, want: nil},
 		{name: "kind below the top", old: `{"status":{"kind":"B"}}`, doc: `{"status":{"kind":"B","n":1}}`, want: nil},
 		{name: "unchanged duplicates", old: `{"status":{"set":["a","a"]}}`, doc: `{"status":{"set":["b","b"]}}`, want: nil},
-		{name: "new duplicates", old: `{"status":{"set":["a"]}}`, doc: `{"status":{"set":["b","b","b"]}}`, want: []string{`status.set[1]: Duplicate value: "b"`}},
+		{
+			name: "new duplicates",
+			old:  `{"status":{"set":["a"]}}`,
+			doc:  `{"status":{"set":["b","b","b"]}}`,
+			want: []string{`status.set[1]: Duplicate value: "b"`},
+		},
 		{name: "several keys", old: `{}`, doc: `{"list":[{"a":"x"},{"b":1},{"a":"x"},null,{}]}`, want: []string{
 			`list[3]: Invalid value: "null": list[3] in body must be of type object: "null"`,
 			`list[2]: Duplicate value: map[string]interface {}{"a":"x"}`, `list[4]: Duplicate value: map[string]interface {}{}`}},
@@ -82,7 +106,8 @@ func TestCheckStatus(t *testing.T) {
 		{name: "null where there was none, without ratcheting", old: `{}`, want: 1},
 		{name: "null where there was one", old: `{"status":{}}`, ratchets: true, want: 1},
 	} {
-		if got := p.CheckStatus(parseDoc(t, []byte(`{"status":null}`)), parseDoc(t, []byte(c.old)), c.ratchets, nil).Schema; len(got) != c.want {
+		doc, old := parseDoc(t, []byte(`{"status":null}`)), parseDoc(t, []byte(c.old))
+		if got := p.CheckStatus(doc, old, c.ratchets, nil).Schema; len(got) != c.want {
 			t.Errorf("%s: got %v, want %d errors", c.name, got, c.want)
 		}
 	}
@@ -102,7 +127,11 @@ func TestStructuralErrorsComeFirst(t *testing.T) {
 			t.Errorf("%v: got blocking error %v, want one of field <nil>", e.Type, b)
 		}
 	}
-	r := Report{Schema: field.ErrorList{{Detail: "1"}}, Embedded: field.ErrorList{{Detail: "3"}}, Lists: field.ErrorList{{Detail: "4"}}}
+	r := Report{
+		Schema:   field.ErrorList{{Detail: "1"}},
+		Embedded: field.ErrorList{{Detail: "3"}},
+		Lists:    field.ErrorList{{Detail: "4"}},
+	}
 	for i, e := range r.All(&field.Error{Detail: "2"}) {
 		if e.Detail != string(rune('1'+i)) {
 			t.Errorf("got error %s at %d, want %d", e.Detail, i, i+1)
@@ -116,21 +145,45 @@ func TestCheckDefaults(t *testing.T) {
 		name, schema string
 		want         []string
 	}{
-		{name: "within metadata of an embedded resource", schema: `{"type":"object","properties":{"p":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{
+		{
+			name: "within metadata of an embedded resource",
+			schema: `{"type":"object","properties":{"p":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{
 			"metadata":{"type":"object","properties":{"name":{"type":"string","default":"A B/"},"labels":{"type":"object","default":{"a":"b"},"additionalProperties":{"type":"string"}},"finalizers":{"type":"array","items":{"type":"string","default":"a b"}}}},
-			"kind":{"type":"string","default":"a b"},"apiVersion":{"type":"string","default":"a/b/c"}}}}}`, want: []string{
-			`x.properties[p].properties[apiVersion].default: Invalid value: "a/b/c": must result in valid metadata: apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c`,
-			`x.properties[p].properties[kind].default: Invalid value: "a b": must result in valid metadata: kind: Invalid value: "a b": may have mixed case, but should otherwise match`,
-			`x.properties[p].properties[metadata].properties[finalizers].items.default: Invalid value: "a b": must result in valid metadata: metadata.finalizers: Invalid value: "a b": name part`,
-			`x.properties[p].properties[metadata].properties[name].default: Invalid value: "A B/": must result in valid metadata: metadata.name: Invalid value: "A B/": may not contain '/'`}},
-		{name: "malformed metadata", schema: `{"type":"object","properties":{"p":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true,"default":{"apiVersion":"v1","kind":"P","metadata":{"labels":1}}}}}`, want: []string{
-			`x.properties[p].default.metadata: Invalid value: map[string]interface {}{"labels":1}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type map[string]string`}},
-		{name: "in items, not in values of maps", schema: `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer","default":"x"}},"m":{"type":"object","additionalProperties":{"type":"integer","default":"x"}}}}`, want: []string{
-			`x.properties[l].items.default: Invalid value: "string":  in body must be of type integer: "string"`}},
-		{name: "int or string without anyOf", schema: `{"type":"object","properties":{"i":{"x-kubernetes-int-or-string":true,"default":true}}}`, want: nil},
-		{name: "formats that imply a type", schema: `{"type":"object","properties":{"i":{"type":"string","format":"odd","default":5}}}`, want: []string{
-			`x.properties[i].default: Invalid value: "int64":  in body must be of type odd: "int64"`}},
-		{name: "fine", schema: `{"type":"object","properties":{"o":{"type":"object","default":{"a":1},"properties":{"a":{"type":"integer"}}}}}`, want: nil},
+			"kind":{"type":"string","default":"a b"},"apiVersion":{"type":"string","default":"a/b/c"}}}}}`,
+			want: []string{
+				`x.properties[p].properties[apiVersion].default: Invalid value: "a/b/c": must result in valid metadata: apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c`,
+				`x.properties[p].properties[kind].default: Invalid value: "a b": must result in valid metadata: kind: Invalid value: "a b": may have mixed case, but should otherwise match`,
+				`x.properties[p].properties[metadata].properties[finalizers].items.default: Invalid value: "a b": must result in valid metadata: metadata.finalizers: Invalid value: "a b": name part`,
+				`x.properties[p].properties[metadata].properties[name].default: Invalid value: "A B/": must result in valid metadata: metadata.name: Invalid value: "A B/": may not contain '/'`},
+		},
+		{
+			name:   "malformed metadata",
+			schema: `{"type":"object","properties":{"p":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true,"default":{"apiVersion":"v1","kind":"P","metadata":{"labels":1}}}}}`,
+			want: []string{
+				`x.properties[p].default.metadata: Invalid value: map[string]interface {}{"labels":1}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type map[string]string`},
+		},
+		{
+			name:   "in items, not in values of maps",
+			schema: `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer","default":"x"}},"m":{"type":"object","additionalProperties":{"type":"integer","default":"x"}}}}`,
+			want: []string{
+				`x.properties[l].items.default: Invalid value: "string":  in body must be of type integer: "string"`},
+		},
+		{
+			name:   "int or string without anyOf",
+			schema: `{"type":"object","properties":{"i":{"x-kubernetes-int-or-string":true,"default":true}}}`,
+			want:   nil,
+		},
+		{
+			name:   "formats that imply a type",
+			schema: `{"type":"object","properties":{"i":{"type":"string","format":"odd","default":5}}}`,
+			want: []string{
+				`x.properties[i].default: Invalid value: "int64":  in body must be of type odd: "int64"`},
+		},
+		{
+			name:   "fine",
+			schema: `{"type":"object","properties":{"o":{"type":"object","default":{"a":1},"properties":{"a":{"type":"integer"}}}}}`,
+			want:   nil,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -167,7 +220,8 @@ func TestCheckDefaultsEvaluatesRules(t *testing.T) {
 	}
 	errs := CheckDefaults(t.Context(), field.NewPath("x"), &s, false, rules)
 	if !slices.Equal(calls, []string{"1", "2"}) || len(errs) != 1 || errs[0].Field != "x.properties[b].default" {
-		t.Errorf("got rules evaluated for %q, errors %v; want %q and one error of x.properties[b].default", calls, errs, []string{"1", "2"})
+		t.Errorf("got rules evaluated for %q, errors %v; want %q and one error of x.properties[b].default",
+			calls, errs, []string{"1", "2"})
 	}
 }
 

@@ -155,7 +155,12 @@ func (c *compiler) textOf(s *v1.JSONSchemaProps) *textRules {
 	if format == "" && s.MinLength == nil && s.MaxLength == nil && s.Pattern == "" {
 		return nil
 	}
-	t := &textRules{minLength: s.MinLength, maxLength: s.MaxLength, format: format, knownFormat: strfmt.Default.ContainsName(format)}
+	t := &textRules{
+		minLength:   s.MinLength,
+		maxLength:   s.MaxLength,
+		format:      format,
+		knownFormat: strfmt.Default.ContainsName(format),
+	}
 	if s.Pattern != "" {
 		t.pattern = &pattern{text: s.Pattern, budget: c.budget}
 	}

@@ -15,7 +15,22 @@ import (
 // TestLargeEnums checks that an enum with many values is a hash lookup, and accepts the same values
 // as a small one.
 func TestLargeEnums(t *testing.T) {
-	few := []string{`"a"`, `"97"`, `97`, `98`, `2`, `2.5`, `-0.0`, `1e3`, `true`, `null`, `{"x":1}`, `["y"]`, `"\u00e9"`, `9007199254740993`}
+	few := []string{
+		`"a"`,
+		`"97"`,
+		`97`,
+		`98`,
+		`2`,
+		`2.5`,
+		`-0.0`,
+		`1e3`,
+		`true`,
+		`null`,
+		`{"x":1}`,
+		`["y"]`,
+		`"\u00e9"`,
+		`9007199254740993`,
+	}
 	many := slices.Clone(few)
 	for i := range minIndexedValues {
 		many = append(many, fmt.Sprintf("%q", fmt.Sprint("other", i)))
@@ -42,7 +57,10 @@ func TestLargeEnums(t *testing.T) {
 // TestExpensivePatterns checks that expensive matches are reported before they run, and very
 // expensive ones are rejected.
 func TestExpensivePatterns(t *testing.T) {
-	p := compileText(t, `{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`)
+	p := compileText(
+		t,
+		`{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`,
+	)
 	p.Check(parseDoc(t, []byte(`{"a":"","b":""}`)), nil, true, nil) // compile the patterns
 	for name, c := range map[string]struct {
 		a, b    int // lengths of the values
@@ -99,7 +117,9 @@ func TestExpensiveBranches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reports := 0
-			report := withSmallLimit(compileText(t, `{"type":"object","properties":{"x":`+c.schema+`}}`)).Check(parseDoc(t, []byte(`{"x":`+c.value+`}`)), nil, true, func() { reports++ })
+			report := withSmallLimit(
+				compileText(t, `{"type":"object","properties":{"x":`+c.schema+`}}`),
+			).Check(parseDoc(t, []byte(`{"x":`+c.value+`}`)), nil, true, func() { reports++ })
 			if reports != c.reports {
 				t.Errorf("got %d reports, want %d", reports, c.reports)
 			}
@@ -115,7 +135,8 @@ func TestExpensiveBranches(t *testing.T) {
 func schemaWithSlowPatterns(n int, more string) (schema, object string) {
 	var properties, members []string
 	for i := range n {
-		properties = append(properties, fmt.Sprintf(`"p%d":{"type":"string","pattern":"^(x?){1000}%d$"%s}`, i, i, strings.ReplaceAll(more, "$", fmt.Sprint(i))))
+		properties = append(properties,
+			fmt.Sprintf(`"p%d":{"type":"string","pattern":"^(x?){1000}%d$"%s}`, i, i, strings.ReplaceAll(more, "$", fmt.Sprint(i))))
 		members = append(members, fmt.Sprintf(`"p%d":"%d"`, i, i))
 	}
 	return `{"type":"object","properties":{` + strings.Join(properties, ",") + `}}`, "{" + strings.Join(members, ",") + "}"
@@ -193,7 +214,10 @@ func TestManyRequiredProperties(t *testing.T) {
 		required = append(required, fmt.Sprintf(`"p%d"`, many-1-i))
 		members = append(members, fmt.Sprintf(`"p%d":""`, i))
 	}
-	p := compileText(t, `{"type":"object","properties":{`+strings.Join(properties, ",")+`},"required":["other",`+strings.Join(required, ",")+`]}`)
+	p := compileText(
+		t,
+		`{"type":"object","properties":{`+strings.Join(properties, ",")+`},"required":["other",`+strings.Join(required, ",")+`]}`,
+	)
 	report := p.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "other" {
 		t.Errorf("Check = %.300s, want one error of other", fmt.Sprint(report.Schema))
@@ -231,8 +255,14 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 // object. Visiting all of them would take minutes.
 func TestDefaultsAmongManyProperties(t *testing.T) {
 	const many, objects = 100_000, 60_000
-	p := compileText(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`)
-	normalized, err := p.Normalize(parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, objects-1)+`{"p000007":""}]}`)), NormalizeOptions{})
+	p := compileText(
+		t,
+		`{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`,
+	)
+	normalized, err := p.Normalize(
+		parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, objects-1)+`{"p000007":""}]}`)),
+		NormalizeOptions{},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +287,15 @@ func TestManyMissingProperties(t *testing.T) {
 			for i := range c.many {
 				required = append(required, fmt.Sprintf(`"p%d"`, i))
 			}
-			p := withSmallLimit(compileText(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(required, ",")+`]}}}}`))
+			p := withSmallLimit(
+				compileText(
+					t,
+					`{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(
+						required,
+						",",
+					)+`]}}}}`,
+				),
+			)
 			reports := 0
 			report := p.Check(parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, true, func() { reports++ })
 			if got := fmt.Sprint(report.Schema); reports != c.reports || !strings.Contains(got, c.wrong) {

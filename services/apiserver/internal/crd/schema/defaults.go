@@ -25,7 +25,13 @@ type RulesOfDefault func(ctx context.Context, path *field.Path, s *v1.JSONSchema
 // CheckDefaults checks the default values in a resource's schema against the schema, which must be
 // structural. path is the path of the schema. requirePruned rejects defaults with unknown fields.
 // rules may be nil. Like Kubernetes, CheckDefaults ignores defaults below additionalProperties.
-func CheckDefaults(ctx context.Context, path *field.Path, s *v1.JSONSchemaProps, requirePruned bool, rules RulesOfDefault) field.ErrorList {
+func CheckDefaults(
+	ctx context.Context,
+	path *field.Path,
+	s *v1.JSONSchemaProps,
+	requirePruned bool,
+	rules RulesOfDefault,
+) field.ErrorList {
 	if !anyDefault(s) {
 		return nil
 	}

@@ -52,20 +52,74 @@ func TestNormalizeEmbeddedResources(t *testing.T) {
 		err             string // unless malformed metadata is dropped
 		dropped         string // result if malformed metadata is dropped; want if empty
 	}{
-		{name: "nothing to do", doc: `{"pod":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"},"finalizers":["x"]},"spec":{"x":1}}}`, want: "", unknown: nil, err: "", dropped: ""},
-		{name: "unknown and empty fields of metadata", doc: `{"pod":{"metadata":{"z":1,"name":"p","labels":{},"creationTimestamp":null,"a":{"b":1}}}}`,
-			want: `{"pod":{"metadata":{"name":"p"}}}`, unknown: []string{"pod.metadata.a", "pod.metadata.z"}, err: "", dropped: ""},
-		{name: "in a map", doc: `{"map":{"k":{"metadata":{"z":1}}}}`, want: `{"map":{"k":{"metadata":{}}}}`, unknown: []string{"map[k].metadata.z"}, err: "", dropped: ""},
-		{name: "no metadata at all", doc: `{"pod":{"metadata":null}}`, want: `{"pod":{"metadata":{}}}`, unknown: nil, err: "", dropped: ""},
-		{name: "a time that is set", doc: `{"pod":{"metadata":{"creationTimestamp":"2024-01-02T03:04:05Z"}}}`, want: "", unknown: nil, err: "", dropped: ""},
-		{name: "fields of the schema within metadata", doc: `{"typed":{"apiVersion":"v1","kind":null,"metadata":{"name":null,"labels":null},"spec":{"x":1},"y":1}}`,
-			want: `{"typed":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"given"},"spec":{}}}`, unknown: []string{"typed.spec.x", "typed.y"}, err: "", dropped: ""},
-		{name: "malformed type", doc: `{"pod":{"apiVersion":1,"kind":"Pod"}}`, want: "", unknown: nil, err: "pod.apiVersion: Invalid value: 1: must be a string", dropped: `{"pod":{"kind":"Pod"}}`},
+		{
+			name:    "nothing to do",
+			doc:     `{"pod":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"},"finalizers":["x"]},"spec":{"x":1}}}`,
+			want:    "",
+			unknown: nil,
+			err:     "",
+			dropped: "",
+		},
+		{
+			name:    "unknown and empty fields of metadata",
+			doc:     `{"pod":{"metadata":{"z":1,"name":"p","labels":{},"creationTimestamp":null,"a":{"b":1}}}}`,
+			want:    `{"pod":{"metadata":{"name":"p"}}}`,
+			unknown: []string{"pod.metadata.a", "pod.metadata.z"},
+			err:     "",
+			dropped: "",
+		},
+		{
+			name:    "in a map",
+			doc:     `{"map":{"k":{"metadata":{"z":1}}}}`,
+			want:    `{"map":{"k":{"metadata":{}}}}`,
+			unknown: []string{"map[k].metadata.z"},
+			err:     "",
+			dropped: "",
+		},
+		{
+			name:    "no metadata at all",
+			doc:     `{"pod":{"metadata":null}}`,
+			want:    `{"pod":{"metadata":{}}}`,
+			unknown: nil,
+			err:     "",
+			dropped: "",
+		},
+		{
+			name:    "a time that is set",
+			doc:     `{"pod":{"metadata":{"creationTimestamp":"2024-01-02T03:04:05Z"}}}`,
+			want:    "",
+			unknown: nil,
+			err:     "",
+			dropped: "",
+		},
+		{
+			name:    "fields of the schema within metadata",
+			doc:     `{"typed":{"apiVersion":"v1","kind":null,"metadata":{"name":null,"labels":null},"spec":{"x":1},"y":1}}`,
+			want:    `{"typed":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"given"},"spec":{}}}`,
+			unknown: []string{"typed.spec.x", "typed.y"},
+			err:     "",
+			dropped: "",
+		},
+		{
+			name:    "malformed type",
+			doc:     `{"pod":{"apiVersion":1,"kind":"Pod"}}`,
+			want:    "",
+			unknown: nil,
+			err:     "pod.apiVersion: Invalid value: 1: must be a string",
+			dropped: `{"pod":{"kind":"Pod"}}`,
+		},
 		{name: "malformed labels", doc: `{"pod":{"metadata":{"labels":"x","name":"p"}}}`, want: "", unknown: nil,
 			err: `pod.metadata: Invalid value: map[string]interface {}{"labels":"x", "name":"p"}: json: cannot unmarshal string into Go struct field ObjectMeta.labels of type map[string]string`, dropped: `{"pod":{"metadata":{"name":"p"}}}`},
 		{name: "malformed metadata", doc: `{"map":{"k":{"metadata":"x"}}}`, want: "", unknown: nil,
 			err: `map[k].metadata: Invalid value: "x": json: cannot unmarshal string into Go value of type v1.ObjectMeta`, dropped: `{"map":{"k":{"metadata":"x"}}}`},
-		{name: "the resource's own is left alone", doc: `{"apiVersion":1,"kind":null,"metadata":{"z":1},"pod":{}}`, want: "", unknown: nil, err: "", dropped: ""},
+		{
+			name:    "the resource's own is left alone",
+			doc:     `{"apiVersion":1,"kind":null,"metadata":{"z":1},"pod":{}}`,
+			want:    "",
+			unknown: nil,
+			err:     "",
+			dropped: "",
+		},
 	}
 	p := compileText(t, embeddedSchema)
 	for _, tt := range tests {
@@ -106,7 +160,11 @@ func TestNormalizeKeepsText(t *testing.T) {
 		{name: "default in an empty object", doc: `{"d":{ }}`, want: `{"d":{ "e":"f"}}`},
 		{name: "duplicate key", doc: `{"n":1,"n":2,"d":{"e":"g"}}`, want: `{"n":2,"d":{"e":"g"}}`},
 		{name: "no UTF-8", doc: "{\"s\":\"a\xffb\",\"d\":{\"e\":\"g\"}}", want: "{\"s\":\"a\ufffdb\",\"d\":{\"e\":\"g\"}}"},
-		{name: "within lists without a schema", doc: `{"l":[{"a":1},[{"b":2}],3],"d":{"e":"g"}}`, want: `{"l":[{},[{}],3],"d":{"e":"g"}}`},
+		{
+			name: "within lists without a schema",
+			doc:  `{"l":[{"a":1},[{"b":2}],3],"d":{"e":"g"}}`,
+			want: `{"l":[{},[{}],3],"d":{"e":"g"}}`,
+		},
 	}
 	p := compileText(t, `{"type":"object","properties":{"n":{"type":"number"},"s":{"type":"string"},"l":{"type":"array"},
 		"d":{"type":"object","default":{"x":1},"properties":{"e":{"type":"string","default":"f"}}}}}`)
@@ -160,8 +218,10 @@ func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 func TestNormalizeReportsFields(t *testing.T) {
 	p := compileText(t, `{"type":"object","properties":{"spec":{"type":"object"}}}`)
 	normalized, err := p.Normalize(parseDoc(t, []byte(`{"spec":{"z":1,"a":1},"b":{"c":1},"b":2}`)), NormalizeOptions{Unknown: true})
-	if err != nil || !slices.Equal(normalized.Duplicates, []string{"b"}) || !slices.Equal(normalized.Unknown, []string{"b", "spec.a", "spec.z"}) {
-		t.Errorf("got duplicates %q, unknown fields %q, error %v; want %v, %v", normalized.Duplicates, normalized.Unknown, err, []string{"b"}, []string{"b", "spec.a", "spec.z"})
+	if err != nil || !slices.Equal(normalized.Duplicates, []string{"b"}) ||
+		!slices.Equal(normalized.Unknown, []string{"b", "spec.a", "spec.z"}) {
+		t.Errorf("got duplicates %q, unknown fields %q, error %v; want %v, %v",
+			normalized.Duplicates, normalized.Unknown, err, []string{"b"}, []string{"b", "spec.a", "spec.z"})
 	}
 	lenient, err := p.Normalize(parseDoc(t, []byte(`{"spec":{"z":1},"b":null}`)), NormalizeOptions{Unknown: true, Lenient: true})
 	if err != nil || lenient.Changed || lenient.Unknown != nil {
@@ -171,7 +231,10 @@ func TestNormalizeReportsFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	normalized, err = none.Normalize(parseDoc(t, []byte(`{"apiVersion":"v1","kind":"K","metadata":{"a":1},"x":1}`)), NormalizeOptions{})
+	normalized, err = none.Normalize(
+		parseDoc(t, []byte(`{"apiVersion":"v1","kind":"K","metadata":{"a":1},"x":1}`)),
+		NormalizeOptions{},
+	)
 	if err != nil || string(normalized.Doc.Raw()) != `{"apiVersion":"v1","kind":"K","metadata":{"a":1}}` {
 		t.Errorf("without a schema: got %s, %v, want only apiVersion, kind and metadata", normalized.Doc.Raw(), err)
 	}
@@ -184,19 +247,24 @@ func TestNormalizeReportsFields(t *testing.T) {
 // a bound, the test would not end.
 func TestLargeInputsAreBounded(t *testing.T) {
 	large, _ := json.Marshal(strings.Repeat("d", 10_000))
-	p := compileText(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","default":`+string(large)+`}}}},
+	p := compileText(
+		t,
+		`{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","default":`+string(large)+`}}}},
 		"n":{"type":"array","items":{"type":"integer"}},"m":{"type":"object","additionalProperties":{"type":"integer"}},
 		"s":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}},
-		"k":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a"],"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}}}}}}`)
+		"k":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a"],"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}}}}}}`,
+	)
 	list := func(item string, n int) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
 	}
-	if _, err := p.Normalize(parseDoc(t, []byte(`{"l":`+list("{}", 100_000)+`}`)), NormalizeOptions{}); !errors.Is(err, ErrTooLarge) {
+	manyItems := parseDoc(t, []byte(`{"l":`+list("{}", 100_000)+`}`))
+	if _, err := p.Normalize(manyItems, NormalizeOptions{}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("defaults of many items: got error %v, want %v", err, ErrTooLarge)
 	}
 	var members, items strings.Builder
 	for i := range 50_000 {
-		k, _ := json.Marshal(strings.Repeat("x", i%7) + string(rune('a'+i%26)) + json.Number(strings.Repeat("1", 1+i%9)).String() + string(rune(0x4e00+i%20000)))
+		k, _ := json.Marshal(strings.Repeat("x", i%7) + string(rune('a'+i%26)) + strings.Repeat("1", 1+i%9) +
+			string(rune(0x4e00+i%20000)))
 		members.WriteString(string(k) + `:"x",`)
 		items.WriteString(`{"a":` + string(k) + `,"b":"x"},`)
 	}
@@ -209,12 +277,16 @@ func TestLargeInputsAreBounded(t *testing.T) {
 	}
 	report := p.Check(d, nil, true, nil)
 	if len(report.Schema) != maxErrors || len(report.Lists) == 0 || len(report.Lists) > maxErrors {
-		t.Errorf("got %d errors of the schema and %d of lists, want %d and 1 to %[3]d", len(report.Schema), len(report.Lists), maxErrors)
+		t.Errorf("got %d errors of the schema and %d of lists, want %d and 1 to %[3]d",
+			len(report.Schema), len(report.Lists), maxErrors)
 	}
 	if again := p.Check(d, d, true, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
 		t.Errorf("unchanged: got error %v, want none", again.All()[0])
 	}
-	normalized, err := p.Normalize(parseDoc(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`)), NormalizeOptions{Unknown: true})
+	normalized, err := p.Normalize(
+		parseDoc(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`)),
+		NormalizeOptions{Unknown: true},
+	)
 	if err != nil || string(normalized.Doc.Raw()) != `{}` {
 		t.Errorf("deeply nested unknown field: got %s, %v; want {}", normalized.Doc.Raw(), err)
 	}
@@ -222,7 +294,8 @@ func TestLargeInputsAreBounded(t *testing.T) {
 	for i := range 5000 {
 		unknown.WriteString(`"u` + strings.Repeat("u", i%50) + string(rune(0x4e00+i)) + `":1,`)
 	}
-	if normalized, err := p.Normalize(parseDoc(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`)), NormalizeOptions{Unknown: true}); err != nil || len(normalized.Unknown) != maxUnknown {
+	if normalized, err := p.Normalize(parseDoc(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`)), NormalizeOptions{Unknown: true}); err != nil ||
+		len(normalized.Unknown) != maxUnknown {
 		t.Errorf("got %d unknown fields, %v, want %v", len(normalized.Unknown), err, maxUnknown)
 	}
 }
@@ -231,7 +304,8 @@ func TestLargeInputsAreBounded(t *testing.T) {
 // library.
 func TestDateTimeMatchesLibrary(t *testing.T) {
 	for _, s := range []string{"2024-02-28T23:59:59Z", "2024-02-29T00:00:00Z", "2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z", "2024-00-01T00:00:00Z", "2024-01-00T00:00:00Z",
-		"2024-01-01T24:00:00Z", "2024-01-01T23:60:00Z", "2024-01-01T23:00:60Z", "2024-01-01t23:00:00z", "2024-01-01 23:00:00Z", "2024-01-01T23:00:00+01:00",
+		"2024-01-01T24:00:00Z", "2024-01-01T23:60:00Z", "2024-01-01T23:00:60Z", "2024-01-01t23:00:00z", "2024-01-01 23:00:00Z",
+		"2024-01-01T23:00:00+01:00",
 		"2024-01-01T23:00:00.5Z", "0000-01-01T00:00:00Z", "2024-1-01T00:00:000Z", "", "2024-01-01"} {
 		if got, want := hasFormat("date-time", s), strfmt.Default.Validates("date-time", s); got != want {
 			t.Errorf("%q: got %v, want %v", s, got, want)
@@ -262,15 +336,21 @@ func TestLazyCompilesOnce(t *testing.T) {
 
 // TestCleanMetadata checks that Clean reports unknown fields, and returns clean metadata as it is.
 func TestCleanMetadata(t *testing.T) {
-	out, unknown, err := objectmeta.Clean([]byte(`{"labels":{"b":"1","a":"2"},"name":"x","odd":1,"ownerReferences":[{"odd":2}]}`), true, false)
+	out, unknown, err := objectmeta.Clean(
+		[]byte(`{"labels":{"b":"1","a":"2"},"name":"x","odd":1,"ownerReferences":[{"odd":2}]}`),
+		true,
+		false,
+	)
 	if err != nil || !slices.Equal(unknown, []string{"odd", "ownerReferences[0].odd"}) {
-		t.Errorf("Clean = %s, unknown fields %q, error %v; want unknown fields %v", out, unknown, err, []string{"odd", "ownerReferences[0].odd"})
+		t.Errorf("Clean = %s, unknown fields %q, error %v; want unknown fields %v",
+			out, unknown, err, []string{"odd", "ownerReferences[0].odd"})
 	}
 	same := []byte(`{"name":"x", "labels":{"b":"1"}}`)
 	if out, _, err := objectmeta.Clean(same, true, false); err != nil || &out[0] != &same[0] {
 		t.Errorf("clean metadata: got %s, %v, want the same bytes", out, err)
 	}
-	if _, _, err := objectmeta.Clean([]byte(`{"labels":[]}`), true, false); err == nil || err.Error() != "json: cannot unmarshal array into Go struct field ObjectMeta.labels of type map[string]string" {
+	if _, _, err := objectmeta.Clean([]byte(`{"labels":[]}`), true, false); err == nil ||
+		err.Error() != "json: cannot unmarshal array into Go struct field ObjectMeta.labels of type map[string]string" {
 		t.Errorf("Clean(labels of a list) = %v, want the error of a JSON array for a map", err)
 	}
 	if _, _, err := objectmeta.Clean([]byte(`{`), false, true); err == nil {

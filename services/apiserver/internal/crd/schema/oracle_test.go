@@ -295,7 +295,11 @@ func matchingOldItem(s *v1.JSONSchemaProps, list, old any, i int) (any, bool) {
 		}
 		for _, b := range before {
 			m, ok := b.(map[string]any)
-			if ok && !slices.ContainsFunc(s.XListMapKeys, func(k string) bool { return !isScalar(item[k]) || !reflect.DeepEqual(item[k], m[k]) }) {
+			if ok &&
+				!slices.ContainsFunc(
+					s.XListMapKeys,
+					func(k string) bool { return !isScalar(item[k]) || !reflect.DeepEqual(item[k], m[k]) },
+				) {
 				return m, true
 			}
 		}

@@ -126,7 +126,8 @@ func randomRules(t *rapid.T, s *v1.JSONSchemaProps, depth int) {
 			s.MaxProperties = count("n")
 		case 10, 11:
 			for range rapid.IntRange(1, 3).Draw(t, "enum") {
-				s.Enum = append(s.Enum, v1.JSON{Raw: []byte(pick(t, "value", `"a"`, `"ab"`, `1`, `2`, `1.5`, `true`, `null`, `{"a":1}`, `["a"]`, `[1.0]`))})
+				s.Enum = append(s.Enum,
+					v1.JSON{Raw: []byte(pick(t, "value", `"a"`, `"ab"`, `1`, `2`, `1.5`, `true`, `null`, `{"a":1}`, `["a"]`, `[1.0]`))})
 			}
 		case 12:
 			s.Format = pick(t, "format", "date", "date-time", "ipv4", "byte", "int32", "uuid", "odd", "duration")
@@ -228,7 +229,21 @@ func randomValue(t *rapid.T, s *v1.JSONSchemaProps, depth int) any {
 	case "integer", "number":
 		return raw(pick(t, "number", "0", "1", "2", "3", "-1", "1.0", "2.5", "1e3", "97", "9223372036854775808", "0.1"))
 	}
-	return pick[any](t, "text", "", "a", "ab", "äöü", "12", "2024-02-29", "10.0.0.1", "aGk=", "1h", "x\"y", raw(`"\u0061\ud83d\ude00"`))
+	return pick[any](
+		t,
+		"text",
+		"",
+		"a",
+		"ab",
+		"äöü",
+		"12",
+		"2024-02-29",
+		"10.0.0.1",
+		"aGk=",
+		"1h",
+		"x\"y",
+		raw(`"\u0061\ud83d\ude00"`),
+	)
 }
 
 // randomJSON draws a value without regard to a schema.

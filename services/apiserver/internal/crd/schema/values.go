@@ -99,9 +99,17 @@ func (c *checker) checkLengths(t *textRules, value tape.Ref) {
 	p := c.compiledPattern(t.pattern)
 	switch {
 	case p != nil && p.err != nil:
-		c.reportInvalid(func() any { return text }, "should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, p.err))
+		c.reportInvalid(
+			func() any { return text },
+			"should match '%s'",
+			fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, p.err),
+		)
 	case p == nil || !c.spendBudget(p.size*(len(text)+1)):
-		c.reportInvalid(func() any { return text }, "should match '%s', which is too expensive to evaluate for all values that must match", t.pattern.text)
+		c.reportInvalid(
+			func() any { return text },
+			"should match '%s', which is too expensive to evaluate for all values that must match",
+			t.pattern.text,
+		)
 	case !p.re.MatchString(text):
 		c.reportInvalid(func() any { return text }, "should match '%s'", t.pattern.text)
 	}

@@ -21,7 +21,9 @@ func TestWeightOfDefaults(t *testing.T) {
 	list := func(of v1.JSONSchemaProps) v1.JSONSchemaProps {
 		return v1.JSONSchemaProps{Type: "array", Items: &v1.JSONSchemaPropsOrArray{Schema: &of}}
 	}
-	p, err := schema.Compile(&v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"items": list(item), "wholes": list(whole)}})
+	p, err := schema.Compile(
+		&v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"items": list(item), "wholes": list(whole)}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

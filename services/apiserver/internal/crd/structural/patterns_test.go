@@ -36,7 +36,8 @@ func TestPatternsAreNotCompiled(t *testing.T) {
 	})
 	simple := checkAllocs(schemaWithPatterns("^ab%d$"))
 	if got, limit := checkAllocs(schemaWithPatterns(repeated))-simple, compiling/4; got > limit {
-		t.Errorf("Check of patterns like %q makes %.0f allocations more than of simple patterns, want at most %.0f", repeated, got, limit)
+		t.Errorf("Check of patterns like %q makes %.0f allocations more than of simple patterns, want at most %.0f",
+			repeated, got, limit)
 	}
 }
 
@@ -48,7 +49,12 @@ func TestInvalidPatternsGetCompilationError(t *testing.T) {
 		if want == nil {
 			t.Fatalf("regexp.Compile(%q) = nil, want an error", pattern)
 		}
-		s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"a": {Type: "string", AllOf: []v1.JSONSchemaProps{{Pattern: pattern}}, Pattern: pattern}}}
+		s := &v1.JSONSchemaProps{
+			Type: "object",
+			Properties: map[string]v1.JSONSchemaProps{
+				"a": {Type: "string", AllOf: []v1.JSONSchemaProps{{Pattern: pattern}}, Pattern: pattern},
+			},
+		}
 		errs := structural.Check(nil, structural.Minimize(s))
 		if len(errs) == 0 || !strings.HasSuffix(errs[0].Detail, want.Error()) {
 			t.Errorf("Check of the pattern %q = %v, want a detail that ends with %v", pattern, errs, want)

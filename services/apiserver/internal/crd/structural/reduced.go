@@ -86,7 +86,8 @@ func (m *minimizer) isSimple(s *v1.JSONSchemaProps) bool {
 	}
 	switch {
 	case s.AllOf != nil, s.AnyOf != nil, s.OneOf != nil, s.Not != nil, s.XValidations != nil, s.Default != nil,
-		s.ID != "", s.Schema != "", s.Ref != nil, s.PatternProperties != nil, s.Dependencies != nil, s.AdditionalItems != nil, s.Definitions != nil, s.UniqueItems,
+		s.ID != "", s.Schema != "", s.Ref != nil, s.PatternProperties != nil, s.Dependencies != nil, s.AdditionalItems != nil,
+		s.Definitions != nil, s.UniqueItems,
 		s.XEmbeddedResource, s.XIntOrString, s.XListMapKeys != nil,
 		s.Items != nil && (s.Items.Schema == nil || s.Items.JSONSchemas != nil),
 		s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields,

@@ -81,7 +81,11 @@ func items(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 
 // forEachJunctor calls visit for the schemas in anyOf, allOf, oneOf and not, which restrict a value
 // without defining its type.
-func forEachJunctor(path *field.Path, s *v1.JSONSchemaProps, visit func(path *field.Path, keyword string, i int, s *v1.JSONSchemaProps)) {
+func forEachJunctor(
+	path *field.Path,
+	s *v1.JSONSchemaProps,
+	visit func(path *field.Path, keyword string, i int, s *v1.JSONSchemaProps),
+) {
 	visitAll := func(keyword string, list []v1.JSONSchemaProps) {
 		for i := range list {
 			visit(path.Child(keyword).Index(i), keyword, i, &list[i])

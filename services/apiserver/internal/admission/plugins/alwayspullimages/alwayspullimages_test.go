@@ -22,7 +22,12 @@ func podWithNewImages(images ...string) *corev1.Pod {
 		case 1:
 			pod.Spec.Containers = append(pod.Spec.Containers, c)
 		default:
-			pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: image, ImagePullPolicy: corev1.PullNever}})
+			pod.Spec.EphemeralContainers = append(
+				pod.Spec.EphemeralContainers,
+				corev1.EphemeralContainer{
+					EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: image, ImagePullPolicy: corev1.PullNever},
+				},
+			)
 		}
 	}
 	return pod
@@ -76,7 +81,8 @@ func TestErrorNamesTheField(t *testing.T) {
 	p := podWithNewImages("i", "c")
 	p.Spec.InitContainers[0].ImagePullPolicy = corev1.PullAlways
 	err := alwayspullimages.Plugin{}.Validate(t.Context(), request(admission.Create, "", p, nil))
-	if want := `pods "a" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: "Never": supported values: "Always"`; err == nil || err.Error() != want {
+	want := `pods "a" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: "Never": supported values: "Always"`
+	if err == nil || err.Error() != want {
 		t.Errorf("got %v; want an error, %v", err, want)
 	}
 }

@@ -30,7 +30,12 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	}
 	for _, t := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 		if t.TopologyKey != corev1.LabelHostname {
-			return apierrors.NewForbidden(r.Resource.GroupResource(), pod.Name, fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed", t.TopologyKey, corev1.LabelHostname))
+			return apierrors.NewForbidden(
+				r.Resource.GroupResource(),
+				pod.Name,
+				fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed",
+					t.TopologyKey, corev1.LabelHostname),
+			)
 		}
 	}
 	return nil

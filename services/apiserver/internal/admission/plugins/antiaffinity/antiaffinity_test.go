@@ -16,7 +16,8 @@ func TestTopologyKeys(t *testing.T) {
 	antiAffinity := func(keys ...string) *corev1.Affinity {
 		a := &corev1.PodAntiAffinity{}
 		for _, k := range keys {
-			a.RequiredDuringSchedulingIgnoredDuringExecution = append(a.RequiredDuringSchedulingIgnoredDuringExecution, corev1.PodAffinityTerm{TopologyKey: k})
+			a.RequiredDuringSchedulingIgnoredDuringExecution = append(a.RequiredDuringSchedulingIgnoredDuringExecution,
+				corev1.PodAffinityTerm{TopologyKey: k})
 		}
 		return &corev1.Affinity{PodAntiAffinity: a}
 	}

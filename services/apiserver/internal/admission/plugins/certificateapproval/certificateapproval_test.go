@@ -26,7 +26,9 @@ func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisi
 	if a.Name == "broken/one" {
 		return authz.Allow, "", errors.New("no answer")
 	}
-	if a.User.Name != "u" || a.Verb != "approve" || !a.Resource || a.Group != "certificates.k8s.io" || a.ResourceName != "signers" || a.Namespace != "" {
+	if a.User.Name != "u" || a.Verb != "approve" || !a.Resource || a.Group != "certificates.k8s.io" ||
+		a.ResourceName != "signers" ||
+		a.Namespace != "" {
 		return authz.Deny, "", nil
 	}
 	if slices.Contains(s, a.Name) {
@@ -91,8 +93,12 @@ func TestApprovalRequiresPermissionForSigner(t *testing.T) {
 		},
 	} {
 		err := plugin.Validate(t.Context(), &admission.Request{
-			Operation: c.operation, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.subresource,
-			Object: signingRequest("a.b/one"), OldObject: c.old, User: &request.User{Name: "u"},
+			Operation:   c.operation,
+			Resource:    &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
+			Subresource: c.subresource,
+			Object:      signingRequest("a.b/one"),
+			OldObject:   c.old,
+			User:        &request.User{Name: "u"},
 		})
 		if apierrors.IsForbidden(err) != c.forbidden || err != nil && !c.forbidden {
 			t.Errorf("%s: Validate = %v, want Forbidden: %t", name, err, c.forbidden)

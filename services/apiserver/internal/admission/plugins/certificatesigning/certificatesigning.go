@@ -24,7 +24,8 @@ type Plugin struct{ Authorizer authz.Authorizer }
 // Validate implements admission.Validator. It checks the signer of the stored object, because the
 // request may name another one.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if !r.IsResource(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "status" || r.Operation != admission.Update {
+	if !r.IsResource(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "status" ||
+		r.Operation != admission.Update {
 		return nil
 	}
 	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)

@@ -26,7 +26,8 @@ func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisi
 	if a.Name == "broken/one" {
 		return authz.Allow, "", errors.New("no answer")
 	}
-	if a.User.Name != "u" || a.Verb != "sign" || !a.Resource || a.Group != "certificates.k8s.io" || a.ResourceName != "signers" || a.Namespace != "" {
+	if a.User.Name != "u" || a.Verb != "sign" || !a.Resource || a.Group != "certificates.k8s.io" || a.ResourceName != "signers" ||
+		a.Namespace != "" {
 		return authz.Deny, "", nil
 	}
 	if slices.Contains(s, a.Name) {
@@ -113,8 +114,12 @@ func TestSigningRequiresPermissionForSigner(t *testing.T) {
 		},
 	} {
 		err := plugin.Validate(t.Context(), &admission.Request{
-			Operation: c.operation, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.subresource,
-			Object: c.object, OldObject: c.old, User: &request.User{Name: "u"},
+			Operation:   c.operation,
+			Resource:    &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
+			Subresource: c.subresource,
+			Object:      c.object,
+			OldObject:   c.old,
+			User:        &request.User{Name: "u"},
 		})
 		if apierrors.IsForbidden(err) != c.forbidden || err != nil && !c.forbidden {
 			t.Errorf("%s: Validate = %v, want Forbidden: %t", name, err, c.forbidden)

@@ -21,7 +21,8 @@ type Plugin struct{}
 
 // Validate implements admission.Validator.
 func (Plugin) Validate(_ context.Context, r *admission.Request) error {
-	if !r.IsResource(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "" || r.Operation != admission.Create {
+	if !r.IsResource(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "" ||
+		r.Operation != admission.Create {
 		return nil
 	}
 	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)

@@ -28,7 +28,11 @@ func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	signingRequest := func(signer string, groups ...string) *certificatesv1.CertificateSigningRequest {
-		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "u", Organization: groups}}, key)
+		der, err := x509.CreateCertificateRequest(
+			rand.Reader,
+			&x509.CertificateRequest{Subject: pkix.Name{CommonName: "u", Organization: groups}},
+			key,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +69,11 @@ func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 		{resource: "others", sub: "", op: admission.Create, object: signingRequest(client, "system:masters"), want: ""},
 	} {
 		err := certificatesubjectrestriction.Plugin{}.Validate(t.Context(), &admission.Request{
-			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub, Object: c.object, Name: "r",
+			Operation:   c.op,
+			Resource:    &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
+			Subresource: c.sub,
+			Object:      c.object,
+			Name:        "r",
 		})
 		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
 			t.Errorf("%s %s/%s: got %v, want %q", c.op, c.resource, c.sub, err, c.want)
@@ -74,9 +82,12 @@ func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 	unnamed := signingRequest(client, "system:masters")
 	unnamed.GenerateName = "g-"
 	err = certificatesubjectrestriction.Plugin{}.Validate(t.Context(), &admission.Request{
-		Operation: admission.Create, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, Object: unnamed,
+		Operation: admission.Create,
+		Resource:  &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}},
+		Object:    unnamed,
 	})
-	if want := `certificatesigningrequests.certificates.k8s.io "g-" is forbidden`; err == nil || !strings.HasPrefix(err.Error(), want) {
+	if want := `certificatesigningrequests.certificates.k8s.io "g-" is forbidden`; err == nil ||
+		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error for a request with a generated name = %v, want %s", err, want)
 	}
 }

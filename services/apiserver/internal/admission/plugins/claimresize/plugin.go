@@ -22,7 +22,8 @@ type Classes interface {
 // Plugin implements admission.Validator.
 type Plugin struct{ Classes Classes }
 
-var errNotResizable = errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
+var errNotResizable = errors.New(
+	"only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 
 // Validate rejects the growth of a claim that cannot grow.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {

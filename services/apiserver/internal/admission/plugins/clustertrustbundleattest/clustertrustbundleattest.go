@@ -22,7 +22,8 @@ type Plugin struct{ Authorizer authz.Authorizer }
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if !r.IsResource(certificatesv1.GroupName, "clustertrustbundles") || r.Operation != admission.Create && r.Operation != admission.Update {
+	if !r.IsResource(certificatesv1.GroupName, "clustertrustbundles") ||
+		r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
 	var signer string

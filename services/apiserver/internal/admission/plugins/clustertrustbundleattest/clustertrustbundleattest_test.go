@@ -34,7 +34,9 @@ func (attester) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisio
 }
 
 func bundle(signer, trust string, owners ...string) *certificatesv1beta1.ClusterTrustBundle {
-	b := &certificatesv1beta1.ClusterTrustBundle{Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: trust}}
+	b := &certificatesv1beta1.ClusterTrustBundle{
+		Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: trust},
+	}
 	for _, o := range owners {
 		b.OwnerReferences = append(b.OwnerReferences, metav1.OwnerReference{Name: o})
 	}
@@ -79,10 +81,14 @@ func TestSignerRequiresVerbAttest(t *testing.T) {
 
 func TestErrorNamesTheSigner(t *testing.T) {
 	err := (&clustertrustbundleattest.Plugin{Authorizer: attester{}}).Validate(t.Context(), &admission.Request{
-		Operation: admission.Create, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "clustertrustbundles"}},
-		Name: "ex.test:s:a", Object: bundle("ex.test/s", "x"), User: &request.User{Name: "u"},
+		Operation: admission.Create,
+		Resource:  &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "clustertrustbundles"}},
+		Name:      "ex.test:s:a",
+		Object:    bundle("ex.test/s", "x"),
+		User:      &request.User{Name: "u"},
 	})
-	if want := `clustertrustbundles.certificates.k8s.io "ex.test:s:a" is forbidden: user not permitted to attest for signerName "ex.test/s"`; err == nil || err.Error() != want {
+	want := `clustertrustbundles.certificates.k8s.io "ex.test:s:a" is forbidden: user not permitted to attest for signerName "ex.test/s"`
+	if err == nil || err.Error() != want {
 		t.Errorf("got %v; want an error, %v", err, want)
 	}
 }

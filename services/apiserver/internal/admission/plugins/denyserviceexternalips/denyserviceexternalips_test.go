@@ -32,10 +32,17 @@ func TestExternalIPs(t *testing.T) {
 		"through a sub-resource": {op: admission.Update, sub: "status", s: service("1.2.3.4"), old: service()},
 	} {
 		err := denyserviceexternalips.Plugin{}.Validate(t.Context(), &admission.Request{
-			Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "services"}}, Name: "s", Object: c.s, OldObject: c.old,
+			Operation:   c.op,
+			Subresource: c.sub,
+			Resource:    &registry.Kind{Names: registry.Names{Resource: "services"}},
+			Name:        "s",
+			Object:      c.s,
+			OldObject:   c.old,
 		})
-		if (err != nil) != c.rejected || err != nil && err.Error() != `services "s" is forbidden: Use of external IPs is denied by admission control` {
-			t.Errorf("%s: got %v; want an error: %v, if any `services \"s\" is forbidden: Use of external IPs is denied by admission control`", name, err, c.rejected)
+		if (err != nil) != c.rejected ||
+			err != nil && err.Error() != `services "s" is forbidden: Use of external IPs is denied by admission control` {
+			t.Errorf("%s: got %v; want an error: %v, if any `services \"s\" is forbidden: Use of external IPs is denied by admission control`",
+				name, err, c.rejected)
 		}
 	}
 }

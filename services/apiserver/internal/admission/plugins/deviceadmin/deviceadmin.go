@@ -49,8 +49,11 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	case err != nil:
 		return invalid(r, field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err)))
 	case labels[resourcev1beta1.DRAAdminNamespaceLabelKey] != "true":
-		return invalid(r, field.Forbidden(path, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace",
-			resourcev1beta1.DRAAdminNamespaceLabelKey)))
+		return invalid(
+			r,
+			field.Forbidden(path, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace",
+				resourcev1beta1.DRAAdminNamespaceLabelKey)),
+		)
 	}
 	return nil
 }
@@ -76,10 +79,22 @@ func adminAccessPath[T any](list []T, hasAccess func(*T) bool, listPath ...strin
 // administrative access, or nil. The path is the same in all versions and in templates.
 func requestedPath(obj runtime.Object) *field.Path {
 	pathInBeta1 := func(list []resourcev1beta1.DeviceRequest) *field.Path {
-		return adminAccessPath(list, func(r *resourcev1beta1.DeviceRequest) bool { return isTrue(r.AdminAccess) }, "spec", "devices", "requests")
+		return adminAccessPath(
+			list,
+			func(r *resourcev1beta1.DeviceRequest) bool { return isTrue(r.AdminAccess) },
+			"spec",
+			"devices",
+			"requests",
+		)
 	}
 	pathInBeta2 := func(list []resourcev1beta2.DeviceRequest) *field.Path {
-		return adminAccessPath(list, func(r *resourcev1beta2.DeviceRequest) bool { return r.Exactly != nil && isTrue(r.Exactly.AdminAccess) }, "spec", "devices", "requests")
+		return adminAccessPath(
+			list,
+			func(r *resourcev1beta2.DeviceRequest) bool { return r.Exactly != nil && isTrue(r.Exactly.AdminAccess) },
+			"spec",
+			"devices",
+			"requests",
+		)
 	}
 	switch o := obj.(type) {
 	case *resourcev1beta1.ResourceClaim:

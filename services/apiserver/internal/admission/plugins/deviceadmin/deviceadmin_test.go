@@ -72,17 +72,23 @@ func templateBeta2(access ...*bool) runtime.Object {
 }
 
 func allocated(access ...*bool) runtime.Object {
-	c := &resourcev1beta1.ResourceClaim{Status: resourcev1beta1.ResourceClaimStatus{Allocation: &resourcev1beta1.AllocationResult{}}}
+	c := &resourcev1beta1.ResourceClaim{
+		Status: resourcev1beta1.ResourceClaimStatus{Allocation: &resourcev1beta1.AllocationResult{}},
+	}
 	for _, a := range access {
-		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1beta1.DeviceRequestAllocationResult{AdminAccess: a})
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
+			resourcev1beta1.DeviceRequestAllocationResult{AdminAccess: a})
 	}
 	return c
 }
 
 func allocatedBeta2(access ...*bool) runtime.Object {
-	c := &resourcev1beta2.ResourceClaim{Status: resourcev1beta2.ResourceClaimStatus{Allocation: &resourcev1beta2.AllocationResult{}}}
+	c := &resourcev1beta2.ResourceClaim{
+		Status: resourcev1beta2.ResourceClaimStatus{Allocation: &resourcev1beta2.AllocationResult{}},
+	}
 	for _, a := range access {
-		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1beta2.DeviceRequestAllocationResult{AdminAccess: a})
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results,
+			resourcev1beta2.DeviceRequestAllocationResult{AdminAccess: a})
 	}
 	return c
 }
@@ -153,7 +159,14 @@ func TestAdminAccess(t *testing.T) {
 		"deleted":                     {namespace: "users", op: admission.Delete, old: claim(&yes)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &registry.Kind{Names: registry.Names{Group: resourcev1beta1.GroupName, Version: "v1beta1", Resource: "resourceclaims", Kind: "ResourceClaim"}}
+			k := &registry.Kind{
+				Names: registry.Names{
+					Group:    resourcev1beta1.GroupName,
+					Version:  "v1beta1",
+					Resource: "resourceclaims",
+					Kind:     "ResourceClaim",
+				},
+			}
 			if c.group != "" {
 				k.Group = c.group
 			}

@@ -47,7 +47,12 @@ type limit struct {
 
 // New returns the plugin. now returns the current time.
 func New(c *Configuration, now func() time.Time) (*Plugin, error) {
-	keys := map[string]func(*admission.Request) string{Server: serverKey, Namespace: namespaceKey, User: userKey, SourceAndObject: sourceAndObjectKey}
+	keys := map[string]func(*admission.Request) string{
+		Server:          serverKey,
+		Namespace:       namespaceKey,
+		User:            userKey,
+		SourceAndObject: sourceAndObjectKey,
+	}
 	p := &Plugin{now: now}
 	for _, l := range c.Limits {
 		size := int(l.CacheSize)
@@ -66,7 +71,8 @@ func New(c *Configuration, now func() time.Time) (*Plugin, error) {
 // Validate implements admission.Validator. Every limit is charged, even if an earlier one has
 // already rejected the event.
 func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
-	if r.Kind.Group != "" || r.Kind.Kind != "Event" || r.DryRun || r.Operation != admission.Create && r.Operation != admission.Update {
+	if r.Kind.Group != "" || r.Kind.Kind != "Event" || r.DryRun ||
+		r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
 	var errs []error

@@ -26,7 +26,12 @@ func TestExtendedResourcesAreTolerated(t *testing.T) {
 	gpu := corev1.Toleration{Key: "ex.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	timed := gpu
 	timed.TolerationSeconds = &seconds
-	other := corev1.Toleration{Key: "ex.com/gpu", Operator: corev1.TolerationOpEqual, Value: "x", Effect: corev1.TaintEffectNoSchedule}
+	other := corev1.Toleration{
+		Key:      "ex.com/gpu",
+		Operator: corev1.TolerationOpEqual,
+		Value:    "x",
+		Effect:   corev1.TaintEffectNoSchedule,
+	}
 	for name, c := range map[string]struct {
 		spec corev1.PodSpec
 		op   admission.Operation

@@ -96,7 +96,12 @@ func New(c *Configuration, clock Clock) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{config: c, service: service, responses: cache.NewLRUExpireCacheWithClock(cacheSize, cacheClock(clock.Now)), pause: clock.Pause}, nil
+	return &Plugin{
+		config:    c,
+		service:   service,
+		responses: cache.NewLRUExpireCacheWithClock(cacheSize, cacheClock(clock.Now)),
+		pause:     clock.Pause,
+	}, nil
 }
 
 // Close closes the connections.
@@ -104,7 +109,8 @@ func (p *Plugin) Close() { p.service.Close() }
 
 // CallsExternal implements admission.ExternalCaller.
 func (p *Plugin) CallsExternal(_ context.Context, r *admission.Request) bool {
-	return r.IsResource("", "pods") && r.Operation == admission.Update && (r.Subresource == "" || r.Subresource == "ephemeralcontainers")
+	return r.IsResource("", "pods") && r.Operation == admission.Update &&
+		(r.Subresource == "" || r.Subresource == "ephemeralcontainers")
 }
 
 // Validate implements admission.Validator.
@@ -126,7 +132,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		}
 	case "ephemeralcontainers":
 		for i := range pod.Spec.EphemeralContainers {
-			spec.Containers = append(spec.Containers, imagepolicyv1alpha1.ImageReviewContainerSpec{Image: pod.Spec.EphemeralContainers[i].Image})
+			spec.Containers = append(spec.Containers,
+				imagepolicyv1alpha1.ImageReviewContainerSpec{Image: pod.Spec.EphemeralContainers[i].Image})
 		}
 	default:
 		return nil
@@ -141,7 +148,12 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 
 // review returns an error if the service denies the images of a pod. If the service cannot be
 // asked, DefaultAllow decides.
-func (p *Plugin) review(ctx context.Context, r *admission.Request, pod *corev1.Pod, spec imagepolicyv1alpha1.ImageReviewSpec) error {
+func (p *Plugin) review(
+	ctx context.Context,
+	r *admission.Request,
+	pod *corev1.Pod,
+	spec imagepolicyv1alpha1.ImageReviewSpec,
+) error {
 	reviewed, err := p.reviewStatus(ctx, spec)
 	if err != nil {
 		if !p.config.DefaultAllow || ctx.Err() != nil {
@@ -164,7 +176,10 @@ func (p *Plugin) review(ctx context.Context, r *admission.Request, pod *corev1.P
 }
 
 // reviewStatus returns the service's response to spec, from the cache if it has one.
-func (p *Plugin) reviewStatus(ctx context.Context, spec imagepolicyv1alpha1.ImageReviewSpec) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
+func (p *Plugin) reviewStatus(
+	ctx context.Context,
+	spec imagepolicyv1alpha1.ImageReviewSpec,
+) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	data, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -238,14 +253,23 @@ func (p *Plugin) send(ctx context.Context, body []byte) (*imagepolicyv1alpha1.Im
 	case len(data) > maxResponse:
 		return nil, fmt.Errorf("the response of %s exceeds %d bytes", p.service.URL, maxResponse)
 	case resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices:
-		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodPost, schema.GroupResource{}, "", strings.TrimSpace(string(data)), 0, true)
+		return nil, apierrors.NewGenericServerResponse(
+			resp.StatusCode,
+			http.MethodPost,
+			schema.GroupResource{},
+			"",
+			strings.TrimSpace(string(data)),
+			0,
+			true,
+		)
 	}
 	var review imagepolicyv1alpha1.ImageReview
 	if err := p.service.Decode(data, &review); err != nil {
 		return nil, fmt.Errorf("the response of %s: %w", p.service.URL, err)
 	}
 	// A response without kind and apiVersion has the requested ones.
-	if gvk := imagepolicyv1alpha1.SchemeGroupVersion.WithKind("ImageReview"); review.Kind != "" && review.Kind != gvk.Kind || review.APIVersion != "" && review.APIVersion != gvk.GroupVersion().String() {
+	gvk := imagepolicyv1alpha1.SchemeGroupVersion.WithKind("ImageReview")
+	if review.Kind != "" && review.Kind != gvk.Kind || review.APIVersion != "" && review.APIVersion != gvk.GroupVersion().String() {
 		return nil, fmt.Errorf("the response of %s is %s %s, want %s", p.service.URL, review.APIVersion, review.Kind, gvk)
 	}
 	return &review.Status, nil

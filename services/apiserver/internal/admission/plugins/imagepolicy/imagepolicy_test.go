@@ -134,7 +134,9 @@ func pod(annotations map[string]string, images ...string) *corev1.Pod {
 func TestReviewContent(t *testing.T) {
 	whole := pod(map[string]string{"x.image-policy.k8s.io/ticket": "break-glass", "other": "y"}, "i:1", "j:2")
 	whole.Spec.InitContainers = []corev1.Container{{Image: "k"}}
-	whole.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "dbg"}}}
+	whole.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "dbg"}},
+	}
 	const head = `POST /image?timeout=30s {"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1","metadata":{"creationTimestamp":null},"spec":{"containers":[`
 	for name, c := range map[string]struct {
 		op   admission.Operation
@@ -154,7 +156,9 @@ func TestReviewContent(t *testing.T) {
 		}
 		var want []string
 		if c.want != "" {
-			want = []string{head + c.want + `],"annotations":{"x.image-policy.k8s.io/ticket":"break-glass"},"namespace":"off"},"status":{"allowed":false}}`}
+			want = []string{
+				head + c.want + `],"annotations":{"x.image-policy.k8s.io/ticket":"break-glass"},"namespace":"off"},"status":{"allowed":false}}`,
+			}
 		}
 		if got := b.reviews(); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got reviews %s, want %s", name, got, want)
@@ -381,7 +385,8 @@ func TestInvalidConfigurationIsRejected(t *testing.T) {
 	}
 	got, err := imagepolicy.Load([]byte("imagePolicy: {kubeConfigFile: x}"))
 	data, _ := json.Marshal(got)
-	if want := `{"KubeconfigFile":"x","AllowTTL":300000000000,"DenyTTL":30000000000,"RetryBackoff":500000000,"DefaultAllow":false}`; err != nil || string(data) != want {
+	if want := `{"KubeconfigFile":"x","AllowTTL":300000000000,"DenyTTL":30000000000,"RetryBackoff":500000000,"DefaultAllow":false}`; err != nil ||
+		string(data) != want {
 		t.Errorf("got %s, %v; want no error, %v", data, err, want)
 	}
 }

@@ -66,8 +66,10 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 		},
 		"several ranges": {ranges: defaults(manyResources("a.b", 1000, 300), few), containers: 1, large: true},
 		"in all": {
-			ranges: defaults(manyResources("a.b", 2000, 300), manyResources("a.c", 2000, 300), manyResources("a.d", 2000, 300), few), containers: 1, large: true,
-			rejected: "limit ranges add more to the pod than can be stored", code: 413,
+			ranges:     defaults(manyResources("a.b", 2000, 300), manyResources("a.c", 2000, 300), manyResources("a.d", 2000, 300), few),
+			containers: 1,
+			large:      true,
+			rejected:   "limit ranges add more to the pod than can be stored", code: 413,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -119,7 +119,9 @@ func TestPodsBeyondLimitsAreRejected(t *testing.T) {
 
 // TestLimitedRequests checks that limits apply to the creation and the resizing of pods only.
 func TestLimitedRequests(t *testing.T) {
-	plugin := &limitranger.Plugin{Ranges: item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })}
+	plugin := &limitranger.Plugin{
+		Ranges: item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") }),
+	}
 	now := metav1.Now()
 	going := pod(nil, nil)
 	going.DeletionTimestamp = &now

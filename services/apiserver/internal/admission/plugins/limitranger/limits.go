@@ -24,7 +24,8 @@ type bound struct {
 // values returns the request, the limit and the bound as integers of a common unit: thousandths if
 // all three fit into an int64, otherwise whole units.
 func (b *bound) values() (request, limit, enforced int64) {
-	if b.request.Value() <= resource.MaxMilliValue && b.limit.Value() <= resource.MaxMilliValue && b.enforced.Value() <= resource.MaxMilliValue {
+	if b.request.Value() <= resource.MaxMilliValue && b.limit.Value() <= resource.MaxMilliValue &&
+		b.enforced.Value() <= resource.MaxMilliValue {
 		return b.request.MilliValue(), b.limit.MilliValue(), b.enforced.MilliValue()
 	}
 	return b.request.Value(), b.limit.Value(), b.enforced.Value()

@@ -62,7 +62,11 @@ func TestNamespacesAreCreated(t *testing.T) {
 		}
 		n := &namespaces{}
 		err := (&namespaceautoprovision.Plugin{Namespaces: n}).Admit(t.Context(), &admission.Request{
-			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Resource: c.resource}}, Namespace: c.namespace, Name: "c", DryRun: c.dryRun,
+			Operation: c.op,
+			Resource:  &registry.Kind{Names: registry.Names{Resource: c.resource}},
+			Namespace: c.namespace,
+			Name:      "c",
+			DryRun:    c.dryRun,
 		})
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)

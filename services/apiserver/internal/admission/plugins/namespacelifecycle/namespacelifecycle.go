@@ -51,7 +51,11 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	case !exists:
 		return apierrors.NewNotFound(corev1.Resource("namespaces"), r.Namespace)
 	case terminating && r.Operation == admission.Create:
-		err := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), fmt.Errorf("unable to create new content in namespace %s because it is being terminated", r.Namespace))
+		err := apierrors.NewForbidden(
+			r.Resource.GroupResource(),
+			r.ObjectName(),
+			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", r.Namespace),
+		)
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 			Type:    corev1.NamespaceTerminatingCause,
 			Message: fmt.Sprintf("namespace %s is being terminated", r.Namespace),

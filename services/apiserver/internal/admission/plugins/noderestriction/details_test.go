@@ -54,8 +54,21 @@ func TestEachRule(t *testing.T) {
 		{op: create, resource: "nodes", name: "n1", object: pod(), want: "unexpected type"},
 		{op: update, resource: "nodes", name: "n1", object: aNode(), old: pod(), want: "unexpected type"},
 		{op: update, resource: "nodes", name: "n1", object: configured, old: configured},
-		{op: create, resource: "nodes", name: "n1", object: labeled("kubernetes.io/role", ""), want: "not allowed to set the following labels"},
-		{op: update, resource: "nodes", name: "n1", object: labeled("kubernetes.io/role", ""), old: aNode(), want: "not allowed to modify labels"},
+		{
+			op:       create,
+			resource: "nodes",
+			name:     "n1",
+			object:   labeled("kubernetes.io/role", ""),
+			want:     "not allowed to set the following labels",
+		},
+		{
+			op:       update,
+			resource: "nodes",
+			name:     "n1",
+			object:   labeled("kubernetes.io/role", ""),
+			old:      aNode(),
+			want:     "not allowed to modify labels",
+		},
 		{
 			op: update, resource: "nodes", name: "n1", object: labeled("kubernetes.io/role", "a"),
 			old: labeled("kubernetes.io/role", "b"), want: "not allowed to modify labels",
@@ -74,7 +87,12 @@ func TestEachRule(t *testing.T) {
 			object: owner(func(o *metav1.OwnerReference) { o.Controller = ptr(false) }),
 			want:   "with a controller owner reference",
 		},
-		{op: create, resource: "pods", name: "p", object: owner(func(o *metav1.OwnerReference) { o.BlockOwnerDeletion = ptr(false) })},
+		{
+			op:       create,
+			resource: "pods",
+			name:     "p",
+			object:   owner(func(o *metav1.OwnerReference) { o.BlockOwnerDeletion = ptr(false) }),
+		},
 		{op: create, resource: "pods/eviction", name: "mine", object: aNode(), want: "unexpected type"},
 		{op: create, resource: "pods/status", name: "p", object: pod(), want: "unexpected operation"},
 		{op: update, resource: "pods/status", name: "p", object: aNode(), old: pod(), want: "unexpected type"},
@@ -153,14 +171,23 @@ func (faulty) Authorize(context.Context, *authorizer.Attributes) (authorizer.Dec
 // mounts. A volume that cannot be resolved grants nothing, and does not affect others.
 func TestAudiencesOfVolumes(t *testing.T) {
 	claimed := func(name string) corev1.Volume {
-		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
+		return corev1.Volume{
+			Name:         name,
+			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}},
+		}
 	}
 	ephemeral := func(template *corev1.PersistentVolumeClaimTemplate) corev1.Volume {
-		return corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: template}}}
+		return corev1.Volume{
+			Name:         "v",
+			VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: template}},
+		}
 	}
-	projected := corev1.Volume{Name: "p", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-		{ConfigMap: &corev1.ConfigMapProjection{}}, {ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault"}},
-	}}}}
+	projected := corev1.Volume{
+		Name: "p",
+		VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ConfigMap: &corev1.ConfigMapProjection{}}, {ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault"}},
+		}}},
+	}
 	const unknown = "is not authorized to request tokens for this audience"
 	for name, c := range map[string]struct {
 		of         []corev1.Volume
@@ -210,7 +237,13 @@ func TestAudiencesOfVolumes(t *testing.T) {
 				z = audiences{}
 			}
 			tryAll(t, &noderestriction.Plugin{Objects: volumes{of: c.of}, Authorizer: z, Audiences: true}, "n1", []write{
-				{op: admission.Create, resource: "serviceaccounts/token", name: "sa", object: tokenFor(boundTo("mine"), c.audience), want: c.want},
+				{
+					op:       admission.Create,
+					resource: "serviceaccounts/token",
+					name:     "sa",
+					object:   tokenFor(boundTo("mine"), c.audience),
+					want:     c.want,
+				},
 			})
 		})
 	}

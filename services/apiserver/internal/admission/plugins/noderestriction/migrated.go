@@ -18,7 +18,15 @@ func inlineDriver(v *corev1.VolumeSource) string {
 	if v.CSI != nil {
 		return v.CSI.Driver
 	}
-	return migratedDriver(v.AWSElasticBlockStore != nil, v.AzureDisk != nil, v.AzureFile != nil, v.GCEPersistentDisk != nil, v.Cinder != nil, v.VsphereVolume != nil, v.PortworxVolume != nil)
+	return migratedDriver(
+		v.AWSElasticBlockStore != nil,
+		v.AzureDisk != nil,
+		v.AzureFile != nil,
+		v.GCEPersistentDisk != nil,
+		v.Cinder != nil,
+		v.VsphereVolume != nil,
+		v.PortworxVolume != nil,
+	)
 }
 
 // boundDriver returns the CSI driver of a persistent volume, or "" if it has none.
@@ -26,7 +34,15 @@ func boundDriver(v *corev1.PersistentVolumeSource) string {
 	if v.CSI != nil {
 		return v.CSI.Driver
 	}
-	return migratedDriver(v.AWSElasticBlockStore != nil, v.AzureDisk != nil, v.AzureFile != nil, v.GCEPersistentDisk != nil, v.Cinder != nil, v.VsphereVolume != nil, v.PortworxVolume != nil)
+	return migratedDriver(
+		v.AWSElasticBlockStore != nil,
+		v.AzureDisk != nil,
+		v.AzureFile != nil,
+		v.GCEPersistentDisk != nil,
+		v.Cinder != nil,
+		v.VsphereVolume != nil,
+		v.PortworxVolume != nil,
+	)
 }
 
 // migratedDriver returns the CSI driver that replaces the in-tree plugin of a volume, or "". Each

@@ -45,10 +45,17 @@ func (objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
 		}
 		p.Spec.Volumes = []corev1.Volume{
 			{
-				Name:         "p",
-				VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault"}}}}},
+				Name: "p",
+				VolumeSource: corev1.VolumeSource{
+					Projected: &corev1.ProjectedVolumeSource{
+						Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault"}}},
+					},
+				},
 			},
-			{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}},
+			{
+				Name:         "c",
+				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}},
+			},
 			{Name: "d", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "inline"}}},
 		}
 		return p, nil
@@ -76,7 +83,9 @@ func (objects) Volume(_ context.Context, name string) (*corev1.PersistentVolume,
 }
 
 func (objects) Driver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
-	return &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "audience-of-" + name}}}}, nil
+	return &storagev1.CSIDriver{
+		Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "audience-of-" + name}}},
+	}, nil
 }
 
 // audiences permits some audiences to all nodes.
@@ -95,8 +104,11 @@ func ptr[T any](v T) *T { return &v }
 func pod(changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "p", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "h"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "uid-of-n1", Controller: ptr(true)}},
+			Name:        "p",
+			Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "h"},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "uid-of-n1", Controller: ptr(true)},
+			},
 		},
 		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c"}}},
 	}
@@ -194,7 +206,8 @@ func checkWrites(t *testing.T, writes []write) {
 	plugin := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, Audiences: true}
 	for _, w := range writes {
 		err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
-		if (err == nil) != (w.want == "") || err != nil && (!strings.Contains(err.Error(), w.want) || apierrors.IsForbidden(err) == w.notForbidden) {
+		if (err == nil) != (w.want == "") ||
+			err != nil && (!strings.Contains(err.Error(), w.want) || apierrors.IsForbidden(err) == w.notForbidden) {
 			t.Errorf("%s %s %q: got %v\nwant %q", w.op, w.resource, w.name, err, w.want)
 		}
 		// Other users are not restricted. A node without a name is rejected.
@@ -203,7 +216,8 @@ func checkWrites(t *testing.T, writes []write) {
 				t.Errorf("%s %s by %v: %v, want no error", w.op, w.resource, u, err)
 			}
 		}
-		if err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:", Groups: []string{"system:nodes"}})); !apierrors.IsForbidden(err) {
+		unnamedNode := &request.User{Name: "system:node:", Groups: []string{"system:nodes"}}
+		if err := plugin.Admit(t.Context(), w.attributes(unnamedNode)); !apierrors.IsForbidden(err) {
 			t.Errorf("%s %s by a node without a name: got %v, want an error of type Forbidden", w.op, w.resource, err)
 		}
 	}
@@ -223,7 +237,14 @@ func TestWritesOfNodes(t *testing.T) {
 	}
 	checkWrites(t, []write{
 		{op: create, resource: "nodes", name: "n1",
-			object: aNode("zone", "kubernetes.io/hostname", "node.kubernetes.io/x", "a.kubelet.kubernetes.io/y", "example.com/z", "topology.kubernetes.io/zone")},
+			object: aNode(
+				"zone",
+				"kubernetes.io/hostname",
+				"node.kubernetes.io/x",
+				"a.kubelet.kubernetes.io/y",
+				"example.com/z",
+				"topology.kubernetes.io/zone",
+			)},
 		{op: create, resource: "nodes", name: "n2", object: aNode(), want: `node "n1" is not allowed to modify node "n2"`},
 		{op: create, resource: "nodes", name: "n1", object: configured,
 			want: "not allowed to create pods with a non-nil configSource"},
@@ -278,13 +299,27 @@ func TestWritesOfPods(t *testing.T) {
 		{op: create, resource: "pods", name: "p", object: pod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "sa" }),
 			want: `node "n1" can not create pods that reference a service account`},
 		{op: create, resource: "pods", name: "p",
-			object: pod(volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}}}})),
-			want:   "reference clustertrustbundles"},
+			object: pod(
+				volume(
+					corev1.VolumeSource{
+						Projected: &corev1.ProjectedVolumeSource{
+							Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}},
+						},
+					},
+				),
+			),
+			want: "reference clustertrustbundles"},
 		{op: create, resource: "pods", name: "p",
 			object: pod(volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}})), want: "reference secrets"},
 		{op: create, resource: "pods", name: "p",
-			object: pod(volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}})),
-			want:   "reference configmaps"},
+			object: pod(
+				volume(
+					corev1.VolumeSource{
+						ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}},
+					},
+				),
+			),
+			want: "reference configmaps"},
 		{op: create, resource: "pods", name: "p",
 			object: pod(volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})),
 			want:   "reference persistentvolumeclaims"},

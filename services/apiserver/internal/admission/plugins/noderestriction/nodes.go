@@ -79,7 +79,10 @@ func (a *nodeRequest) checkSlice() error {
 	case !ok:
 		return a.forbid("unexpected type %T", obj)
 	case name != a.node:
-		return a.forbid("can only %s ResourceSlice with the same NodeName as the requesting node", strings.ToLower(string(a.Operation)))
+		return a.forbid(
+			"can only %s ResourceSlice with the same NodeName as the requesting node",
+			strings.ToLower(string(a.Operation)),
+		)
 	}
 	return nil
 }
@@ -136,7 +139,8 @@ func (a *nodeRequest) checkCertificate() error {
 	if !ok {
 		return a.unexpectedType()
 	}
-	if s := object.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
+	s := object.Spec.SignerName
+	if s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
 	csr, err := certificates.ParseRequest(object.Spec.Request)

@@ -36,7 +36,10 @@ func (p *Plugin) checkToken(ctx context.Context, a *nodeRequest) error {
 	case err != nil:
 		return a.lookupError(err)
 	case ref.UID != pod.UID:
-		return a.forbid("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+		return a.forbid(
+			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated",
+			ref.UID,
+		)
 	case pod.Spec.NodeName != a.node:
 		return a.forbid("node requested token bound to a pod scheduled on a different node")
 	}
@@ -71,9 +74,18 @@ func (p *Plugin) checkAudience(ctx context.Context, a *nodeRequest, pod *corev1.
 	case decision == authz.Allow:
 		return nil
 	case err != nil:
-		return a.forbid("audience %q not found in pod spec volume, error authorizing %s to request tokens for this audience: %w", audience, a.User.Name, err)
+		return a.forbid(
+			"audience %q not found in pod spec volume, error authorizing %s to request tokens for this audience: %w",
+			audience,
+			a.User.Name,
+			err,
+		)
 	}
-	return a.forbid("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
+	return a.forbid(
+		"audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience",
+		audience,
+		a.User.Name,
+	)
 }
 
 // mountsAudience reports whether a volume of the pod needs tokens for an audience. It returns an
@@ -88,7 +100,8 @@ func (p *Plugin) mountsAudience(ctx context.Context, pod *corev1.Pod, audience s
 			return true, nil
 		}
 		driver, err := p.driverOf(ctx, pod, v)
-		if err == nil && driver != nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience }) {
+		if err == nil && driver != nil &&
+			slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience }) {
 			return true, nil
 		}
 		errs = append(errs, err)

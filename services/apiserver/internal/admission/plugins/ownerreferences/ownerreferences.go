@@ -65,7 +65,14 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 // mayFinalizeAll reports whether the user may set the finalizers of every object.
 func (p *Plugin) mayFinalizeAll(ctx context.Context, r *admission.Request) bool {
 	d, _, _ := p.Authorizer.Authorize(ctx, &authz.Attributes{ // an error grants no permission
-		User: r.User, Verb: "update", Resource: true, Group: "*", Version: "*", ResourceName: "*", Subresource: "finalizers", Name: "*",
+		User:         r.User,
+		Verb:         "update",
+		Resource:     true,
+		Group:        "*",
+		Version:      "*",
+		ResourceName: "*",
+		Subresource:  "finalizers",
+		Name:         "*",
 	})
 	return d == authz.Allow
 }
@@ -75,16 +82,27 @@ func (p *Plugin) mayFinalizeAll(ctx context.Context, r *admission.Request) bool 
 func (p *Plugin) checkMayBlock(ctx context.Context, r *admission.Request, ref *metav1.OwnerReference) error {
 	kind, err := p.ownerKind(ref)
 	if err != nil {
-		return fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", ref.APIVersion, ref.Kind, err)
+		return fmt.Errorf(
+			"cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w",
+			ref.APIVersion, ref.Kind, err)
 	}
 	expected := &authz.Attributes{
-		User: r.User, Verb: "update", Resource: true, Group: kind.Group, Version: kind.Version, ResourceName: kind.Resource, Subresource: "finalizers", Name: ref.Name,
+		User:         r.User,
+		Verb:         "update",
+		Resource:     true,
+		Group:        kind.Group,
+		Version:      kind.Version,
+		ResourceName: kind.Resource,
+		Subresource:  "finalizers",
+		Name:         ref.Name,
 	}
 	if kind.Namespaced { // an owner is in the namespace of its dependents
 		expected.Namespace = r.Namespace
 	}
 	if d, reason, err := p.Authorizer.Authorize(ctx, expected); d != authz.Allow {
-		return fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v", reason, err) //nolint:errorlint // the wording is the API's
+		return fmt.Errorf(
+			"cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v",
+			reason, err) //nolint:errorlint // the wording is the API's
 	}
 	return nil
 }

@@ -107,8 +107,13 @@ func TestOwnerChangesRequirePermission(t *testing.T) {
 			resource = "pods"
 		}
 		r := &admission.Request{
-			Operation: admission.Create, Resource: &registry.Kind{Names: registry.Names{Version: "v1", Resource: resource}}, Subresource: c.sub,
-			Namespace: "ns", Name: "c", Object: c.o, User: &request.User{Name: "u"},
+			Operation:   admission.Create,
+			Resource:    &registry.Kind{Names: registry.Names{Version: "v1", Resource: resource}},
+			Subresource: c.sub,
+			Namespace:   "ns",
+			Name:        "c",
+			Object:      c.o,
+			User:        &request.User{Name: "u"},
 		}
 		if c.old != nil {
 			r.Operation, r.OldObject = admission.Update, c.old

@@ -84,10 +84,12 @@ func (s *standards) checkExisting(ctx context.Context, namespace string, enforce
 	}
 	var warnings []string
 	if checked < len(ordered) {
-		warnings = append(warnings, fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", checked, len(ordered)))
+		warnings = append(warnings,
+			fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", checked, len(ordered)))
 	}
 	if len(found) > 0 {
-		warnings = append(warnings, fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, enforce.String()))
+		warnings = append(warnings,
+			fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, enforce.String()))
 	}
 	return append(warnings, found.warnings()...), nil
 }

@@ -71,7 +71,13 @@ func (s *stored) PodForEvaluation() (*corev1.Pod, error) {
 }
 
 func (p *pods) add(privileged bool) {
-	p.all = append(p.all, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%04d", len(p.all))}, Spec: corev1.PodSpec{HostNetwork: privileged}})
+	p.all = append(
+		p.all,
+		&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%04d", len(p.all))},
+			Spec:       corev1.PodSpec{HostNetwork: privileged},
+		},
+	)
 }
 
 // relabel changes the standard of the namespace and returns the warnings.
@@ -90,9 +96,13 @@ func relabel(ctx context.Context, t *testing.T, p *pods, from, to string, weigh 
 	ctx, warnings := requesttest.WithWarnings(requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "patch"}))
 	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: weigh}
 	err = plugin.Validate(ctx, &admission.Request{
-		Operation: admission.Update, Name: "n", Namespace: "n", Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
-		Resource: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}},
-		Object:   labeled(to), OldObject: labeled(from),
+		Operation: admission.Update,
+		Name:      "n",
+		Namespace: "n",
+		Kind:      schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
+		Resource:  &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}},
+		Object:    labeled(to),
+		OldObject: labeled(from),
 	})
 	return warnings.Headers(), err
 }
@@ -104,7 +114,10 @@ func TestStricterStandardWarns(t *testing.T) {
 	p.add(false)
 	p.add(true)
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
-	want := []string{`299 - "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\""`, `299 - "p0001: host namespaces"`}
+	want := []string{
+		`299 - "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\""`,
+		`299 - "p0001: host namespaces"`,
+	}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got warnings %q, %v, want %q", got, err, want)
 	}
@@ -113,7 +126,8 @@ func TestStricterStandardWarns(t *testing.T) {
 	}
 	for _, change := range [][2]string{{"baseline", "baseline"}, {"restricted", "baseline"}, {"baseline", "privileged"}} {
 		p.outlined, p.evaluated = 0, 0
-		if got, err := relabel(t.Context(), t, p, change[0], change[1], allowAnyCost); err != nil || len(got) != 0 || p.outlined+p.evaluated != 0 {
+		if got, err := relabel(t.Context(), t, p, change[0], change[1], allowAnyCost); err != nil || len(got) != 0 ||
+			p.outlined+p.evaluated != 0 {
 			t.Errorf("%s: got %q, %v, %d outlined, %d evaluated; want no error, length 0, 0", change, got, err, p.outlined, p.evaluated)
 		}
 	}
@@ -127,7 +141,8 @@ func TestManyPods(t *testing.T) {
 		p.add(false)
 	}
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
-	if err != nil || len(got) != 1 || !regexp.MustCompile(`checked against the first \d+ of 3100 existing pods`).MatchString(got[0]) {
+	if err != nil || len(got) != 1 ||
+		!regexp.MustCompile(`checked against the first \d+ of 3100 existing pods`).MatchString(got[0]) {
 		t.Errorf("got warnings %q, %v, want one about the first of 3100 existing pods", got, err)
 	}
 	if p.evaluated == 0 || p.evaluated > 3000 {
@@ -141,11 +156,14 @@ func TestLargePods(t *testing.T) {
 	p.add(true)
 	p.add(true)
 	weighed := 0
-	if _, err := relabel(t.Context(), t, p, "privileged", "baseline", func(n int) bool { weighed = n; return true }); err != nil || weighed != request.LargeBody || p.evaluated != 2 {
+	if _, err := relabel(t.Context(), t, p, "privileged", "baseline", func(n int) bool { weighed = n; return true }); err != nil ||
+		weighed != request.LargeBody ||
+		p.evaluated != 2 {
 		t.Errorf("got %v, cost %d, %d evaluated; want no error, %v, 2", err, weighed, p.evaluated, request.LargeBody)
 	}
 	p.outlined, p.evaluated = 0, 0
-	if _, err := relabel(t.Context(), t, p, "privileged", "baseline", func(int) bool { return false }); !apierrors.IsTooManyRequests(err) || p.outlined != 0 {
+	_, err := relabel(t.Context(), t, p, "privileged", "baseline", func(int) bool { return false })
+	if !apierrors.IsTooManyRequests(err) || p.outlined != 0 {
 		t.Errorf("throttled: got %v, %d outlined; want an error of type TooManyRequests, 0", err, p.outlined)
 	}
 }

@@ -38,12 +38,32 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return c
 	}
 	m := &Metrics{
-		evaluations: counter("pod_security_evaluations_total", "Number of policy evaluations that occurred, not counting ignored or exempt requests.",
-			"decision", "policy_level", "policy_version", "mode", "request_operation", "resource", "subresource"),
-		exemptions: counter("pod_security_exemptions_total", "Number of exempt requests, not counting ignored or out of scope requests.",
-			"request_operation", "resource", "subresource"),
-		errors: counter("pod_security_errors_total", "Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted profile being used for evaluation.",
-			"fatal", "request_operation", "resource", "subresource"),
+		evaluations: counter(
+			"pod_security_evaluations_total",
+			"Number of policy evaluations that occurred, not counting ignored or exempt requests.",
+			"decision",
+			"policy_level",
+			"policy_version",
+			"mode",
+			"request_operation",
+			"resource",
+			"subresource",
+		),
+		exemptions: counter(
+			"pod_security_exemptions_total",
+			"Number of exempt requests, not counting ignored or out of scope requests.",
+			"request_operation",
+			"resource",
+			"subresource",
+		),
+		errors: counter(
+			"pod_security_errors_total",
+			"Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted profile being used for evaluation.",
+			"fatal",
+			"request_operation",
+			"resource",
+			"subresource",
+		),
 	}
 	m.initialize()
 	return m
@@ -52,7 +72,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // initialize creates the series that Kubernetes reports from the start, with the value zero.
 func (m *Metrics) initialize() {
 	for _, operation := range []string{"create", "update"} {
-		m.evaluations.WithLabelValues(string(allow), string(api.LevelPrivileged), api.LatestVersion().String(), string(enforce), operation, "pod", "")
+		m.evaluations.WithLabelValues(
+			string(allow),
+			string(api.LevelPrivileged),
+			api.LatestVersion().String(),
+			string(enforce),
+			operation,
+			"pod",
+			"",
+		)
 		for _, resource := range []string{"pod", "controller"} {
 			m.exemptions.WithLabelValues(operation, resource, "")
 		}

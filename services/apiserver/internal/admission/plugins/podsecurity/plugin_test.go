@@ -128,7 +128,8 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 		}
 		ctx, warnings := requesttest.WithWarnings(t.Context())
 		got := status(p.Validate(ctx, r))
-		if !strings.HasPrefix(got, strings.TrimSuffix(c.want, ", true")) || c.want == "" && got != "" || c.want != "" && !strings.HasSuffix(got, ", true") {
+		if !strings.HasPrefix(got, strings.TrimSuffix(c.want, ", true")) || c.want == "" && got != "" ||
+			c.want != "" && !strings.HasSuffix(got, ", true") {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 		if n.lookups != c.lookups {
@@ -202,8 +203,13 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: never}
 		err := p.Validate(ctx, &admission.Request{
-			Operation: admission.Update, Subresource: sub, Name: "n", Resource: kind, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
-			Object: labeled("v1.30"), OldObject: labeled("v1.29"),
+			Operation:   admission.Update,
+			Subresource: sub,
+			Name:        "n",
+			Resource:    kind,
+			Kind:        schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
+			Object:      labeled("v1.30"),
+			OldObject:   labeled("v1.29"),
 		})
 		if apierrors.IsTooManyRequests(err) != weighed {
 			t.Errorf("%q of another version: got %v, want %v", sub, err, weighed)
@@ -218,8 +224,10 @@ func TestEvaluationMetrics(t *testing.T) {
 	level := func(l api.Level, v api.Version) api.LevelVersion { return api.LevelVersion{Level: l, Version: v} }
 	a := &api.AttributesRecord{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Operation: "CREATE"}
 	for _, p := range []api.LevelVersion{
-		level(api.LevelPrivileged, api.MajorMinorVersion(1, 20)), level(api.LevelBaseline, api.LatestVersion()), level(api.LevelBaseline, api.MajorMinorVersion(1, 20)),
-		level(api.LevelBaseline, api.MajorMinorVersion(1, newestVersion)), level(api.LevelBaseline, api.MajorMinorVersion(1, newestVersion+1)),
+		level(api.LevelPrivileged, api.MajorMinorVersion(1, 20)), level(api.LevelBaseline, api.LatestVersion()),
+		level(api.LevelBaseline, api.MajorMinorVersion(1, 20)),
+		level(api.LevelBaseline, api.MajorMinorVersion(1, newestVersion)),
+		level(api.LevelBaseline, api.MajorMinorVersion(1, newestVersion+1)),
 	} {
 		m.recordEvaluation(allow, p, enforce, a)
 	}

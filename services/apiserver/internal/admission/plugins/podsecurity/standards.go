@@ -124,7 +124,12 @@ func (s *standards) exemptNamespaceResult(ns *corev1.Namespace, p api.Policy) re
 			set = append(set, m.name+"="+m.standard.String())
 		}
 	}
-	return result{warnings: []string{fmt.Sprintf("namespace %q is exempt from Pod Security, and the policy (%s) will be ignored", ns.Name, strings.Join(set, ", "))}}
+	return result{
+		warnings: []string{
+			fmt.Sprintf("namespace %q is exempt from Pod Security, and the policy (%s) will be ignored",
+				ns.Name, strings.Join(set, ", ")),
+		},
+	}
 }
 
 // ignoredSubresources holds the subresources of pods that cannot change a field that the standards
@@ -144,7 +149,10 @@ func (s *standards) evaluatePod(ctx context.Context, attrs api.Attributes, obj, 
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "failed to fetch pod namespace", "namespace", attrs.GetNamespace())
 		s.metrics.recordError(true, attrs)
-		return failedResult(apierrors.NewInternalError(fmt.Errorf("failed to lookup namespace %q", attrs.GetNamespace())).ErrStatus, err)
+		return failedResult(
+			apierrors.NewInternalError(fmt.Errorf("failed to lookup namespace %q", attrs.GetNamespace())).ErrStatus,
+			err,
+		)
 	}
 	p, errs := api.PolicyToEvaluate(ns.Labels, s.defaults)
 	if len(errs) == 0 && p.FullyPrivileged() {
@@ -224,7 +232,14 @@ func (s *standards) evaluateTemplate(ctx context.Context, attrs api.Attributes, 
 // evaluate evaluates a pod or a pod template by the audit and warn standards of a policy. If
 // enforced is set, it also applies the enforce standard. malformed is the error of parsing the
 // policy from the labels of the namespace, or nil.
-func (s *standards) evaluate(attrs api.Attributes, p api.Policy, malformed error, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforced bool) result {
+func (s *standards) evaluate(
+	attrs api.Attributes,
+	p api.Policy,
+	malformed error,
+	meta *metav1.ObjectMeta,
+	spec *corev1.PodSpec,
+	enforced bool,
+) result {
 	if s.exemptRuntimeClass(spec.RuntimeClassName) {
 		s.metrics.recordExemption(attrs)
 		return exemptResult("runtimeClass")
@@ -255,7 +270,8 @@ func (s *standards) evaluate(attrs api.Attributes, p api.Policy, malformed error
 		s.metrics.recordEvaluation(decision, p.Enforce, enforce, attrs)
 	}
 	if r := resultOf(p.Audit); !r.Allowed {
-		out.annotations[api.AuditViolationsAnnotationKey] = fmt.Sprintf("would violate PodSecurity %q: %s", p.Audit.String(), r.ForbiddenDetail())
+		out.annotations[api.AuditViolationsAnnotationKey] = fmt.Sprintf("would violate PodSecurity %q: %s",
+			p.Audit.String(), r.ForbiddenDetail())
 		s.metrics.recordEvaluation(deny, p.Audit, audit, attrs)
 	}
 	if out.rejected != nil { // the client gets the error and needs no warning

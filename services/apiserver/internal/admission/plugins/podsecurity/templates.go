@@ -13,7 +13,8 @@ import (
 // hasTemplate reports whether the resource of a request has pod templates.
 func hasTemplate(r *admission.Request) bool {
 	return r.IsResource("", "replicationcontrollers") || r.IsResource("", "podtemplates") || r.IsResource("apps", "replicasets") || r.IsResource("apps", "deployments") ||
-		r.IsResource("apps", "statefulsets") || r.IsResource("apps", "daemonsets") || r.IsResource("batch", "jobs") || r.IsResource("batch", "cronjobs")
+		r.IsResource("apps", "statefulsets") || r.IsResource("apps", "daemonsets") || r.IsResource("batch", "jobs") ||
+		r.IsResource("batch", "cronjobs")
 }
 
 // templateOf returns the pod template of an object. It returns nil for a ReplicationController

@@ -147,7 +147,9 @@ func (p *Plugin) checkAllowed(pod *corev1.Pod, ns *corev1.Namespace) error {
 	for i := range pod.Spec.Tolerations {
 		t := &pod.Spec.Tolerations[i]
 		if !slices.ContainsFunc(list, func(w corev1.Toleration) bool { return tolerations.Covers(&w, t) }) {
-			return internalError("pod tolerations (possibly merged with namespace default tolerations) conflict with its " + scope + " whitelist")
+			return internalError(
+				"pod tolerations (possibly merged with namespace default tolerations) conflict with its " + scope + " whitelist",
+			)
 		}
 	}
 	return nil

@@ -98,7 +98,11 @@ func (p *Plugin) setPriority(ctx context.Context, r *admission.Request, pod *cor
 		return err
 	}
 	if existing := pod.Spec.Priority; existing != nil && *existing != c.value {
-		return r.Forbiddenf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *existing, c.value)
+		return r.Forbiddenf(
+			"the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name",
+			*existing,
+			c.value,
+		)
 	}
 	pod.Spec.PriorityClassName = c.name
 	pod.Spec.Priority = &c.value
@@ -106,7 +110,11 @@ func (p *Plugin) setPriority(ctx context.Context, r *admission.Request, pod *cor
 		return nil
 	}
 	if existing := pod.Spec.PreemptionPolicy; existing != nil && *existing != *c.policy {
-		return r.Forbiddenf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *existing, *c.policy)
+		return r.Forbiddenf(
+			"the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name",
+			*existing,
+			*c.policy,
+		)
 	}
 	policy := *c.policy
 	pod.Spec.PreemptionPolicy = &policy
@@ -115,7 +123,8 @@ func (p *Plugin) setPriority(ctx context.Context, r *admission.Request, pod *cor
 
 // Validate rejects a second default class, and deletions of the system's classes.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Operation == admission.Delete && r.IsObject(schedulingv1.GroupName, "priorityclasses") && (r.Name == "system-node-critical" || r.Name == "system-cluster-critical") {
+	if r.Operation == admission.Delete && r.IsObject(schedulingv1.GroupName, "priorityclasses") &&
+		(r.Name == "system-node-critical" || r.Name == "system-cluster-critical") {
 		return r.Forbiddenf("this is a system priority class and cannot be deleted")
 	}
 	pc, ok := r.Object.(*schedulingv1.PriorityClass)

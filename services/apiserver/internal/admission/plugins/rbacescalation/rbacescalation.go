@@ -46,7 +46,8 @@ var (
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Resource.Group != rbacv1.GroupName || r.Subresource != "" || r.Operation != admission.Create && r.Operation != admission.Update {
+	if r.Resource.Group != rbacv1.GroupName || r.Subresource != "" ||
+		r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
 	if r.User == nil {

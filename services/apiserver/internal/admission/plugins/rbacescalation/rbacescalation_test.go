@@ -21,7 +21,11 @@ import (
 )
 
 func rule(groups, resources, verbs string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: strings.Split(groups, ","), Resources: strings.Split(resources, ","), Verbs: strings.Split(verbs, ",")}
+	return rbacv1.PolicyRule{
+		APIGroups: strings.Split(groups, ","),
+		Resources: strings.Split(resources, ","),
+		Verbs:     strings.Split(verbs, ","),
+	}
 }
 
 func named(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
@@ -148,7 +152,10 @@ func TestGrantsBeyondOwnRightsAreRejected(t *testing.T) {
 	} {
 		kind := rbac.KindOf(c.obj)
 		a := &admission.Request{
-			Operation: admission.Create, Namespace: c.obj.GetNamespace(), Name: "new", Object: c.obj,
+			Operation: admission.Create,
+			Namespace: c.obj.GetNamespace(),
+			Name:      "new",
+			Object:    c.obj,
 			Resource: &registry.Kind{
 				Names: registry.Names{
 					Group: rbacv1.GroupName, Version: "v1", Kind: kind, Resource: strings.ToLower(kind) + "s",
@@ -187,9 +194,14 @@ func TestComparisonOfManyNamesIsLargeWork(t *testing.T) {
 	})
 	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: e}
 	r := &admission.Request{
-		Operation: admission.Create, Namespace: "a", Name: "new", User: &request.User{Name: "alice"},
-		Resource: &registry.Kind{Names: registry.Names{Group: rbacv1.GroupName, Version: "v1", Kind: "RoleBinding", Resource: "rolebindings"}},
-		Object:   &rbacv1.RoleBinding{ObjectMeta: named("a", "new"), RoleRef: ref("Role", "many"), Subjects: subjectsFor("eve")},
+		Operation: admission.Create,
+		Namespace: "a",
+		Name:      "new",
+		User:      &request.User{Name: "alice"},
+		Resource: &registry.Kind{
+			Names: registry.Names{Group: rbacv1.GroupName, Version: "v1", Kind: "RoleBinding", Resource: "rolebindings"},
+		},
+		Object: &rbacv1.RoleBinding{ObjectMeta: named("a", "new"), RoleRef: ref("Role", "many"), Subjects: subjectsFor("eve")},
 	}
 	admitted := true
 	work := requesttest.Work{OnEstimate: func(int) bool { return admitted }}
@@ -249,8 +261,13 @@ func TestAggregationRequiresClusterAdmin(t *testing.T) {
 	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: denyAll{}}
 	for user, want := range map[string]string{"carl": "", "alice": `clusterroles.rbac.authorization.k8s.io "generated" is forbidden`} {
 		err := plugin.Validate(t.Context(), &admission.Request{
-			Operation: admission.Create, Name: "generated", Object: &rbacv1.ClusterRole{AggregationRule: &rbacv1.AggregationRule{}}, User: &request.User{Name: user},
-			Resource: &registry.Kind{Names: registry.Names{Group: rbacv1.GroupName, Version: "v1", Kind: "ClusterRole", Resource: "clusterroles"}},
+			Operation: admission.Create,
+			Name:      "generated",
+			Object:    &rbacv1.ClusterRole{AggregationRule: &rbacv1.AggregationRule{}},
+			User:      &request.User{Name: user},
+			Resource: &registry.Kind{
+				Names: registry.Names{Group: rbacv1.GroupName, Version: "v1", Kind: "ClusterRole", Resource: "clusterroles"},
+			},
 		})
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", user, err)

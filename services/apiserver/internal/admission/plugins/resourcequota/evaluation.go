@@ -103,7 +103,11 @@ func (ev *evaluation) addQuota(q *corev1.ResourceQuota) error {
 // growthUnder returns by how much a request increases the usage that counts under a quota. The
 // result includes resources that the quota does not limit. If the quota does not limit the object,
 // applies is false. used is the usage of the new object.
-func (e *evaluator) growthUnder(q *corev1.ResourceQuota, r *admission.Request, used amounts) (growth amounts, applies bool, err error) {
+func (e *evaluator) growthUnder(
+	q *corev1.ResourceQuota,
+	r *admission.Request,
+	used amounts,
+) (growth amounts, applies bool, err error) {
 	if ok, err := e.matches(q, r.Object); err != nil {
 		return nil, false, r.Forbidden(err)
 	} else if !ok {
@@ -203,8 +207,13 @@ func addUsage(r *admission.Request, q *corev1.ResourceQuota, delta amounts) erro
 		}
 	}
 	if len(exceeded) > 0 {
-		return r.Forbiddenf("exceeded quota: %s, requested: %s, used: %s, limited: %s",
-			q.Name, formatAmounts(quota.FilterNames(delta, exceeded)), formatAmounts(quota.FilterNames(q.Status.Used, exceeded)), formatAmounts(exceeded))
+		return r.Forbiddenf(
+			"exceeded quota: %s, requested: %s, used: %s, limited: %s",
+			q.Name,
+			formatAmounts(quota.FilterNames(delta, exceeded)),
+			formatAmounts(quota.FilterNames(q.Status.Used, exceeded)),
+			formatAmounts(exceeded),
+		)
 	}
 	q.Status.Used = sum
 	return nil

@@ -27,7 +27,8 @@ func recountTimes(q *corev1.ResourceQuota) map[string]metav1.Time {
 // the objects since the charge. This is so if the manager wrote the status since, or owns a charged
 // amount. If the quota has no managed fields, recountedSince returns true.
 func (c *charge) recountedSince(q *corev1.ResourceQuota) bool {
-	if len(q.ManagedFields) == 0 || !maps.EqualFunc(recountTimes(q), c.recountTimes, func(a, b metav1.Time) bool { return a.Equal(&b) }) {
+	if len(q.ManagedFields) == 0 ||
+		!maps.EqualFunc(recountTimes(q), c.recountTimes, func(a, b metav1.Time) bool { return a.Equal(&b) }) {
 		return true
 	}
 	for i := range q.ManagedFields {

@@ -103,7 +103,13 @@ func addScheduling(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeC
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.NodeSelector)) {
 		if existing, ok := pod.Spec.NodeSelector[k]; ok && existing != s.NodeSelector[k] {
-			return r.Forbiddenf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", k, s.NodeSelector[k], k, existing)
+			return r.Forbiddenf(
+				"conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s",
+				k,
+				s.NodeSelector[k],
+				k,
+				existing,
+			)
 		}
 	}
 	if len(s.NodeSelector) > 0 {

@@ -36,7 +36,8 @@ func mountToken(pod *corev1.Pod) {
 	mounted := mountIn(pod.Spec.InitContainers, name)
 	mounted = mountIn(pod.Spec.Containers, name) || mounted
 	if mounted && !hasVolume {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenVolume()}})
+		pod.Spec.Volumes = append(pod.Spec.Volumes,
+			corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenVolume()}})
 	}
 }
 

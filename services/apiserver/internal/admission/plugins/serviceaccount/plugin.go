@@ -103,7 +103,12 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 
 // checkAccount rejects a pod without an account. If the account limits pods to its secrets, it also
 // rejects a pod for which check returns an error.
-func (p *Plugin) checkAccount(ctx context.Context, r *admission.Request, pod *corev1.Pod, check func(*corev1.ServiceAccount, *corev1.Pod) error) error {
+func (p *Plugin) checkAccount(
+	ctx context.Context,
+	r *admission.Request,
+	pod *corev1.Pod,
+	check func(*corev1.ServiceAccount, *corev1.Pod) error,
+) error {
 	if pod.Spec.ServiceAccountName == "" {
 		return r.Forbiddenf("no service account specified for pod %s/%s", r.Namespace, pod.Name)
 	}
@@ -127,7 +132,13 @@ func forbidden(r *admission.Request, err error) error {
 func (p *Plugin) accountOf(ctx context.Context, r *admission.Request, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	name := pod.Spec.ServiceAccountName
 	if faults := path.IsValidPathSegmentName(name); len(faults) > 0 {
-		return nil, r.Forbiddenf("error looking up service account %s/%s: invalid resource name %q: %v", r.Namespace, name, name, faults)
+		return nil, r.Forbiddenf(
+			"error looking up service account %s/%s: invalid resource name %q: %v",
+			r.Namespace,
+			name,
+			name,
+			faults,
+		)
 	}
 	a, err := p.Accounts.ServiceAccount(ctx, r.Namespace, name)
 	switch {

@@ -58,8 +58,12 @@ func plugin(t *testing.T) *serviceaccount.Plugin {
 // newRequest returns a request for a pod of namespace ns.
 func newRequest(op admission.Operation, sub string, object runtime.Object) *admission.Request {
 	return &admission.Request{
-		Operation: op, Subresource: sub, Namespace: "ns", Name: "p", Object: object,
-		Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}},
+		Operation:   op,
+		Subresource: sub,
+		Namespace:   "ns",
+		Name:        "p",
+		Object:      object,
+		Resource:    &registry.Kind{Names: registry.Names{Resource: "pods"}},
 	}
 }
 
@@ -149,13 +153,15 @@ func TestUnaffectedRequests(t *testing.T) {
 		if err := plugin(t).Admit(t.Context(), r); err != nil {
 			t.Errorf("%s: got %v, want no error", name, err)
 		}
-		if pod, ok := r.Object.(*corev1.Pod); ok && (pod.Spec.ServiceAccountName == "default" || pod.Spec.DeprecatedServiceAccount != "") {
+		if pod, ok := r.Object.(*corev1.Pod); ok &&
+			(pod.Spec.ServiceAccountName == "default" || pod.Spec.DeprecatedServiceAccount != "") {
 			t.Errorf("%s: got pod %+v, want it unchanged", name, pod.Spec)
 		}
 	}
 	// Ephemeral containers are restricted when they are stored, and change nothing else.
 	pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"ephemeralContainers":[{"name":"e"}]}`)}
-	if err := plugin(t).Admit(t.Context(), newRequest(admission.Update, "ephemeralcontainers", pod)); err != nil || pod.Spec.ServiceAccountName != "" {
+	if err := plugin(t).Admit(t.Context(), newRequest(admission.Update, "ephemeralcontainers", pod)); err != nil ||
+		pod.Spec.ServiceAccountName != "" {
 		t.Errorf("ephemeral containers: got %v, %+v; want no error, \"\"", err, pod.Spec)
 	}
 }
@@ -242,12 +248,27 @@ func TestUnusableAccountOrSecretIsRejected(t *testing.T) {
 		check(t, name, plugin(t).Validate(t.Context(), newRequest(op, c.sub, pod())), c.want)
 	}
 	// A later plugin may have removed the name of the account.
-	check(t, "no account", plugin(t).Validate(t.Context(), newRequest(admission.Create, "", &corev1.Pod{})), "no service account specified for pod ns/")
+	check(
+		t,
+		"no account",
+		plugin(t).Validate(t.Context(), newRequest(admission.Create, "", &corev1.Pod{})),
+		"no service account specified for pod ns/",
+	)
 	whole := read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`)
-	check(t, "more than was added", plugin(t).Validate(t.Context(), newRequest(admission.Create, ephemeral, &corev1.Pod{Spec: *whole})), secret("x"))
+	check(
+		t,
+		"more than was added",
+		plugin(t).Validate(t.Context(), newRequest(admission.Create, ephemeral, &corev1.Pod{Spec: *whole})),
+		secret("x"),
+	)
 	elsewhere := newRequest(admission.Create, "", &corev1.Pod{})
 	elsewhere.Namespace = "other"
-	check(t, "another namespace", plugin(t).Admit(t.Context(), elsewhere), `error looking up service account other/default: serviceaccount "default" not found`)
+	check(
+		t,
+		"another namespace",
+		plugin(t).Admit(t.Context(), elsewhere),
+		`error looking up service account other/default: serviceaccount "default" not found`,
+	)
 }
 
 func check(t *testing.T, name string, err error, want string) {

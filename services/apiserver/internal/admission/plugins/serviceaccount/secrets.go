@@ -39,7 +39,9 @@ func checkSecrets(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	}
 	for i := range pod.Spec.Volumes {
 		if s := pod.Spec.Volumes[i].Secret; s != nil && !listed[s.SecretName] {
-			return fmt.Errorf("volume with secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret", s.SecretName, a.Name)
+			return fmt.Errorf(
+				"volume with secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
+				s.SecretName, a.Name)
 		}
 	}
 	for _, group := range []struct {
@@ -59,7 +61,9 @@ func checkSecrets(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	}
 	for i, s := range pod.Spec.ImagePullSecrets {
 		if !pull[s.Name] {
-			return fmt.Errorf("imagePullSecrets[%d].name=\"%s\" is not allowed because service account %s does not reference that imagePullSecret", i, s.Name, a.Name)
+			return fmt.Errorf(
+				"imagePullSecrets[%d].name=\"%s\" is not allowed because service account %s does not reference that imagePullSecret",
+				i, s.Name, a.Name)
 		}
 	}
 	return nil
@@ -84,7 +88,13 @@ func checkEphemeralContainers(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 // checkEnv returns an error for an environment variable from a Secret that the service account does
 // not list. listed holds the names of the account's secrets. subject and container describe the
 // container in the error.
-func checkEnv(a *corev1.ServiceAccount, listed map[string]bool, subject, container string, env []corev1.EnvVar, from []corev1.EnvFromSource) error {
+func checkEnv(
+	a *corev1.ServiceAccount,
+	listed map[string]bool,
+	subject, container string,
+	env []corev1.EnvVar,
+	from []corev1.EnvFromSource,
+) error {
 	for _, e := range env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !listed[e.ValueFrom.SecretKeyRef.Name] {
 			return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",

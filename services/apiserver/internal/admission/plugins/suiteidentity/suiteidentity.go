@@ -57,7 +57,8 @@ func requestsReserved(request []byte) bool {
 
 // approvesOrIssues reports whether an update approves a request or changes its certificate.
 func approvesOrIssues(csr, old *certificatesv1.CertificateSigningRequest) bool {
-	return isApproved(csr) && !isApproved(old) || len(csr.Status.Certificate) > 0 && !bytes.Equal(csr.Status.Certificate, old.Status.Certificate)
+	return isApproved(csr) && !isApproved(old) ||
+		len(csr.Status.Certificate) > 0 && !bytes.Equal(csr.Status.Certificate, old.Status.Certificate)
 }
 
 func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {

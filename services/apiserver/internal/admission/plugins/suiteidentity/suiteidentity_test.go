@@ -88,7 +88,10 @@ func TestReservedSubjects(t *testing.T) {
 		"deletion": {op: admission.Delete, object: nil, old: signingRequest(name), rejected: false},
 	} {
 		err := suiteidentity.Plugin{}.Validate(t.Context(), &admission.Request{
-			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, Object: c.object, OldObject: c.old,
+			Operation: c.op,
+			Resource:  &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}},
+			Object:    c.object,
+			OldObject: c.old,
 		})
 		if (err != nil) != c.rejected || err != nil && !apierrors.IsForbidden(err) {
 			t.Errorf("%s: got %v; want an error: %v, of type Forbidden", what, err, c.rejected)

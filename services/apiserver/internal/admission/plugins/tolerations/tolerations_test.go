@@ -19,8 +19,18 @@ func TestMergeDropsCoveredTolerations(t *testing.T) {
 	xValue := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpEqual, Value: "1"}
 	xOther := corev1.Toleration{Key: "x", Value: "2"}
 	xNoExecute := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
-	long := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: seconds(9)}
-	short := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: seconds(5)}
+	long := corev1.Toleration{
+		Key:               "x",
+		Operator:          corev1.TolerationOpExists,
+		Effect:            corev1.TaintEffectNoExecute,
+		TolerationSeconds: seconds(9),
+	}
+	short := corev1.Toleration{
+		Key:               "x",
+		Operator:          corev1.TolerationOpExists,
+		Effect:            corev1.TaintEffectNoExecute,
+		TolerationSeconds: seconds(5),
+	}
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	y := corev1.Toleration{Key: "y", Operator: corev1.TolerationOpExists}
 	for name, c := range map[string]struct{ first, second, want list }{

@@ -43,15 +43,23 @@ func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Int("Mutations", "Mutations indicates the number of mutations rules defined in this configuration", func(p *alphav1.MutatingAdmissionPolicy) int64 {
-				return int64(len(p.Spec.Mutations))
-			}),
-			columns.Text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", func(p *alphav1.MutatingAdmissionPolicy) string {
-				if k := p.Spec.ParamKind; k != nil {
-					return k.APIVersion + "/" + k.Kind
-				}
-				return columns.Unset
-			}),
+			columns.Int(
+				"Mutations",
+				"Mutations indicates the number of mutations rules defined in this configuration",
+				func(p *alphav1.MutatingAdmissionPolicy) int64 {
+					return int64(len(p.Spec.Mutations))
+				},
+			),
+			columns.Text(
+				"ParamKind",
+				"ParamKind specifies the kind of resources used to parameterize this policy",
+				func(p *alphav1.MutatingAdmissionPolicy) string {
+					if k := p.Spec.ParamKind; k != nil {
+						return k.APIVersion + "/" + k.Kind
+					}
+					return columns.Unset
+				},
+			),
 			columns.Age(),
 		}},
 	}

@@ -40,12 +40,20 @@ func mutatingAdmissionPolicyBindings() *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", func(b *alphav1.MutatingAdmissionPolicyBinding) string {
-				return b.Spec.PolicyName
-			}),
-			columns.Text("ParamRef", "ParamRef indicates the param resource which sets the configration param", func(b *alphav1.MutatingAdmissionPolicyBinding) string {
-				return paramText(policyform.ParamRef(b.Spec.ParamRef))
-			}),
+			columns.Text(
+				"PolicyName",
+				"PolicyName indicates the policy definition which the policy binding binded to",
+				func(b *alphav1.MutatingAdmissionPolicyBinding) string {
+					return b.Spec.PolicyName
+				},
+			),
+			columns.Text(
+				"ParamRef",
+				"ParamRef indicates the param resource which sets the configration param",
+				func(b *alphav1.MutatingAdmissionPolicyBinding) string {
+					return paramText(policyform.ParamRef(b.Spec.ParamRef))
+				},
+			),
 			columns.Age(),
 		}},
 	}

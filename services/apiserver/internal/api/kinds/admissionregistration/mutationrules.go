@@ -22,20 +22,36 @@ func validateMutatingPolicy(fld validate.Field, p, old *alphav1.MutatingAdmissio
 	validateFailureAndMatchPolicy(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)
 	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), validateParamKind)
 	spec.RequireSet("matchConstraints", s.MatchConstraints != nil)
-	validate.Optional(spec, "matchConstraints", policyform.Match(s.MatchConstraints), func(fld validate.Field, m *admissionv1.MatchResources) {
-		validateMatchResources(fld, m)
-		fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
-		forbidDeleteOperation(fld, m)
-	})
-	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
+	validate.Optional(
+		spec,
+		"matchConstraints",
+		policyform.Match(s.MatchConstraints),
+		func(fld validate.Field, m *admissionv1.MatchResources) {
+			validateMatchResources(fld, m)
+			fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
+			forbidDeleteOperation(fld, m)
+		},
+	)
+	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) ||
+		!validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
 		validateMatchConditions(spec, policyform.Conditions(s.MatchConditions), visible, compile)
 	}
 	if engine := compilerOrError(spec, "mutations", compile); engine != nil {
 		policy := engine.Policy()
-		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, visible, policy) })
+		validate.Each(
+			spec,
+			"variables",
+			policyform.Variables(s.Variables),
+			func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, visible, policy) },
+		)
 		spec.RequireSetWithDetail("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
 		visible.Patches = true
-		validate.Each(spec, "mutations", s.Mutations, func(fld validate.Field, m *alphav1.Mutation) { validateMutation(fld, m, visible, policy) })
+		validate.Each(
+			spec,
+			"mutations",
+			s.Mutations,
+			func(fld validate.Field, m *alphav1.Mutation) { validateMutation(fld, m, visible, policy) },
+		)
 	}
 	if s.ReinvocationPolicy == "" {
 		spec.Required("reinvocationPolicy", "")
@@ -80,7 +96,14 @@ func validateMutation(fld validate.Field, m *alphav1.Mutation, visible expressio
 	case alphav1.PatchTypeApplyConfiguration:
 		form("applyConfiguration", m.ApplyConfiguration != nil, configuration, celenv.ObjectType, "jsonPatch", m.JSONPatch != nil)
 	case alphav1.PatchTypeJSONPatch:
-		form("jsonPatch", m.JSONPatch != nil, patch, cel.ListType(celenv.JSONPatchType), "applyConfiguration", m.ApplyConfiguration != nil)
+		form(
+			"jsonPatch",
+			m.JSONPatch != nil,
+			patch,
+			cel.ListType(celenv.JSONPatchType),
+			"applyConfiguration",
+			m.ApplyConfiguration != nil,
+		)
 	case "":
 		fld.Required("patchType", "")
 	default:
@@ -92,8 +115,13 @@ func validateMutatingBinding(fld validate.Field, b *alphav1.MutatingAdmissionPol
 	spec := fld.Child("spec")
 	spec.CheckRequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
 	validate.Optional(spec, "paramRef", policyform.ParamRef(b.Spec.ParamRef), validateParamRef)
-	validate.Optional(spec, "matchResources", policyform.Match(b.Spec.MatchResources), func(fld validate.Field, m *admissionv1.MatchResources) {
-		validateMatchResources(fld, m)
-		forbidDeleteOperation(fld, m)
-	})
+	validate.Optional(
+		spec,
+		"matchResources",
+		policyform.Match(b.Spec.MatchResources),
+		func(fld validate.Field, m *admissionv1.MatchResources) {
+			validateMatchResources(fld, m)
+			forbidDeleteOperation(fld, m)
+		},
+	)
 }

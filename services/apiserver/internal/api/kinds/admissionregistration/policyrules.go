@@ -29,7 +29,8 @@ func validatePolicy(fld validate.Field, p, old *admissionv1.ValidatingAdmissionP
 		validateMatchResources(fld, m)
 		fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
 	})
-	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) || !validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
+	if old == nil || !validate.SemanticEqual(s.ParamKind, old.Spec.ParamKind) ||
+		!validate.SemanticEqual(s.MatchConditions, old.Spec.MatchConditions) {
 		validateMatchConditions(spec, s.MatchConditions, visible, compile)
 	}
 	engine := compilerOrError(spec, "validations", compile)
@@ -37,14 +38,24 @@ func validatePolicy(fld validate.Field, p, old *admissionv1.ValidatingAdmissionP
 		return
 	}
 	policy := engine.Policy()
-	validate.Each(spec, "variables", s.Variables, func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, visible, policy) })
+	validate.Each(
+		spec,
+		"variables",
+		s.Variables,
+		func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, visible, policy) },
+	)
 	if len(s.Validations) == 0 && len(s.AuditAnnotations) == 0 {
 		const some = "validations or auditAnnotations must contain at least one item"
 		spec.Required("validations", some)
 		spec.Required("auditAnnotations", some)
 		return
 	}
-	validate.Each(spec, "validations", s.Validations, func(fld validate.Field, v *admissionv1.Validation) { validateValidation(fld, v, visible, policy) })
+	validate.Each(
+		spec,
+		"validations",
+		s.Validations,
+		func(fld validate.Field, v *admissionv1.Validation) { validateValidation(fld, v, visible, policy) },
+	)
 	validateAuditAnnotations(spec, p, visible, policy)
 }
 
@@ -126,7 +137,12 @@ func validateVariable(fld validate.Field, v *admissionv1.Variable, visible expre
 	}
 }
 
-func validateValidation(fld validate.Field, v *admissionv1.Validation, visible expressions.VariableSet, policy *expressions.Policy) {
+func validateValidation(
+	fld validate.Field,
+	v *admissionv1.Validation,
+	visible expressions.VariableSet,
+	policy *expressions.Policy,
+) {
 	if strings.TrimSpace(v.Expression) == "" {
 		fld.Required("expression", "expression is not specified")
 	} else {
@@ -146,7 +162,8 @@ func validateValidation(fld validate.Field, v *admissionv1.Validation, visible e
 	case strings.ContainsAny(text, "\n\r"):
 		fld.Invalid("message", v.Message, "message must not contain line breaks")
 	}
-	validate.OptionalOneOf(fld, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)
+	validate.OptionalOneOf(fld, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
+		metav1.StatusReasonRequestEntityTooLarge)
 }
 
 const (
@@ -158,7 +175,12 @@ const (
 	maxFieldRef = 16 << 10
 )
 
-func validateAuditAnnotations(spec validate.Field, p *admissionv1.ValidatingAdmissionPolicy, visible expressions.VariableSet, policy *expressions.Policy) {
+func validateAuditAnnotations(
+	spec validate.Field,
+	p *admissionv1.ValidatingAdmissionPolicy,
+	visible expressions.VariableSet,
+	policy *expressions.Policy,
+) {
 	annotations := p.Spec.AuditAnnotations
 	if len(annotations) > maxAnnotations {
 		spec.Invalid("auditAnnotations", annotations,
@@ -177,7 +199,12 @@ func validateAuditAnnotations(spec validate.Field, p *admissionv1.ValidatingAdmi
 		case len(expression) > maxAnnotationExpression:
 			fld.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression))
 		default:
-			reportInvalidExpression(fld, "valueExpression", a.ValueExpression, policy.Check(visible, expression, cel.StringType, cel.NullType))
+			reportInvalidExpression(
+				fld,
+				"valueExpression",
+				a.ValueExpression,
+				policy.Check(visible, expression, cel.StringType, cel.NullType),
+			)
 		}
 		validate.Unique(fld, "key", a.Key, keys)
 	})

@@ -36,7 +36,8 @@ func validateOperations(fld validate.Field, r *admissionv1.RuleWithOperations) {
 		fld.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
 	}
 	for i, o := range r.Operations {
-		validate.OneOf(fld.Index("operations", i), "", o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)
+		validate.OneOf(fld.Index("operations", i), "", o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create,
+			admissionv1.Delete, admissionv1.Update)
 	}
 	requireWildcardOrValues(fld, "apiGroups", r.APIGroups, "API groups")
 	requireWildcardOrValues(fld, "apiVersions", r.APIVersions, "API versions")
@@ -98,7 +99,12 @@ func validateResources(fld validate.Field, resources []string) {
 // maxConditions is the maximum number of match conditions of a webhook or policy.
 const maxConditions = 64
 
-func validateMatchConditions(fld validate.Field, conditions []admissionv1.MatchCondition, visible expressions.VariableSet, compile compiler) {
+func validateMatchConditions(
+	fld validate.Field,
+	conditions []admissionv1.MatchCondition,
+	visible expressions.VariableSet,
+	compile compiler,
+) {
 	validate.MaxItems(fld, "matchConditions", conditions, maxConditions)
 	names := validate.Set[string]{}
 	validate.Each(fld, "matchConditions", conditions, func(fld validate.Field, c *admissionv1.MatchCondition) {
@@ -133,7 +139,11 @@ func reportInvalidExpression(fld validate.Field, name, expression string, err er
 }
 
 // validateFailureAndMatchPolicy validates both policies, which may be nil.
-func validateFailureAndMatchPolicy(fld validate.Field, failure *admissionv1.FailurePolicyType, match *admissionv1.MatchPolicyType) {
+func validateFailureAndMatchPolicy(
+	fld validate.Field,
+	failure *admissionv1.FailurePolicyType,
+	match *admissionv1.MatchPolicyType,
+) {
 	validate.OptionalOneOf(fld, "failurePolicy", failure, admissionv1.Fail, admissionv1.Ignore)
 	validate.OptionalOneOf(fld, "matchPolicy", match, admissionv1.Equivalent, admissionv1.Exact)
 }

@@ -23,9 +23,11 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 		},
 		New:     declare.New[admissionv1.ValidatingAdmissionPolicy],
 		NewList: declare.New[admissionv1.ValidatingAdmissionPolicyList],
-		Parts: declare.SpecStatusAccessors(func(v *admissionv1.ValidatingAdmissionPolicy) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
-			return &v.Spec, &v.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(v *admissionv1.ValidatingAdmissionPolicy) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
+				return &v.Spec, &v.Status
+			},
+		),
 		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicies"},
 		Default: declare.Adapt(defaultPolicy),
 		Create: registry.Create{
@@ -43,22 +45,34 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Int("Validations", "Validations indicates the number of validation rules defined in this configuration", func(p *admissionv1.ValidatingAdmissionPolicy) int64 {
-				return int64(len(p.Spec.Validations))
-			}),
-			columns.Text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", func(p *admissionv1.ValidatingAdmissionPolicy) string {
-				if k := p.Spec.ParamKind; k != nil {
-					return k.APIVersion + "/" + k.Kind
-				}
-				return columns.Unset
-			}),
+			columns.Int(
+				"Validations",
+				"Validations indicates the number of validation rules defined in this configuration",
+				func(p *admissionv1.ValidatingAdmissionPolicy) int64 {
+					return int64(len(p.Spec.Validations))
+				},
+			),
+			columns.Text(
+				"ParamKind",
+				"ParamKind specifies the kind of resources used to parameterize this policy",
+				func(p *admissionv1.ValidatingAdmissionPolicy) string {
+					if k := p.Spec.ParamKind; k != nil {
+						return k.APIVersion + "/" + k.Kind
+					}
+					return columns.Unset
+				},
+			),
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{
-			declare.WithResetFields(declare.ValidatedView("status", "ValidatingAdmissionPolicy", func(p, old *admissionv1.ValidatingAdmissionPolicy) {
-				p.Spec = old.Spec
-				declare.ResetMetaForStatus(p, old)
-			}, validatePolicyStatus), "metadata", "spec"),
+			declare.WithResetFields(
+				declare.ValidatedView("status", "ValidatingAdmissionPolicy", func(p, old *admissionv1.ValidatingAdmissionPolicy) {
+					p.Spec = old.Spec
+					declare.ResetMetaForStatus(p, old)
+				}, validatePolicyStatus),
+				"metadata",
+				"spec",
+			),
 		},
 	}
 }

@@ -24,9 +24,11 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 		},
 		New:     declare.New[admissionv1.ValidatingAdmissionPolicyBinding],
 		NewList: declare.New[admissionv1.ValidatingAdmissionPolicyBindingList],
-		Parts: declare.SpecAccessors(func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
-			return &v.Spec
-		}),
+		Parts: declare.SpecAccessors(
+			func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
+				return &v.Spec
+			},
+		),
 		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicybindings"},
 		Default: declare.Adapt(defaultPolicyBinding),
 		Create:  registry.Create{Validate: declare.AdaptValidation(validateBinding)},
@@ -40,12 +42,20 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
-				return b.Spec.PolicyName
-			}),
-			columns.Text("ParamRef", "ParamRef indicates the param resource which sets the configration param", func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
-				return paramText(b.Spec.ParamRef)
-			}),
+			columns.Text(
+				"PolicyName",
+				"PolicyName indicates the policy definition which the policy binding binded to",
+				func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
+					return b.Spec.PolicyName
+				},
+			),
+			columns.Text(
+				"ParamRef",
+				"ParamRef indicates the param resource which sets the configration param",
+				func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
+					return paramText(b.Spec.ParamRef)
+				},
+			),
 			columns.Age(),
 		}},
 	}

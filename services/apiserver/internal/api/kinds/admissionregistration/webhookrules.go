@@ -59,7 +59,8 @@ func toleratedViolations(hooks, old []hook) tolerated {
 		t.sideEffects = t.sideEffects || h.SideEffects == nil || !hasNoSideEffects(*h.SideEffects)
 		t.unknownVersions = t.unknownVersions || len(h.AdmissionReviewVersions) > 0 && !isSupportedVersion(h.AdmissionReviewVersions)
 		t.sameNames = !names.Add(h.Name) || t.sameNames
-		t.labelValues = t.labelValues || validate.HasInvalidLabelValue(h.NamespaceSelector) || validate.HasInvalidLabelValue(h.ObjectSelector)
+		t.labelValues = t.labelValues || validate.HasInvalidLabelValue(h.NamespaceSelector) ||
+			validate.HasInvalidLabelValue(h.ObjectSelector)
 	}
 	return t
 }
@@ -89,7 +90,8 @@ func validateWebhook(fld validate.Field, h *hook, may tolerated, compile compile
 	}
 	fld.CheckSelector("namespaceSelector", h.NamespaceSelector, may.labelValues)
 	fld.CheckSelector("objectSelector", h.ObjectSelector, may.labelValues)
-	validate.OptionalOneOf(fld, "reinvocationPolicy", h.reinvocation, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+	validate.OptionalOneOf(fld, "reinvocationPolicy", h.reinvocation, admissionv1.IfNeededReinvocationPolicy,
+		admissionv1.NeverReinvocationPolicy)
 	validateClientConfig(fld, &h.ClientConfig)
 	if !may.conditions {
 		validateMatchConditions(fld, h.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)

@@ -44,9 +44,11 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 		},
 		New:     declare.New[v1.CustomResourceDefinition],
 		NewList: declare.New[v1.CustomResourceDefinitionList],
-		Parts: declare.SpecStatusAccessors(func(d *v1.CustomResourceDefinition) (*v1.CustomResourceDefinitionSpec, *v1.CustomResourceDefinitionStatus) {
-			return &d.Spec, &d.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(d *v1.CustomResourceDefinition) (*v1.CustomResourceDefinitionSpec, *v1.CustomResourceDefinitionStatus) {
+				return &d.Spec, &d.Status
+			},
+		),
 		Stored:  stored(),
 		Default: declare.Adapt(defaultDefinition),
 		Create: registry.Create{
@@ -79,7 +81,9 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 
 // status returns the status subresource. It also accepts metadata, as in Kubernetes.
 func status() registry.Subresource {
-	s := declare.WithoutTable(declare.WithResetFields(declare.ValidatedStatus("CustomResourceDefinition", validateStatus), "metadata", "spec"))
+	s := declare.WithoutTable(
+		declare.WithResetFields(declare.ValidatedStatus("CustomResourceDefinition", validateStatus), "metadata", "spec"),
+	)
 	s.Prepare = declare.AdaptUpdate(func(d, old *v1.CustomResourceDefinition) { d.Spec = old.Spec })
 	return s
 }
@@ -120,7 +124,8 @@ func defaultDefinition(d *v1.CustomResourceDefinition) {
 	if d.Spec.Conversion == nil {
 		d.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.NoneConverter}
 	}
-	if w := d.Spec.Conversion.Webhook; w != nil && w.ClientConfig != nil && w.ClientConfig.Service != nil && w.ClientConfig.Service.Port == nil {
+	w := d.Spec.Conversion.Webhook
+	if w != nil && w.ClientConfig != nil && w.ClientConfig.Service != nil && w.ClientConfig.Service.Port == nil {
 		w.ClientConfig.Service.Port = ptr.To[int32](443)
 	}
 	if len(d.Status.StoredVersions) == 0 {

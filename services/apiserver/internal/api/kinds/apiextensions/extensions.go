@@ -20,7 +20,8 @@ func (r *schemaRules) validateExtensions(fld validate.Field, s *v1.JSONSchemaPro
 		requireType(fld, s, "array", "must be array if x-kubernetes-list-type is specified")
 		if name := nonAtomicItemsExtension(s); s.Type == "array" && name != "" && !r.allowsNonAtomicSetItems() {
 			// The error has the list type for the map type too, as in Kubernetes.
-			fld.Child("items").Invalid(name, s.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
+			fld.Child("items").
+				Invalid(name, s.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
 		}
 		validate.OneOf(fld, "x-kubernetes-list-type", *s.XListType, "atomic", "set", "map")
 	}
@@ -116,7 +117,8 @@ func forbidNullItems(fld validate.Field, s *v1.JSONSchemaProps) {
 		}
 		fld := fld.Key("properties", k)
 		if !slices.Contains(each.Required, k) && f.Default == nil {
-			fld.Required("default", "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property")
+			fld.Required("default",
+				"this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property")
 		}
 		fld.ForbidSet("nullable", f.Nullable, "this property is in x-kubernetes-list-map-keys, so it cannot be nullable")
 	}

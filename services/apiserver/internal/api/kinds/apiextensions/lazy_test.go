@@ -62,17 +62,30 @@ func bodies(t *testing.T) []string {
 		`{"name":"v1","served":true,"storage":true,` + schema + `,"subresources":{"status":{}}},{"name":"v2","served":true,` + schema + `,"subresources":{"status":{}}}`,
 		`{"name":"v1","served":true,"storage":true,` + schema + `,"additionalPrinterColumns":[{"name":"C","type":"string","jsonPath":".spec.n"}]},{"name":"v2","selectableFields":[{"jsonPath":".spec.n"}]}`,
 		`{"name":"v1",` + strings.Replace(schema, "integer", "string", 1) + `},{"name":"v2",` + schema + `}`,
-		`{"name":"v1","schema":null}`, `{"name":"v1","schema":{}}`, `{"name":"v1","schema":{"openAPIV3Schema":null}}`, `{"name":"v1","schema":{"openAPIV3Schema":{}}}`, `{"name":"v1","schema":7}`,
-		`{"name":"v1","schema":{"openAPIV3Schema":{"type":"object"},"more":1}}`, `{"name":"v1","Schema":{"openAPIV3Schema":{"type":"object"}}}`,
-		`{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","unknown":1}}}`, `{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","type":"array"}}}`,
-		`{"name":"v1","schema":{"openAPIV3Schema":{"type":7}}}`, `{"name":"v1","schema":{"openAPIV3Schema":{"type":"a"}},"schema":{"openAPIV3Schema":{"format":"b"}}}`,
-		`{"name":"v1","unknown":1,` + schema + `}`, `{"name":"v1","schema":{"openAPIV3Schema":{"properties":{"a":{"type":"object","nonsense":{}}}}}}`,
+		`{"name":"v1","schema":null}`, `{"name":"v1","schema":{}}`, `{"name":"v1","schema":{"openAPIV3Schema":null}}`,
+		`{"name":"v1","schema":{"openAPIV3Schema":{}}}`, `{"name":"v1","schema":7}`,
+		`{"name":"v1","schema":{"openAPIV3Schema":{"type":"object"},"more":1}}`,
+		`{"name":"v1","Schema":{"openAPIV3Schema":{"type":"object"}}}`,
+		`{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","unknown":1}}}`,
+		`{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","type":"array"}}}`,
+		`{"name":"v1","schema":{"openAPIV3Schema":{"type":7}}}`,
+		`{"name":"v1","schema":{"openAPIV3Schema":{"type":"a"}},"schema":{"openAPIV3Schema":{"format":"b"}}}`,
+		`{"name":"v1","unknown":1,` + schema + `}`,
+		`{"name":"v1","schema":{"openAPIV3Schema":{"properties":{"a":{"type":"object","nonsense":{}}}}}}`,
 	} {
 		all = append(all, fmt.Sprintf(head, versions))
 	}
-	return append(all, fmt.Sprintf(strings.Replace(head, `"spec":`, `"spec":{"validation":{"openAPIV3Schema":{}}},"spec":`, 1), `{"name":"v1",`+schema+`}`),
+	return append(
+		all,
+		fmt.Sprintf(strings.Replace(head, `"spec":`, `"spec":{"validation":{"openAPIV3Schema":{}}},"spec":`, 1),
+			`{"name":"v1",`+schema+`}`),
 		fmt.Sprintf(strings.Replace(head, `"group":`, `"validation":{"openAPIV3Schema":{}},"group":`, 1), `{"name":"v1",`+schema+`}`),
-		fmt.Sprintf(strings.Replace(head, "v1", "v1beta1", 1), ""), "{}", "[]", "{", `{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"type":"object"`)
+		fmt.Sprintf(strings.Replace(head, "v1", "v1beta1", 1), ""),
+		"{}",
+		"[]",
+		"{",
+		`{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"type":"object"`,
+	)
 }
 
 // TestLazyDefinitions checks that lazily decoded definitions are read and encoded like others.
@@ -83,7 +96,8 @@ func TestLazyDefinitions(t *testing.T) {
 		for _, strict := range []bool{true, false} {
 			want, wrong := whole.DecodeBody(api.MediaJSON, []byte(body), strict)
 			got, err := lazy.DecodeBody(api.MediaJSON, []byte(body), strict)
-			if fmt.Sprint(err) != fmt.Sprint(wrong) || fmt.Sprint(got.Unknown) != fmt.Sprint(want.Unknown) || got.GVK != want.GVK || !reflect.DeepEqual(got.Object, want.Object) {
+			if fmt.Sprint(err) != fmt.Sprint(wrong) || fmt.Sprint(got.Unknown) != fmt.Sprint(want.Unknown) || got.GVK != want.GVK ||
+				!reflect.DeepEqual(got.Object, want.Object) {
 				t.Errorf("body %d, strict %t: %+v, %v\nwant %+v, %v\nof %s", i, strict, got, err, want, wrong, body)
 			}
 			obj, ok := want.Object.(registry.Object)

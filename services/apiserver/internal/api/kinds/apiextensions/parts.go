@@ -89,7 +89,8 @@ func validateSelectableFields(fld validate.Field, fields []v1.SelectableField, s
 			fld.Invalid("jsonPath", f.JSONPath, "must not point to fields in metadata")
 		}
 		if found == nil || !slices.Contains([]string{"string", "boolean", "integer"}, found.Type) {
-			fld.Invalid("jsonPath", f.JSONPath, "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.")
+			fld.Invalid("jsonPath", f.JSONPath,
+				"must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.")
 		}
 		if !seen.Add(path.String()) {
 			fld.Duplicate("jsonPath", f.JSONPath)

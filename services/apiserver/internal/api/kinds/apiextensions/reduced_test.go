@@ -74,7 +74,10 @@ func odd(r *rand.Rand, s *v1.JSONSchemaProps) {
 
 // randomly returns a schema that is rarely odd.
 func randomly(r *rand.Rand, depth int) v1.JSONSchemaProps {
-	s := v1.JSONSchemaProps{Type: []string{"string", "integer", "number", "boolean", "array", "object", "object", "object"}[r.IntN(8)], MaxLength: ptr.To[int64](9)}
+	s := v1.JSONSchemaProps{
+		Type:      []string{"string", "integer", "number", "boolean", "array", "object", "object", "object"}[r.IntN(8)],
+		MaxLength: ptr.To[int64](9),
+	}
 	if depth == 0 {
 		s.Type = "string"
 	}
@@ -100,7 +103,10 @@ func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261123, 2))
 	wrong, right, less := 0, 0, 0
 	for i := range 20_000 {
-		s := v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"spec": randomly(r, 3), "status": randomly(r, 2)}}
+		s := v1.JSONSchemaProps{
+			Type:       "object",
+			Properties: map[string]v1.JSONSchemaProps{"spec": randomly(r, 3), "status": randomly(r, 2)},
+		}
 		if r.IntN(4) == 0 {
 			s.Properties["metadata"] = randomly(r, 1)
 		}

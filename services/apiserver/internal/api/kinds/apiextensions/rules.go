@@ -71,7 +71,8 @@ func validateStatus(fld validate.Field, d, _ *v1.CustomResourceDefinition) {
 
 // forbidPreserveUnknownFields rejects the field of the older version.
 func forbidPreserveUnknownFields(fld validate.Field) {
-	fld.Invalid("preserveUnknownFields", true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
+	fld.Invalid("preserveUnknownFields", true,
+		"cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
 }
 
 // validateStoredVersions requires that every stored version exists.
@@ -90,7 +91,8 @@ func validateStoredVersions(fld validate.Field, d *v1.CustomResourceDefinition) 
 	}
 	for i, v := range stored {
 		if missing.Has(v) {
-			fld.Index("storedVersions", i).Invalid("", v, "missing from spec.versions; "+v+" was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in "+v+" and removes "+v+" from status.storedVersions")
+			fld.Index("storedVersions", i).
+				Invalid("", v, "missing from spec.versions; "+v+" was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in "+v+" and removes "+v+" from status.storedVersions")
 		}
 	}
 }

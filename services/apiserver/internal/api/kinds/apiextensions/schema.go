@@ -53,7 +53,10 @@ func (r *schemaRules) check(fld validate.Field, v, whole *v1.CustomResourceValid
 	keywords := validate.CheckAt(path, func(fld validate.Field) { r.validateKeywords(fld, s, place{root: true}) })
 	fld.Add(keywords...)
 	if normalized {
-		fld.Add(r.checker.check(rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.hasSameSchema(r.version, whole)})...)
+		fld.Add(
+			r.checker.check(
+				rules.SchemaCheck{Schema: s, Path: path, KnownErrors: keywords, AllowExpensive: r.hasSameSchema(r.version, whole)},
+			)...)
 	}
 	if r.structural && unsupported != nil && fld.ErrorCount() == before {
 		fld.Invalid("openAPIV3Schema", "", unsupported.Error())
@@ -80,8 +83,10 @@ func (r *schemaRules) checkStructure(path *field.Path, s *v1.JSONSchemaProps) fi
 // allowedAtRoot holds the fields, by Go name, that a schema may have at its root if the status
 // subresource is enabled.
 var allowedAtRoot = []string{
-	"Description", "Type", "Format", "Title", "Maximum", "ExclusiveMaximum", "Minimum", "ExclusiveMinimum", "MaxLength", "MinLength", "Pattern",
-	"MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties", "ExternalDocs", "Example", "XPreserveUnknownFields", "XValidations",
+	"Description", "Type", "Format", "Title", "Maximum", "ExclusiveMaximum", "Minimum", "ExclusiveMinimum", "MaxLength",
+	"MinLength", "Pattern",
+	"MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties", "ExternalDocs", "Example",
+	"XPreserveUnknownFields", "XValidations",
 }
 
 // validateRootFields limits the fields at the root of a schema, because the status is written on
@@ -93,7 +98,8 @@ func validateRootFields(fld validate.Field, s *v1.JSONSchemaProps) {
 		switch {
 		case v.Field(i).IsZero() || name == "Type" && s.Type == "object":
 		case name == "Type":
-			fld.Invalid("openAPIV3Schema.type", s.Type, `only "object" is allowed as the type at the root of the schema if the status subresource is enabled`)
+			fld.Invalid("openAPIV3Schema.type", s.Type,
+				`only "object" is allowed as the type at the root of the schema if the status subresource is enabled`)
 			return
 		case !slices.Contains(allowedAtRoot, name):
 			fld.Invalid("openAPIV3Schema", *s,

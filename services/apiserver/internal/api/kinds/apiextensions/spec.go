@@ -76,7 +76,9 @@ func requireSchemas(fld validate.Field, v *view, t tolerance) (mustBeStructural 
 }
 
 func hasExtensions(s *v1.JSONSchemaProps) bool {
-	return s.XEmbeddedResource || s.XPreserveUnknownFields != nil || s.XIntOrString || len(s.XListMapKeys) > 0 || s.XListType != nil || len(s.XValidations) > 0
+	return s.XEmbeddedResource || s.XPreserveUnknownFields != nil || s.XIntOrString || len(s.XListMapKeys) > 0 ||
+		s.XListType != nil ||
+		len(s.XValidations) > 0
 }
 
 // validateVersions validates each version, and all versions together.
@@ -93,7 +95,13 @@ func (c *checker) validateVersions(fld validate.Field, v *view, t tolerance, mus
 		twice = !names.Add(version.Name) || twice
 		requireFormat(fld, "name", version.Name, "", validate.DNS1035Label)
 		validateDeprecationWarning(fld, version)
-		s := schemaRules{checker: c, tolerance: t, structural: mustBeStructural, status: v.hasStatus(version.Name), version: version.Name}
+		s := schemaRules{
+			checker:    c,
+			tolerance:  t,
+			structural: mustBeStructural,
+			status:     v.hasStatus(version.Name),
+			version:    version.Name,
+		}
 		s.check(fld.Child("schema"), version.Schema, v.Versions[i].Schema)
 		validateSubresources(fld.Child("subresources"), version.Subresources)
 		validateColumns(fld, version.AdditionalPrinterColumns)
@@ -116,9 +124,14 @@ func (c *checker) validateVersions(fld validate.Field, v *view, t tolerance, mus
 
 // validateSharedParts validates the parts that all versions share.
 func (c *checker) validateSharedParts(fld validate.Field, v *view, t tolerance, mustBeStructural bool) {
-	s := schemaRules{checker: c, tolerance: t, structural: mustBeStructural, status: slices.ContainsFunc(v.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
-		return hasStatus(v.Subresources)
-	})}
+	s := schemaRules{
+		checker:    c,
+		tolerance:  t,
+		structural: mustBeStructural,
+		status: slices.ContainsFunc(v.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
+			return hasStatus(v.Subresources)
+		}),
+	}
 	if len(v.versions) > 0 {
 		s.version = v.versions[0].Name
 	}
@@ -152,7 +165,8 @@ func validateDeprecationWarning(fld validate.Field, v *v1.CustomResourceDefiniti
 		fld.Invalid(name, warning, "must not be an empty string")
 	}
 	if i := strings.IndexFunc(*warning, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
-		fld.Invalid(name, warning, fmt.Sprintf("must only contain printable UTF-8 characters; non-printable character found at index %d", i))
+		fld.Invalid(name, warning,
+			fmt.Sprintf("must only contain printable UTF-8 characters; non-printable character found at index %d", i))
 	}
 	if !utf8.ValidString(*warning) {
 		fld.Invalid(name, warning, "must only contain printable UTF-8 characters")

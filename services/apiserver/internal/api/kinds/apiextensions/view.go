@@ -28,7 +28,11 @@ type view struct {
 func viewOf(s *v1.CustomResourceDefinitionSpec) *view {
 	v := &view{CustomResourceDefinitionSpec: s, versions: slices.Clone(s.Versions)}
 	moveSharedPart(v, &v.schema, func(v *v1.CustomResourceDefinitionVersion) **v1.CustomResourceValidation { return &v.Schema })
-	moveSharedPart(v, &v.subresources, func(v *v1.CustomResourceDefinitionVersion) **v1.CustomResourceSubresources { return &v.Subresources })
+	moveSharedPart(
+		v,
+		&v.subresources,
+		func(v *v1.CustomResourceDefinitionVersion) **v1.CustomResourceSubresources { return &v.Subresources },
+	)
 	moveSharedPart(v, &v.columns, func(v *v1.CustomResourceDefinitionVersion) *[]v1.CustomResourceColumnDefinition {
 		return &v.AdditionalPrinterColumns
 	})

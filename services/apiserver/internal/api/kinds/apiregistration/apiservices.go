@@ -33,8 +33,10 @@ func apiServices() *registry.Kind {
 		},
 		New:     declare.New[v1.APIService],
 		NewList: declare.New[v1.APIServiceList],
-		Parts:   declare.SpecStatusAccessors(func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status }),
-		Stored:  registry.StorageForm{Prefix: "apiregistration.k8s.io/apiservices", JSON: true},
+		Parts: declare.SpecStatusAccessors(
+			func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status },
+		),
+		Stored: registry.StorageForm{Prefix: "apiregistration.k8s.io/apiservices", JSON: true},
 		Default: declare.Adapt(func(a *v1.APIService) {
 			if a.Spec.Service != nil {
 				declare.SetDefaultPtr(&a.Spec.Service.Port, 443)
@@ -54,7 +56,9 @@ func apiServices() *registry.Kind {
 		Update: registry.Update{
 			Order:                  registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			RequireResourceVersion: true,
-			Validate:               declare.AdaptUpdateValidation(func(fld validate.Field, a, _ *v1.APIService) { validateAPIService(fld, a) }),
+			Validate: declare.AdaptUpdateValidation(
+				func(fld validate.Field, a, _ *v1.APIService) { validateAPIService(fld, a) },
+			),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

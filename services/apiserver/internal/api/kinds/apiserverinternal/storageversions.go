@@ -30,30 +30,44 @@ func storageVersions() *registry.Kind {
 	}
 	return &registry.Kind{
 		Names: registry.Names{
-			Group: apiserverinternalv1alpha1.GroupName, Version: "v1alpha1",
-			Resource: "storageversions", Singular: "storageversion", Kind: "StorageVersion",
+			Group:        apiserverinternalv1alpha1.GroupName,
+			Version:      "v1alpha1",
+			Resource:     "storageversions",
+			Singular:     "storageversion",
+			Kind:         "StorageVersion",
 			ValidateName: resourceName,
 		},
 		New:     declare.New[apiserverinternalv1alpha1.StorageVersion],
 		NewList: declare.New[apiserverinternalv1alpha1.StorageVersionList],
-		Parts: declare.SpecStatusAccessors(func(v *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
-			return &v.Spec, &v.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(v *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
+				return &v.Spec, &v.Status
+			},
+		),
 		Stored: registry.StorageForm{Prefix: "storageversions"},
 		Create: registry.Create{Validate: declare.AdaptValidation(validateStatus)},
 		Update: registry.Update{
-			Validate: declare.AdaptUpdateValidation(func(validate.Field, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
-				// The spec has no fields yet.
-			}),
+			Validate: declare.AdaptUpdateValidation(
+				func(validate.Field, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
+					// The spec has no fields yet.
+				},
+			),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.New("CommonEncodingVersion", "string", "name", doc("commonEncodingVersion"), 0, func(v *apiserverinternalv1alpha1.StorageVersion) any {
-				if v.Status.CommonEncodingVersion == nil {
-					return columns.Unset
-				}
-				return *v.Status.CommonEncodingVersion
-			}),
+			columns.New(
+				"CommonEncodingVersion",
+				"string",
+				"name",
+				doc("commonEncodingVersion"),
+				0,
+				func(v *apiserverinternalv1alpha1.StorageVersion) any {
+					if v.Status.CommonEncodingVersion == nil {
+						return columns.Unset
+					}
+					return *v.Status.CommonEncodingVersion
+				},
+			),
 			columns.Text("StorageVersions", doc("storageVersions"), func(v *apiserverinternalv1alpha1.StorageVersion) string {
 				var servers []string
 				for _, s := range v.Status.StorageVersions {
@@ -64,10 +78,14 @@ func storageVersions() *registry.Kind {
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{
-			declare.WithResetFields(declare.ValidatedView("status", "StorageVersion", func(v, old *apiserverinternalv1alpha1.StorageVersion) {
-				v.Spec = old.Spec
-				declare.ResetMetaForStatus(v, old)
-			}, func(fld validate.Field, v, _ *apiserverinternalv1alpha1.StorageVersion) { validateStatus(fld, v) }), "metadata", "spec"),
+			declare.WithResetFields(
+				declare.ValidatedView("status", "StorageVersion", func(v, old *apiserverinternalv1alpha1.StorageVersion) {
+					v.Spec = old.Spec
+					declare.ResetMetaForStatus(v, old)
+				}, func(fld validate.Field, v, _ *apiserverinternalv1alpha1.StorageVersion) { validateStatus(fld, v) }),
+				"metadata",
+				"spec",
+			),
 		},
 	}
 }
@@ -95,7 +113,8 @@ func validateStatus(fld validate.Field, v *apiserverinternalv1alpha1.StorageVers
 	for i := range v.Status.Conditions {
 		c, fld := &v.Status.Conditions[i], status.Index("", i)
 		if first, ok := seen[c.Type]; ok {
-			fld.Invalid("type", string(c.Type), fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))
+			fld.Invalid("type", string(c.Type),
+				fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))
 		}
 		seen[c.Type] = i
 		fld.InvalidMessages("type", string(c.Type), content.IsQualifiedName(string(c.Type)))
@@ -123,7 +142,8 @@ func validateServer(fld validate.Field, s *apiserverinternalv1alpha1.ServerStora
 	validate.Each(fld, "servedVersions", s.ServedVersions, func(fld validate.Field, v *string) {
 		version(fld, "", *v)
 		if !slices.Contains(s.DecodableVersions, *v) {
-			fld.Invalid("", *v, fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", *v, s.DecodableVersions))
+			fld.Invalid("", *v,
+				fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", *v, s.DecodableVersions))
 		}
 	})
 }
@@ -140,8 +160,13 @@ func apiVersion(value string) (wrong []string) {
 	case !grouped:
 		version = value
 	case strings.Contains(version, "/"):
-		const form, text = "[a-z]([-a-z0-9]*[a-z0-9])?", "a DNS-1035 label, which must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character"
-		return []string{"an apiVersion is " + content.RegexError(text, form, "my-name", "abc-123") + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyVersion')"}
+		const (
+			pattern = "[a-z]([-a-z0-9]*[a-z0-9])?"
+			detail  = "a DNS-1035 label, which must consist of lower case alphanumeric characters or '-', " +
+				"start with an alphabetic character, and end with an alphanumeric character"
+		)
+		return []string{"an apiVersion is " + content.RegexError(detail, pattern, "my-name", "abc-123") +
+			" with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyVersion')"}
 	case group == "":
 		add("group", content.EmptyError())
 	default:
@@ -166,7 +191,8 @@ func validateCommon(fld validate.Field, s *apiserverinternalv1alpha1.StorageVers
 	switch {
 	case !agreed && add == nil:
 	case !agreed:
-		fld.Invalid(name, *add, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
+		fld.Invalid(name, *add,
+			"should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
 	case add == nil:
 		fld.Invalid(name, add, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
 	case *add != s.StorageVersions[0].EncodingVersion:

@@ -22,7 +22,8 @@ import (
 // daemonSets declares the namespaced kind DaemonSet.
 func daemonSets(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.DaemonSet]{
-		Template: func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"),
+		Template:   func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		Path:       field.NewPath("spec", "template"),
 		OwnChanges: true,
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
@@ -32,7 +33,9 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 		},
 		New:     declare.New[appsv1.DaemonSet],
 		NewList: declare.New[appsv1.DaemonSetList],
-		Parts:   declare.SpecStatusAccessors(func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status }),
+		Parts: declare.SpecStatusAccessors(
+			func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status },
+		),
 		Stored:  registry.StorageForm{Prefix: "daemonsets"},
 		Default: declare.Adapt(defaultDaemonSet),
 		Convertible: declare.AdaptResult(func(d *appsv1.DaemonSet) error {
@@ -189,7 +192,10 @@ func daemonSetColumns() []registry.Column {
 		columns.Age(),
 	}
 	cols = append(cols, templateColumns(func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template })...)
-	return append(cols, columns.WideText("Selector", columns.Doc(extensionsv1beta1.DaemonSetSpec{}, "selector"), func(d *appsv1.DaemonSet) string {
-		return columns.Selector(d.Spec.Selector)
-	}))
+	return append(
+		cols,
+		columns.WideText("Selector", columns.Doc(extensionsv1beta1.DaemonSetSpec{}, "selector"), func(d *appsv1.DaemonSet) string {
+			return columns.Selector(d.Spec.Selector)
+		}),
+	)
 }

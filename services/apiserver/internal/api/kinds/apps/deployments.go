@@ -22,7 +22,9 @@ import (
 // deployments declares the namespaced kind Deployment.
 func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.Deployment]{
-		Template: func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
+		Template:  func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		Path:      field.NewPath("spec", "template"),
+		HostNames: true,
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
@@ -107,7 +109,8 @@ func validateDeployment(fld validate.Field, rules *podspec.Rules, s *appsv1.Depl
 	validateReplicaTemplate(fld, rules, s.Selector, &s.Template, old)
 	switch strategy := &s.Strategy; strategy.Type {
 	case appsv1.RecreateDeploymentStrategyType:
-		fld.Child("strategy").ForbidSet("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
+		fld.Child("strategy").
+			ForbidSet("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
 	case appsv1.RollingUpdateDeploymentStrategyType:
 		validate.Optional(fld.Child("strategy"), "rollingUpdate", strategy.RollingUpdate, validateDeploymentRollingUpdate)
 	default:
@@ -160,15 +163,22 @@ func deploymentColumns() []registry.Column {
 	}
 	cols := []registry.Column{
 		columns.Name(),
-		columns.Text("Ready", readyDesc, func(d *appsv1.Deployment) string { return readyText(d.Status.ReadyReplicas, d.Spec.Replicas) }),
+		columns.Text(
+			"Ready",
+			readyDesc,
+			func(d *appsv1.Deployment) string { return readyText(d.Status.ReadyReplicas, d.Spec.Replicas) },
+		),
 		count("Up-to-date", "updatedReplicas", func(s *appsv1.DeploymentStatus) int32 { return s.UpdatedReplicas }),
 		count("Available", "availableReplicas", func(s *appsv1.DeploymentStatus) int32 { return s.AvailableReplicas }),
 		columns.Age(),
 	}
 	cols = append(cols, templateColumns(func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template })...)
-	return append(cols, columns.WideText("Selector", columns.Doc(extensionsv1beta1.DeploymentSpec{}, "selector"), func(d *appsv1.Deployment) string {
-		return declare.SelectorString(d.Spec.Selector, "<invalid>")
-	}))
+	return append(
+		cols,
+		columns.WideText("Selector", columns.Doc(extensionsv1beta1.DeploymentSpec{}, "selector"), func(d *appsv1.Deployment) string {
+			return declare.SelectorString(d.Spec.Selector, "<invalid>")
+		}),
+	)
 }
 
 const readyDesc = "Number of the pod with ready state"

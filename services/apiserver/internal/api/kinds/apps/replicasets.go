@@ -18,7 +18,9 @@ import (
 // replicaSets declares the namespaced kind ReplicaSet.
 func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.ReplicaSet]{
-		Template: func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
+		Template:  func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template },
+		Path:      field.NewPath("spec", "template"),
+		HostNames: true,
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
@@ -97,7 +99,11 @@ func replicaSetColumns() []registry.Column {
 	stat := func(name string) string { return columns.Doc(appsv1.ReplicaSetStatus{}, name) }
 	cols := []registry.Column{
 		columns.Name(),
-		columns.Int("Desired", spec("replicas"), func(r *appsv1.ReplicaSet) int64 { return int64(declare.ReplicasOrDefault(r.Spec.Replicas)) }),
+		columns.Int(
+			"Desired",
+			spec("replicas"),
+			func(r *appsv1.ReplicaSet) int64 { return int64(declare.ReplicasOrDefault(r.Spec.Replicas)) },
+		),
 		columns.Int("Current", stat("replicas"), func(r *appsv1.ReplicaSet) int64 { return int64(r.Status.Replicas) }),
 		columns.Int("Ready", stat("readyReplicas"), func(r *appsv1.ReplicaSet) int64 { return int64(r.Status.ReadyReplicas) }),
 		columns.Age(),

@@ -23,7 +23,8 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 		drop = func(_, _ *appsv1.StatefulSet) {}
 	}
 	pods := podspec.PodsOf[*appsv1.StatefulSet]{
-		Template: func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template }, Path: field.NewPath("spec", "template"),
+		Template: func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template },
+		Path:     field.NewPath("spec", "template"),
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
@@ -85,7 +86,8 @@ func statefulSetWarnings(set *appsv1.StatefulSet, below ...string) (texts []stri
 		texts = append(texts, podspec.ClaimWarnings(claim, &s.VolumeClaimTemplates[i].Spec)...)
 	}
 	if n := s.RevisionHistoryLimit; n != nil && *n < 0 {
-		texts = append(texts, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+		texts = append(texts,
+			"spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
 	}
 	return texts
 }
@@ -101,7 +103,8 @@ func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
 		declare.SetDefaultPtr(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
 	// An explicit strategy without rollingUpdate does not get one.
-	if rolling := s.UpdateStrategy.RollingUpdate; rolling != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+	rolling := s.UpdateStrategy.RollingUpdate
+	if rolling != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		declare.SetDefaultPtr(&rolling.Partition, 0)
 		if maxUnavailable {
 			declare.SetDefaultPtr(&rolling.MaxUnavailable, intstr.FromInt32(1))
@@ -135,8 +138,9 @@ func validateStatefulSet(fld validate.Field, rules *podspec.Rules, s *appsv1.Sta
 		fld.Required("updateStrategy", "")
 	case appsv1.OnDeleteStatefulSetStrategyType:
 		if rolling != nil {
-			fld.Child("updateStrategy").Invalid("rollingUpdate", RollingUpdateStatefulSetStrategy{declare.Deref(rolling.Partition), rolling.MaxUnavailable},
-				"only allowed for updateStrategy 'RollingUpdate'")
+			fld.Child("updateStrategy").
+				Invalid("rollingUpdate", RollingUpdateStatefulSetStrategy{declare.Deref(rolling.Partition), rolling.MaxUnavailable},
+					"only allowed for updateStrategy 'RollingUpdate'")
 		}
 	case appsv1.RollingUpdateStatefulSetStrategyType:
 		validate.Optional(fld.Child("updateStrategy"), "rollingUpdate", rolling, validateStatefulSetRollingUpdate)
@@ -165,7 +169,8 @@ func validateStatefulSet(fld validate.Field, rules *podspec.Rules, s *appsv1.Sta
 	}
 	pods := fld.Child("template", "spec")
 	validate.OneOf(pods, "restartPolicy", s.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
-	pods.ForbidSet("activeDeadlineSeconds", s.Template.Spec.ActiveDeadlineSeconds != nil, "activeDeadlineSeconds in StatefulSet is not Supported")
+	pods.ForbidSet("activeDeadlineSeconds", s.Template.Spec.ActiveDeadlineSeconds != nil,
+		"activeDeadlineSeconds in StatefulSet is not Supported")
 }
 
 // RollingUpdateStatefulSetStrategy is the form of a strategy in messages.
@@ -206,8 +211,12 @@ func validateStatefulSetChanges(fld validate.Field, s, old *appsv1.StatefulSetSp
 	rest.Ordinals = old.Ordinals
 	rest.PersistentVolumeClaimRetentionPolicy = old.PersistentVolumeClaimRetentionPolicy
 	rest.RevisionHistoryLimit = old.RevisionHistoryLimit
-	fld.ForbidSet("spec", !validate.SemanticEqual(rest, old), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
-		" 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
+	fld.ForbidSet(
+		"spec",
+		!validate.SemanticEqual(rest, old),
+		"updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
+			" 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+	)
 }
 
 func validateStatefulSetStatus(fld validate.Field, set, old *appsv1.StatefulSet) {
@@ -230,7 +239,11 @@ func validateStatefulSetStatus(fld validate.Field, set, old *appsv1.StatefulSet)
 func statefulSetColumns() []registry.Column {
 	return append([]registry.Column{
 		columns.Name(),
-		columns.Text("Ready", readyDesc, func(s *appsv1.StatefulSet) string { return readyText(s.Status.ReadyReplicas, s.Spec.Replicas) }),
+		columns.Text(
+			"Ready",
+			readyDesc,
+			func(s *appsv1.StatefulSet) string { return readyText(s.Status.ReadyReplicas, s.Spec.Replicas) },
+		),
 		columns.Age(),
 	}, templateColumns(func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template })...)
 }

@@ -67,7 +67,8 @@ func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPo
 	var current []autoscalingv1.MetricStatus
 	for i := range h.Status.CurrentMetrics {
 		m := &h.Status.CurrentMetrics[i]
-		if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Current.AverageUtilization != nil {
+		if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU &&
+			m.Resource.Current.AverageUtilization != nil {
 			out.Status.CurrentCPUUtilizationPercentage = m.Resource.Current.AverageUtilization
 		}
 		// CPU statuses are also kept in the annotation: they have more than the percentage.

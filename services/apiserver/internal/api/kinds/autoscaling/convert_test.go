@@ -119,10 +119,17 @@ func fillMetric(m *autoscalingv2.MetricSpec, c randfill.Continue) {
 		m.Type, m.Pods = autoscalingv2.PodsMetricSourceType, &autoscalingv2.PodsMetricSource{Metric: id,
 			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity(c)}}
 	case 2:
-		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricSource{Name: resourceName(c), Target: usage(c)}
+		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricSource{
+			Name:   resourceName(c),
+			Target: usage(c),
+		}
 	case 3:
 		m.Type = autoscalingv2.ContainerResourceMetricSourceType
-		m.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{Name: resourceName(c), Container: c.String(9), Target: usage(c)}
+		m.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
+			Name:      resourceName(c),
+			Container: c.String(9),
+			Target:    usage(c),
+		}
 	default:
 		m.Type, m.External = autoscalingv2.ExternalMetricSourceType, &autoscalingv2.ExternalMetricSource{Metric: id, Target: value(c)}
 	}
@@ -137,16 +144,26 @@ func fillStatus(m *autoscalingv2.MetricStatus, c randfill.Continue) {
 	switch c.Intn(5) {
 	case 0:
 		m.Type = autoscalingv2.ObjectMetricSourceType
-		m.Object = &autoscalingv2.ObjectMetricStatus{Metric: id, Current: autoscalingv2.MetricValueStatus{Value: quantity(c), AverageValue: quantity(c)}}
+		m.Object = &autoscalingv2.ObjectMetricStatus{
+			Metric:  id,
+			Current: autoscalingv2.MetricValueStatus{Value: quantity(c), AverageValue: quantity(c)},
+		}
 		c.Fill(&m.Object.DescribedObject)
 	case 1:
 		m.Type = autoscalingv2.PodsMetricSourceType
 		m.Pods = &autoscalingv2.PodsMetricStatus{Metric: id, Current: autoscalingv2.MetricValueStatus{AverageValue: quantity(c)}}
 	case 2:
-		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricStatus{Name: resourceName(c), Current: used}
+		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricStatus{
+			Name:    resourceName(c),
+			Current: used,
+		}
 	case 3:
 		m.Type = autoscalingv2.ContainerResourceMetricSourceType
-		m.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{Name: resourceName(c), Container: c.String(9), Current: used}
+		m.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{
+			Name:      resourceName(c),
+			Container: c.String(9),
+			Current:   used,
+		}
 	default:
 		m.Type = autoscalingv2.ExternalMetricSourceType
 		m.External = &autoscalingv2.ExternalMetricStatus{Metric: id, Current: autoscalingv2.MetricValueStatus{Value: quantity(c)}}
@@ -266,7 +283,9 @@ func TestForms(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			stored := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Annotations: map[string]string{"mine": "stays"}}}
+			stored := &autoscalingv2.HorizontalPodAutoscaler{
+				ObjectMeta: metav1.ObjectMeta{Name: "h", Annotations: map[string]string{"mine": "stays"}},
+			}
 			parse(t, tt.v2, &stored.Spec)
 			var want autoscalingv1.HorizontalPodAutoscalerSpec
 			parse(t, tt.v1, &want)
@@ -307,7 +326,8 @@ func TestDefaultMetric(t *testing.T) {
 			got := toV2(t, &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}})
 			var want []autoscalingv2.MetricSpec
 			parse(t, `[{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]`, &want)
-			if !equality.Semantic.DeepEqual(got.Spec.Metrics, want) || got.Spec.Behavior != nil || len(got.Annotations) != 0 || len(got.Status.CurrentMetrics) != 0 {
+			if !equality.Semantic.DeepEqual(got.Spec.Metrics, want) || got.Spec.Behavior != nil || len(got.Annotations) != 0 ||
+				len(got.Status.CurrentMetrics) != 0 {
 				t.Errorf("got v2\n%s\nwant metrics %v and nothing else of the annotations", text(t, got), want)
 			}
 		})
@@ -362,7 +382,12 @@ func TestStatus(t *testing.T) {
 
 	// The field alone is converted too.
 	percent := int32(44)
-	back := toV2(t, &autoscalingv1.HorizontalPodAutoscaler{Status: autoscalingv1.HorizontalPodAutoscalerStatus{CurrentCPUUtilizationPercentage: &percent}})
+	back := toV2(
+		t,
+		&autoscalingv1.HorizontalPodAutoscaler{
+			Status: autoscalingv1.HorizontalPodAutoscalerStatus{CurrentCPUUtilizationPercentage: &percent},
+		},
+	)
 	if m := back.Status.CurrentMetrics; len(m) != 1 || *m[0].Resource.Current.AverageUtilization != 44 {
 		t.Errorf("got status %s, want one metric with a utilization of 44", text(t, back.Status))
 	}
@@ -372,10 +397,16 @@ func TestStatus(t *testing.T) {
 func FuzzAnnotations(f *testing.F) {
 	f.Add(`[{"type":"Object","object":{"metricName":"m"}}]`, `{"ScaleUp":{}}`, `[{"type":"Pods","pods":{}}]`, `[{"type":"x"}]`)
 	f.Add(`[{}]`, `{"scaleup":{"Policies":[{}]}}`, `[{"external":{}}]`, `null`)
-	f.Add(`[{"type":"External","external":{"targetValue":"1"}}]`, ``, `[{"containerResource":{"currentAverageValue":"1e99999"}}]`, `{`)
+	f.Add(
+		`[{"type":"External","external":{"targetValue":"1"}}]`,
+		``,
+		`[{"containerResource":{"currentAverageValue":"1e99999"}}]`,
+		`{`,
+	)
 	f.Fuzz(func(t *testing.T, metrics, behavior, current, conditions string) {
 		h := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
-			prefix + "metrics": metrics, prefix + "behavior": behavior, prefix + "current-metrics": current, prefix + "conditions": conditions,
+			prefix + "metrics": metrics, prefix + "behavior": behavior, prefix + "current-metrics": current,
+			prefix + "conditions": conditions,
 		}}}
 		once := toV1(t, toV2(t, h))
 		for _, k := range autoscaling.Kinds(registry.Settings{}) {

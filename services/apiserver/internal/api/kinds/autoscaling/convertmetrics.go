@@ -102,7 +102,11 @@ func objectTarget(o *autoscalingv1.ObjectMetricSource) autoscalingv2.MetricTarge
 }
 
 func usageTarget(utilization *int32, value *resource.Quantity) autoscalingv2.MetricTarget {
-	t := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageUtilization: utilization, AverageValue: value}
+	t := autoscalingv2.MetricTarget{
+		Type:               autoscalingv2.AverageValueMetricType,
+		AverageUtilization: utilization,
+		AverageValue:       value,
+	}
 	if utilization != nil {
 		t.Type = autoscalingv2.UtilizationMetricType
 	}
@@ -162,14 +166,21 @@ func statusToV2(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	}
 	if r := m.Resource; r != nil {
 		out.Resource = &autoscalingv2.ResourceMetricStatus{
-			Name:    r.Name,
-			Current: autoscalingv2.MetricValueStatus{AverageUtilization: r.CurrentAverageUtilization, AverageValue: &r.CurrentAverageValue},
+			Name: r.Name,
+			Current: autoscalingv2.MetricValueStatus{
+				AverageUtilization: r.CurrentAverageUtilization,
+				AverageValue:       &r.CurrentAverageValue,
+			},
 		}
 	}
 	if r := m.ContainerResource; r != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{
-			Name: r.Name, Container: r.Container,
-			Current: autoscalingv2.MetricValueStatus{AverageUtilization: r.CurrentAverageUtilization, AverageValue: &r.CurrentAverageValue},
+			Name:      r.Name,
+			Container: r.Container,
+			Current: autoscalingv2.MetricValueStatus{
+				AverageUtilization: r.CurrentAverageUtilization,
+				AverageValue:       &r.CurrentAverageValue,
+			},
 		}
 	}
 	if e := m.External; e != nil {
@@ -204,7 +215,11 @@ func behaviorToAnnotation(b *autoscalingv2.HorizontalPodAutoscalerBehavior) *beh
 		if r == nil {
 			return nil
 		}
-		out := &scalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+		out := &scalingRules{
+			StabilizationWindowSeconds: r.StabilizationWindowSeconds,
+			SelectPolicy:               r.SelectPolicy,
+			Tolerance:                  r.Tolerance,
+		}
 		if r.Policies != nil { // an empty list is not null
 			out.Policies = make([]scalingPolicy, 0, len(r.Policies))
 		}
@@ -225,12 +240,17 @@ func behaviorFromAnnotation(b *behavior) *autoscalingv2.HorizontalPodAutoscalerB
 		if r == nil {
 			return nil
 		}
-		out := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+		out := &autoscalingv2.HPAScalingRules{
+			StabilizationWindowSeconds: r.StabilizationWindowSeconds,
+			SelectPolicy:               r.SelectPolicy,
+			Tolerance:                  r.Tolerance,
+		}
 		if r.Policies != nil {
 			out.Policies = make([]autoscalingv2.HPAScalingPolicy, 0, len(r.Policies))
 		}
 		for _, p := range r.Policies {
-			out.Policies = append(out.Policies, autoscalingv2.HPAScalingPolicy{Type: p.Type, Value: p.Value, PeriodSeconds: p.PeriodSeconds})
+			out.Policies = append(out.Policies,
+				autoscalingv2.HPAScalingPolicy{Type: p.Type, Value: p.Value, PeriodSeconds: p.PeriodSeconds})
 		}
 		return out
 	}

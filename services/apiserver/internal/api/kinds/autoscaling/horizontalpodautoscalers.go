@@ -22,12 +22,16 @@ func horizontalPodAutoscalers(g gates) *registry.Kind {
 	k.Version = "v2"
 	k.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
 	k.NewList = declare.New[autoscalingv2.HorizontalPodAutoscalerList]
-	k.Parts = declare.SpecStatusAccessors(func(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
-		return &h.Spec, &h.Status
-	})
+	k.Parts = declare.SpecStatusAccessors(
+		func(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
+			return &h.Spec, &h.Status
+		},
+	)
 	k.Default = declare.Adapt(defaultAutoscaler)
 	k.Create.Prepare = declare.Adapt(func(h *autoscalingv2.HorizontalPodAutoscaler) { g.drop(h, nil) })
-	k.Create.Validate = declare.AdaptValidation(func(fld validate.Field, h *autoscalingv2.HorizontalPodAutoscaler) { g.rules(fld, h, nil) })
+	k.Create.Validate = declare.AdaptValidation(
+		func(fld validate.Field, h *autoscalingv2.HorizontalPodAutoscaler) { g.rules(fld, h, nil) },
+	)
 	k.Update.Prepare = declare.AdaptUpdate(g.drop)
 	k.Update.Validate = declare.AdaptUpdateValidation(g.rules)
 	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", validateStatus)}
@@ -51,13 +55,17 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 		resetStatus(h, old)
 		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), old.(*autoscalingv1.HorizontalPodAutoscaler))
 	}
-	k.Create.Validate = declare.AdaptValidation(func(fld validate.Field, h *autoscalingv1.HorizontalPodAutoscaler) { g.rules(fld, toV2(h), nil) })
+	k.Create.Validate = declare.AdaptValidation(
+		func(fld validate.Field, h *autoscalingv1.HorizontalPodAutoscaler) { g.rules(fld, toV2(h), nil) },
+	)
 	k.Update.Validate = declare.AdaptUpdateValidation(func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
 		g.rules(fld, toV2(h), toV2(old))
 	})
-	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
-		validateStatus(fld, toV2(h), toV2(old))
-	})}
+	k.Subresources = []registry.Subresource{
+		declare.ValidatedStatus("HorizontalPodAutoscaler", func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
+			validateStatus(fld, toV2(h), toV2(old))
+		}),
+	}
 	k.Stored.Version = autoscalingv2.SchemeGroupVersion
 	k.Stored.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
 	k.Stored.ToStored = func(served registry.Object) (registry.Object, error) {
@@ -77,9 +85,11 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 
 // partsV1 returns Parts that include the annotations.
 func partsV1() registry.SpecStatusAccessors {
-	p := declare.SpecStatusAccessors(func(h *autoscalingv1.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscalerSpec, *autoscalingv1.HorizontalPodAutoscalerStatus) {
-		return &h.Spec, &h.Status
-	})
+	p := declare.SpecStatusAccessors(
+		func(h *autoscalingv1.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscalerSpec, *autoscalingv1.HorizontalPodAutoscalerStatus) {
+			return &h.Spec, &h.Status
+		},
+	)
 	spec := p.CopySpec
 	p.CopySpec = func(to, from registry.Object) {
 		spec(to, from)
@@ -139,7 +149,11 @@ func autoscalerColumns() []registry.Column {
 	type hpa = autoscalingv2.HorizontalPodAutoscaler
 	return []registry.Column{
 		columns.Name(),
-		column("Reference", spec("scaleTargetRef"), func(h *hpa) any { return h.Spec.ScaleTargetRef.Kind + "/" + h.Spec.ScaleTargetRef.Name }),
+		column(
+			"Reference",
+			spec("scaleTargetRef"),
+			func(h *hpa) any { return h.Spec.ScaleTargetRef.Kind + "/" + h.Spec.ScaleTargetRef.Name },
+		),
 		column("Targets", spec("metrics"), func(h *hpa) any { return targetsText(h.Spec.Metrics, h.Status.CurrentMetrics) }),
 		column("MinPods", spec("minReplicas"), func(h *hpa) any {
 			if h.Spec.MinReplicas == nil {

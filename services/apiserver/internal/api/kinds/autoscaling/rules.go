@@ -108,15 +108,35 @@ func validateMetric(fld validate.Field, m *autoscalingv2.MetricSpec) {
 		set   bool
 		rules func()
 	}{
-		{of: autoscalingv2.ObjectMetricSourceType, name: "object", set: m.Object != nil, rules: func() { validateObjectMetric(fld.Child("object"), m.Object) }},
-		{of: autoscalingv2.ExternalMetricSourceType, name: "external", set: m.External != nil, rules: func() { validateExternalMetric(fld.Child("external"), m.External) }},
-		{of: autoscalingv2.PodsMetricSourceType, name: "pods", set: m.Pods != nil, rules: func() { validatePodsMetric(fld.Child("pods"), m.Pods) }},
+		{
+			of:    autoscalingv2.ObjectMetricSourceType,
+			name:  "object",
+			set:   m.Object != nil,
+			rules: func() { validateObjectMetric(fld.Child("object"), m.Object) },
+		},
+		{
+			of:    autoscalingv2.ExternalMetricSourceType,
+			name:  "external",
+			set:   m.External != nil,
+			rules: func() { validateExternalMetric(fld.Child("external"), m.External) },
+		},
+		{
+			of:    autoscalingv2.PodsMetricSourceType,
+			name:  "pods",
+			set:   m.Pods != nil,
+			rules: func() { validatePodsMetric(fld.Child("pods"), m.Pods) },
+		},
 		{of: autoscalingv2.ResourceMetricSourceType, name: "resource", set: m.Resource != nil, rules: func() {
 			validateResourceMetric(fld.Child("resource"), m.Resource)
 		}},
-		{of: autoscalingv2.ContainerResourceMetricSourceType, name: "containerResource", set: m.ContainerResource != nil, rules: func() {
-			validateContainerMetric(fld.Child("containerResource"), m.ContainerResource)
-		}},
+		{
+			of:   autoscalingv2.ContainerResourceMetricSourceType,
+			name: "containerResource",
+			set:  m.ContainerResource != nil,
+			rules: func() {
+				validateContainerMetric(fld.Child("containerResource"), m.ContainerResource)
+			},
+		},
 	}
 	count := 0
 	for _, s := range sources {
@@ -154,7 +174,8 @@ func validateExternalMetric(fld validate.Field, m *autoscalingv2.ExternalMetricS
 	if m.Target.Value == nil && m.Target.AverageValue == nil {
 		target.Required("averageValue", "must set either a target value for metric or a per-pod target")
 	}
-	target.ForbidSet("value", m.Target.Value != nil && m.Target.AverageValue != nil, "may not set both a target value for metric and a per-pod target")
+	target.ForbidSet("value", m.Target.Value != nil && m.Target.AverageValue != nil,
+		"may not set both a target value for metric and a per-pod target")
 }
 
 func validatePodsMetric(fld validate.Field, m *autoscalingv2.PodsMetricSource) {
@@ -199,7 +220,8 @@ func validateUtilization(fld validate.Field, t *autoscalingv2.MetricTarget) {
 	if t.AverageUtilization == nil && t.AverageValue == nil {
 		target.Required("averageUtilization", "must set either a target raw value or a target utilization")
 	}
-	target.ForbidSet("averageValue", t.AverageUtilization != nil && t.AverageValue != nil, "may not set both a target raw value and a target utilization")
+	target.ForbidSet("averageValue", t.AverageUtilization != nil && t.AverageValue != nil,
+		"may not set both a target raw value and a target utilization")
 }
 
 func validateMetricIdentifier(fld validate.Field, id *autoscalingv2.MetricIdentifier) {

@@ -22,7 +22,9 @@ import (
 // cronJobs declares the namespaced kind CronJob.
 func cronJobs(rules *podspec.Rules) *registry.Kind {
 	created := podspec.PodsOf[*batchv1.CronJob]{
-		Template: pods, Path: field.NewPath("spec", "jobTemplate", "spec", "template"), HostNames: true,
+		Template:  pods,
+		Path:      field.NewPath("spec", "jobTemplate", "spec", "template"),
+		HostNames: true,
 		Around: func(c *batchv1.CronJob) []string {
 			return jobWarnings("spec.jobTemplate.spec", &c.Spec.JobTemplate.Spec)
 		},
@@ -34,7 +36,9 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 		},
 		New:     declare.New[batchv1.CronJob],
 		NewList: declare.New[batchv1.CronJobList],
-		Parts:   declare.SpecStatusAccessors(func(c *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) { return &c.Spec, &c.Status }),
+		Parts: declare.SpecStatusAccessors(
+			func(c *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) { return &c.Spec, &c.Status },
+		),
 		Stored:  registry.StorageForm{Prefix: "cronjobs"},
 		Default: declare.Adapt(defaultCronJob),
 		Create: registry.Create{
@@ -162,7 +166,9 @@ func zoneWarnings(c, _ *batchv1.CronJob) []string {
 	if !strings.Contains(c.Spec.Schedule, "TZ") {
 		return nil
 	}
-	return []string{"cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"}
+	return []string{
+		"cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+	}
 }
 
 func cronJobColumns() []registry.Column {
@@ -188,7 +194,11 @@ func cronJobColumns() []registry.Column {
 			return columns.Since(*c.Status.LastScheduleTime)
 		}),
 		columns.Age(),
-		columns.WideText("Containers", containersDesc, func(c *batchv1.CronJob) string { return columns.ContainerNames(containers(c)) }),
+		columns.WideText(
+			"Containers",
+			containersDesc,
+			func(c *batchv1.CronJob) string { return columns.ContainerNames(containers(c)) },
+		),
 		columns.WideText("Images", imagesDesc, func(c *batchv1.CronJob) string { return columns.ContainerImages(containers(c)) }),
 		columns.WideText("Selector", columns.Doc(batchv1.JobSpec{}, "selector"), func(c *batchv1.CronJob) string {
 			return columns.Selector(c.Spec.JobTemplate.Spec.Selector)

@@ -13,13 +13,21 @@ const labelsNumber = 11
 // jobDefaultedRules returns the rules that determine whether a stored job has the defaults of
 // defaultJob.
 func jobDefaultedRules() []transcode.Rule {
-	return append(poddefaults.TemplateDefaultedRules(),
+	return append(
+		poddefaults.TemplateDefaultedRules(),
 		transcode.FieldsPass[batchv1.Job](func(f [4][]byte) bool {
 			labeled := false
 			ok := transcode.Each(f[0], labelsNumber, func([]byte) bool { labeled = true; return true })
 			return ok && labeled
 		}, "metadata"),
-		transcode.FieldsSet[batchv1.JobSpec]("parallelism", "backoffLimit", "completionMode", "suspend", "manualSelector", "podReplacementPolicy"),
+		transcode.FieldsSet[batchv1.JobSpec](
+			"parallelism",
+			"backoffLimit",
+			"completionMode",
+			"suspend",
+			"manualSelector",
+			"podReplacementPolicy",
+		),
 		transcode.FieldsSet[batchv1.PodFailurePolicyOnPodConditionsPattern]("status"),
 	)
 }

@@ -35,14 +35,24 @@ func validateFailurePolicy(fld validate.Field, s *batchv1.JobSpec) {
 		}
 		validate.NamedOneOf(fld, "action", r.Action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
 			batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)
-		validate.Optional(fld, "onExitCodes", r.OnExitCodes, func(fld validate.Field, codes *batchv1.PodFailurePolicyOnExitCodesRequirement) {
-			validateExitCodes(fld, codes, containers)
-		})
+		validate.Optional(
+			fld,
+			"onExitCodes",
+			r.OnExitCodes,
+			func(fld validate.Field, codes *batchv1.PodFailurePolicyOnExitCodesRequirement) {
+				validateExitCodes(fld, codes, containers)
+			},
+		)
 		validate.MaxItems(fld, "onPodConditions", r.OnPodConditions, mostConditions)
-		validate.Each(fld, "onPodConditions", r.OnPodConditions, func(fld validate.Field, c *batchv1.PodFailurePolicyOnPodConditionsPattern) {
-			fld.CheckText("type", string(c.Type), validate.QualifiedName)
-			validate.NamedOneOf(fld, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
-		})
+		validate.Each(
+			fld,
+			"onPodConditions",
+			r.OnPodConditions,
+			func(fld validate.Field, c *batchv1.PodFailurePolicyOnPodConditionsPattern) {
+				fld.CheckText("type", string(c.Type), validate.QualifiedName)
+				validate.NamedOneOf(fld, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
+			},
+		)
 		switch codes, conditions := r.OnExitCodes != nil, len(r.OnPodConditions) > 0; {
 		case codes && conditions:
 			fld.InvalidOmitValue("", "specifying both OnExitCodes and OnPodConditions is not supported")
@@ -52,8 +62,18 @@ func validateFailurePolicy(fld validate.Field, s *batchv1.JobSpec) {
 	})
 }
 
-func validateExitCodes(fld validate.Field, codes *batchv1.PodFailurePolicyOnExitCodesRequirement, containers validate.Set[string]) {
-	validate.NamedOneOf(fld, "operator", codes.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
+func validateExitCodes(
+	fld validate.Field,
+	codes *batchv1.PodFailurePolicyOnExitCodesRequirement,
+	containers validate.Set[string],
+) {
+	validate.NamedOneOf(
+		fld,
+		"operator",
+		codes.Operator,
+		batchv1.PodFailurePolicyOnExitCodesOpIn,
+		batchv1.PodFailurePolicyOnExitCodesOpNotIn,
+	)
 	if name := codes.ContainerName; name != nil && !containers.Has(*name) {
 		fld.Invalid("containerName", *name, "must be one of the container or initContainer names in the pod template")
 	}
@@ -99,10 +119,12 @@ func validateSuccessPolicy(fld validate.Field, s *batchv1.JobSpec) {
 		}
 		validate.OptionalNonNegative(fld, "succeededCount", r.SucceededCount)
 		if n := r.SucceededCount; n != nil && *n > *s.Completions {
-			fld.Invalid("succeededCount", *n, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *s.Completions))
+			fld.Invalid("succeededCount", *n,
+				fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *s.Completions))
 		}
 		if n := r.SucceededCount; n != nil && r.SucceededIndexes != nil && *n > named {
-			fld.Invalid("succeededCount", *n, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", named))
+			fld.Invalid("succeededCount", *n,
+				fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", named))
 		}
 	})
 }
@@ -148,7 +170,9 @@ func eachInterval(text string, completions int32, visit func(first, last int32) 
 func parseInterval(part string, completions int32) (first, last int32, err error) {
 	from, to, ranged := strings.Cut(part, "-")
 	if strings.Contains(to, "-") {
-		return 0, 0, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", part)
+		return 0, 0, fmt.Errorf(
+			"the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'",
+			part)
 	}
 	first, err = parseIndex(from, completions)
 	if err != nil || !ranged {

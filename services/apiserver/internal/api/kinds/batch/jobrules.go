@@ -139,7 +139,8 @@ func validateIndexing(fld validate.Field, s *batchv1.JobSpec) {
 		fld.Required("completions", "when completion mode is Indexed")
 	}
 	if exceeds(s.Parallelism, mostIndexes) {
-		fld.Invalid("parallelism", *s.Parallelism, fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", mostIndexes))
+		fld.Invalid("parallelism", *s.Parallelism,
+			fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", mostIndexes))
 	}
 	if s.Completions != nil && exceeds(s.MaxFailedIndexes, *s.Completions) {
 		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, "must be less than or equal to completions")
@@ -153,7 +154,9 @@ func validateIndexing(fld validate.Field, s *batchv1.JobSpec) {
 	if s.MaxFailedIndexes == nil {
 		fld.Required("maxFailedIndexes", fmt.Sprintf("must be specified when completions is above %d", manyCompletions))
 	}
-	tooMany := fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", mostOfMany, manyCompletions)
+	tooMany := fmt.Sprintf(
+		"must be less than or equal to %d when completions are above %d and used with backoff limit per index",
+		mostOfMany, manyCompletions)
 	if exceeds(s.Parallelism, mostOfMany) {
 		fld.Invalid("parallelism", *s.Parallelism, tooMany)
 	}
@@ -221,9 +224,12 @@ func moveScheduling(to, from *corev1.PodTemplateSpec) {
 
 // jobWarnings returns the warnings of jobs and their templates at a path.
 func jobWarnings(path string, s *batchv1.JobSpec) []string {
-	if isIndexed(s) && s.Completions != nil && *s.Completions > manyCompletions && s.Parallelism != nil && *s.Parallelism > parallelWarnedOf {
-		return []string{path + ": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, " +
-			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail"}
+	if isIndexed(s) && s.Completions != nil && *s.Completions > manyCompletions && s.Parallelism != nil &&
+		*s.Parallelism > parallelWarnedOf {
+		return []string{
+			path + ": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, " +
+				"Kubernetes might not be able to track completedIndexes when a big number of indexes fail",
+		}
 	}
 	return nil
 }

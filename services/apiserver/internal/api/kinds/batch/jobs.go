@@ -19,18 +19,21 @@ import (
 // jobs declares the namespaced kind Job.
 func jobs(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*batchv1.Job]{
-		Template: func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
-		Path:     field.NewPath("spec", "template"), HostNames: true,
-		Around: func(j *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) },
+		Template:  func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
+		Path:      field.NewPath("spec", "template"),
+		HostNames: true,
+		Around:    func(j *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) },
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "jobs", Singular: "job", Kind: "Job",
 			Categories: []string{"all"}, Namespaced: true,
 		},
-		New:            declare.New[batchv1.Job],
-		NewList:        declare.New[batchv1.JobList],
-		Parts:          declare.SpecStatusAccessors(func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status }),
+		New:     declare.New[batchv1.Job],
+		NewList: declare.New[batchv1.JobList],
+		Parts: declare.SpecStatusAccessors(
+			func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status },
+		),
 		Stored:         registry.StorageForm{Prefix: "jobs"},
 		Default:        declare.Adapt(defaultJob),
 		DefaultedRules: jobDefaultedRules,
@@ -69,7 +72,14 @@ func jobColumns() []registry.Column {
 		columns.Name(),
 		columns.Text("Status", "Status of the job.", jobStatusText),
 		columns.Text("Completions", columns.Doc(batchv1.JobStatus{}, "succeeded"), completionsText),
-		columns.New("Duration", columns.String, "", "Time required to complete the job.", 0, func(j *batchv1.Job) any { return jobDuration(j) }),
+		columns.New(
+			"Duration",
+			columns.String,
+			"",
+			"Time required to complete the job.",
+			0,
+			func(j *batchv1.Job) any { return jobDuration(j) },
+		),
 		columns.Age(),
 		columns.WideText("Containers", containersDesc, func(j *batchv1.Job) string { return columns.ContainerNames(containers(j)) }),
 		columns.WideText("Images", imagesDesc, func(j *batchv1.Job) string { return columns.ContainerImages(containers(j)) }),

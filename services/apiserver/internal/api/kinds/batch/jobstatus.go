@@ -56,7 +56,8 @@ func validateJobStatus(fld validate.Field, j, old *batchv1.Job) {
 	validateEndOfJob(fld, j, was)
 	validateIndexStatus(fld, j, was)
 	now, before := phaseOf(s), phaseOf(was)
-	if n := s.Terminating; n != nil && *n > 0 && now.isFinished() && (before.isFinished() != now.isFinished() || !ptr.Equal(n, was.Terminating)) {
+	if n := s.Terminating; n != nil && *n > 0 && now.isFinished() &&
+		(before.isFinished() != now.isFinished() || !ptr.Equal(n, was.Terminating)) {
 		fld.Invalid("terminating", *n, "terminating>0 is invalid for finished job")
 	}
 	if n := s.Ready; n != nil && *n > s.Active && (!ptr.Equal(n, was.Ready) || s.Active != was.Active) {
@@ -80,18 +81,23 @@ func validateCounts(fld validate.Field, s *batchv1.JobStatus) {
 	fld.CheckNonNegative("failed", int64(s.Failed))
 	validate.OptionalNonNegative(fld, "ready", s.Ready)
 	validate.OptionalNonNegative(fld, "terminating", s.Terminating)
-	validate.Optional(fld, "uncountedTerminatedPods", s.UncountedTerminatedPods, func(fld validate.Field, pods *batchv1.UncountedTerminatedPods) {
-		seen := validate.Set[types.UID]{}
-		unique := func(fld validate.Field, uid *types.UID) {
-			if *uid == "" {
-				fld.Invalid("", *uid, "must not be empty")
-				return
+	validate.Optional(
+		fld,
+		"uncountedTerminatedPods",
+		s.UncountedTerminatedPods,
+		func(fld validate.Field, pods *batchv1.UncountedTerminatedPods) {
+			seen := validate.Set[types.UID]{}
+			unique := func(fld validate.Field, uid *types.UID) {
+				if *uid == "" {
+					fld.Invalid("", *uid, "must not be empty")
+					return
+				}
+				validate.Unique(fld, "", *uid, seen)
 			}
-			validate.Unique(fld, "", *uid, seen)
-		}
-		validate.Each(fld, "succeeded", pods.Succeeded, unique)
-		validate.Each(fld, "failed", pods.Failed, unique)
-	})
+			validate.Each(fld, "succeeded", pods.Succeeded, unique)
+			validate.Each(fld, "failed", pods.Failed, unique)
+		},
+	)
 }
 
 // validateEndOfJob validates the end of a job.
@@ -134,7 +140,9 @@ func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus
 	if s.StartTime == nil && (changed.finished || changed.start) && !isCompleteWithoutStart(&j.Spec) {
 		fld.Required("startTime", "startTime is required for finished job")
 	}
-	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 && (changed.finished || !validate.SemanticEqual(u, was.UncountedTerminatedPods)) {
+	u := s.UncountedTerminatedPods
+	if u != nil && len(u.Failed)+len(u.Succeeded) > 0 &&
+		(changed.finished || !validate.SemanticEqual(u, was.UncountedTerminatedPods)) {
 		fld.Invalid("uncountedTerminatedPods", *u, "uncountedTerminatedPods needs to be empty for finished job")
 	}
 }
@@ -181,7 +189,8 @@ func validateJobStatusChanges(fld validate.Field, j, old *batchv1.Job) {
 	if s.CompletionTime != nil && was.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) {
 		fld.Invalid("completionTime", s.CompletionTime, "completionTime cannot be mutated")
 	}
-	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && (j.Spec.Suspend == nil || !*j.Spec.Suspend) && !isResumed(s, was) {
+	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && (j.Spec.Suspend == nil || !*j.Spec.Suspend) &&
+		!isResumed(s, was) {
 		fld.Required("startTime", "startTime cannot be removed for unsuspended job")
 	}
 	now, before := phaseOf(s), phaseOf(was)

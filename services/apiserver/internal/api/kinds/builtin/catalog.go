@@ -126,12 +126,14 @@ func VersionPriority(gv schema.GroupVersion) int {
 		return 1
 	case schema.GroupVersion{Group: "resource.k8s.io", Version: "v1beta2"}:
 		return 15
-	case schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1alpha1"}, schema.GroupVersion{Group: "storage.k8s.io", Version: "v1alpha1"},
+	case schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1alpha1"},
+		schema.GroupVersion{Group: "storage.k8s.io", Version: "v1alpha1"},
 		schema.GroupVersion{Group: "resource.k8s.io", Version: "v1alpha3"}:
 		return 1
 	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"}:
 		return 18
-	case schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1beta1"}, schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1alpha2"}:
+	case schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1beta1"},
+		schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1alpha2"}:
 		return 12
 	case schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1beta1"}:
 		return 13

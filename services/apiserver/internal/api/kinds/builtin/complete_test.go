@@ -101,7 +101,9 @@ func TestEveryKindHasCases(t *testing.T) {
 }
 
 // fixed matches messages about immutable fields.
-var fixed = regexp.MustCompile(`immutable|may not change|not be changed|not be modified|updates may not|once set|may not be (removed|added)|cannot be decremented`)
+var fixed = regexp.MustCompile(
+	`immutable|may not change|not be changed|not be modified|updates may not|once set|may not be (removed|added)|cannot be decremented`,
+)
 
 // fieldOf returns the field of an error about immutability, without indices, and the type of the
 // error. It returns "" for other errors.

@@ -73,17 +73,48 @@ func TestJobCreate(t *testing.T) {
 		wantSelector         map[string]string
 	}{
 		{name: "no labels", wantLabels: marks, wantPods: marks, wantSelector: uid},
-		{name: "labels of the pods", pods: map[string]string{"app": "x"}, wantLabels: with("app", "x"), wantPods: with("app", "x"), wantSelector: uid},
-		{name: "labels of both", labels: map[string]string{"app": "x"}, pods: map[string]string{"app": "x"}, wantLabels: map[string]string{"app": "x"}, wantPods: with("app", "x"), wantSelector: uid},
-		{name: "labels of the client are kept", labels: map[string]string{"a": "b"}, pods: map[string]string{"controller-uid": "other"}, wantLabels: map[string]string{"a": "b"}, wantPods: with("controller-uid", "other"), wantSelector: uid},
-		{name: "by hand", labels: map[string]string{"a": "b"}, pods: map[string]string{"app": "x"}, manual: &yes, selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
-			wantLabels: map[string]string{"a": "b"}, wantPods: map[string]string{"app": "x"}, wantSelector: map[string]string{"app": "x"}},
+		{
+			name:         "labels of the pods",
+			pods:         map[string]string{"app": "x"},
+			wantLabels:   with("app", "x"),
+			wantPods:     with("app", "x"),
+			wantSelector: uid,
+		},
+		{
+			name:         "labels of both",
+			labels:       map[string]string{"app": "x"},
+			pods:         map[string]string{"app": "x"},
+			wantLabels:   map[string]string{"app": "x"},
+			wantPods:     with("app", "x"),
+			wantSelector: uid,
+		},
+		{
+			name:         "labels of the client are kept",
+			labels:       map[string]string{"a": "b"},
+			pods:         map[string]string{"controller-uid": "other"},
+			wantLabels:   map[string]string{"a": "b"},
+			wantPods:     with("controller-uid", "other"),
+			wantSelector: uid,
+		},
+		{
+			name:     "by hand",
+			labels:   map[string]string{"a": "b"},
+			pods:     map[string]string{"app": "x"},
+			manual:   &yes,
+			selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+			wantLabels: map[string]string{
+				"a": "b",
+			},
+			wantPods:     map[string]string{"app": "x"},
+			wantSelector: map[string]string{"app": "x"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "u", Labels: tt.labels}, Spec: batchv1.JobSpec{
-				ManualSelector: tt.manual, Selector: tt.selector,
-				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: tt.pods}},
+				ManualSelector: tt.manual,
+				Selector:       tt.selector,
+				Template:       corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: tt.pods}},
 			}}
 			k.Default(j)
 			k.Create.Prepare(j)

@@ -25,10 +25,19 @@ func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 	off, on := named(all), byName(t)
 	service := map[string]any{
 		"metadata": map[string]any{"name": "s", "namespace": "n"},
-		"spec":     map[string]any{"type": "LoadBalancer", "clusterIP": "10.0.0.1", "clusterIPs": []any{"10.0.0.1"}, "ipFamilies": []any{"IPv4"}, "ipFamilyPolicy": "SingleStack", "ports": []any{map[string]any{"port": 1}}},
+		"spec": map[string]any{
+			"type":           "LoadBalancer",
+			"clusterIP":      "10.0.0.1",
+			"clusterIPs":     []any{"10.0.0.1"},
+			"ipFamilies":     []any{"IPv4"},
+			"ipFamilyPolicy": "SingleStack",
+			"ports":          []any{map[string]any{"port": 1}},
+		},
 	}
 	withMode := maps.Clone(service)
-	withMode["status"] = map[string]any{"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": "1.2.3.4", "ipMode": "Proxy"}}}}
+	withMode["status"] = map[string]any{
+		"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": "1.2.3.4", "ipMode": "Proxy"}}},
+	}
 	definition := definitionWithGatedFields()
 	for name, kinds := range map[string]map[string]*registry.Kind{"off": off, "on": on} {
 		t.Run(name, func(t *testing.T) {

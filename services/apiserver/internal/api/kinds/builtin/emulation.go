@@ -21,7 +21,11 @@ type Emulation struct {
 // Serves returns a function that reports whether a kind of a catalog is served, according to its
 // gate, the configuration and the version. It returns an error if the configuration names a later
 // resource, unless Named is set.
-func (e Emulation) Serves(all *registry.Catalog, config RuntimeConfig, gate func(*registry.Kind) bool) (func(*registry.Kind) bool, error) {
+func (e Emulation) Serves(
+	all *registry.Catalog,
+	config RuntimeConfig,
+	gate func(*registry.Kind) bool,
+) (func(*registry.Kind) bool, error) {
 	types, served := Documented(), map[*registry.Kind]bool{}
 	for _, g := range all.Groups() {
 		servedInOlder := map[string]bool{}          // resources with a served older version
@@ -65,7 +69,8 @@ func (e Emulation) serves(types *runtime.Scheme, k *registry.Kind, config Runtim
 	case e.Named && (ofVersion || ofResource):
 		return config.Serves(k), nil
 	case ofResource:
-		return false, fmt.Errorf("cannot enable resource %s in runtime-config because it is introduced at 1.%d after the current version 1.%d. Consider setting --runtime-config-emulation-forward-compatible=true", k.GVR(), introduced, e.Minor)
+		return false, fmt.Errorf("cannot enable resource %s in runtime-config because it is introduced at 1.%d after the current version 1.%d. Consider setting --runtime-config-emulation-forward-compatible=true",
+			k.GVR(), introduced, e.Minor)
 	default:
 		return false, nil
 	}

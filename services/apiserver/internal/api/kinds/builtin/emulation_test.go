@@ -81,7 +81,8 @@ func TestEmulatedVersions(t *testing.T) {
 		})
 	}
 	none := func(k *registry.Kind) bool { return k.Resource != "ipaddresses" }
-	if serves, err := (builtin.Emulation{Minor: 32, Forward: true}).Serves(all, builtin.RuntimeConfig{"networking.k8s.io/v1beta1": "true"}, none); err != nil || serves(all.Resource(schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses"})) {
+	if serves, err := (builtin.Emulation{Minor: 32, Forward: true}).Serves(all, builtin.RuntimeConfig{"networking.k8s.io/v1beta1": "true"}, none); err != nil ||
+		serves(all.Resource(schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses"})) {
 		t.Errorf("got a kind with a disabled gate, or error %v", err)
 	}
 }

@@ -138,7 +138,8 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 			obj, errs := createOf(k, obj)
 			got = append(got, k.Create.Warnings(obj)...)
 			if len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
-				t.Errorf("%s\ngot warnings\n%s\nwant\n%s\n%q", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
+				t.Errorf("%s\ngot warnings\n%s\nwant\n%s\n%q",
+					mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
 			}
 		})
 	}

@@ -64,7 +64,9 @@ func TestGenerationOfMetadata(t *testing.T) {
 func TestEndpointSliceTopology(t *testing.T) {
 	k := byName(t)["discovery.k8s.io/v1/endpointslices"]
 	slice := func(address string) *discoveryv1.EndpointSlice {
-		return &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, DeprecatedTopology: map[string]string{"zone": "z"}}}}
+		return &discoveryv1.EndpointSlice{
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, DeprecatedTopology: map[string]string{"zone": "z"}}},
+		}
 	}
 	created := slice("a")
 	k.Create.Prepare(created)
@@ -84,9 +86,18 @@ func TestEndpointSliceTopology(t *testing.T) {
 func TestScale(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}
 	objects := map[string]registry.Object{
-		"apps/v1/deployments":  &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Selector: selector}, Status: appsv1.DeploymentStatus{Replicas: 3}},
-		"apps/v1/replicasets":  &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: selector}, Status: appsv1.ReplicaSetStatus{Replicas: 3}},
-		"apps/v1/statefulsets": &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Selector: selector}, Status: appsv1.StatefulSetStatus{Replicas: 3}},
+		"apps/v1/deployments": &appsv1.Deployment{
+			Spec:   appsv1.DeploymentSpec{Selector: selector},
+			Status: appsv1.DeploymentStatus{Replicas: 3},
+		},
+		"apps/v1/replicasets": &appsv1.ReplicaSet{
+			Spec:   appsv1.ReplicaSetSpec{Selector: selector},
+			Status: appsv1.ReplicaSetStatus{Replicas: 3},
+		},
+		"apps/v1/statefulsets": &appsv1.StatefulSet{
+			Spec:   appsv1.StatefulSetSpec{Selector: selector},
+			Status: appsv1.StatefulSetStatus{Replicas: 3},
+		},
 	}
 	kinds := byName(t)
 	for name, obj := range objects {
@@ -114,19 +125,31 @@ func TestStatusViews(t *testing.T) {
 	}
 	labels := map[string]string{"k": "live"}
 
-	d, liveD := &appsv1.Deployment{ObjectMeta: metaOf(9, nil, map[string]string{"a": "sent"})}, &appsv1.Deployment{ObjectMeta: metaOf(9, labels, nil)}
+	d, liveD := &appsv1.Deployment{
+		ObjectMeta: metaOf(9, nil, map[string]string{"a": "sent"}),
+	}, &appsv1.Deployment{
+		ObjectMeta: metaOf(9, labels, nil),
+	}
 	view("apps/v1/deployments")(d, liveD)
 	if d.Labels["k"] != "live" || d.Annotations["a"] != "sent" {
 		t.Errorf("Deployment: got metadata %+v, want the live label and the sent annotation", d.ObjectMeta)
 	}
 
-	va, liveVA := &storagev1.VolumeAttachment{ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"})}, &storagev1.VolumeAttachment{ObjectMeta: metaOf(1, labels, nil)}
+	va, liveVA := &storagev1.VolumeAttachment{
+		ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"}),
+	}, &storagev1.VolumeAttachment{
+		ObjectMeta: metaOf(1, labels, nil),
+	}
 	view("storage.k8s.io/v1/volumeattachments")(va, liveVA)
 	if va.Labels["k"] != "live" || va.Annotations != nil {
 		t.Errorf("VolumeAttachment: got metadata %+v, want that of the live object", va.ObjectMeta)
 	}
 
-	fs, liveFS := &flowcontrolv1.FlowSchema{ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"})}, &flowcontrolv1.FlowSchema{ObjectMeta: metaOf(1, labels, nil)}
+	fs, liveFS := &flowcontrolv1.FlowSchema{
+		ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"}),
+	}, &flowcontrolv1.FlowSchema{
+		ObjectMeta: metaOf(1, labels, nil),
+	}
 	fs.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "sent"}}
 	liveFS.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "live"}}
 	view("flowcontrol.apiserver.k8s.io/v1/flowschemas")(fs, liveFS)
@@ -156,8 +179,12 @@ func TestCertificateSigningRequests(t *testing.T) {
 		if r.Spec.Username != "" || r.Spec.UID != "" || r.Spec.Groups != nil || r.Spec.Extra != nil || r.Spec.SignerName != "s" {
 			t.Errorf("got spec %+v, want signer s and no requester of the client", r.Spec)
 		}
-		k.Create.RecordCreator(r, registry.Requester{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
-		if r.Spec.Username != "u" || r.Spec.UID != "1" || !slices.Equal(r.Spec.Groups, []string{"g"}) || !slices.Equal(r.Spec.Extra["k"], []string{"v"}) {
+		k.Create.RecordCreator(
+			r,
+			registry.Requester{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}},
+		)
+		if r.Spec.Username != "u" || r.Spec.UID != "1" || !slices.Equal(r.Spec.Groups, []string{"g"}) ||
+			!slices.Equal(r.Spec.Extra["k"], []string{"v"}) {
 			t.Errorf("got requester %+v, want that of the request, u", r.Spec)
 		}
 	})
@@ -174,7 +201,10 @@ func TestCertificateSigningRequests(t *testing.T) {
 		live := &request{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("c"),
 			Conditions: []certificatesv1.CertificateSigningRequestCondition{condition(certificatesv1.CertificateApproved, "old", 5)}}}
 		r := &request{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("forged"),
-			Conditions: []certificatesv1.CertificateSigningRequestCondition{condition(certificatesv1.CertificateApproved, "new", 0), condition("Other", "new", 0)}}}
+			Conditions: []certificatesv1.CertificateSigningRequestCondition{
+				condition(certificatesv1.CertificateApproved, "new", 0),
+				condition("Other", "new", 0),
+			}}}
 		k.Subresource("approval").Prepare(r, live)
 		if string(r.Status.Certificate) != "c" || len(r.Status.Conditions) != 2 || r.Status.Conditions[0].Reason != "new" {
 			t.Errorf("got status %+v, want the live certificate and the two sent conditions", r.Status)
@@ -197,7 +227,11 @@ func TestCertificateSigningRequests(t *testing.T) {
 			Conditions: []certificatesv1.CertificateSigningRequestCondition{condition(certificatesv1.CertificateApproved, "live", 5)}}}
 		r := &request{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("c"),
 			Conditions: []certificatesv1.CertificateSigningRequestCondition{
-				condition(certificatesv1.CertificateFailed, "sent", 0), condition(certificatesv1.CertificateApproved, "sent", 0), condition(certificatesv1.CertificateDenied, "sent", 0),
+				condition(
+					certificatesv1.CertificateFailed,
+					"sent",
+					0,
+				), condition(certificatesv1.CertificateApproved, "sent", 0), condition(certificatesv1.CertificateDenied, "sent", 0),
 			}}}
 		k.Subresource("status").Prepare(r, live)
 		reasons := []string{}

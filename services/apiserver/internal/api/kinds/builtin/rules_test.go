@@ -42,11 +42,29 @@ func TestFlags(t *testing.T) {
 		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"validatingwebhookconfigurations", "endpointslices", "flowschemas", "prioritylevelconfigurations")
 	createOnUpdate := setOf("events", "leases", "clusterrolebindings", "clusterroles", "rolebindings", "roles", "runtimeclasses")
-	needsVersion := setOf("leases", "leasecandidates", "poddisruptionbudgets", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments",
-		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
-		"validatingwebhookconfigurations", "runtimeclasses")
+	needsVersion := setOf(
+		"leases",
+		"leasecandidates",
+		"poddisruptionbudgets",
+		"csidrivers",
+		"csinodes",
+		"csistoragecapacities",
+		"volumeattachments",
+		"mutatingwebhookconfigurations",
+		"validatingadmissionpolicies",
+		"validatingadmissionpolicybindings",
+		"validatingwebhookconfigurations",
+		"runtimeclasses",
+	)
 	returnDeleted := setOf("csidrivers", "csinodes", "storageclasses", "volumeattachments")
-	pathNames := setOf("clusterrolebindings", "clusterroles", "rolebindings", "roles", "poddisruptionbudgets", "certificatesigningrequests")
+	pathNames := setOf(
+		"clusterrolebindings",
+		"clusterroles",
+		"rolebindings",
+		"roles",
+		"poddisruptionbudgets",
+		"certificatesigningrequests",
+	)
 	for _, k := range outsideCore(t) {
 		if k.Virtual {
 			continue

@@ -136,7 +136,8 @@ func unservedVersions() map[string][]string {
 
 // isKnownGroup reports whether a catalog has a group.
 func isKnownGroup(catalog *registry.Catalog, name string) bool {
-	return unservedVersions()[name] != nil || slices.ContainsFunc(catalog.Groups(), func(g registry.Group) bool { return g.Name == name })
+	return unservedVersions()[name] != nil ||
+		slices.ContainsFunc(catalog.Groups(), func(g registry.Group) bool { return g.Name == name })
 }
 
 // groupKey converts the keys of the core group to the form of other groups, with an empty group.

@@ -61,7 +61,19 @@ func TestRuntimeConfig(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		names := map[string]string{pods: "pods", jobs: "jobs", cron: "cron", address: "address", beta: "beta", slices: "slices", classes: "classes", versions: "versions", rules: "rules", hpa: "hpa", older: "older"}
+		names := map[string]string{
+			pods:     "pods",
+			jobs:     "jobs",
+			cron:     "cron",
+			address:  "address",
+			beta:     "beta",
+			slices:   "slices",
+			classes:  "classes",
+			versions: "versions",
+			rules:    "rules",
+			hpa:      "hpa",
+			older:    "older",
+		}
 		var got []string
 		for _, r := range every {
 			parts := strings.Split(r, "/")
@@ -102,11 +114,16 @@ func TestRuntimeConfigAcceptsUnservedVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, gv := range []string{
-		"admission.k8s.io/v1", "admission.k8s.io/v1beta1", "apiextensions.k8s.io/v1beta1", "apiregistration.k8s.io/v1beta1", "apps/v1beta1", "apps/v1beta2",
-		"authentication.k8s.io/v1alpha1", "authentication.k8s.io/v1beta1", "authorization.k8s.io/v1beta1", "autoscaling/v2beta1", "autoscaling/v2beta2", "batch/v1beta1",
-		"coordination.k8s.io/v1alpha2", "discovery.k8s.io/v1beta1", "events.k8s.io/v1beta1", "extensions/v1beta1", "flowcontrol.apiserver.k8s.io/v1beta1",
-		"flowcontrol.apiserver.k8s.io/v1beta2", "flowcontrol.apiserver.k8s.io/v1beta3", "imagepolicy.k8s.io/v1alpha1", "networking.k8s.io/v1alpha1", "node.k8s.io/v1alpha1",
-		"node.k8s.io/v1beta1", "policy/v1beta1", "rbac.authorization.k8s.io/v1alpha1", "rbac.authorization.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha1",
+		"admission.k8s.io/v1", "admission.k8s.io/v1beta1", "apiextensions.k8s.io/v1beta1", "apiregistration.k8s.io/v1beta1",
+		"apps/v1beta1", "apps/v1beta2",
+		"authentication.k8s.io/v1alpha1", "authentication.k8s.io/v1beta1", "authorization.k8s.io/v1beta1", "autoscaling/v2beta1",
+		"autoscaling/v2beta2", "batch/v1beta1",
+		"coordination.k8s.io/v1alpha2", "discovery.k8s.io/v1beta1", "events.k8s.io/v1beta1", "extensions/v1beta1",
+		"flowcontrol.apiserver.k8s.io/v1beta1",
+		"flowcontrol.apiserver.k8s.io/v1beta2", "flowcontrol.apiserver.k8s.io/v1beta3", "imagepolicy.k8s.io/v1alpha1",
+		"networking.k8s.io/v1alpha1", "node.k8s.io/v1alpha1",
+		"node.k8s.io/v1beta1", "policy/v1beta1", "rbac.authorization.k8s.io/v1alpha1", "rbac.authorization.k8s.io/v1beta1",
+		"scheduling.k8s.io/v1alpha1",
 		"scheduling.k8s.io/v1beta1", "storagemigration.k8s.io/v1alpha1",
 	} {
 		for _, suffix := range []string{"", "=true", "=false", "=1", "/deployments=true", "/deployments=false"} {

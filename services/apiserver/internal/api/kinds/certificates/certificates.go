@@ -16,5 +16,9 @@ const (
 
 // Kinds returns the kinds of the group.
 func Kinds() []*registry.Kind {
-	return []*registry.Kind{certificateSigningRequests(), clusterTrustBundles(), declare.AdditionalVersion("v1alpha1", clusterTrustBundles())}
+	return []*registry.Kind{
+		certificateSigningRequests(),
+		clusterTrustBundles(),
+		declare.AdditionalVersion("v1alpha1", clusterTrustBundles()),
+	}
 }

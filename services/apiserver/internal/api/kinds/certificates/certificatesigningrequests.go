@@ -29,9 +29,11 @@ func certificateSigningRequests() *registry.Kind {
 		},
 		New:     declare.New[certificatesv1.CertificateSigningRequest],
 		NewList: declare.New[certificatesv1.CertificateSigningRequestList],
-		Parts: declare.SpecStatusAccessors(func(c *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequestSpec, *certificatesv1.CertificateSigningRequestStatus) {
-			return &c.Spec, &c.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(c *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequestSpec, *certificatesv1.CertificateSigningRequestStatus) {
+				return &c.Spec, &c.Status
+			},
+		),
 		Stored: registry.StorageForm{Prefix: "certificatesigningrequests"},
 		Create: registry.Create{
 			Prepare: declare.Adapt(prepareRequestCreate),
@@ -53,8 +55,33 @@ func certificateSigningRequests() *registry.Kind {
 			Columns:    requestColumns(),
 		},
 		Subresources: []registry.Subresource{
-			declare.WithoutTable(declare.WithResetFields(declare.WithValidationOrder(declare.ValidatedView("approval", "CertificateSigningRequest", prepareApproval, allowedChanges{approves: true}.changes), registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules), "spec", "status.certificate")),
-			declare.WithResetFields(declare.WithValidationOrder(declare.ValidatedView("status", "CertificateSigningRequest", prepareStatus, allowedChanges{issues: true}.changes), registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules), "spec", "status.conditions"),
+			declare.WithoutTable(
+				declare.WithResetFields(
+					declare.WithValidationOrder(
+						declare.ValidatedView(
+							"approval",
+							"CertificateSigningRequest",
+							prepareApproval,
+							allowedChanges{approves: true}.changes,
+						),
+						registry.MetaRules,
+						registry.UpdateRules,
+						registry.MetaUpdateRules,
+					),
+					"spec",
+					"status.certificate",
+				),
+			),
+			declare.WithResetFields(
+				declare.WithValidationOrder(
+					declare.ValidatedView("status", "CertificateSigningRequest", prepareStatus, allowedChanges{issues: true}.changes),
+					registry.MetaRules,
+					registry.UpdateRules,
+					registry.MetaUpdateRules,
+				),
+				"spec",
+				"status.conditions",
+			),
 		},
 	}
 }
@@ -146,7 +173,11 @@ func requestColumns() []registry.Column {
 		columns.Text("SignerName", spec("signerName"), func(r *certificatesv1.CertificateSigningRequest) string {
 			return columns.OrNone(r.Spec.SignerName)
 		}),
-		columns.Text("Requestor", spec("request"), func(r *certificatesv1.CertificateSigningRequest) string { return r.Spec.Username }),
+		columns.Text(
+			"Requestor",
+			spec("request"),
+			func(r *certificatesv1.CertificateSigningRequest) string { return r.Spec.Username },
+		),
 		columns.Text("RequestedDuration", spec("expirationSeconds"), func(r *certificatesv1.CertificateSigningRequest) string {
 			if r.Spec.ExpirationSeconds == nil {
 				return columns.None

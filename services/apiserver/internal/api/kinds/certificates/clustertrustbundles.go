@@ -52,9 +52,13 @@ func clusterTrustBundles() *registry.Kind {
 			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
 			Columns: []registry.Column{
 				columns.Name(),
-				columns.Text("SignerName", columns.Doc(certificatesv1beta1.ClusterTrustBundleSpec{}, "signerName"), func(b *certificatesv1beta1.ClusterTrustBundle) string {
-					return columns.OrNone(b.Spec.SignerName)
-				}),
+				columns.Text(
+					"SignerName",
+					columns.Doc(certificatesv1beta1.ClusterTrustBundleSpec{}, "signerName"),
+					func(b *certificatesv1beta1.ClusterTrustBundle) string {
+						return columns.OrNone(b.Spec.SignerName)
+					},
+				),
 				columns.Age(),
 			},
 		},

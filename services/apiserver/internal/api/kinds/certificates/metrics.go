@@ -41,8 +41,14 @@ func NewDurations(r prometheus.Registerer) *Durations {
 			Namespace: "apiserver", Subsystem: "certificates_registry", Name: name, Help: "[ALPHA] " + help,
 		}, []string{"signerName"})
 	}
-	requested := counter("csr_requested_duration_total", "Total number of issued CSRs with a requested duration, sliced by signer (only kubernetes.io signer names are specifically identified)")
-	honored := counter("csr_honored_duration_total", "Total number of issued CSRs with a requested duration that was honored, sliced by signer (only kubernetes.io signer names are specifically identified)")
+	requested := counter(
+		"csr_requested_duration_total",
+		"Total number of issued CSRs with a requested duration, sliced by signer (only kubernetes.io signer names are specifically identified)",
+	)
+	honored := counter(
+		"csr_honored_duration_total",
+		"Total number of issued CSRs with a requested duration that was honored, sliced by signer (only kubernetes.io signer names are specifically identified)",
+	)
 	d := &Durations{signers: metrics.NewSeries(metrics.SeriesConfig[string, durationCounters]{
 		Limit: maxSigners,
 		Add: func(signer string) durationCounters {

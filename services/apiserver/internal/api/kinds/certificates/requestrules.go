@@ -25,9 +25,12 @@ const (
 // usages holds the valid usages, in the order of messages.
 var usages = []certificatesv1.KeyUsage{
 	certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth,
-	certificatesv1.UsageCodeSigning, certificatesv1.UsageContentCommitment, certificatesv1.UsageCRLSign, certificatesv1.UsageDataEncipherment, certificatesv1.UsageDecipherOnly,
-	certificatesv1.UsageDigitalSignature, certificatesv1.UsageEmailProtection, certificatesv1.UsageEncipherOnly, certificatesv1.UsageIPsecEndSystem,
-	certificatesv1.UsageIPsecTunnel, certificatesv1.UsageIPsecUser, certificatesv1.UsageKeyAgreement, certificatesv1.UsageKeyEncipherment,
+	certificatesv1.UsageCodeSigning, certificatesv1.UsageContentCommitment, certificatesv1.UsageCRLSign,
+	certificatesv1.UsageDataEncipherment, certificatesv1.UsageDecipherOnly,
+	certificatesv1.UsageDigitalSignature, certificatesv1.UsageEmailProtection, certificatesv1.UsageEncipherOnly,
+	certificatesv1.UsageIPsecEndSystem,
+	certificatesv1.UsageIPsecTunnel, certificatesv1.UsageIPsecUser, certificatesv1.UsageKeyAgreement,
+	certificatesv1.UsageKeyEncipherment,
 	certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC, certificatesv1.UsageOCSPSigning, certificatesv1.UsageSMIME,
 	certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
 }
@@ -42,8 +45,18 @@ func validateRequest(fld validate.Field, r, old *certificatesv1.CertificateSigni
 	spec.RequireSet("usages", len(r.Spec.Usages) > 0)
 	if old == nil {
 		seen := validate.Set[certificatesv1.KeyUsage]{}
-		validate.Each(spec, "usages", r.Spec.Usages, func(fld validate.Field, u *certificatesv1.KeyUsage) { validate.OneOf(fld, "", *u, usages...) })
-		validate.Each(spec, "usages", r.Spec.Usages, func(fld validate.Field, u *certificatesv1.KeyUsage) { validate.Unique(fld, "", *u, seen) })
+		validate.Each(
+			spec,
+			"usages",
+			r.Spec.Usages,
+			func(fld validate.Field, u *certificatesv1.KeyUsage) { validate.OneOf(fld, "", *u, usages...) },
+		)
+		validate.Each(
+			spec,
+			"usages",
+			r.Spec.Usages,
+			func(fld validate.Field, u *certificatesv1.KeyUsage) { validate.Unique(fld, "", *u, seen) },
+		)
 	}
 	if r.Spec.SignerName == legacySigner && (old == nil || old.Spec.SignerName != legacySigner) {
 		spec.Invalid("signerName", r.Spec.SignerName, "the legacy signerName is not allowed via this API version")
@@ -54,7 +67,8 @@ func validateRequest(fld validate.Field, r, old *certificatesv1.CertificateSigni
 		spec.Invalid("expirationSeconds", *n, "may not specify a duration less than 600 seconds (10 minutes)")
 	}
 	validateConditions(fld.Child("status"), r, old)
-	if err := parseCertificates(r.Status.Certificate); err != nil && (old == nil || parseCertificates(old.Status.Certificate) == nil) {
+	if err := parseCertificates(r.Status.Certificate); err != nil &&
+		(old == nil || parseCertificates(old.Status.Certificate) == nil) {
 		fld.Child("status").Invalid("certificate", "<certificate data>", err.Error())
 	}
 }
@@ -116,22 +130,27 @@ func validateConditions(fld validate.Field, r, old *certificatesv1.CertificateSi
 		}
 	}
 	seen := validate.Set[certificatesv1.RequestConditionType]{}
-	validate.Each(fld, "conditions", r.Status.Conditions, func(fld validate.Field, c *certificatesv1.CertificateSigningRequestCondition) {
-		fld.RequireSet("type", c.Type != "" || retained.noType)
-		switch {
-		case retained.status:
-		case c.Type == approved || c.Type == denied || c.Type == certificatesv1.CertificateFailed:
-			validate.RequiredOneOf(fld, "status", c.Status, corev1.ConditionTrue)
-		default:
-			validate.RequiredOneOf(fld, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
-		}
-		if !retained.both && (c.Type == approved && seen.Has(denied) || c.Type == denied && seen.Has(approved)) {
-			fld.Invalid("type", c.Type, "Approved and Denied conditions are mutually exclusive")
-		}
-		if !seen.Add(c.Type) && !retained.twice {
-			fld.Duplicate("type", c.Type)
-		}
-	})
+	validate.Each(
+		fld,
+		"conditions",
+		r.Status.Conditions,
+		func(fld validate.Field, c *certificatesv1.CertificateSigningRequestCondition) {
+			fld.RequireSet("type", c.Type != "" || retained.noType)
+			switch {
+			case retained.status:
+			case c.Type == approved || c.Type == denied || c.Type == certificatesv1.CertificateFailed:
+				validate.RequiredOneOf(fld, "status", c.Status, corev1.ConditionTrue)
+			default:
+				validate.RequiredOneOf(fld, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
+			}
+			if !retained.both && (c.Type == approved && seen.Has(denied) || c.Type == denied && seen.Has(approved)) {
+				fld.Invalid("type", c.Type, "Approved and Denied conditions are mutually exclusive")
+			}
+			if !seen.Add(c.Type) && !retained.twice {
+				fld.Duplicate("type", c.Type)
+			}
+		},
+	)
 }
 
 // allowedChanges is the path by which a request is changed.
@@ -151,5 +170,6 @@ func (w allowedChanges) changes(fld validate.Field, r, old *certificatesv1.Certi
 		return
 	}
 	status.ForbidSet("certificate", !w.issues, "updates may not set certificate content")
-	status.ForbidSet("certificate", w.issues && len(old.Status.Certificate) > 0, "updates may not modify existing certificate content")
+	status.ForbidSet("certificate", w.issues && len(old.Status.Certificate) > 0,
+		"updates may not modify existing certificate content")
 }

@@ -17,5 +17,9 @@ const (
 
 // Kinds returns the kinds of the group.
 func Kinds(s registry.Settings) []*registry.Kind {
-	return []*registry.Kind{leases(s.Enabled(features.CoordinatedLeaderElection)), leaseCandidates(), declare.AdditionalVersion("v1alpha2", leaseCandidates())}
+	return []*registry.Kind{
+		leases(s.Enabled(features.CoordinatedLeaderElection)),
+		leaseCandidates(),
+		declare.AdditionalVersion("v1alpha2", leaseCandidates()),
+	}
 }

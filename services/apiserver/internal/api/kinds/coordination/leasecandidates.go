@@ -30,7 +30,8 @@ func leaseCandidates() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "leasecandidates"},
 		Create:  registry.Create{Validate: declare.AdaptValidation(validateLeaseCandidate)},
 		Update: registry.Update{
-			AllowCreateOnUpdate: true, RequireResourceVersion: true,
+			AllowCreateOnUpdate:    true,
+			RequireResourceVersion: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *coordinationv1beta1.LeaseCandidate) {
 				validateLeaseCandidate(fld, c)
 				fld.Child("spec").CheckImmutable("leaseName", c.Spec.LeaseName, old.Spec.LeaseName)
@@ -40,9 +41,21 @@ func leaseCandidates() *registry.Kind {
 			Selectable: []registry.SelectableField{{Label: "spec.leaseName"}},
 			Columns: []registry.Column{
 				columns.Name(),
-				columns.Text("LeaseName", doc("leaseName"), func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.LeaseName }),
-				columns.Text("BinaryVersion", doc("binaryVersion"), func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.BinaryVersion }),
-				columns.Text("EmulationVersion", doc("emulationVersion"), func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.EmulationVersion }),
+				columns.Text(
+					"LeaseName",
+					doc("leaseName"),
+					func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.LeaseName },
+				),
+				columns.Text(
+					"BinaryVersion",
+					doc("binaryVersion"),
+					func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.BinaryVersion },
+				),
+				columns.Text(
+					"EmulationVersion",
+					doc("emulationVersion"),
+					func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.EmulationVersion },
+				),
 				columns.Age(),
 			},
 		},
@@ -63,7 +76,8 @@ func validateLeaseCandidate(fld validate.Field, c *coordinationv1beta1.LeaseCand
 		return
 	}
 	if s.Strategy == coordinationv1.OldestEmulationVersion {
-		spec.RequireSetWithDetail("emulationVersion", !emulated.EqualTo(noVersion()), "must be specified when `strategy` is 'OldestEmulationVersion'")
+		spec.RequireSetWithDetail("emulationVersion", !emulated.EqualTo(noVersion()),
+			"must be specified when `strategy` is 'OldestEmulationVersion'")
 	}
 	validateStrategy(spec.Child("strategy"), s.Strategy)
 }

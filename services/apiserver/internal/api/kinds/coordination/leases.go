@@ -15,7 +15,11 @@ import (
 func leases(coordinated bool) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "leases", Singular: "lease", Kind: "Lease",
+			Group:                      group,
+			Version:                    version,
+			Resource:                   "leases",
+			Singular:                   "lease",
+			Kind:                       "Lease",
 			Namespaced:                 true,
 			AllowUnqualifiedFinalizers: true,
 		},
@@ -26,7 +30,9 @@ func leases(coordinated bool) *registry.Kind {
 		Update: registry.Update{
 			AllowCreateOnUpdate:    true,
 			RequireResourceVersion: true,
-			Validate:               declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *coordinationv1.Lease) { validateLease(fld, l) }),
+			Validate: declare.AdaptUpdateValidation(
+				func(fld validate.Field, l, _ *coordinationv1.Lease) { validateLease(fld, l) },
+			),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),

@@ -17,7 +17,9 @@ type claimGates struct{ otherNamespaces, attributesClasses bool }
 // drop clears the fields of disabled gates, and a data source of an unsupported kind, unless the
 // stored claim has them.
 func (g claimGates) drop(s, old *corev1.PersistentVolumeClaimSpec) {
-	if ref := s.DataSourceRef; !g.otherNamespaces && ref != nil && ref.Namespace != nil && *ref.Namespace != "" && (old == nil || old.DataSourceRef == nil) {
+	ref := s.DataSourceRef
+	if !g.otherNamespaces && ref != nil && ref.Namespace != nil && *ref.Namespace != "" &&
+		(old == nil || old.DataSourceRef == nil) {
 		s.DataSourceRef = nil
 	}
 	if !g.attributesClasses && (old == nil || old.VolumeAttributesClassName == nil) {
@@ -62,7 +64,8 @@ func validateClaimChanges(fld validate.Field, c, old *corev1.PersistentVolumeCla
 	}
 	const annotation = corev1.BetaStorageClassAnnotation
 	annotated, hadAnnotation := old.Annotations[annotation]
-	if hadAnnotation && was.StorageClassName == nil && now.StorageClassName != nil && *now.StorageClassName == annotated && keepsOrDropsClass(c, annotated) {
+	if hadAnnotation && was.StorageClassName == nil && now.StorageClassName != nil && *now.StorageClassName == annotated &&
+		keepsOrDropsClass(c, annotated) {
 		now.StorageClassName = nil
 	} else {
 		if class := c.Annotations[annotation]; class != annotated {
@@ -81,12 +84,19 @@ func validateClaimChanges(fld validate.Field, c, old *corev1.PersistentVolumeCla
 		}
 	}
 	if !validate.SemanticEqual(now, was) {
-		fld.Forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.ObjectDiff(was, now))
+		fld.Forbidden(
+			"spec",
+			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.ObjectDiff(
+				was,
+				now,
+			),
+		)
 	}
 	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	before := old.Spec.Resources.Requests[corev1.ResourceStorage]
 	has := old.Status.Capacity[corev1.ResourceStorage]
-	fld.Child("spec", "resources", "requests").ForbidSet("storage", size.Cmp(before) < 0 && size.Cmp(has) <= 0, "field can not be less than status.capacity")
+	fld.Child("spec", "resources", "requests").
+		ForbidSet("storage", size.Cmp(before) < 0 && size.Cmp(has) <= 0, "field can not be less than status.capacity")
 	fld.CheckImmutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)
 }
 
@@ -99,28 +109,44 @@ func keepsOrDropsClass(c *corev1.PersistentVolumeClaim, class string) bool {
 // resizeStates are the states of a claim that is being resized.
 var resizeStates = []corev1.ClaimResourceStatus{
 	corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
-	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
+	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible,
+	corev1.PersistentVolumeClaimNodeResizePending,
 }
 
 func validateClaimStatus(fld validate.Field, c, _ *corev1.PersistentVolumeClaim) {
 	fld.Child("Spec").RequireSet("accessModes", len(c.Spec.AccessModes) > 0)
 	status := fld.Child("status")
-	validate.EachQuantity(status, "capacity", c.Status.Capacity, func(fld validate.Field, _ corev1.ResourceName, q validate.Quantity) {
-		fld.CheckBasicQuantity("", q)
-	})
-	validate.EachKey(status, "", c.Status.AllocatedResourceStatuses, func(_ validate.Field, name corev1.ResourceName, state corev1.ClaimResourceStatus) {
-		validateClaimResource(status, "allocatedResourceStatus", name)
-		if !slices.Contains(resizeStates, state) {
-			status.Add(field.NotSupported(status.Child("allocatedResourceStatus").FieldPath(), name, resizeStates))
-		}
-	})
-	validate.EachQuantity(status, "allocatedResources", c.Status.AllocatedResources, func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
-		before := fld.ErrorCount()
-		validateClaimResource(status, "allocatedResources", name)
-		if fld.ErrorCount() == before {
+	validate.EachQuantity(
+		status,
+		"capacity",
+		c.Status.Capacity,
+		func(fld validate.Field, _ corev1.ResourceName, q validate.Quantity) {
 			fld.CheckBasicQuantity("", q)
-		}
-	})
+		},
+	)
+	validate.EachKey(
+		status,
+		"",
+		c.Status.AllocatedResourceStatuses,
+		func(_ validate.Field, name corev1.ResourceName, state corev1.ClaimResourceStatus) {
+			validateClaimResource(status, "allocatedResourceStatus", name)
+			if !slices.Contains(resizeStates, state) {
+				status.Add(field.NotSupported(status.Child("allocatedResourceStatus").FieldPath(), name, resizeStates))
+			}
+		},
+	)
+	validate.EachQuantity(
+		status,
+		"allocatedResources",
+		c.Status.AllocatedResources,
+		func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
+			before := fld.ErrorCount()
+			validateClaimResource(status, "allocatedResources", name)
+			if fld.ErrorCount() == before {
+				fld.CheckBasicQuantity("", q)
+			}
+		},
+	)
 }
 
 // validateClaimResource requires a resource that claims can request: storage, or one that is not

@@ -29,7 +29,11 @@ func secretDefaultedRules() []transcode.Rule {
 // nodeDefaultedRules returns the rules for the defaults of defaultNode.
 func nodeDefaultedRules() []transcode.Rule {
 	return []transcode.Rule{
-		transcode.FieldsPass[corev1.NodeStatus](func(f [4][]byte) bool { return len(f[0]) == 0 || len(f[1]) > 0 }, "capacity", "allocatable"),
+		transcode.FieldsPass[corev1.NodeStatus](
+			func(f [4][]byte) bool { return len(f[0]) == 0 || len(f[1]) > 0 },
+			"capacity",
+			"allocatable",
+		),
 		transcode.FieldsPass[corev1.NodeSpec](rangesArePaired, "podCIDR", "podCIDRs"),
 	}
 }

@@ -95,7 +95,9 @@ func endpointsWarnings(e *corev1.Endpoints) (out []string) {
 			out = append(out, validate.IPWarnings(path.Child("addresses").Index(j).Child("ip"), e.Subsets[i].Addresses[j].IP)...)
 		}
 		for j := range e.Subsets[i].NotReadyAddresses {
-			out = append(out, validate.IPWarnings(path.Child("notReadyAddresses").Index(j).Child("ip"), e.Subsets[i].NotReadyAddresses[j].IP)...)
+			out = append(
+				out,
+				validate.IPWarnings(path.Child("notReadyAddresses").Index(j).Child("ip"), e.Subsets[i].NotReadyAddresses[j].IP)...)
 		}
 	}
 	return out

@@ -186,7 +186,16 @@ func TestFlags(t *testing.T) {
 	}
 	generation := in("pods", "podtemplates", "replicationcontrollers")
 	createOnUpdate := in("endpoints", "events", "limitranges", "services")
-	returnDeleted := in("namespaces", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates", "resourcequotas", "serviceaccounts", "services")
+	returnDeleted := in(
+		"namespaces",
+		"persistentvolumeclaims",
+		"persistentvolumes",
+		"pods",
+		"podtemplates",
+		"resourcequotas",
+		"serviceaccounts",
+		"services",
+	)
 	orphan := in("replicationcontrollers")
 	keepStatus := in("nodes")
 	for _, k := range core.Kinds(registry.Settings{}) {

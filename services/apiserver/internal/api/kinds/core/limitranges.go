@@ -29,7 +29,9 @@ func limitRanges() *registry.Kind {
 		Update: registry.Update{
 			Order:               registry.Order{registry.MetaRules, registry.UpdateRules},
 			AllowCreateOnUpdate: true,
-			Validate:            declare.AdaptUpdateValidation(func(fld validate.Field, l, _ *corev1.LimitRange) { validateLimitRange(fld, l) }),
+			Validate: declare.AdaptUpdateValidation(
+				func(fld validate.Field, l, _ *corev1.LimitRange) { validateLimitRange(fld, l) },
+			),
 		},
 	}
 }

@@ -16,14 +16,19 @@ import (
 func namespaces() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "namespaces", Singular: "namespace", Kind: "Namespace",
+			Version:      version,
+			Resource:     "namespaces",
+			Singular:     "namespace",
+			Kind:         "Namespace",
 			ShortNames:   []string{"ns"},
 			ValidateName: meta.DNSLabel,
 		},
 		Verbs:   []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 		New:     declare.New[corev1.Namespace],
 		NewList: declare.New[corev1.NamespaceList],
-		Parts:   declare.SpecStatusAccessors(func(n *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) { return &n.Spec, &n.Status }),
+		Parts: declare.SpecStatusAccessors(
+			func(n *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) { return &n.Spec, &n.Status },
+		),
 		Stored:  registry.StorageForm{Prefix: "namespaces"},
 		Default: declare.Adapt(defaultNamespace),
 		Create: registry.Create{
@@ -39,7 +44,8 @@ func namespaces() *registry.Kind {
 			Validate: declare.AdaptUpdateResult(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespace(n) }),
 		},
 		Delete: registry.Delete{
-			TwoPhase: true, ReturnObject: true,
+			TwoPhase:       true,
+			ReturnObject:   true,
 			RemovalBlocked: declare.AdaptResult(func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 }),
 			BeginDeletion: declare.Adapt(func(n *corev1.Namespace) {
 				n.Status.Phase = corev1.NamespaceTerminating
@@ -55,7 +61,10 @@ func namespaces() *registry.Kind {
 		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "finalize", GVK: coreKind("Namespace"), Verbs: []string{"update"}, NoTable: true,
+				Name:        "finalize",
+				GVK:         coreKind("Namespace"),
+				Verbs:       []string{"update"},
+				NoTable:     true,
 				ResetFields: []string{"status"},
 				Prepare:     declare.AdaptUpdate(func(n, old *corev1.Namespace) { n.Status = old.Status }),
 				ValidateUpdate: declare.AdaptUpdateResult(func(n, _ *corev1.Namespace) field.ErrorList {
@@ -63,9 +72,13 @@ func namespaces() *registry.Kind {
 				}),
 			},
 			{
-				Name: "status", GVK: coreKind("Namespace"), Verbs: declare.ViewVerbs(),
-				Prepare:        declare.AdaptUpdate(func(n, old *corev1.Namespace) { n.Spec = old.Spec }),
-				ValidateUpdate: declare.AdaptUpdateResult(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespacePhase(n) }),
+				Name:    "status",
+				GVK:     coreKind("Namespace"),
+				Verbs:   declare.ViewVerbs(),
+				Prepare: declare.AdaptUpdate(func(n, old *corev1.Namespace) { n.Spec = old.Spec }),
+				ValidateUpdate: declare.AdaptUpdateResult(
+					func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespacePhase(n) },
+				),
 			},
 		},
 	}

@@ -43,14 +43,19 @@ func validateNodeAnnotations(fld validate.Field, n *corev1.Node) {
 		path.Invalid("AvoidPods", corev1.PreferAvoidPodsAnnotationKey, err.Error())
 		return
 	}
-	validate.Each(path, corev1.PreferAvoidPodsAnnotationKey, avoid.PreferAvoidPods, func(fld validate.Field, e *corev1.PreferAvoidPodsEntry) {
-		owner := e.PodSignature.PodController
-		if owner == nil {
-			fld.Required("PodSignature", "")
-		} else if owner.Controller == nil || !*owner.Controller {
-			fld.Child("PodSignature", "PodController").Invalid("Controller", false, "must point to a controller")
-		}
-	})
+	validate.Each(
+		path,
+		corev1.PreferAvoidPodsAnnotationKey,
+		avoid.PreferAvoidPods,
+		func(fld validate.Field, e *corev1.PreferAvoidPodsEntry) {
+			owner := e.PodSignature.PodController
+			if owner == nil {
+				fld.Required("PodSignature", "")
+			} else if owner.Controller == nil || !*owner.Controller {
+				fld.Child("PodSignature", "PodController").Invalid("Controller", false, "must point to a controller")
+			}
+		},
+	)
 }
 
 func validateTaints(fld validate.Field, name string, taints []corev1.Taint) {
@@ -77,9 +82,14 @@ func nodeResources(fld validate.Field, n *corev1.Node) {
 		name      string
 		resources corev1.ResourceList
 	}{{"capacity", n.Status.Capacity}, {"allocatable", n.Status.Allocatable}} {
-		validate.EachKey(fld.Child("status"), list.name, list.resources, func(_ validate.Field, name corev1.ResourceName, q resource.Quantity) {
-			podspec.ValidateResourceQuantity(fld.Child("status", list.name, string(name)), name, q)
-		})
+		validate.EachKey(
+			fld.Child("status"),
+			list.name,
+			list.resources,
+			func(_ validate.Field, name corev1.ResourceName, q resource.Quantity) {
+				podspec.ValidateResourceQuantity(fld.Child("status", list.name, string(name)), name, q)
+			},
+		)
 	}
 }
 

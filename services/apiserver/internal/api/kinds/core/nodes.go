@@ -26,12 +26,17 @@ const (
 func nodes() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "nodes", Singular: "node", Kind: "Node",
+			Version:    version,
+			Resource:   "nodes",
+			Singular:   "node",
+			Kind:       "Node",
 			ShortNames: []string{"no"},
 		},
-		New:            declare.New[corev1.Node],
-		NewList:        declare.New[corev1.NodeList],
-		Parts:          declare.SpecStatusAccessors(func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status }),
+		New:     declare.New[corev1.Node],
+		NewList: declare.New[corev1.NodeList],
+		Parts: declare.SpecStatusAccessors(
+			func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status },
+		),
 		Stored:         registry.StorageForm{Prefix: "minions"},
 		Default:        declare.Adapt(defaultNode),
 		DefaultedRules: nodeDefaultedRules,
@@ -63,9 +68,12 @@ func nodes() *registry.Kind {
 		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(),
-				GVK: coreKind("NodeProxyOptions"),
-				New: declare.New[corev1.NodeProxyOptions],
+				Name:          "proxy",
+				Connect:       true,
+				AllowSubpaths: true,
+				Verbs:         proxyVerbs(),
+				GVK:           coreKind("NodeProxyOptions"),
+				New:           declare.New[corev1.NodeProxyOptions],
 			},
 			declare.ValidatedView("status", "Node", func(n, old *corev1.Node) {
 				n.Spec = old.Spec

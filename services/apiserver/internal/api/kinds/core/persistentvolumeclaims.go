@@ -29,9 +29,11 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 		},
 		New:     declare.New[corev1.PersistentVolumeClaim],
 		NewList: declare.New[corev1.PersistentVolumeClaimList],
-		Parts: declare.SpecStatusAccessors(func(p *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
-			return &p.Spec, &p.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(p *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
+				return &p.Spec, &p.Status
+			},
+		),
 		Stored:         registry.StorageForm{Prefix: "persistentvolumeclaims"},
 		Default:        declare.Adapt(poddefaults.Claim),
 		AfterDecode:    declare.Adapt(func(c *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
@@ -56,7 +58,12 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
 				fld.RecordTwice(func() { podspec.ValidateClaimSpec(fld.Child("spec"), &c.Spec, &old.Spec) })
 				validateClaimChanges(fld, c, old)
-				validateAttributesClassChange(fld.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
+				validateAttributesClassChange(
+					fld.Child("spec"),
+					c.Spec.VolumeAttributesClassName,
+					old.Spec.VolumeAttributesClassName,
+					gates.attributesClasses,
+				)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -125,6 +132,10 @@ func claimColumns() []registry.Column {
 			return textOrUnset(c.Spec.VolumeAttributesClassName)
 		}),
 		columns.Age(),
-		columns.WideText("VolumeMode", spec("volumeMode"), func(c *corev1.PersistentVolumeClaim) string { return textOrUnset(c.Spec.VolumeMode) }),
+		columns.WideText(
+			"VolumeMode",
+			spec("volumeMode"),
+			func(c *corev1.PersistentVolumeClaim) string { return textOrUnset(c.Spec.VolumeMode) },
+		),
 	}
 }

@@ -33,9 +33,11 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 		},
 		New:     declare.New[corev1.PersistentVolume],
 		NewList: declare.New[corev1.PersistentVolumeList],
-		Parts: declare.SpecStatusAccessors(func(p *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
-			return &p.Spec, &p.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(p *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
+				return &p.Spec, &p.Status
+			},
+		),
 		Stored:         registry.StorageForm{Prefix: "persistentvolumes"},
 		Default:        declare.Adapt(defaultVolume),
 		DefaultedRules: volumeDefaultedRules,
@@ -61,7 +63,12 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 				validateVolume(fld, v)
 				volume.ValidateSpec(fld.Child("spec"), v.Name, &v.Spec)
 				validateVolumeChanges(fld, v, old)
-				validateAttributesClassChange(fld.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
+				validateAttributesClassChange(
+					fld.Child("spec"),
+					v.Spec.VolumeAttributesClassName,
+					old.Spec.VolumeAttributesClassName,
+					classes,
+				)
 			}),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
@@ -85,10 +92,13 @@ func validateVolume(fld validate.Field, v *corev1.PersistentVolume) {
 	s := &v.Spec
 	// Mount options have their own field; the annotation is valid only for these types.
 	mountable := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||
-		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil || s.VsphereVolume != nil ||
-		s.AzureDisk != nil || s.PhotonPersistentDisk != nil
+		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil ||
+		s.VsphereVolume != nil ||
+		s.AzureDisk != nil ||
+		s.PhotonPersistentDisk != nil
 	if _, has := v.Annotations[corev1.MountOptionAnnotation]; has && !mountable {
-		fld.Child("metadata", "annotations").Forbidden(corev1.MountOptionAnnotation, "may not specify mount options for this volume type")
+		fld.Child("metadata", "annotations").
+			Forbidden(corev1.MountOptionAnnotation, "may not specify mount options for this volume type")
 	}
 }
 
@@ -96,12 +106,14 @@ func validateVolume(fld validate.Field, v *corev1.PersistentVolume) {
 // set once.
 func validateVolumeChanges(fld validate.Field, v, old *corev1.PersistentVolume) {
 	now := v.Spec.PersistentVolumeSource
-	if csi, was := now.CSI, old.Spec.CSI; csi != nil && was != nil && was.ControllerExpandSecretRef == nil && csi.ControllerExpandSecretRef != nil {
+	if csi, was := now.CSI, old.Spec.CSI; csi != nil && was != nil && was.ControllerExpandSecretRef == nil &&
+		csi.ControllerExpandSecretRef != nil {
 		now.CSI = csi.DeepCopy()
 		now.CSI.ControllerExpandSecretRef = nil
 	}
 	if !validate.SemanticEqual(now, old.Spec.PersistentVolumeSource) {
-		fld.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
+		fld.Child("spec").
+			Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
 	}
 	fld.CheckImmutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
 	affinity, was := v.Spec.NodeAffinity, old.Spec.NodeAffinity
@@ -168,11 +180,20 @@ func volumeWarnings(v *corev1.PersistentVolume) (texts []string) {
 	}
 	s, spec := &v.Spec, field.NewPath("spec")
 	if s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		texts = append(texts, fmt.Sprintf("%s: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
-			spec.Child("persistentVolumeReclaimPolicy")))
+		texts = append(
+			texts,
+			fmt.Sprintf(
+				"%s: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
+				spec.Child("persistentVolumeReclaimPolicy")),
+		)
 	}
 	if s.NodeAffinity != nil && s.NodeAffinity.Required != nil {
-		texts = append(texts, podspec.NodeTermWarnings(spec.Child("nodeAffinity", "required", "nodeSelectorTerms"), s.NodeAffinity.Required.NodeSelectorTerms)...)
+		texts = append(
+			texts,
+			podspec.NodeTermWarnings(
+				spec.Child("nodeAffinity", "required", "nodeSelectorTerms"),
+				s.NodeAffinity.Required.NodeSelectorTerms,
+			)...)
 	}
 	return append(texts, volume.Warnings(spec, &s.PersistentVolumeSource)...)
 }
@@ -200,7 +221,11 @@ func volumeColumns() []registry.Column {
 	return []registry.Column{
 		columns.Name(),
 		columns.Text("Capacity", spec("capacity"), func(v *corev1.PersistentVolume) string { return storageText(v.Spec.Capacity) }),
-		columns.Text("Access Modes", spec("accessModes"), func(v *corev1.PersistentVolume) string { return accessModes(v.Spec.AccessModes) }),
+		columns.Text(
+			"Access Modes",
+			spec("accessModes"),
+			func(v *corev1.PersistentVolume) string { return accessModes(v.Spec.AccessModes) },
+		),
 		columns.Text("Reclaim Policy", spec("persistentVolumeReclaimPolicy"), func(v *corev1.PersistentVolume) string {
 			return string(v.Spec.PersistentVolumeReclaimPolicy)
 		}),
@@ -221,7 +246,11 @@ func volumeColumns() []registry.Column {
 		}),
 		columns.Text("Reason", stat("reason"), func(v *corev1.PersistentVolume) string { return v.Status.Reason }),
 		columns.Age(),
-		columns.WideText("VolumeMode", spec("volumeMode"), func(v *corev1.PersistentVolume) string { return textOrUnset(v.Spec.VolumeMode) }),
+		columns.WideText(
+			"VolumeMode",
+			spec("volumeMode"),
+			func(v *corev1.PersistentVolume) string { return textOrUnset(v.Spec.VolumeMode) },
+		),
 	}
 }
 

@@ -24,9 +24,14 @@ func podColumns() []registry.Column {
 		columns.Text("Status", "The aggregate status of the containers in this pod.", func(p *corev1.Pod) string {
 			return summarize(p).reason
 		}),
-		columns.New("Restarts", columns.String, "",
-			"The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.", 0,
-			func(p *corev1.Pod) any { return restartsCell(summarize(p).restarts) }),
+		columns.New(
+			"Restarts",
+			columns.String,
+			"",
+			"The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
+			0,
+			func(p *corev1.Pod) any { return restartsCell(summarize(p).restarts) },
+		),
 		columns.Age(),
 		columns.WideText("IP", columns.Doc(corev1.PodStatus{}, "podIP"), func(p *corev1.Pod) string {
 			if len(p.Status.PodIPs) > 0 {
@@ -65,11 +70,15 @@ func podReads() []string {
 func reusePod(p *corev1.Pod) {
 	*p = corev1.Pod{
 		Spec: corev1.PodSpec{
-			Containers: emptyKeepingMemory(p.Spec.Containers), InitContainers: emptyKeepingMemory(p.Spec.InitContainers), ReadinessGates: emptyKeepingMemory(p.Spec.ReadinessGates),
+			Containers:     emptyKeepingMemory(p.Spec.Containers),
+			InitContainers: emptyKeepingMemory(p.Spec.InitContainers),
+			ReadinessGates: emptyKeepingMemory(p.Spec.ReadinessGates),
 		},
 		Status: corev1.PodStatus{
-			Conditions: emptyKeepingMemory(p.Status.Conditions), PodIPs: emptyKeepingMemory(p.Status.PodIPs),
-			ContainerStatuses: emptyKeepingMemory(p.Status.ContainerStatuses), InitContainerStatuses: emptyKeepingMemory(p.Status.InitContainerStatuses),
+			Conditions:            emptyKeepingMemory(p.Status.Conditions),
+			PodIPs:                emptyKeepingMemory(p.Status.PodIPs),
+			ContainerStatuses:     emptyKeepingMemory(p.Status.ContainerStatuses),
+			InitContainerStatuses: emptyKeepingMemory(p.Status.InitContainerStatuses),
 		},
 	}
 }

@@ -85,31 +85,49 @@ func podSubresources(rules *podspec.Rules) []registry.Subresource {
 func allPodSubresources(rules *podspec.Rules) []registry.Subresource {
 	return []registry.Subresource{
 		{
-			Name: "attach", Connect: true, Verbs: connectVerbs(), GVK: coreKind("PodAttachOptions"),
-			New: declare.New[corev1.PodAttachOptions],
+			Name:    "attach",
+			Connect: true,
+			Verbs:   connectVerbs(),
+			GVK:     coreKind("PodAttachOptions"),
+			New:     declare.New[corev1.PodAttachOptions],
 		},
 		{
-			Name: "binding", Verbs: []string{"create"}, GVK: coreKind("Binding"),
-			New: declare.New[corev1.Binding],
+			Name:  "binding",
+			Verbs: []string{"create"},
+			GVK:   coreKind("Binding"),
+			New:   declare.New[corev1.Binding],
 		},
-		declare.WithoutTable(declare.ValidatedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.ValidateEphemeralContainers)),
+		declare.WithoutTable(
+			declare.ValidatedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.ValidateEphemeralContainers),
+		),
 		{
-			Name: "eviction", Verbs: []string{"create"},
-			GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"),
-			New: declare.New[policyv1.Eviction],
+			Name:  "eviction",
+			Verbs: []string{"create"},
+			GVK:   policyv1.SchemeGroupVersion.WithKind("Eviction"),
+			New:   declare.New[policyv1.Eviction],
 		},
 		{
-			Name: "exec", Connect: true, Verbs: connectVerbs(), GVK: coreKind("PodExecOptions"),
-			New: declare.New[corev1.PodExecOptions],
+			Name:    "exec",
+			Connect: true,
+			Verbs:   connectVerbs(),
+			GVK:     coreKind("PodExecOptions"),
+			New:     declare.New[corev1.PodExecOptions],
 		},
 		{Name: "log", Connect: true, GVK: coreKind("Pod"), Verbs: []string{"get"}},
 		{
-			Name: "portforward", Connect: true, Verbs: connectVerbs(), GVK: coreKind("PodPortForwardOptions"),
-			New: declare.New[corev1.PodPortForwardOptions],
+			Name:    "portforward",
+			Connect: true,
+			Verbs:   connectVerbs(),
+			GVK:     coreKind("PodPortForwardOptions"),
+			New:     declare.New[corev1.PodPortForwardOptions],
 		},
 		{
-			Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(), GVK: coreKind("PodProxyOptions"),
-			New: declare.New[corev1.PodProxyOptions],
+			Name:          "proxy",
+			Connect:       true,
+			AllowSubpaths: true,
+			Verbs:         proxyVerbs(),
+			GVK:           coreKind("PodProxyOptions"),
+			New:           declare.New[corev1.PodProxyOptions],
 		},
 		declare.WithoutTable(declare.ValidatedView("resize", "Pod", prepareResize, rules.ValidateResize)),
 		declare.WithWarnings(declare.WithResetFields(declare.ValidatedView("status", "Pod", func(p, old *corev1.Pod) {
@@ -143,7 +161,8 @@ func preparePodCreate(p *corev1.Pod) {
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podqos.Class(&p.Spec)}
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = []corev1.PodCondition{{
-			Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Type:    corev1.PodScheduled,
+			Status:  corev1.ConditionFalse,
 			Reason:  corev1.PodReasonSchedulingGated,
 			Message: "Scheduling is blocked due to non-empty scheduling gates",
 

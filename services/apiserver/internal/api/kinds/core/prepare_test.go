@@ -60,7 +60,9 @@ func TestPodCreate(t *testing.T) {
 	gated := parse(t, k, "spec: {schedulingGates: [{name: g}]}").(*corev1.Pod)
 	k.Create.Prepare(gated)
 	want := corev1.PodCondition{
-		Type: "PodScheduled", Status: "False", Reason: "SchedulingGated",
+		Type:    "PodScheduled",
+		Status:  "False",
+		Reason:  "SchedulingGated",
 		Message: "Scheduling is blocked due to non-empty scheduling gates",
 	}
 	if c := gated.Status.Conditions; len(c) != 1 || c[0] != want {
@@ -178,7 +180,8 @@ func TestClaimDataSources(t *testing.T) {
 				t.Errorf("%s of %s: got spec %+v, want dataSource: %t, dataSourceRef: %t", name, test.object, c.Spec, test.old, test.ref)
 				continue
 			}
-			if d, r := c.Spec.DataSource, c.Spec.DataSourceRef; d != nil && (*d.APIGroup != *r.APIGroup || d.Kind != r.Kind || d.Name != r.Name) {
+			d, r := c.Spec.DataSource, c.Spec.DataSourceRef
+			if d != nil && (*d.APIGroup != *r.APIGroup || d.Kind != r.Kind || d.Name != r.Name) {
 				t.Errorf("%s of %s: got %+v and %+v, want equal references", name, test.object, d, r)
 			}
 		}

@@ -68,7 +68,12 @@ func validateScopes(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	validateScopeConflicts(fld, "scopes", s, seen)
 }
 
-func validateScopeConflicts(fld validate.Field, name string, s *corev1.ResourceQuotaSpec, seen validate.Set[corev1.ResourceQuotaScope]) {
+func validateScopeConflicts(
+	fld validate.Field,
+	name string,
+	s *corev1.ResourceQuotaSpec,
+	seen validate.Set[corev1.ResourceQuotaScope],
+) {
 	for _, pair := range [][2]corev1.ResourceQuotaScope{
 		{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort},
 		{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
@@ -102,8 +107,12 @@ func validateScopeRequirement(fld validate.Field, r *corev1.ScopedResourceSelect
 	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
 		corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		if r.Operator != corev1.ScopeSelectorOpExists {
-			fld.Invalid("operator", r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
-				"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity")
+			fld.Invalid(
+				"operator",
+				r.Operator,
+				"must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
+					"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity",
+			)
 		}
 	}
 	switch r.Operator {
@@ -124,7 +133,8 @@ func validateScopeRequirement(fld validate.Field, r *corev1.ScopedResourceSelect
 func isKnownScope(s corev1.ResourceQuotaScope) bool {
 	switch s {
 	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort,
-		corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
+		corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopePriorityClass,
+		corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
 		corev1.ResourceQuotaScopeVolumeAttributesClass:
 		return true
 	}
@@ -139,8 +149,13 @@ func affectsResource(s corev1.ResourceQuotaScope, name corev1.ResourceName) bool
 	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeNotBestEffort,
 		corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		switch name {
-		case corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
-			corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
+		case corev1.ResourcePods,
+			corev1.ResourceCPU,
+			corev1.ResourceMemory,
+			corev1.ResourceRequestsCPU,
+			corev1.ResourceRequestsMemory,
+			corev1.ResourceLimitsCPU,
+			corev1.ResourceLimitsMemory:
 			return true
 		}
 		return false

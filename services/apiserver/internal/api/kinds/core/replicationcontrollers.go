@@ -34,9 +34,11 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 		},
 		New:     declare.New[corev1.ReplicationController],
 		NewList: declare.New[corev1.ReplicationControllerList],
-		Parts: declare.SpecStatusAccessors(func(r *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
-			return &r.Spec, &r.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(r *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
+				return &r.Spec, &r.Status
+			},
+		),
 		Stored:                registry.StorageForm{Prefix: "controllers"},
 		Default:               declare.Adapt(defaultController),
 		DeclarativeValidation: declare.AdaptResult(declaredControllerRules),
@@ -59,9 +61,10 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "scale", Verbs: declare.ViewVerbs(),
-				GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
-				New: declare.New[autoscalingv1.Scale],
+				Name:  "scale",
+				Verbs: declare.ViewVerbs(),
+				GVK:   autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
+				New:   declare.New[autoscalingv1.Scale],
 				Scale: &registry.Scale{
 					Replicas: declare.AdaptResult(wantedReplicas),
 					SetReplicas: func(o registry.Object, n int32) {
@@ -94,7 +97,12 @@ func defaultController(rc *corev1.ReplicationController) {
 	}
 }
 
-func validateController(fld validate.Field, rules *podspec.Rules, s *corev1.ReplicationControllerSpec, old *corev1.PodTemplateSpec) {
+func validateController(
+	fld validate.Field,
+	rules *podspec.Rules,
+	s *corev1.ReplicationControllerSpec,
+	old *corev1.PodTemplateSpec,
+) {
 	fld.CoveredByDeclarative("minimum", func() { fld.CheckNonNegative("minReadySeconds", int64(s.MinReadySeconds)) })
 	fld.RequireSet("selector", len(s.Selector) > 0)
 	if s.Replicas == nil {
@@ -147,7 +155,11 @@ func controllerColumns() []registry.Column {
 		columns.Name(),
 		columns.Int("Desired", spec("replicas"), func(rc *corev1.ReplicationController) int64 { return int64(wantedReplicas(rc)) }),
 		columns.Int("Current", stat("replicas"), func(rc *corev1.ReplicationController) int64 { return int64(rc.Status.Replicas) }),
-		columns.Int("Ready", stat("readyReplicas"), func(rc *corev1.ReplicationController) int64 { return int64(rc.Status.ReadyReplicas) }),
+		columns.Int(
+			"Ready",
+			stat("readyReplicas"),
+			func(rc *corev1.ReplicationController) int64 { return int64(rc.Status.ReadyReplicas) },
+		),
 		columns.Age(),
 		columns.WideText("Containers", containersDesc, func(rc *corev1.ReplicationController) string {
 			return columns.ContainerNames(containers(rc))

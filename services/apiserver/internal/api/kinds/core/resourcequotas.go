@@ -47,8 +47,11 @@ func resourceQuotas() *registry.Kind {
 			columns.Name(),
 			columns.Text("Request", "Request represents a minimum amount of cpu/memory that a container may consume.",
 				func(q *corev1.ResourceQuota) string { return quotaText(q, false) }),
-			columns.Text("Limit", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
-				func(q *corev1.ResourceQuota) string { return quotaText(q, true) }),
+			columns.Text(
+				"Limit",
+				"Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
+				func(q *corev1.ResourceQuota) string { return quotaText(q, true) },
+			),
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{declare.ValidatedStatus("ResourceQuota", validateQuotaStatus)},

@@ -43,9 +43,10 @@ func serviceAccounts() *registry.Kind {
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{{
-			Name: "token", Verbs: []string{"create"},
-			GVK: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
-			New: declare.New[authenticationv1.TokenRequest],
+			Name:  "token",
+			Verbs: []string{"create"},
+			GVK:   authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+			New:   declare.New[authenticationv1.TokenRequest],
 		}},
 	}
 }
@@ -61,5 +62,7 @@ func serviceAccountWarnings(a *corev1.ServiceAccount) []string {
 	if _, ok := a.Annotations[enforceMountableSecrets]; !ok {
 		return nil
 	}
-	return []string{"metadata.annotations[" + enforceMountableSecrets + "]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
+	return []string{
+		"metadata.annotations[" + enforceMountableSecrets + "]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets",
+	}
 }

@@ -54,7 +54,11 @@ func ValidateClusterIPs(s *corev1.Service) field.ErrorList {
 
 func validateFamilies(spec *corev1.ServiceSpec) (errs field.ErrorList) {
 	families := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	policies := []corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack}
+	policies := []corev1.IPFamilyPolicy{
+		corev1.IPFamilyPolicyPreferDualStack,
+		corev1.IPFamilyPolicyRequireDualStack,
+		corev1.IPFamilyPolicySingleStack,
+	}
 	list := field.NewPath("spec", "ipFamilies")
 	seen := validate.Set[corev1.IPFamily]{}
 	for i, f := range spec.IPFamilies {
@@ -82,7 +86,8 @@ func validateAddressFamilies(spec *corev1.ServiceSpec, list *field.Path) (errs f
 	}
 	for i, ip := range ips[:min(len(ips), len(spec.IPFamilies))] {
 		if f := spec.IPFamilies[i]; netutils.IsIPv6String(ip) != (f == corev1.IPv6Protocol) {
-			errs = append(errs, field.Invalid(list.Index(i), ip, fmt.Sprintf("expected an %v value as indicated by `ipFamilies[%v]`", f, i)))
+			errs = append(errs,
+				field.Invalid(list.Index(i), ip, fmt.Sprintf("expected an %v value as indicated by `ipFamilies[%v]`", f, i)))
 		}
 	}
 	return errs

@@ -196,9 +196,11 @@ func validateTrafficPolicies(fld validate.Field, s *corev1.ServiceSpec, distribu
 	case hasHealthCheckPort(s):
 		fld.CheckPort("healthCheckNodePort", port)
 	default:
-		fld.Invalid("healthCheckNodePort", port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
+		fld.Invalid("healthCheckNodePort", port,
+			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
 	}
-	fld.RequireSet("internalTrafficPolicy", s.InternalTrafficPolicy != nil || !hasNodePort(s) && s.Type != corev1.ServiceTypeClusterIP)
+	fld.RequireSet("internalTrafficPolicy",
+		s.InternalTrafficPolicy != nil || !hasNodePort(s) && s.Type != corev1.ServiceTypeClusterIP)
 	validate.OptionalOneOf(fld, "internalTrafficPolicy", s.InternalTrafficPolicy,
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
 	validate.OptionalOneOf(fld, "trafficDistribution", s.TrafficDistribution, distributions...)
@@ -312,7 +314,8 @@ func validateLoadBalancer(fld validate.Field, s *corev1.Service, anyType, needMo
 // serviceWarnings returns the warnings of Kubernetes 1.33.
 func serviceWarnings(s *corev1.Service) (out []string) {
 	if _, ok := s.Annotations[topologyHintsAnnotation]; ok {
-		out = append(out, fmt.Sprintf("annotation %s is deprecated, please use %s instead", topologyHintsAnnotation, corev1.AnnotationTopologyMode))
+		out = append(out,
+			fmt.Sprintf("annotation %s is deprecated, please use %s instead", topologyHintsAnnotation, corev1.AnnotationTopologyMode))
 	}
 	spec, path := &s.Spec, field.NewPath("spec")
 	ignored := func(is bool, text string) {

@@ -24,23 +24,33 @@ func services(settings registry.Settings) *registry.Kind {
 	ipMode := settings.Enabled(features.LoadBalancerIPMode)
 	distributions := []string{corev1.ServiceTrafficDistributionPreferClose}
 	if settings.Enabled(features.PreferSameTrafficDistribution) {
-		distributions = append(distributions, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)
+		distributions = append(distributions, corev1.ServiceTrafficDistributionPreferSameZone,
+			corev1.ServiceTrafficDistributionPreferSameNode)
 	}
 	return &registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "services", Singular: "service", Kind: "Service",
-			ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true,
+			Version:      version,
+			Resource:     "services",
+			Singular:     "service",
+			Kind:         "Service",
+			ShortNames:   []string{"svc"},
+			Categories:   []string{"all"},
+			Namespaced:   true,
 			ValidateName: meta.DNS1035Label,
 		},
-		New:            declare.New[corev1.Service],
-		NewList:        declare.New[corev1.ServiceList],
-		Parts:          declare.SpecStatusAccessors(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
+		New:     declare.New[corev1.Service],
+		NewList: declare.New[corev1.ServiceList],
+		Parts: declare.SpecStatusAccessors(
+			func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status },
+		),
 		Stored:         registry.StorageForm{Prefix: "services/specs"},
 		Default:        declare.Adapt(func(s *corev1.Service) { defaultService(s, ipMode) }),
 		AfterDecode:    declare.Adapt(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
 		DefaultedRules: serviceDefaultedRules,
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, s *corev1.Service) { validateService(fld, s, nil, distributions) }),
+			Validate: declare.AdaptValidation(
+				func(fld validate.Field, s *corev1.Service) { validateService(fld, s, nil, distributions) },
+			),
 			Warnings: declare.AdaptResult(serviceWarnings),
 		},
 		Update: registry.Update{
@@ -62,9 +72,12 @@ func services(settings registry.Settings) *registry.Kind {
 		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "proxy", Connect: true, AllowSubpaths: true, Verbs: proxyVerbs(),
-				GVK: coreKind("ServiceProxyOptions"),
-				New: declare.New[corev1.ServiceProxyOptions],
+				Name:          "proxy",
+				Connect:       true,
+				AllowSubpaths: true,
+				Verbs:         proxyVerbs(),
+				GVK:           coreKind("ServiceProxyOptions"),
+				New:           declare.New[corev1.ServiceProxyOptions],
 			},
 			declare.WithWarnings(declare.ValidatedView("status", "Service", func(s, old *corev1.Service) {
 				s.Spec = old.Spec

@@ -29,7 +29,9 @@ func TestCreate(t *testing.T) {
 			want:   "data[" + strings.Repeat("a", 254) + `]: Invalid value: "` + strings.Repeat("a", 254) + `": must be no more than 253 characters`,
 		},
 		{
-			name: "metadata comes first", resource: "configmaps", object: "metadata: {name: A, namespace: ns, finalizers: [x]}\ndata: {..: x}",
+			name:     "metadata comes first",
+			resource: "configmaps",
+			object:   "metadata: {name: A, namespace: ns, finalizers: [x]}\ndata: {..: x}",
 			want: `metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')` + "\n" +
 				`metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified` + "\n" +
 				`data[..]: Invalid value: "..": must not be '..'`,
@@ -310,7 +312,9 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 	}
 	final.Spec.Finalizers = []corev1.FinalizerName{"nodomain"}
 	if got := texts(finalize.ValidateUpdate(final, n)); got != `spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified` {
-		t.Errorf("got %s, want %q", got, `spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified`)
+		t.Errorf("got %s, want %q",
+			got,
+			`spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified`)
 	}
 }
 

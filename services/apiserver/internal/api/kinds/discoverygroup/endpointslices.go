@@ -83,7 +83,9 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 // sliceChanged reports whether any field outside the metadata differs, or the labels. The labels
 // count because they name the service of a slice.
 func sliceChanged(s, old *discoveryv1.EndpointSlice) bool {
-	return !validate.SemanticEqual(s.Labels, old.Labels) || s.AddressType != old.AddressType || !validate.SemanticEqual(s.Ports, old.Ports) || !validate.SemanticEqual(s.Endpoints, old.Endpoints)
+	return !validate.SemanticEqual(s.Labels, old.Labels) || s.AddressType != old.AddressType ||
+		!validate.SemanticEqual(s.Ports, old.Ports) ||
+		!validate.SemanticEqual(s.Endpoints, old.Endpoints)
 }
 
 func defaultSlice(s *discoveryv1.EndpointSlice) {

@@ -30,7 +30,12 @@ func validateSlice(fld validate.Field, s, old *discoveryv1.EndpointSlice) {
 	validate.MaxItems(fld, "ports", s.Ports, mostPorts)
 	if len(s.Ports) <= mostPorts {
 		names := validate.Set[string]{}
-		validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *discoveryv1.EndpointPort) { validateSlicePort(fld, p, names) })
+		validate.Each(
+			fld,
+			"ports",
+			s.Ports,
+			func(fld validate.Field, p *discoveryv1.EndpointPort) { validateSlicePort(fld, p, names) },
+		)
 	}
 	errs := validate.CheckAt(fld.FieldPath(), func(fld validate.Field) { validateEndpoints(fld, s) })
 	if len(errs) > 0 && old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {

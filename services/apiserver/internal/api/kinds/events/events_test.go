@@ -38,35 +38,55 @@ func TestConversionsAreInverse(t *testing.T) {
 		served, stored := &eventsv1.Event{}, &corev1.Event{}
 		filler(seed).Fill(served)
 		filler(seed).Fill(stored)
-		if got := convert[*eventsv1.Event](t, k.Stored.FromStored, convert[*corev1.Event](t, k.Stored.ToStored, served)); !equality.Semantic.DeepEqual(got, served) {
-			t.Fatalf("seed %d: want\n%+v\ngot\n%+v", seed, served, got)
+		servedAgain := convert[*eventsv1.Event](t, k.Stored.FromStored, convert[*corev1.Event](t, k.Stored.ToStored, served))
+		if !equality.Semantic.DeepEqual(servedAgain, served) {
+			t.Fatalf("seed %d, served form: want\n%+v\ngot\n%+v", seed, served, servedAgain)
 		}
-		if got := convert[*corev1.Event](t, k.Stored.ToStored, convert[*eventsv1.Event](t, k.Stored.FromStored, stored)); !equality.Semantic.DeepEqual(got, stored) {
-			t.Fatalf("seed %d: want\n%+v\ngot\n%+v", seed, stored, got)
+		storedAgain := convert[*corev1.Event](t, k.Stored.ToStored, convert[*eventsv1.Event](t, k.Stored.FromStored, stored))
+		if !equality.Semantic.DeepEqual(storedAgain, stored) {
+			t.Fatalf("seed %d, stored form: want\n%+v\ngot\n%+v", seed, stored, storedAgain)
 		}
 	}
 }
 
-// TestFields checks that conversions that are inverse may still mix up fields.
+// TestFields checks each field, because conversions that are inverse may still mix up fields.
 func TestFields(t *testing.T) {
 	first := metav1.Unix(1, 0)
 	last := metav1.Unix(2, 0)
 	at := metav1.NewMicroTime(metav1.Unix(3, 0).Time)
 	served := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: "e"}, EventTime: at,
-		Series:              &eventsv1.EventSeries{Count: 2, LastObservedTime: at},
-		ReportingController: "rc", ReportingInstance: "ri", Action: "a", Reason: "r",
-		Regarding: corev1.ObjectReference{Name: "about"}, Related: &corev1.ObjectReference{Name: "related"},
-		Note: "n", Type: "t", DeprecatedSource: corev1.EventSource{Component: "c", Host: "h"},
-		DeprecatedFirstTimestamp: first, DeprecatedLastTimestamp: last, DeprecatedCount: 9,
+		ObjectMeta:               metav1.ObjectMeta{Name: "e"},
+		EventTime:                at,
+		Series:                   &eventsv1.EventSeries{Count: 2, LastObservedTime: at},
+		ReportingController:      "rc",
+		ReportingInstance:        "ri",
+		Action:                   "a",
+		Reason:                   "r",
+		Regarding:                corev1.ObjectReference{Name: "about"},
+		Related:                  &corev1.ObjectReference{Name: "related"},
+		Note:                     "n",
+		Type:                     "t",
+		DeprecatedSource:         corev1.EventSource{Component: "c", Host: "h"},
+		DeprecatedFirstTimestamp: first,
+		DeprecatedLastTimestamp:  last,
+		DeprecatedCount:          9,
 	}
 	want := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: "e"}, EventTime: at,
+		ObjectMeta:          metav1.ObjectMeta{Name: "e"},
+		EventTime:           at,
 		Series:              &corev1.EventSeries{Count: 2, LastObservedTime: at},
-		ReportingController: "rc", ReportingInstance: "ri", Action: "a", Reason: "r",
-		InvolvedObject: corev1.ObjectReference{Name: "about"}, Related: &corev1.ObjectReference{Name: "related"},
-		Message: "n", Type: "t", Source: corev1.EventSource{Component: "c", Host: "h"},
-		FirstTimestamp: first, LastTimestamp: last, Count: 9,
+		ReportingController: "rc",
+		ReportingInstance:   "ri",
+		Action:              "a",
+		Reason:              "r",
+		InvolvedObject:      corev1.ObjectReference{Name: "about"},
+		Related:             &corev1.ObjectReference{Name: "related"},
+		Message:             "n",
+		Type:                "t",
+		Source:              corev1.EventSource{Component: "c", Host: "h"},
+		FirstTimestamp:      first,
+		LastTimestamp:       last,
+		Count:               9,
 	}
 	if got := convert[*corev1.Event](t, event().Stored.ToStored, served); !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("got stored form\n%+v, want\n%+v", got, want)

@@ -22,9 +22,11 @@ func flowSchemas() *registry.Kind {
 		},
 		New:     declare.New[flowcontrolv1.FlowSchema],
 		NewList: declare.New[flowcontrolv1.FlowSchemaList],
-		Parts: declare.SpecStatusAccessors(func(f *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
-			return &f.Spec, &f.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(f *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
+				return &f.Spec, &f.Status
+			},
+		),
 		Stored: registry.StorageForm{Prefix: "flowschemas"},
 		Default: declare.Adapt(func(s *flowcontrolv1.FlowSchema) {
 			declare.SetDefault(&s.Spec.MatchingPrecedence, defaultPrecedence)
@@ -34,7 +36,9 @@ func flowSchemas() *registry.Kind {
 		Update: registry.Update{
 			Order:      registry.Order{registry.MetaRules, registry.UpdateRules},
 			Generation: true,
-			Validate:   declare.AdaptUpdateValidation(func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { validateFlowSchema(fld, s) }),
+			Validate: declare.AdaptUpdateValidation(
+				func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { validateFlowSchema(fld, s) },
+			),
 		},
 		Presentation: registry.Presentation{
 			Columns:  flowSchemaColumns(),
@@ -56,9 +60,13 @@ func flowSchemaColumns() []registry.Column {
 	spec := func(name string) string { return columns.Doc(flowcontrolv1.FlowSchemaSpec{}, name) }
 	return []registry.Column{
 		columns.Name(),
-		columns.Text("PriorityLevel", columns.Doc(flowcontrolv1.PriorityLevelConfigurationReference{}, "name"), func(s *flowcontrolv1.FlowSchema) string {
-			return s.Spec.PriorityLevelConfiguration.Name
-		}),
+		columns.Text(
+			"PriorityLevel",
+			columns.Doc(flowcontrolv1.PriorityLevelConfigurationReference{}, "name"),
+			func(s *flowcontrolv1.FlowSchema) string {
+				return s.Spec.PriorityLevelConfiguration.Name
+			},
+		),
 		columns.New("MatchingPrecedence", columns.String, "", spec("matchingPrecedence"), 0, func(s *flowcontrolv1.FlowSchema) any {
 			return int64(s.Spec.MatchingPrecedence)
 		}),

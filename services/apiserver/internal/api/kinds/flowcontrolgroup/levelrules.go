@@ -59,7 +59,11 @@ func validateMandatoryLevel(fld validate.Field, l *flowcontrolv1.PriorityLevelCo
 }
 
 func validatePriorityLevelStatus(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
-	validateConditions(fld.Child("status"), l.Status.Conditions, func(c *flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
+	validateConditions(
+		fld.Child("status"),
+		l.Status.Conditions,
+		func(c *flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) },
+	)
 }
 
 func validateLimitedLevel(fld validate.Field, l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
@@ -112,7 +116,12 @@ func validateQueuing(fld validate.Field, q *flowcontrolv1.QueuingConfiguration) 
 	case q.HandSize > q.Queues:
 		fld.Invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
 	case handBits(q) > hashBits:
-		fld.Invalid("handSize", q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, hashBits))
+		fld.Invalid(
+			"handSize",
+			q.HandSize,
+			fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d",
+				q.Queues, q.HandSize, hashBits),
+		)
 	}
 }
 

@@ -23,16 +23,20 @@ func mandatorySchema(name string) *flowcontrolv1.FlowSchemaSpec {
 	switch name {
 	case flowcontrolv1.FlowSchemaNameExempt:
 		return &flowcontrolv1.FlowSchemaSpec{
-			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: flowcontrolv1.PriorityLevelConfigurationNameExempt},
-			MatchingPrecedence:         exemptPrecedence,
-			Rules:                      everything("system:masters"),
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{
+				Name: flowcontrolv1.PriorityLevelConfigurationNameExempt,
+			},
+			MatchingPrecedence: exemptPrecedence,
+			Rules:              everything("system:masters"),
 		}
 	case flowcontrolv1.FlowSchemaNameCatchAll:
 		return &flowcontrolv1.FlowSchemaSpec{
-			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: flowcontrolv1.PriorityLevelConfigurationNameCatchAll},
-			MatchingPrecedence:         flowcontrolv1.FlowSchemaMaxMatchingPrecedence,
-			DistinguisherMethod:        &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType},
-			Rules:                      everything("system:unauthenticated", "system:authenticated"),
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{
+				Name: flowcontrolv1.PriorityLevelConfigurationNameCatchAll,
+			},
+			MatchingPrecedence:  flowcontrolv1.FlowSchemaMaxMatchingPrecedence,
+			DistinguisherMethod: &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType},
+			Rules:               everything("system:unauthenticated", "system:authenticated"),
 		}
 	}
 	return nil

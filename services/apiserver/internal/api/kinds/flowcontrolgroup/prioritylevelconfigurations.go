@@ -21,9 +21,11 @@ func priorityLevelConfigurations() *registry.Kind {
 		},
 		New:     declare.New[flowcontrolv1.PriorityLevelConfiguration],
 		NewList: declare.New[flowcontrolv1.PriorityLevelConfigurationList],
-		Parts: declare.SpecStatusAccessors(func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
-			return &p.Spec, &p.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
+				return &p.Spec, &p.Status
+			},
+		),
 		Stored:  registry.StorageForm{Prefix: "prioritylevelconfigurations"},
 		Default: declare.Adapt(defaultPriorityLevel),
 		Create:  registry.Create{Validate: declare.AdaptValidation(validatePriorityLevel)},
@@ -36,12 +38,16 @@ func priorityLevelConfigurations() *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: priorityLevelColumns()},
 		Subresources: []registry.Subresource{
-			declare.WithResetFields(declare.ValidatedView("status", "PriorityLevelConfiguration", func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
-				l.Spec = old.Spec
-				keepAllMeta(&l.ObjectMeta, &old.ObjectMeta)
-			}, func(fld validate.Field, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
-				validatePriorityLevelStatus(fld, l)
-			}), "spec", "metadata"),
+			declare.WithResetFields(
+				declare.ValidatedView("status", "PriorityLevelConfiguration", func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
+					l.Spec = old.Spec
+					keepAllMeta(&l.ObjectMeta, &old.ObjectMeta)
+				}, func(fld validate.Field, l, _ *flowcontrolv1.PriorityLevelConfiguration) {
+					validatePriorityLevelStatus(fld, l)
+				}),
+				"spec",
+				"metadata",
+			),
 		},
 	}
 }
@@ -82,14 +88,28 @@ func priorityLevelColumns() []registry.Column {
 	}
 	return []registry.Column{
 		columns.Name(),
-		columns.Text("Type", columns.Doc(flowcontrolv1.PriorityLevelConfigurationSpec{}, "type"), func(l *flowcontrolv1.PriorityLevelConfiguration) string {
-			return string(l.Spec.Type)
-		}),
-		columns.New("NominalConcurrencyShares", columns.String, "", columns.Doc(flowcontrolv1.LimitedPriorityLevelConfiguration{}, "nominalConcurrencyShares"), 0,
-			func(l *flowcontrolv1.PriorityLevelConfiguration) any { return sharesCell(l) }),
+		columns.Text(
+			"Type",
+			columns.Doc(flowcontrolv1.PriorityLevelConfigurationSpec{}, "type"),
+			func(l *flowcontrolv1.PriorityLevelConfiguration) string {
+				return string(l.Spec.Type)
+			},
+		),
+		columns.New(
+			"NominalConcurrencyShares",
+			columns.String,
+			"",
+			columns.Doc(flowcontrolv1.LimitedPriorityLevelConfiguration{}, "nominalConcurrencyShares"),
+			0,
+			func(l *flowcontrolv1.PriorityLevelConfiguration) any { return sharesCell(l) },
+		),
 		queuing("Queues", "queues", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.Queues }),
 		queuing("HandSize", "handSize", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.HandSize }),
-		queuing("QueueLengthLimit", "queueLengthLimit", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.QueueLengthLimit }),
+		queuing(
+			"QueueLengthLimit",
+			"queueLengthLimit",
+			func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.QueueLengthLimit },
+		),
 		columns.Age(),
 	}
 }

@@ -14,7 +14,8 @@ func betaPriorityLevelConfigurations() *registry.Kind {
 	k := priorityLevelConfigurations()
 	k.Default = declare.Adapt(func(l *flowcontrolv1.PriorityLevelConfiguration) {
 		_, keep := l.Annotations[flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey]
-		if limited := l.Spec.Limited; limited != nil && !keep && limited.NominalConcurrencyShares != nil && *limited.NominalConcurrencyShares == 0 {
+		limited := l.Spec.Limited
+		if limited != nil && !keep && limited.NominalConcurrencyShares != nil && *limited.NominalConcurrencyShares == 0 {
 			limited.NominalConcurrencyShares = nil
 		}
 		defaultPriorityLevel(l)

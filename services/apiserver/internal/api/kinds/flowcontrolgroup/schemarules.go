@@ -18,9 +18,17 @@ const exemptPrecedence = 1
 func validateFlowSchema(fld validate.Field, f *flowcontrolv1.FlowSchema) {
 	spec := fld.Child("spec")
 	validatePrecedence(spec, f.Name, f.Spec.MatchingPrecedence)
-	if m := f.Spec.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType && m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType {
-		spec.Add(field.NotSupported(spec.Child("distinguisherMethod", "type").FieldPath(), validate.InternalValue(m),
-			[]string{string(flowcontrolv1.FlowDistinguisherMethodByNamespaceType), string(flowcontrolv1.FlowDistinguisherMethodByUserType)}))
+	m := f.Spec.DistinguisherMethod
+	if m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType &&
+		m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType {
+		spec.Add(field.NotSupported(
+			spec.Child("distinguisherMethod", "type").FieldPath(),
+			validate.InternalValue(m),
+			[]string{
+				string(flowcontrolv1.FlowDistinguisherMethodByNamespaceType),
+				string(flowcontrolv1.FlowDistinguisherMethodByUserType),
+			},
+		))
 	}
 	level := spec.Child("priorityLevelConfiguration")
 	if name := f.Spec.PriorityLevelConfiguration.Name; name == "" {
@@ -36,7 +44,11 @@ func validateFlowSchema(fld validate.Field, f *flowcontrolv1.FlowSchema) {
 }
 
 func validateFlowSchemaStatus(fld validate.Field, f *flowcontrolv1.FlowSchema) {
-	validateConditions(fld.Child("status"), f.Status.Conditions, func(c *flowcontrolv1.FlowSchemaCondition) string { return string(c.Type) })
+	validateConditions(
+		fld.Child("status"),
+		f.Status.Conditions,
+		func(c *flowcontrolv1.FlowSchemaCondition) string { return string(c.Type) },
+	)
 }
 
 // validateConditions requires a distinct type of each condition.
@@ -63,7 +75,8 @@ func validatePrecedence(spec validate.Field, name string, precedence int32) {
 func validateSchemaRule(fld validate.Field, r *flowcontrolv1.PolicyRulesWithSubjects) {
 	fld.RequireSetWithDetail("subjects", len(r.Subjects) > 0, "subjects must contain at least one value")
 	validate.Each(fld, "subjects", r.Subjects, validateSubject)
-	fld.RequireSetWithDetail("", len(r.ResourceRules) > 0 || len(r.NonResourceRules) > 0, "at least one of resourceRules and nonResourceRules has to be non-empty")
+	fld.RequireSetWithDetail("", len(r.ResourceRules) > 0 || len(r.NonResourceRules) > 0,
+		"at least one of resourceRules and nonResourceRules has to be non-empty")
 	validate.Each(fld, "resourceRules", r.ResourceRules, validateResourceRule)
 	validate.Each(fld, "nonResourceRules", r.NonResourceRules, validateNonResourceRule)
 }
@@ -75,8 +88,18 @@ func validateSubject(fld validate.Field, s *flowcontrolv1.Subject) {
 		set   bool
 		rules func()
 	}{
-		{kind: flowcontrolv1.SubjectKindUser, name: "user", set: s.User != nil, rules: func() { fld.Child("user").RequireSet("name", s.User.Name != "") }},
-		{kind: flowcontrolv1.SubjectKindGroup, name: "group", set: s.Group != nil, rules: func() { fld.Child("group").RequireSet("name", s.Group.Name != "") }},
+		{
+			kind:  flowcontrolv1.SubjectKindUser,
+			name:  "user",
+			set:   s.User != nil,
+			rules: func() { fld.Child("user").RequireSet("name", s.User.Name != "") },
+		},
+		{
+			kind:  flowcontrolv1.SubjectKindGroup,
+			name:  "group",
+			set:   s.Group != nil,
+			rules: func() { fld.Child("group").RequireSet("name", s.Group.Name != "") },
+		},
 		{kind: flowcontrolv1.SubjectKindServiceAccount, name: "serviceAccount", set: s.ServiceAccount != nil, rules: func() {
 			validateServiceAccount(fld.Child("serviceAccount"), s.ServiceAccount)
 		}},
@@ -94,7 +117,8 @@ func validateSubject(fld validate.Field, s *flowcontrolv1.Subject) {
 		}
 	}
 	if !known {
-		validate.OneOf(fld, "kind", s.Kind, flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser)
+		validate.OneOf(fld, "kind", s.Kind, flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount,
+			flowcontrolv1.SubjectKindUser)
 		return
 	}
 	for _, m := range members {
@@ -120,7 +144,8 @@ func validateResourceRule(fld validate.Field, r *flowcontrolv1.ResourcePolicyRul
 	if len(r.Namespaces) == 0 && r.ClusterScope {
 		return
 	}
-	if requireWildcardOrValues(fld, "namespaces", r.Namespaces, "resource rules that are not cluster scoped must supply at least one namespace", "namespaces") {
+	if requireWildcardOrValues(fld, "namespaces", r.Namespaces,
+		"resource rules that are not cluster scoped must supply at least one namespace", "namespaces") {
 		return
 	}
 	for i, ns := range r.Namespaces {
@@ -132,7 +157,8 @@ func validateResourceRule(fld validate.Field, r *flowcontrolv1.ResourcePolicyRul
 
 func validateNonResourceRule(fld validate.Field, r *flowcontrolv1.NonResourcePolicyRule) {
 	validateVerbs(fld, r.Verbs)
-	if requireWildcardOrValues(fld, "nonResourceURLs", r.NonResourceURLs, "nonResourceURLs must contain at least one value", "non-resource URLs") {
+	if requireWildcardOrValues(fld, "nonResourceURLs", r.NonResourceURLs, "nonResourceURLs must contain at least one value",
+		"non-resource URLs") {
 		return
 	}
 	for i, url := range r.NonResourceURLs {

@@ -35,9 +35,13 @@ func ingressClasses() *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Text("Controller", "Controller that is responsible for handling this class", func(c *networkingv1.IngressClass) string {
-				return c.Spec.Controller
-			}),
+			columns.Text(
+				"Controller",
+				"Controller that is responsible for handling this class",
+				func(c *networkingv1.IngressClass) string {
+					return c.Spec.Controller
+				},
+			),
 			columns.Text("Parameters", "A reference to a resource with additional parameters", parametersText),
 			columns.Age(),
 		}},
@@ -58,21 +62,26 @@ func validateIngressClass(fld validate.Field, c *networkingv1.IngressClass) {
 	spec := fld.Child("spec")
 	spec.CheckMaxBytes("controller", c.Spec.Controller, longestController)
 	spec.CheckDomainPath("controller", c.Spec.Controller)
-	validate.Optional(spec, "parameters", c.Spec.Parameters, func(fld validate.Field, p *networkingv1.IngressClassParametersReference) {
-		validateParameterReference(fld, p.APIGroup, p.Kind, p.Name)
-		fld.RequireSet("scope", p.Scope != nil)
-		switch scope := declare.Deref(p.Scope); {
-		case p.Scope == nil && p.Namespace == nil:
-		case scope == namespace && p.Namespace == nil:
-			fld.Required("namespace", "`parameters.scope` is set to 'Namespace'")
-		case scope == namespace:
-			fld.CheckText("namespace", *p.Namespace, validate.DNSLabel)
-		case scope == cluster:
-			fld.ForbidSet("namespace", p.Namespace != nil, "`parameters.scope` is set to 'Cluster'")
-		default:
-			validate.OneOf(fld, "scope", scope, cluster, namespace)
-		}
-	})
+	validate.Optional(
+		spec,
+		"parameters",
+		c.Spec.Parameters,
+		func(fld validate.Field, p *networkingv1.IngressClassParametersReference) {
+			validateParameterReference(fld, p.APIGroup, p.Kind, p.Name)
+			fld.RequireSet("scope", p.Scope != nil)
+			switch scope := declare.Deref(p.Scope); {
+			case p.Scope == nil && p.Namespace == nil:
+			case scope == namespace && p.Namespace == nil:
+				fld.Required("namespace", "`parameters.scope` is set to 'Namespace'")
+			case scope == namespace:
+				fld.CheckText("namespace", *p.Namespace, validate.DNSLabel)
+			case scope == cluster:
+				fld.ForbidSet("namespace", p.Namespace != nil, "`parameters.scope` is set to 'Cluster'")
+			default:
+				validate.OneOf(fld, "scope", scope, cluster, namespace)
+			}
+		},
+	)
 }
 
 // parametersText returns a text such as "Config.example.com/name".

@@ -39,12 +39,16 @@ func ingresses() *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Text("Class", "The name of the IngressClass resource that should be used for additional configuration", func(i *networkingv1.Ingress) string {
-				if i.Spec.IngressClassName == nil {
-					return columns.None
-				}
-				return *i.Spec.IngressClassName
-			}),
+			columns.Text(
+				"Class",
+				"The name of the IngressClass resource that should be used for additional configuration",
+				func(i *networkingv1.Ingress) string {
+					if i.Spec.IngressClassName == nil {
+						return columns.None
+					}
+					return *i.Spec.IngressClassName
+				},
+			),
 			columns.Text("Hosts", "Hosts that incoming requests are matched against before the ingress rule", hostsText),
 			columns.Text("Address", "Address is a list containing ingress points for the load-balancer", addressText),
 			columns.Text("Ports", "Ports of TLS configurations that open", func(i *networkingv1.Ingress) string {

@@ -24,7 +24,12 @@ func validateIngress(fld validate.Field, i, old *networkingv1.Ingress) {
 		fld.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
 	}
 	validate.Optional(spec, "defaultBackend", s.DefaultBackend, validateBackend)
-	validate.Each(spec, "rules", s.Rules, func(fld validate.Field, r *networkingv1.IngressRule) { validateHost(fld, r, retained.wildcard) })
+	validate.Each(
+		spec,
+		"rules",
+		s.Rules,
+		func(fld validate.Field, r *networkingv1.IngressRule) { validateHost(fld, r, retained.wildcard) },
+	)
 	validate.Each(spec, "tls", s.TLS, func(fld validate.Field, t *networkingv1.IngressTLS) {
 		validate.Each(fld, "hosts", t.Hosts, func(fld validate.Field, host *string) { fld.CheckText("", *host, formatOfHost(*host)) })
 		if !retained.secret {
@@ -166,17 +171,22 @@ func validateParameterReference(fld validate.Field, group *string, kind, name st
 
 func validateIngressStatus(fld validate.Field, i, _ *networkingv1.Ingress) {
 	points := fld.Child("status", "loadBalancer")
-	validate.Each(points, "ingress", i.Status.LoadBalancer.Ingress, func(fld validate.Field, p *networkingv1.IngressLoadBalancerIngress) {
-		if p.IP != "" {
-			fld.CheckIP("ip", p.IP)
-		}
-		if p.Hostname != "" {
-			fld.CheckText("hostname", p.Hostname, validate.DNSSubdomain)
-			if netutils.ParseIPSloppy(p.Hostname) != nil {
-				fld.Invalid("hostname", p.Hostname, notAddress)
+	validate.Each(
+		points,
+		"ingress",
+		i.Status.LoadBalancer.Ingress,
+		func(fld validate.Field, p *networkingv1.IngressLoadBalancerIngress) {
+			if p.IP != "" {
+				fld.CheckIP("ip", p.IP)
 			}
-		}
-	})
+			if p.Hostname != "" {
+				fld.CheckText("hostname", p.Hostname, validate.DNSSubdomain)
+				if netutils.ParseIPSloppy(p.Hostname) != nil {
+					fld.Invalid("hostname", p.Hostname, notAddress)
+				}
+			}
+		},
+	)
 }
 
 func ingressWarnings(i *networkingv1.Ingress) []string {

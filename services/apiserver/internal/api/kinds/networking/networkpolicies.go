@@ -29,7 +29,9 @@ func networkPolicies() *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "networkpolicies"},
 		Default: declare.Adapt(defaultNetworkPolicy),
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, p *networkingv1.NetworkPolicy) { validateNetworkPolicy(fld, p, nil) }),
+			Validate: declare.AdaptValidation(
+				func(fld validate.Field, p *networkingv1.NetworkPolicy) { validateNetworkPolicy(fld, p, nil) },
+			),
 			Warnings: declare.AdaptResult(networkPolicyWarnings),
 		},
 		Update: registry.Update{
@@ -42,9 +44,13 @@ func networkPolicies() *registry.Kind {
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			// The description is that of an older version, as in Kubernetes.
-			columns.Text("Pod-Selector", columns.Doc(extensionsv1beta1.NetworkPolicySpec{}, "podSelector"), func(p *networkingv1.NetworkPolicy) string {
-				return columns.Selector(&p.Spec.PodSelector)
-			}),
+			columns.Text(
+				"Pod-Selector",
+				columns.Doc(extensionsv1beta1.NetworkPolicySpec{}, "podSelector"),
+				func(p *networkingv1.NetworkPolicy) string {
+					return columns.Selector(&p.Spec.PodSelector)
+				},
+			),
 			columns.Age(),
 		}},
 	}

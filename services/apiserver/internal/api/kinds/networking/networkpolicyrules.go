@@ -17,7 +17,12 @@ func validateNetworkPolicy(fld validate.Field, p, old *networkingv1.NetworkPolic
 	spec.CheckSelector("podSelector", &s.PodSelector, anyValue)
 	validate.Each(spec, "ingress", s.Ingress, func(fld validate.Field, r *networkingv1.NetworkPolicyIngressRule) {
 		validate.Each(fld, "ports", r.Ports, validatePolicyPort)
-		validate.Each(fld, "from", r.From, func(fld validate.Field, p *networkingv1.NetworkPolicyPeer) { validatePeer(fld, p, anyValue) })
+		validate.Each(
+			fld,
+			"from",
+			r.From,
+			func(fld validate.Field, p *networkingv1.NetworkPolicyPeer) { validatePeer(fld, p, anyValue) },
+		)
 	})
 	validate.Each(spec, "egress", s.Egress, func(fld validate.Field, r *networkingv1.NetworkPolicyEgressRule) {
 		validate.Each(fld, "ports", r.Ports, validatePolicyPort)

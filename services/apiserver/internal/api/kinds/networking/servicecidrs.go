@@ -25,9 +25,11 @@ func serviceCIDRs() *registry.Kind {
 		},
 		New:     declare.New[networkingv1.ServiceCIDR],
 		NewList: declare.New[networkingv1.ServiceCIDRList],
-		Parts: declare.SpecStatusAccessors(func(s *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
-			return &s.Spec, &s.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(s *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
+				return &s.Spec, &s.Status
+			},
+		),
 		Stored: betaStorageForm("servicecidrs"),
 		Create: registry.Create{KeepStatus: true, Validate: declare.AdaptValidation(validateServiceCIDR)},
 		// As in Kubernetes, a manager that sends status or spec owns it, even if it is reset.

@@ -44,7 +44,11 @@ func (c *check) validateAnnotations(fld validate.Field, annotations map[string]s
 		case key == corev1.SeccompPodAnnotationKey, strings.HasPrefix(key, corev1.SeccompContainerAnnotationKeyPrefix):
 			validateSeccompName(fld, key, value)
 		case strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix):
-			c.validateAppArmorName(fld.Key("", key), strings.TrimPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix), value)
+			c.validateAppArmorName(
+				fld.Key("", key),
+				strings.TrimPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix),
+				value,
+			)
 		}
 	}
 }
@@ -82,7 +86,9 @@ func (c *check) validateAppArmorName(fld validate.Field, container, profile stri
 		fld.Invalid("", container, "container not found")
 	}
 	switch {
-	case profile == "", profile == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault, profile == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
+	case profile == "",
+		profile == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault,
+		profile == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
 	case !strings.HasPrefix(profile, corev1.DeprecatedAppArmorBetaProfileNamePrefix):
 		fld.Invalid("", profile, fmt.Sprintf("invalid AppArmor profile name: %q", profile))
 	}
@@ -102,7 +108,11 @@ func (c *check) validateProfiles(fld validate.Field, annotations map[string]stri
 	eachContainer(s, func(list string, i int, ctr *corev1.Container) {
 		value, ok := annotations[corev1.SeccompContainerAnnotationKeyPrefix+ctr.Name]
 		if ok && ctr.SecurityContext != nil && ctr.SecurityContext.SeccompProfile != nil {
-			validateSeccompAnnotation(fld.Index(list, i).Child("securityContext", "seccompProfile"), value, ctr.SecurityContext.SeccompProfile)
+			validateSeccompAnnotation(
+				fld.Index(list, i).Child("securityContext", "seccompProfile"),
+				value,
+				ctr.SecurityContext.SeccompProfile,
+			)
 		}
 	})
 	if s.OS != nil && s.OS.Name == corev1.Windows {
@@ -137,9 +147,10 @@ func appArmorOf(s *corev1.PodSpec, ctr *corev1.Container) *corev1.AppArmorProfil
 func validateSeccompAnnotation(fld validate.Field, value string, p *corev1.SeccompProfile) {
 	name, local := strings.CutPrefix(value, corev1.SeccompLocalhostProfileNamePrefix)
 	validateProfileAnnotation(fld, "seccomp", string(p.Type), p.LocalhostProfile, map[string]bool{
-		string(corev1.SeccompProfileTypeUnconfined):     value == corev1.SeccompProfileNameUnconfined,
-		string(corev1.SeccompProfileTypeRuntimeDefault): value == corev1.SeccompProfileRuntimeDefault || value == corev1.DeprecatedSeccompProfileDockerDefault,
-		string(corev1.SeccompProfileTypeLocalhost):      local,
+		string(corev1.SeccompProfileTypeUnconfined): value == corev1.SeccompProfileNameUnconfined,
+		string(corev1.SeccompProfileTypeRuntimeDefault): value == corev1.SeccompProfileRuntimeDefault ||
+			value == corev1.DeprecatedSeccompProfileDockerDefault,
+		string(corev1.SeccompProfileTypeLocalhost): local,
 	}, name)
 }
 

@@ -268,7 +268,8 @@ func volumeFields() []string {
 
 // downwardFields returns all fields that any reference can name.
 func downwardFields() []string {
-	return append(envFields(), "metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName", "status.phase")
+	return append(envFields(), "metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName",
+		"status.phase")
 }
 
 // validateFieldRef requires one of the given fields, or a label or an annotation.

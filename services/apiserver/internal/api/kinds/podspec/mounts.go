@@ -153,27 +153,42 @@ func (c *check) validateProjectedVolume(fld validate.Field, p *corev1.ProjectedV
 			})
 		}
 		validate.Member(u, "secret", s.Secret, func(fld validate.Field, s *corev1.SecretProjection) { items(fld, s.Name, s.Items) })
-		validate.Member(u, "configMap", s.ConfigMap, func(fld validate.Field, s *corev1.ConfigMapProjection) { items(fld, s.Name, s.Items) })
+		validate.Member(
+			u,
+			"configMap",
+			s.ConfigMap,
+			func(fld validate.Field, s *corev1.ConfigMapProjection) { items(fld, s.Name, s.Items) },
+		)
 		validate.Member(u, "downwardAPI", s.DownwardAPI, func(fld validate.Field, d *corev1.DownwardAPIProjection) {
 			for i := range d.Items {
 				validateDownwardFile(fld, &d.Items[i])
 				unique(d.Items[i].Path, d.Items[i].Path)
 			}
 		})
-		validate.Member(u, "serviceAccountToken", s.ServiceAccountToken, func(path validate.Field, t *corev1.ServiceAccountTokenProjection) {
-			validateTokenLifetime(path, t.ExpirationSeconds)
-			// The error path is that of the volume.
-			if t.Path == "" {
-				fld.Required("path", "")
-			} else if !c.kept.tokenPath {
-				validateFilePath(fld, "path", t.Path)
-			}
-		})
+		validate.Member(
+			u,
+			"serviceAccountToken",
+			s.ServiceAccountToken,
+			func(path validate.Field, t *corev1.ServiceAccountTokenProjection) {
+				validateTokenLifetime(path, t.ExpirationSeconds)
+				// The error path is that of the volume.
+				if t.Path == "" {
+					fld.Required("path", "")
+				} else if !c.kept.tokenPath {
+					validateFilePath(fld, "path", t.Path)
+				}
+			},
+		)
 		// Errors have an older name of the field.
-		validate.Member(u, "clusterTrustBundlePEM", s.ClusterTrustBundle, func(fld validate.Field, b *corev1.ClusterTrustBundleProjection) {
-			validateTrustBundle(fld, b)
-			unique(b.Path, b.Path)
-		})
+		validate.Member(
+			u,
+			"clusterTrustBundlePEM",
+			s.ClusterTrustBundle,
+			func(fld validate.Field, b *corev1.ClusterTrustBundleProjection) {
+				validateTrustBundle(fld, b)
+				unique(b.Path, b.Path)
+			},
+		)
 		path.ForbidSet("", u.Count() > 1, "may not specify more than 1 volume type per source")
 	})
 }
@@ -250,7 +265,8 @@ func ValidateAccessModes(fld validate.Field, modes []corev1.PersistentVolumeAcce
 			corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)
 		others = others || mode == corev1.ReadOnlyMany || mode == corev1.ReadWriteMany || mode == corev1.ReadWriteOnce
 	}
-	fld.ForbidSet("accessModes", others && slices.Contains(modes, corev1.ReadWriteOncePod), "may not use ReadWriteOncePod with other access modes")
+	fld.ForbidSet("accessModes", others && slices.Contains(modes, corev1.ReadWriteOncePod),
+		"may not use ReadWriteOncePod with other access modes")
 }
 
 // ValidateClaimSpec validates the spec of a claim. old is nil at creation.

@@ -59,9 +59,19 @@ func (c *check) validateLifecycleHandler(fld validate.Field, h *corev1.Lifecycle
 }
 
 // validateHandler validates the handlers that hooks and probes share.
-func validateHandler(fld validate.Field, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) *validate.Union {
+func validateHandler(
+	fld validate.Field,
+	exec *corev1.ExecAction,
+	get *corev1.HTTPGetAction,
+	tcp *corev1.TCPSocketAction,
+) *validate.Union {
 	u := fld.Union("may not specify more than 1 handler type")
-	validate.Member(u, "exec", exec, func(fld validate.Field, a *corev1.ExecAction) { fld.RequireSet("command", len(a.Command) > 0) })
+	validate.Member(
+		u,
+		"exec",
+		exec,
+		func(fld validate.Field, a *corev1.ExecAction) { fld.RequireSet("command", len(a.Command) > 0) },
+	)
 	validate.Member(u, "httpGet", get, func(fld validate.Field, a *corev1.HTTPGetAction) {
 		fld.RequireSet("path", a.Path != "")
 		fld.CheckPortOrName("port", a.Port)
@@ -70,7 +80,12 @@ func validateHandler(fld validate.Field, exec *corev1.ExecAction, get *corev1.HT
 			fld.CheckText("httpHeaders", a.HTTPHeaders[i].Name, validate.HTTPHeaderName)
 		}
 	})
-	validate.Member(u, "tcpSocket", tcp, func(fld validate.Field, a *corev1.TCPSocketAction) { fld.CheckPortOrName("port", a.Port) })
+	validate.Member(
+		u,
+		"tcpSocket",
+		tcp,
+		func(fld validate.Field, a *corev1.TCPSocketAction) { fld.CheckPortOrName("port", a.Port) },
+	)
 	return u
 }
 

@@ -53,7 +53,8 @@ func validateResize(fld validate.Field, p, old *corev1.Pod) {
 	rest := p.Spec.DeepCopy()
 	for i := range rest.Containers {
 		setBackCompute(&rest.Containers[i], &old.Spec.Containers[i])
-		fld.ForbidSet("spec", !validate.SemanticEqual(rest.Containers[i], old.Spec.Containers[i]), "only cpu and memory resources are mutable")
+		fld.ForbidSet("spec", !validate.SemanticEqual(rest.Containers[i], old.Spec.Containers[i]),
+			"only cpu and memory resources are mutable")
 	}
 	for i := range rest.InitContainers {
 		ctr, was := &rest.InitContainers[i], &old.Spec.InitContainers[i]
@@ -64,7 +65,8 @@ func validateResize(fld validate.Field, p, old *corev1.Pod) {
 		}
 		fld.ForbidSet("spec", !validate.SemanticEqual(*ctr, *was), detail)
 	}
-	fld.ForbidSet("spec", fld.ErrorCount() == 0 && !validate.SemanticEqual(rest, &old.Spec), "only cpu and memory resources are mutable")
+	fld.ForbidSet("spec", fld.ErrorCount() == 0 && !validate.SemanticEqual(rest, &old.Spec),
+		"only cpu and memory resources are mutable")
 }
 
 // requireSameContainers requires the same containers in the same order.
@@ -104,7 +106,8 @@ func nodeSupportsResize(p *corev1.Pod) bool {
 // validateResourceChanges rejects changes of the resources of a container that cannot be applied in
 // place.
 func validateResourceChanges(fld validate.Field, ctr, was *corev1.Container) {
-	fld.ForbidSet("requests", removesResource(ctr.Resources.Requests, was.Resources.Requests), "resource requests cannot be removed")
+	fld.ForbidSet("requests", removesResource(ctr.Resources.Requests, was.Resources.Requests),
+		"resource requests cannot be removed")
 	fld.ForbidSet("limits", removesResource(ctr.Resources.Limits, was.Resources.Limits), "resource limits cannot be removed")
 	for _, p := range ctr.ResizePolicy {
 		if p.ResourceName == corev1.ResourceMemory && p.RestartPolicy == corev1.RestartContainer {
@@ -114,7 +117,8 @@ func validateResourceChanges(fld validate.Field, ctr, was *corev1.Container) {
 	limit, limited := ctr.Resources.Limits[corev1.ResourceMemory]
 	before, had := was.Resources.Limits[corev1.ResourceMemory]
 	memory := fld.Key("limits", string(corev1.ResourceMemory))
-	memory.ForbidSet("", limited && had && limit.Cmp(before) < 0, "memory limits cannot be decreased unless resizePolicy is RestartContainer")
+	memory.ForbidSet("", limited && had && limit.Cmp(before) < 0,
+		"memory limits cannot be decreased unless resizePolicy is RestartContainer")
 	memory.ForbidSet("", limited && !had, "memory limits cannot be added unless resizePolicy is RestartContainer")
 }
 
@@ -219,7 +223,8 @@ func (r *Rules) DropStatus(p, old *corev1.Pod) {
 				list[j].Resources = nil
 				list[j].AllocatedResources = nil
 			}
-			if !r.resourceHealth && !slices.ContainsFunc(before, func(c corev1.ContainerStatus) bool { return c.AllocatedResourcesStatus != nil }) {
+			if !r.resourceHealth &&
+				!slices.ContainsFunc(before, func(c corev1.ContainerStatus) bool { return c.AllocatedResourcesStatus != nil }) {
 				list[j].AllocatedResourcesStatus = nil
 			}
 		}

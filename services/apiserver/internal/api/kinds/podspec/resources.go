@@ -67,7 +67,8 @@ func ValidateResourceQuantity(fld validate.Field, name corev1.ResourceName, q re
 func IsStandardResource(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceStorage,
-		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceRequestsStorage,
+		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
+		corev1.ResourceRequestsStorage,
 		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage:
 		return true
 	}
@@ -87,7 +88,8 @@ func isCountedResource(name corev1.ResourceName) bool {
 
 // isContainerResource reports whether containers can request a resource.
 func isContainerResource(name corev1.ResourceName) bool {
-	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || isHugePages(name)
+	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage ||
+		isHugePages(name)
 }
 
 // isHugePages reports whether a resource is huge pages of some size.
@@ -110,7 +112,11 @@ func Extended(name corev1.ResourceName) bool {
 func CanOvercommit(name corev1.ResourceName) bool { return IsNative(name) && !isHugePages(name) }
 
 // validateResources validates requests and limits. nameRule validates their names.
-func (c *check) validateResources(fld validate.Field, r *corev1.ResourceRequirements, nameRule func(validate.Field, corev1.ResourceName)) {
+func (c *check) validateResources(
+	fld validate.Field,
+	r *corev1.ResourceRequirements,
+	nameRule func(validate.Field, corev1.ResourceName),
+) {
 	compute, huge := false, false
 	each := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		nameRule(fld, name)

@@ -81,7 +81,10 @@ func (r *Rules) newCheck(pod bool, spec, old *corev1.PodSpec, oldMeta *metav1.Ob
 	k.tokenPath = hasForeignTokenPath(old.Volumes)
 	k.hostSysctl = hasHostSysctl(old)
 	k.podResources = old.Resources != nil
-	k.sidecarResize = slices.ContainsFunc(old.InitContainers, func(c corev1.Container) bool { return isSidecar(&c) && len(c.ResizePolicy) > 0 })
+	k.sidecarResize = slices.ContainsFunc(
+		old.InitContainers,
+		func(c corev1.Container) bool { return isSidecar(&c) && len(c.ResizePolicy) > 0 },
+	)
 	k.search = old.DNSConfig != nil && hasRelaxedSearch(old.DNSConfig.Searches)
 	k.seLinuxMount = old.SecurityContext != nil && old.SecurityContext.SELinuxChangePolicy != nil &&
 		*old.SecurityContext.SELinuxChangePolicy == corev1.SELinuxChangePolicyMountOption
@@ -162,7 +165,8 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 	if s.HostNetwork {
 		c.validateHostPorts(fld)
 	}
-	validate.RequiredOneOf(fld, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	validate.RequiredOneOf(fld, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
+		corev1.RestartPolicyNever)
 	validate.RequiredOneOf(fld, "dnsPolicy", s.DNSPolicy,
 		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
 	fld.CheckLabels("nodeSelector", s.NodeSelector)
@@ -192,7 +196,12 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 	validate.Each(fld, "tolerations", s.Tolerations, TolerationRules)
 	validate.Each(fld, "hostAliases", s.HostAliases, func(fld validate.Field, h *corev1.HostAlias) {
 		fld.CheckIP("ip", h.IP)
-		validate.Each(fld, "hostnames", h.Hostnames, func(fld validate.Field, name *string) { fld.CheckText("", *name, validate.DNSSubdomain) })
+		validate.Each(
+			fld,
+			"hostnames",
+			h.Hostnames,
+			func(fld validate.Field, name *string) { fld.CheckText("", *name, validate.DNSSubdomain) },
+		)
 	})
 	fld.CheckOptionalText("priorityClassName", s.PriorityClassName, validate.DNSSubdomain)
 	if s.RuntimeClassName != nil {
@@ -351,5 +360,8 @@ func nameWarnings(name string) []string {
 	if len(msgs) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs)}
+	return []string{
+		fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v",
+			msgs),
+	}
 }

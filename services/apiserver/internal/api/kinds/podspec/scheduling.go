@@ -41,7 +41,8 @@ func TolerationRules(fld validate.Field, t *corev1.Toleration) {
 
 // ValidateTaintEffect requires a valid effect of a taint.
 func ValidateTaintEffect(fld validate.Field, e corev1.TaintEffect) {
-	validate.RequiredOneOf(fld, "effect", e, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+	validate.RequiredOneOf(fld, "effect", e, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+		corev1.TaintEffectNoExecute)
 }
 
 // validateSpreadConstraints validates the constraints, which must differ in topology or action.
@@ -72,11 +73,14 @@ func (c *check) validateSpreadConstraints(fld validate.Field) {
 				fld.Invalid("minDomains", *n, validate.NotPositive)
 			}
 			if s.WhenUnsatisfiable != corev1.DoNotSchedule {
-				fld.Invalid("minDomains", *n, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
+				fld.Invalid("minDomains", *n,
+					fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
 			}
 		}
-		validate.OptionalOneOf(fld, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
-		validate.OptionalOneOf(fld, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+		validate.OptionalOneOf(fld, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
+			corev1.NodeInclusionPolicyIgnore)
+		validate.OptionalOneOf(fld, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
+			corev1.NodeInclusionPolicyIgnore)
 		validateSpreadKeys(fld, s)
 		if !c.kept.spreadSelector {
 			fld.CheckSelector("labelSelector", s.LabelSelector, false)
@@ -142,7 +146,8 @@ func (c *check) validateDNS(fld validate.Field) {
 		fld.Invalid("searches", d.Searches, fmt.Sprintf("must not have more than %v search paths", maxSearches))
 	}
 	if len(strings.Join(d.Searches, " ")) > maxSearchLength {
-		fld.Invalid("searches", d.Searches, fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchLength))
+		fld.Invalid("searches", d.Searches,
+			fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchLength))
 	}
 	relaxed := c.anySearch || c.kept.search
 	validate.Each(fld, "searches", d.Searches, func(fld validate.Field, s *string) {
@@ -184,10 +189,15 @@ func (c *check) validateAffinity(fld validate.Field, a *corev1.Affinity) {
 	})
 	terms := func(fld validate.Field, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
 		validate.Each(fld, "requiredDuringSchedulingIgnoredDuringExecution", required, c.validatePodTerm)
-		validate.Each(fld, "preferredDuringSchedulingIgnoredDuringExecution", preferred, func(fld validate.Field, t *corev1.WeightedPodAffinityTerm) {
-			validateWeight(fld, t.Weight)
-			c.validatePodTerm(fld.Child("podAffinityTerm"), &t.PodAffinityTerm)
-		})
+		validate.Each(
+			fld,
+			"preferredDuringSchedulingIgnoredDuringExecution",
+			preferred,
+			func(fld validate.Field, t *corev1.WeightedPodAffinityTerm) {
+				validateWeight(fld, t.Weight)
+				c.validatePodTerm(fld.Child("podAffinityTerm"), &t.PodAffinityTerm)
+			},
+		)
 	}
 	validate.Optional(fld, "podAffinity", a.PodAffinity, func(fld validate.Field, p *corev1.PodAffinity) {
 		terms(fld, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)

@@ -33,7 +33,8 @@ func (c *check) validatePodSecurity(fld validate.Field, s *corev1.PodSecurityCon
 		fld.Invalid("shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
 	c.validateSysctls(fld, s.Sysctls)
-	validate.OptionalOneOf(fld, "fsGroupChangePolicy", s.FSGroupChangePolicy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
+	validate.OptionalOneOf(fld, "fsGroupChangePolicy", s.FSGroupChangePolicy, corev1.FSGroupChangeAlways,
+		corev1.FSGroupChangeOnRootMismatch)
 	validate.Optional(fld, "seccompProfile", s.SeccompProfile, validateSeccomp)
 	validate.Optional(fld, "windowsOptions", s.WindowsOptions, validateWindowsOptions)
 	validate.Optional(fld, "appArmorProfile", s.AppArmorProfile, validateAppArmor)
@@ -80,7 +81,10 @@ func sysctlNamespace(name string) string {
 	switch {
 	case strings.HasPrefix(name, "net."):
 		return "net"
-	case name == "kernel.sem", strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), strings.HasPrefix(name, "fs.mqueue."):
+	case name == "kernel.sem",
+		strings.HasPrefix(name, "kernel.shm"),
+		strings.HasPrefix(name, "kernel.msg"),
+		strings.HasPrefix(name, "fs.mqueue."):
 		return "ipc"
 	default:
 		return ""
@@ -190,7 +194,9 @@ const (
 var (
 	controlCharacters = regexp.MustCompile(`[[:cntrl:]]+`)
 	netBIOSName       = regexp.MustCompile(`^[^\\/:\*\?"<>|\.][^\\/:\*\?"<>|]{0,14}$`)
-	windowsDomain     = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
+	windowsDomain     = regexp.MustCompile(
+		`^[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`,
+	)
 	badUserCharacters = regexp.MustCompile(`["/\\:;|=,\+\*\?<>@\[\]]`)
 	dotsAndSpaces     = regexp.MustCompile(`^[\. ]+$`)
 )

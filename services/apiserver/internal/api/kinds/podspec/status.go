@@ -23,9 +23,23 @@ func (r *Rules) ValidateStatus(fld validate.Field, p, old *corev1.Pod) {
 	}
 	path.CheckImmutable("qosClass", s.QOSClass, was.QOSClass)
 	validateRestarts(path, "containerStatuses", s.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
-	validateRestarts(path, "initContainerStatuses", s.InitContainerStatuses, was.InitContainerStatuses, old.Spec.RestartPolicy, old.Spec.InitContainers)
+	validateRestarts(
+		path,
+		"initContainerStatuses",
+		s.InitContainerStatuses,
+		was.InitContainerStatuses,
+		old.Spec.RestartPolicy,
+		old.Spec.InitContainers,
+	)
 	// Ephemeral containers never restart.
-	validateRestarts(path, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, was.EphemeralContainerStatuses, corev1.RestartPolicyNever, nil)
+	validateRestarts(
+		path,
+		"ephemeralContainerStatuses",
+		s.EphemeralContainerStatuses,
+		was.EphemeralContainerStatuses,
+		corev1.RestartPolicyNever,
+		nil,
+	)
 	validateClaimStatuses(path, p)
 	validateAddresses(path, s)
 	for _, list := range []struct {
@@ -36,13 +50,23 @@ func (r *Rules) ValidateStatus(fld validate.Field, p, old *corev1.Pod) {
 		{"initContainerStatuses", s.InitContainerStatuses},
 		{"ephemeralContainerStatuses", s.EphemeralContainerStatuses},
 	} {
-		validate.Each(path, list.name, list.statuses, func(fld validate.Field, s *corev1.ContainerStatus) { validateUser(fld, s, p.Spec.OS) })
+		validate.Each(
+			path,
+			list.name,
+			list.statuses,
+			func(fld validate.Field, s *corev1.ContainerStatus) { validateUser(fld, s, p.Spec.OS) },
+		)
 	}
 	validate.Each(path, "containerStatuses", s.ContainerStatuses, healthRules(p.Spec.Containers))
 	validate.Each(path, "initContainerStatuses", s.InitContainerStatuses, healthRules(p.Spec.InitContainers))
-	validate.Each(path, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, func(fld validate.Field, s *corev1.ContainerStatus) {
-		fld.ForbidSet("allocatedResourcesStatus", len(s.AllocatedResourcesStatus) > 0, "must not be specified in container status")
-	})
+	validate.Each(
+		path,
+		"ephemeralContainerStatuses",
+		s.EphemeralContainerStatuses,
+		func(fld validate.Field, s *corev1.ContainerStatus) {
+			fld.ForbidSet("allocatedResourcesStatus", len(s.AllocatedResourcesStatus) > 0, "must not be specified in container status")
+		},
+	)
 }
 
 // validateConditions requires a qualified name as the type of a condition that Kubernetes does not
@@ -59,7 +83,13 @@ func validateConditions(fld validate.Field, conditions []corev1.PodCondition) {
 
 // validateRestarts rejects status changes of terminated containers that must not restart. Sidecars
 // among init containers may always restart.
-func validateRestarts(fld validate.Field, name string, now, before []corev1.ContainerStatus, policy corev1.RestartPolicy, init []corev1.Container) {
+func validateRestarts(
+	fld validate.Field,
+	name string,
+	now, before []corev1.ContainerStatus,
+	policy corev1.RestartPolicy,
+	init []corev1.Container,
+) {
 	if policy == corev1.RestartPolicyAlways {
 		return
 	}
@@ -89,15 +119,20 @@ func validateRestarts(fld validate.Field, name string, now, before []corev1.Cont
 func validateClaimStatuses(fld validate.Field, p *corev1.Pod) {
 	claims := validate.KeySet(p.Spec.ResourceClaims, func(c *corev1.PodResourceClaim) string { return c.Name })
 	seen := validate.Set[string]{}
-	validate.Each(fld, "resourceClaimStatuses", p.Status.ResourceClaimStatuses, func(fld validate.Field, s *corev1.PodResourceClaimStatus) {
-		if !claims.Has(s.Name) {
-			fld.Invalid("name", s.Name, "must match the name of an entry in `spec.resourceClaims`")
-		}
-		validate.Unique(fld, "name", s.Name, seen)
-		if s.ResourceClaimName != nil {
-			fld.CheckText("name", *s.ResourceClaimName, validate.DNSSubdomain)
-		}
-	})
+	validate.Each(
+		fld,
+		"resourceClaimStatuses",
+		p.Status.ResourceClaimStatuses,
+		func(fld validate.Field, s *corev1.PodResourceClaimStatus) {
+			if !claims.Has(s.Name) {
+				fld.Invalid("name", s.Name, "must match the name of an entry in `spec.resourceClaims`")
+			}
+			validate.Unique(fld, "name", s.Name, seen)
+			if s.ResourceClaimName != nil {
+				fld.CheckText("name", *s.ResourceClaimName, validate.DNSSubdomain)
+			}
+		},
+	)
 }
 
 func validateAddresses(fld validate.Field, s *corev1.PodStatus) {
@@ -151,17 +186,22 @@ func healthRules(containers []corev1.Container) func(validate.Field, *corev1.Con
 	index := validate.KeyIndex(containers, func(c *corev1.Container) string { return c.Name })
 	return func(fld validate.Field, s *corev1.ContainerStatus) {
 		i, there := index[s.Name]
-		validate.Each(fld, "allocatedResourcesStatus", s.AllocatedResourcesStatus, func(fld validate.Field, r *corev1.ResourceStatus) {
-			if there {
-				validateAllocatedResource(fld, r.Name, &containers[i])
-			}
-			seen := validate.Set[corev1.ResourceID]{}
-			validate.Each(fld, "resources", r.Resources, func(fld validate.Field, h *corev1.ResourceHealth) {
-				validate.OneOf(fld, "health", h.Health,
-					corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)
-				validate.Unique(fld, "resourceID", h.ResourceID, seen)
-			})
-		})
+		validate.Each(
+			fld,
+			"allocatedResourcesStatus",
+			s.AllocatedResourcesStatus,
+			func(fld validate.Field, r *corev1.ResourceStatus) {
+				if there {
+					validateAllocatedResource(fld, r.Name, &containers[i])
+				}
+				seen := validate.Set[corev1.ResourceID]{}
+				validate.Each(fld, "resources", r.Resources, func(fld validate.Field, h *corev1.ResourceHealth) {
+					validate.OneOf(fld, "health", h.Health,
+						corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)
+					validate.Unique(fld, "resourceID", h.ResourceID, seen)
+				})
+			},
+		)
 	}
 }
 
@@ -176,6 +216,7 @@ func validateAllocatedResource(fld validate.Field, name corev1.ResourceName, ctr
 	if !slices.ContainsFunc(ctr.Resources.Claims, func(c corev1.ResourceClaim) bool {
 		return claim == c.Name && c.Request == "" || claim == c.Name+"/"+c.Request && c.Request != ""
 	}) {
-		fld.Invalid("name", name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")
+		fld.Invalid("name", name,
+			"must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")
 	}
 }

@@ -38,7 +38,8 @@ func (c *check) validateWholePod(fld validate.Field, p *corev1.Pod) {
 				return
 			}
 			validate.Each(fld.Child("projected"), "sources", v.Projected.Sources, func(fld validate.Field, s *corev1.VolumeProjection) {
-				fld.ForbidSet("serviceAccountToken", s.ServiceAccountToken != nil, "must not be specified when serviceAccountName is not set")
+				fld.ForbidSet("serviceAccountToken", s.ServiceAccountToken != nil,
+					"must not be specified when serviceAccountName is not set")
 			})
 		})
 	}
@@ -109,7 +110,8 @@ func (r *Rules) ValidateUpdate(fld validate.Field, p, old *corev1.Pod) {
 	rest.ActiveDeadlineSeconds = old.Spec.ActiveDeadlineSeconds
 	rest.SchedulingGates = old.Spec.SchedulingGates
 	rest.Tolerations = old.Spec.Tolerations
-	if grace, was := rest.TerminationGracePeriodSeconds, old.Spec.TerminationGracePeriodSeconds; was != nil && *was < 0 && grace != nil && *grace == 1 {
+	grace, was := rest.TerminationGracePeriodSeconds, old.Spec.TerminationGracePeriodSeconds
+	if was != nil && *was < 0 && grace != nil && *grace == 1 {
 		rest.TerminationGracePeriodSeconds = was
 	}
 	if len(old.Spec.SchedulingGates) > 0 {
@@ -182,7 +184,8 @@ func validateGatedPods(fld validate.Field, rest, old *corev1.PodSpec) {
 	if !validate.SemanticEqual(rest.NodeSelector, old.NodeSelector) {
 		for key, value := range old.NodeSelector {
 			if now, ok := rest.NodeSelector[key]; !ok || now != value {
-				fld.Invalid("nodeSelector", rest.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
+				fld.Invalid("nodeSelector", rest.NodeSelector,
+					"only additions to spec.nodeSelector are allowed (no mutations or deletions)")
 				break
 			}
 		}

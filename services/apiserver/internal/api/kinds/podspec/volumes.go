@@ -76,9 +76,14 @@ func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod s
 		fld.RequireSet("path", s.Path != "")
 	})
 	validate.Member(u, "flocker", v.Flocker, ValidateFlocker)
-	validate.Member(u, "persistentVolumeClaim", v.PersistentVolumeClaim, func(fld validate.Field, s *corev1.PersistentVolumeClaimVolumeSource) {
-		fld.RequireSet("claimName", s.ClaimName != "")
-	})
+	validate.Member(
+		u,
+		"persistentVolumeClaim",
+		v.PersistentVolumeClaim,
+		func(fld validate.Field, s *corev1.PersistentVolumeClaimVolumeSource) {
+			fld.RequireSet("claimName", s.ClaimName != "")
+		},
+	)
 	validate.Member(u, "rbd", v.RBD, func(fld validate.Field, s *corev1.RBDVolumeSource) {
 		fld.RequireSet("monitors", len(s.CephMonitors) > 0)
 		fld.RequireSet("image", s.RBDImage != "")
@@ -98,7 +103,12 @@ func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod s
 		}
 	})
 	validate.Member(u, "fc", v.FC, ValidateFC)
-	validate.Member(u, "flexVolume", v.FlexVolume, func(fld validate.Field, s *corev1.FlexVolumeSource) { ValidateFlex(fld, s.Driver, s.Options) })
+	validate.Member(
+		u,
+		"flexVolume",
+		v.FlexVolume,
+		func(fld validate.Field, s *corev1.FlexVolumeSource) { ValidateFlex(fld, s.Driver, s.Options) },
+	)
 	validate.Member(u, "configMap", v.ConfigMap, func(fld validate.Field, s *corev1.ConfigMapVolumeSource) {
 		fld.RequireSet("name", s.Name != "")
 		validateFiles(fld, s.DefaultMode, s.Items)
@@ -110,9 +120,14 @@ func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod s
 	validate.Member(u, "vsphereVolume", v.VsphereVolume, func(fld validate.Field, s *corev1.VsphereVirtualDiskVolumeSource) {
 		fld.RequireSet("volumePath", s.VolumePath != "")
 	})
-	validate.Member(u, "photonPersistentDisk", v.PhotonPersistentDisk, func(fld validate.Field, s *corev1.PhotonPersistentDiskVolumeSource) {
-		fld.RequireSet("pdID", s.PdID != "")
-	})
+	validate.Member(
+		u,
+		"photonPersistentDisk",
+		v.PhotonPersistentDisk,
+		func(fld validate.Field, s *corev1.PhotonPersistentDiskVolumeSource) {
+			fld.RequireSet("pdID", s.PdID != "")
+		},
+	)
 	validate.Member(u, "portworxVolume", v.PortworxVolume, func(fld validate.Field, s *corev1.PortworxVolumeSource) {
 		fld.RequireSet("volumeID", s.VolumeID != "")
 	})
@@ -167,7 +182,12 @@ func addMemberAt[T any](u *validate.Union, fld validate.Field, name, path string
 
 // validateSecretReference requires the name of a secret, if there is a reference.
 func validateSecretReference(fld validate.Field, ref *corev1.LocalObjectReference) {
-	validate.Optional(fld, "secretRef", ref, func(fld validate.Field, r *corev1.LocalObjectReference) { fld.RequireSet("name", r.Name != "") })
+	validate.Optional(
+		fld,
+		"secretRef",
+		ref,
+		func(fld validate.Field, r *corev1.LocalObjectReference) { fld.RequireSet("name", r.Name != "") },
+	)
 }
 
 // validateFiles validates keys that are mapped to files.
@@ -342,7 +362,8 @@ var iscsiNames = map[string]*regexp.Regexp{
 // and value.
 func ValidateISCSIPortalName(fld validate.Field, field, value, volume, portal string, initiator *string) {
 	if initiator != nil && len(volume)+1+len(portal) > maxPortalName {
-		fld.Invalid(field, value, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
+		fld.Invalid(field, value,
+			"Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
 	}
 }
 

@@ -17,7 +17,10 @@ import (
 func Warnings(p *corev1.Pod) []string {
 	w := &warner{spec: &p.Spec, meta: &p.ObjectMeta}
 	if msgs := validate.DNSLabel(p.Name); len(msgs) > 0 {
-		w.warnf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs)
+		w.warnf(
+			"metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v",
+			msgs,
+		)
 	}
 	w.addAll()
 	return w.texts
@@ -138,7 +141,11 @@ func (w *warner) addPlacementWarnings() {
 		}
 		preferred := path.Child("preferredDuringSchedulingIgnoredDuringExecution")
 		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
-			w.addNodeTermWarnings(preferred.Index(i).Child("preference"), &n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, true)
+			w.addNodeTermWarnings(
+				preferred.Index(i).Child("preference"),
+				&n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference,
+				true,
+			)
 		}
 	}
 	for i := range w.spec.TopologySpreadConstraints {
@@ -186,7 +193,10 @@ func (w *warner) addPodAffinityWarnings() {
 			w.addNullSelectorWarning(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i), required[i].LabelSelector)
 		}
 		for i := range preferred {
-			w.addNullSelectorWarning(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"), preferred[i].PodAffinityTerm.LabelSelector)
+			w.addNullSelectorWarning(
+				path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"),
+				preferred[i].PodAffinityTerm.LabelSelector,
+			)
 		}
 	}
 	if p := a.PodAffinity; p != nil {

@@ -74,7 +74,11 @@ func TestManyFilesAreCompared(t *testing.T) {
 		items = append(items, corev1.KeyToPath{Path: fmt.Sprintf("a/%d", i)})
 	}
 	items = append(items, corev1.KeyToPath{Path: "a"})
-	p := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items}}}}}}
+	p := &corev1.Pod{
+		Spec: corev1.PodSpec{
+			Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items}}}},
+		},
+	}
 	p.Name = "p"
 	if n := len(podspec.Warnings(p)); n != 500 {
 		t.Errorf("got %d warnings, want 500", n)

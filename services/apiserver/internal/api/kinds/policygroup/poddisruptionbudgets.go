@@ -32,14 +32,18 @@ func podDisruptionBudgets() *registry.Kind {
 		},
 		New:     declare.New[policyv1.PodDisruptionBudget],
 		NewList: declare.New[policyv1.PodDisruptionBudgetList],
-		Parts: declare.SpecStatusAccessors(func(p *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
-			return &p.Spec, &p.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(p *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
+				return &p.Spec, &p.Status
+			},
+		),
 		Stored:         registry.StorageForm{Prefix: "poddisruptionbudgets"},
 		Default:        declare.Adapt(removeBeta1Label),
 		DefaultedRules: budgetDefaultedRules,
 		Create: registry.Create{
-			Validate:   declare.AdaptValidation(func(fld validate.Field, b *policyv1.PodDisruptionBudget) { validateBudget(fld, b, nil) }),
+			Validate: declare.AdaptValidation(
+				func(fld validate.Field, b *policyv1.PodDisruptionBudget) { validateBudget(fld, b, nil) },
+			),
 			RulesFirst: true,
 		},
 		Update: registry.Update{
@@ -50,18 +54,32 @@ func podDisruptionBudgets() *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Text("Min Available", "The minimum number of pods that must be available.", func(b *policyv1.PodDisruptionBudget) string {
-				return boundText(b.Spec.MinAvailable)
-			}),
-			columns.Text("Max Unavailable", "The maximum number of pods that may be unavailable.", func(b *policyv1.PodDisruptionBudget) string {
-				return boundText(b.Spec.MaxUnavailable)
-			}),
-			columns.Int("Allowed Disruptions", "Calculated number of pods that may be disrupted at this time.", func(b *policyv1.PodDisruptionBudget) int64 {
-				return int64(b.Status.DisruptionsAllowed)
-			}),
+			columns.Text(
+				"Min Available",
+				"The minimum number of pods that must be available.",
+				func(b *policyv1.PodDisruptionBudget) string {
+					return boundText(b.Spec.MinAvailable)
+				},
+			),
+			columns.Text(
+				"Max Unavailable",
+				"The maximum number of pods that may be unavailable.",
+				func(b *policyv1.PodDisruptionBudget) string {
+					return boundText(b.Spec.MaxUnavailable)
+				},
+			),
+			columns.Int(
+				"Allowed Disruptions",
+				"Calculated number of pods that may be disrupted at this time.",
+				func(b *policyv1.PodDisruptionBudget) int64 {
+					return int64(b.Status.DisruptionsAllowed)
+				},
+			),
 			columns.Age(),
 		}},
-		Subresources: []registry.Subresource{declare.WithValidationOrder(declare.ValidatedStatus("PodDisruptionBudget", validateBudgetStatus), registry.UpdateRules)},
+		Subresources: []registry.Subresource{
+			declare.WithValidationOrder(declare.ValidatedStatus("PodDisruptionBudget", validateBudgetStatus), registry.UpdateRules),
+		},
 	}
 }
 
@@ -87,7 +105,10 @@ func removeBeta1Label(b *policyv1.PodDisruptionBudget) {
 		s.MatchExpressions[0].Operator == metav1.LabelSelectorOpExists && len(s.MatchExpressions[0].Values) == 0 {
 		return
 	}
-	s.MatchExpressions = slices.DeleteFunc(s.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool { return e.Key == beta1Label })
+	s.MatchExpressions = slices.DeleteFunc(
+		s.MatchExpressions,
+		func(e metav1.LabelSelectorRequirement) bool { return e.Key == beta1Label },
+	)
 }
 
 // budgetDefaultedRules returns the rule for selectors that removeBeta1Label does not change.
@@ -111,7 +132,8 @@ func validateBudget(fld validate.Field, b, old *policyv1.PodDisruptionBudget) {
 	amount("minAvailable", s.MinAvailable)
 	amount("maxUnavailable", s.MaxUnavailable)
 	spec.CheckSelector("selector", s.Selector, old != nil && validate.HasInvalidLabelValue(old.Spec.Selector))
-	validate.OptionalOneOf(spec, "unhealthyPodEvictionPolicy", s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)
+	validate.OptionalOneOf(spec, "unhealthyPodEvictionPolicy", s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow,
+		policyv1.IfHealthyBudget)
 }
 
 func validateBudgetStatus(fld validate.Field, b, _ *policyv1.PodDisruptionBudget) {

@@ -33,7 +33,9 @@ func clusterRoles() *registry.Kind {
 				registry.MetaUpdateRules,
 			},
 			AllowCreateOnUpdate: true,
-			Validate:            declare.AdaptUpdateResult(func(r, _ *rbacv1.ClusterRole) field.ErrorList { return validateClusterRole(r) }),
+			Validate: declare.AdaptUpdateResult(
+				func(r, _ *rbacv1.ClusterRole) field.ErrorList { return validateClusterRole(r) },
+			),
 		},
 	}
 }

@@ -32,7 +32,10 @@ func Kinds() []*registry.Kind {
 
 // bindingColumns returns the columns of both kinds of bindings. description and refDesc are
 // the descriptions of the columns.
-func bindingColumns[T registry.Object](description, refDesc string, binding func(T) (rbacv1.RoleRef, []rbacv1.Subject)) []registry.Column {
+func bindingColumns[T registry.Object](
+	description, refDesc string,
+	binding func(T) (rbacv1.RoleRef, []rbacv1.Subject),
+) []registry.Column {
 	subjects := func(name, kind string, text func(rbacv1.Subject) string) registry.Column {
 		return columns.WideText(name, name+" in the "+description, func(o T) string {
 			_, all := binding(o)

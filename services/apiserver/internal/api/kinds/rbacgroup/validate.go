@@ -28,7 +28,8 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) (errs field.Error
 				errs = append(errs, field.Invalid(urls, r.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
 			}
 			if len(r.APIGroups) > 0 || len(r.Resources) > 0 || len(r.ResourceNames) > 0 {
-				errs = append(errs, field.Invalid(urls, r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
+				errs = append(errs,
+					field.Invalid(urls, r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
 			}
 			continue
 		}
@@ -55,7 +56,9 @@ func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 	}
 	for i := range r.AggregationRule.ClusterRoleSelectors {
 		selector := &r.AggregationRule.ClusterRoleSelectors[i]
-		errs = append(errs, metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)
+		errs = append(
+			errs,
+			metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)
 		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
 			errs = append(errs, field.Invalid(at.Index(i), nil, "invalid label selector."))
 		}
@@ -120,7 +123,8 @@ func validateSubject(s *rbacv1.Subject, namespaced bool, at *field.Path) (errs f
 			errs = append(errs, field.NotSupported(at.Child("apiGroup"), s.APIGroup, []string{group}))
 		}
 	default:
-		errs = append(errs, field.NotSupported(at.Child("kind"), s.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
+		errs = append(errs,
+			field.NotSupported(at.Child("kind"), s.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
 	}
 	return errs
 }

@@ -18,8 +18,15 @@ func resourceSlicesAlpha3(g gates) *registry.Kind {
 	k.Version = alpha3
 	k.New, k.NewList = declare.New[resourcev1alpha3.ResourceSlice], declare.New[resourcev1alpha3.ResourceSliceList]
 	k.Parts = declare.SpecAccessors(func(r *resourcev1alpha3.ResourceSlice) *resourcev1alpha3.ResourceSliceSpec { return &r.Spec })
-	k.Stored = storageFormOf[resourcev1beta1.ResourceSlice, resourcev1alpha3.ResourceSlice]("resourceslices",
-		changeEach(changeCapacities(wrapQuantity), "spec", "devices"), changeEach(changeCapacities(unwrapCapacity), "spec", "devices"))
+	k.Stored = storageFormOf[resourcev1beta1.ResourceSlice, resourcev1alpha3.ResourceSlice](
+		"resourceslices",
+		changeEach(
+			changeCapacities(wrapQuantity),
+			"spec",
+			"devices",
+		),
+		changeEach(changeCapacities(unwrapCapacity), "spec", "devices"),
+	)
 	k.Default = declare.Adapt(func(s *resourcev1alpha3.ResourceSlice) {
 		for i := range s.Spec.Devices {
 			if basic := s.Spec.Devices[i].Basic; basic != nil {

@@ -106,7 +106,13 @@ func (compile compiler) validateRequest(fld validate.Field, r *resourcev1beta2.D
 			compile.validateAlternative(fld, r, stored)
 		})
 		validate.MaxItems(fld, "firstAvailable", r.FirstAvailable, resourcev1beta2.FirstAvailableDeviceRequestMaxSize)
-		requireUnique(fld, "firstAvailable", "name", r.FirstAvailable, func(r *resourcev1beta2.DeviceSubRequest) string { return r.Name })
+		requireUnique(
+			fld,
+			"firstAvailable",
+			"name",
+			r.FirstAvailable,
+			func(r *resourcev1beta2.DeviceSubRequest) string { return r.Name },
+		)
 	default:
 		exactly, e := fld.Child("exactly"), r.Exactly
 		exactly.CheckRequiredText("deviceClassName", e.DeviceClassName, validate.DNSSubdomain)
@@ -168,9 +174,12 @@ func forbidNewConsumers(status validate.Field, c, old *resourcev1beta2.ResourceC
 	if c.DeletionTimestamp == nil {
 		return
 	}
-	before := validate.KeySet(old.Status.ReservedFor, func(r *resourcev1beta2.ResourceClaimConsumerReference) resourcev1beta2.ResourceClaimConsumerReference {
-		return *r
-	})
+	before := validate.KeySet(
+		old.Status.ReservedFor,
+		func(r *resourcev1beta2.ResourceClaimConsumerReference) resourcev1beta2.ResourceClaimConsumerReference {
+			return *r
+		},
+	)
 	for i := range now {
 		if !before.Has(now[i]) {
 			status.Forbidden("reservedFor", "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")
@@ -233,13 +242,19 @@ func validateDeviceID(fld validate.Field, driver, pool, device string) {
 // requests.
 func validateAllocation(fld validate.Field, a *resourcev1beta2.AllocationResult, names requestNames) {
 	devices := fld.Child("devices")
-	validate.Each(devices, "results", a.Devices.Results, func(fld validate.Field, r *resourcev1beta2.DeviceRequestAllocationResult) {
-		names.validateReference(fld, "request", r.Request)
-		validateDeviceID(fld, r.Driver, r.Pool, r.Device)
-	})
+	validate.Each(
+		devices,
+		"results",
+		a.Devices.Results,
+		func(fld validate.Field, r *resourcev1beta2.DeviceRequestAllocationResult) {
+			names.validateReference(fld, "request", r.Request)
+			validateDeviceID(fld, r.Driver, r.Pool, r.Device)
+		},
+	)
 	validate.MaxItems(devices, "results", a.Devices.Results, resourcev1beta2.AllocationResultsMaxSize)
 	validate.Each(devices, "config", a.Devices.Config, func(fld validate.Field, c *resourcev1beta2.DeviceAllocationConfiguration) {
-		validate.RequiredOneOf(fld, "source", c.Source, resourcev1beta2.AllocationConfigSourceClaim, resourcev1beta2.AllocationConfigSourceClass)
+		validate.RequiredOneOf(fld, "source", c.Source, resourcev1beta2.AllocationConfigSourceClaim,
+			resourcev1beta2.AllocationConfigSourceClass)
 		names.validateReferences(fld, c.Requests)
 		validateConfig(fld, &c.DeviceConfiguration, false)
 	})

@@ -25,7 +25,10 @@ type reshape func(object map[string]any)
 // storageFormOf returns the stored form of a kind in the newest version. Old is the type of the older
 // version. The versions differ in the position of a few fields, so an object is converted through
 // its JSON.
-func storageFormOf[Old, New any, OldP pointer[Old], NewP pointer[New]](prefix string, toOlder, toNewest reshape) registry.StorageForm {
+func storageFormOf[Old, New any, OldP pointer[Old], NewP pointer[New]](
+	prefix string,
+	toOlder, toNewest reshape,
+) registry.StorageForm {
 	return registry.StorageForm{
 		Prefix:  prefix,
 		Version: resourcev1beta1.SchemeGroupVersion,
@@ -125,7 +128,10 @@ func keepForm(map[string]any) {}
 
 // validateAsNewest adapts rules for the newest version to objects of the older version. change converts
 // them.
-func validateAsNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape, rules func(fld validate.Field, obj, old NewP)) func(fld validate.Field, obj, old OldP) {
+func validateAsNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](
+	change reshape,
+	rules func(fld validate.Field, obj, old NewP),
+) func(fld validate.Field, obj, old OldP) {
 	return func(fld validate.Field, obj, old OldP) {
 		now, before := NewP(new(New)), NewP(nil)
 		err := convertJSON(obj, now, change)

@@ -59,7 +59,8 @@ func deviceClassesBeta2(compile compiler) *registry.Kind {
 // validateDeviceClass validates a class. old is nil for a new one.
 func (compile compiler) validateDeviceClass(fld validate.Field, c, old *resourcev1beta2.DeviceClass) {
 	spec := fld.Child("spec")
-	compile.forObject().validateSelectors(spec, c.Spec.Selectors, old != nil && validate.SemanticEqual(c.Spec.Selectors, old.Spec.Selectors))
+	compile.forObject().
+		validateSelectors(spec, c.Spec.Selectors, old != nil && validate.SemanticEqual(c.Spec.Selectors, old.Spec.Selectors))
 	validate.Each(spec, "config", c.Spec.Config, func(fld validate.Field, c *resourcev1beta2.DeviceClassConfiguration) {
 		validateConfig(fld, &c.DeviceConfiguration, false)
 	})
@@ -158,7 +159,10 @@ func requireUnique[T any, K comparable](fld validate.Field, name, child string, 
 }
 
 // deviceEffects holds the effects of taints.
-var deviceEffects = []resourcev1beta2.DeviceTaintEffect{resourcev1beta2.DeviceTaintEffectNoExecute, resourcev1beta2.DeviceTaintEffectNoSchedule}
+var deviceEffects = []resourcev1beta2.DeviceTaintEffect{
+	resourcev1beta2.DeviceTaintEffectNoExecute,
+	resourcev1beta2.DeviceTaintEffectNoSchedule,
+}
 
 // validateTaint validates the taint of a device.
 func validateTaint(fld validate.Field, t *resourcev1beta2.DeviceTaint) {
@@ -180,7 +184,8 @@ func validateToleration(fld validate.Field, t *resourcev1beta2.DeviceToleration)
 	case resourcev1beta2.DeviceTolerationOpEqual:
 		fld.CheckText("value", t.Value, validate.LabelValue)
 	default:
-		validate.RequiredOneOf(fld, "operator", t.Operator, resourcev1beta2.DeviceTolerationOpEqual, resourcev1beta2.DeviceTolerationOpExists)
+		validate.RequiredOneOf(fld, "operator", t.Operator, resourcev1beta2.DeviceTolerationOpEqual,
+			resourcev1beta2.DeviceTolerationOpExists)
 	}
 	if t.Effect != "" && !slices.Contains(deviceEffects, t.Effect) {
 		validate.OneOf(fld, "effect", t.Effect, deviceEffects...)
@@ -199,6 +204,7 @@ func validateAllocationMode(fld validate.Field, mode resourcev1beta2.DeviceAlloc
 			fld.Invalid("count", count, validate.NotPositive)
 		}
 	default:
-		validate.OneOf(fld, "allocationMode", mode, resourcev1beta2.DeviceAllocationModeAll, resourcev1beta2.DeviceAllocationModeExactCount)
+		validate.OneOf(fld, "allocationMode", mode, resourcev1beta2.DeviceAllocationModeAll,
+			resourcev1beta2.DeviceAllocationModeExactCount)
 	}
 }

@@ -26,7 +26,9 @@ func deviceTaintRules(compile compiler) *registry.Kind {
 		},
 		New:     declare.New[resourcev1alpha3.DeviceTaintRule],
 		NewList: declare.New[resourcev1alpha3.DeviceTaintRuleList],
-		Parts:   declare.SpecAccessors(func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec }),
+		Parts: declare.SpecAccessors(
+			func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec },
+		),
 		Stored:  registry.StorageForm{Prefix: "devicetaintrules"},
 		Delete:  registry.Delete{ReturnObject: true},
 		Default: declare.Adapt(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
@@ -52,7 +54,11 @@ func taintRuleColumns() []registry.Column {
 		columns.Name(),
 		columns.Text("Key", doc("key"), func(r *resourcev1alpha3.DeviceTaintRule) string { return r.Spec.Taint.Key }),
 		columns.Text("Value", doc("value"), func(r *resourcev1alpha3.DeviceTaintRule) string { return r.Spec.Taint.Value }),
-		columns.Text("Effect", doc("effect"), func(r *resourcev1alpha3.DeviceTaintRule) string { return string(r.Spec.Taint.Effect) }),
+		columns.Text(
+			"Effect",
+			doc("effect"),
+			func(r *resourcev1alpha3.DeviceTaintRule) string { return string(r.Spec.Taint.Effect) },
+		),
 		columns.New("TimeAdded", columns.String, "", doc("timeAdded"), 0, func(r *resourcev1alpha3.DeviceTaintRule) any {
 			if r.Spec.Taint.TimeAdded == nil {
 				return ""
@@ -97,5 +103,8 @@ func (compile compiler) validateTaintRuleSpec(fld validate.Field, s, old *resour
 		compile.forObject().validateSelectors(selector, selectors, unchanged)
 	}
 	t := &s.Taint
-	validateTaint(fld.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})
+	validateTaint(
+		fld.Child("taint"),
+		&resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)},
+	)
 }

@@ -53,19 +53,37 @@ func dropUnless[T any](on bool, now, old []T, set func(*T) bool, empty func(*T))
 // dropClaimFields drops the fields of requests whose gates are off.
 func (g gates) dropClaimFields(now, old []resourcev1beta1.DeviceRequest) {
 	type request = resourcev1beta1.DeviceRequest
-	dropUnless(g.alternatives, now, old, func(r *request) bool { return len(r.FirstAvailable) > 0 }, func(r *request) { r.FirstAvailable = nil })
+	dropUnless(
+		g.alternatives,
+		now,
+		old,
+		func(r *request) bool { return len(r.FirstAvailable) > 0 },
+		func(r *request) { r.FirstAvailable = nil },
+	)
 	dropUnless(g.admin, now, old, func(r *request) bool { return r.AdminAccess != nil }, func(r *request) { r.AdminAccess = nil })
 }
 
 // dropClaimFieldsBeta2 is dropClaimFields for the newest version.
 func (g gates) dropClaimFieldsBeta2(now, old []resourcev1beta2.DeviceRequest) {
 	type request = resourcev1beta2.DeviceRequest
-	dropUnless(g.alternatives, now, old, func(r *request) bool { return len(r.FirstAvailable) > 0 }, func(r *request) { r.FirstAvailable = nil })
-	dropUnless(g.admin, now, old, func(r *request) bool { return r.Exactly != nil && r.Exactly.AdminAccess != nil }, func(r *request) {
-		if r.Exactly != nil {
-			r.Exactly.AdminAccess = nil
-		}
-	})
+	dropUnless(
+		g.alternatives,
+		now,
+		old,
+		func(r *request) bool { return len(r.FirstAvailable) > 0 },
+		func(r *request) { r.FirstAvailable = nil },
+	)
+	dropUnless(
+		g.admin,
+		now,
+		old,
+		func(r *request) bool { return r.Exactly != nil && r.Exactly.AdminAccess != nil },
+		func(r *request) {
+			if r.Exactly != nil {
+				r.Exactly.AdminAccess = nil
+			}
+		},
+	)
 }
 
 // dropSliceFields drops the fields of devices, and of the slice, whose gates are off.
@@ -75,14 +93,21 @@ func (g gates) dropSliceFields(s, old *resourcev1beta1.ResourceSlice) {
 	if old != nil {
 		before = old.Spec
 	}
-	dropUnless(g.taints, s.Spec.Devices, before.Devices, func(d *device) bool { return d.Basic != nil && len(d.Basic.Taints) > 0 }, func(d *device) {
-		if d.Basic != nil {
-			d.Basic.Taints = nil
-		}
-	})
+	dropUnless(
+		g.taints,
+		s.Spec.Devices,
+		before.Devices,
+		func(d *device) bool { return d.Basic != nil && len(d.Basic.Taints) > 0 },
+		func(d *device) {
+			if d.Basic != nil {
+				d.Basic.Taints = nil
+			}
+		},
+	)
 	used := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
 	dropUnless(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
-		return d.Basic != nil && (len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
+		return d.Basic != nil &&
+			(len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
 	}, func(d *device) {
 		if d.Basic != nil {
 			d.Basic.ConsumesCounters = nil
@@ -104,7 +129,13 @@ func (g gates) dropSliceFieldsBeta2(s, old *resourcev1beta2.ResourceSlice) {
 	if old != nil {
 		before = old.Spec
 	}
-	dropUnless(g.taints, s.Spec.Devices, before.Devices, func(d *device) bool { return len(d.Taints) > 0 }, func(d *device) { d.Taints = nil })
+	dropUnless(
+		g.taints,
+		s.Spec.Devices,
+		before.Devices,
+		func(d *device) bool { return len(d.Taints) > 0 },
+		func(d *device) { d.Taints = nil },
+	)
 	used := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
 	dropUnless(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
 		return len(d.ConsumesCounters) > 0 || d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil
@@ -127,14 +158,21 @@ func (g gates) dropSliceFieldsAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
 	if old != nil {
 		before = old.Spec
 	}
-	dropUnless(g.taints, s.Spec.Devices, before.Devices, func(d *device) bool { return d.Basic != nil && len(d.Basic.Taints) > 0 }, func(d *device) {
-		if d.Basic != nil {
-			d.Basic.Taints = nil
-		}
-	})
+	dropUnless(
+		g.taints,
+		s.Spec.Devices,
+		before.Devices,
+		func(d *device) bool { return d.Basic != nil && len(d.Basic.Taints) > 0 },
+		func(d *device) {
+			if d.Basic != nil {
+				d.Basic.Taints = nil
+			}
+		},
+	)
 	used := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
 	dropUnless(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
-		return d.Basic != nil && (len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
+		return d.Basic != nil &&
+			(len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
 	}, func(d *device) {
 		if d.Basic != nil {
 			d.Basic.ConsumesCounters = nil
@@ -157,12 +195,20 @@ func (g gates) withAdminAccess(admin bool) gates {
 
 // grantsAdminAccess reports whether an allocation sets admin access.
 func grantsAdminAccess(a *resourcev1beta1.AllocationResult) bool {
-	return a != nil && slices.ContainsFunc(a.Devices.Results, func(r resourcev1beta1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil })
+	return a != nil &&
+		slices.ContainsFunc(
+			a.Devices.Results,
+			func(r resourcev1beta1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil },
+		)
 }
 
 // grantsAdminAccessBeta2 is grantsAdminAccess for the newest version.
 func grantsAdminAccessBeta2(a *resourcev1beta2.AllocationResult) bool {
-	return a != nil && slices.ContainsFunc(a.Devices.Results, func(r resourcev1beta2.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil })
+	return a != nil &&
+		slices.ContainsFunc(
+			a.Devices.Results,
+			func(r resourcev1beta2.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil },
+		)
 }
 
 // prepareClaimStatus resets the fields that a status update must not change. The status of a device is
@@ -182,7 +228,10 @@ func (g gates) prepareClaimStatus(c, old *resourcev1beta1.ResourceClaim) {
 	}
 	c.Status.Devices = keepDeviceStatuses(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freedDevices(now, was, idOf),
 		func(d *resourcev1beta1.AllocatedDeviceStatus) deviceID { return deviceID{d.Driver, d.Pool, d.Device} })
-	requested := slices.ContainsFunc(old.Spec.Devices.Requests, func(r resourcev1beta1.DeviceRequest) bool { return r.AdminAccess != nil })
+	requested := slices.ContainsFunc(
+		old.Spec.Devices.Requests,
+		func(r resourcev1beta1.DeviceRequest) bool { return r.AdminAccess != nil },
+	)
 	if !g.admin && !requested && !grantsAdminAccess(old.Status.Allocation) {
 		for i := range now {
 			now[i].AdminAccess = nil

@@ -25,9 +25,11 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		},
 		New:     declare.New[resourcev1beta1.ResourceClaim],
 		NewList: declare.New[resourcev1beta1.ResourceClaimList],
-		Parts: declare.SpecStatusAccessors(func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
-			return &r.Spec, &r.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
+				return &r.Spec, &r.Status
+			},
+		),
 		Stored:  registry.StorageForm{Prefix: "resourceclaims"},
 		Default: declare.Adapt(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
 		Delete:  registry.Delete{ReturnObject: true},
@@ -43,7 +45,8 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		if old == nil {
 			old = &resourcev1beta1.ResourceClaim{}
 		}
-		g.withAdminAccess(grantsAdminAccess(old.Status.Allocation)).dropClaimFields(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+		g.withAdminAccess(grantsAdminAccess(old.Status.Allocation)).
+			dropClaimFields(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
 	setValidation(k, validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, compile.validateClaim))
 	return k
@@ -70,9 +73,11 @@ func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 	k.Version = newest
 	k.New = declare.New[resourcev1beta2.ResourceClaim]
 	k.NewList = declare.New[resourcev1beta2.ResourceClaimList]
-	k.Parts = declare.SpecStatusAccessors(func(r *resourcev1beta2.ResourceClaim) (*resourcev1beta2.ResourceClaimSpec, *resourcev1beta2.ResourceClaimStatus) {
-		return &r.Spec, &r.Status
-	})
+	k.Parts = declare.SpecStatusAccessors(
+		func(r *resourcev1beta2.ResourceClaim) (*resourcev1beta2.ResourceClaimSpec, *resourcev1beta2.ResourceClaimStatus) {
+			return &r.Spec, &r.Status
+		},
+	)
 	k.Stored = storageFormOf[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim](
 		"resourceclaims", claimToStored, claimToNewest)
 	k.Default = declare.Adapt(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
@@ -80,10 +85,13 @@ func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 		if old == nil {
 			old = &resourcev1beta2.ResourceClaim{}
 		}
-		g.withAdminAccess(grantsAdminAccessBeta2(old.Status.Allocation)).dropClaimFieldsBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+		g.withAdminAccess(grantsAdminAccessBeta2(old.Status.Allocation)).
+			dropClaimFieldsBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
 	setValidation(k, compile.validateClaim)
-	k.Subresources = []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatusBeta2, validateClaimStatus)}
+	k.Subresources = []registry.Subresource{
+		declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatusBeta2, validateClaimStatus),
+	}
 	k.Presentation.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
 		return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 	})

@@ -78,13 +78,23 @@ func validateNodeSelection(spec validate.Field, s *resourcev1beta2.ResourceSlice
 // validateSliceDevice validates a device and the number of its attributes and capacities.
 func validateSliceDevice(fld validate.Field, d *resourcev1beta2.Device) {
 	fld.CheckText("name", d.Name, validate.DNSLabel)
-	validate.EachKey(fld, "attributes", d.Attributes, func(fld validate.Field, name resourcev1beta2.QualifiedName, a resourcev1beta2.DeviceAttribute) {
-		validateQualifiedName(fld, string(name))
-		validateAttribute(fld, &a)
-	})
-	validate.EachKey(fld, "capacity", d.Capacity, func(fld validate.Field, name resourcev1beta2.QualifiedName, _ resourcev1beta2.DeviceCapacity) {
-		validateQualifiedName(fld, string(name))
-	})
+	validate.EachKey(
+		fld,
+		"attributes",
+		d.Attributes,
+		func(fld validate.Field, name resourcev1beta2.QualifiedName, a resourcev1beta2.DeviceAttribute) {
+			validateQualifiedName(fld, string(name))
+			validateAttribute(fld, &a)
+		},
+	)
+	validate.EachKey(
+		fld,
+		"capacity",
+		d.Capacity,
+		func(fld validate.Field, name resourcev1beta2.QualifiedName, _ resourcev1beta2.DeviceCapacity) {
+			validateQualifiedName(fld, string(name))
+		},
+	)
 	const maximum = resourcev1beta2.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	if n := len(d.Attributes) + len(d.Capacity); n > maximum {
 		fld.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", maximum))

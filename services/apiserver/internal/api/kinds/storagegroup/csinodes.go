@@ -38,9 +38,13 @@ func csiNodes(counts bool) *registry.Kind {
 		Delete: registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Int("Drivers", "Drivers indicates the number of CSI drivers registered on the node", func(n *storagev1.CSINode) int64 {
-				return int64(len(n.Spec.Drivers))
-			}),
+			columns.Int(
+				"Drivers",
+				"Drivers indicates the number of CSI drivers registered on the node",
+				func(n *storagev1.CSINode) int64 {
+					return int64(len(n.Spec.Drivers))
+				},
+			),
 			columns.Age(),
 		}},
 	}

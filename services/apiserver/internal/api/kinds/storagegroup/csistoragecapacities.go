@@ -25,7 +25,9 @@ func csiStorageCapacities() *registry.Kind {
 		NewList: declare.New[storagev1.CSIStorageCapacityList],
 		Stored:  registry.StorageForm{Prefix: "csistoragecapacities"},
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, c *storagev1.CSIStorageCapacity) { validateStorageCapacity(fld, c, nil) }),
+			Validate: declare.AdaptValidation(
+				func(fld validate.Field, c *storagev1.CSIStorageCapacity) { validateStorageCapacity(fld, c, nil) },
+			),
 			Warnings: declare.AdaptResult(storageCapacityWarnings),
 		},
 		Update: registry.Update{

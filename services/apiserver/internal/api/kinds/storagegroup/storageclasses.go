@@ -44,7 +44,8 @@ func storageClasses() *registry.Kind {
 				validateStorageClass(fld, c)
 				fld.ForbidSet("parameters", !validate.SemanticEqual(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
 				fld.ForbidSet("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
-				fld.ForbidSet("reclaimPolicy", !validate.SemanticEqual(c.ReclaimPolicy, old.ReclaimPolicy), "updates to reclaimPolicy are forbidden.")
+				fld.ForbidSet("reclaimPolicy", !validate.SemanticEqual(c.ReclaimPolicy, old.ReclaimPolicy),
+					"updates to reclaimPolicy are forbidden.")
 				fld.CheckImmutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
 			}),
 		},
@@ -71,7 +72,8 @@ func validateStorageClass(fld validate.Field, c *storagev1.StorageClass) {
 		validate.OneOf(fld, "reclaimPolicy", *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
 	}
 	fld.RequireSet("volumeBindingMode", c.VolumeBindingMode != nil)
-	validate.OptionalOneOf(fld, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
+	validate.OptionalOneOf(fld, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate,
+		storagev1.VolumeBindingWaitForFirstConsumer)
 	validateTopologies(fld, c.AllowedTopologies)
 }
 
@@ -103,16 +105,26 @@ func validateTopologies(fld validate.Field, terms []corev1.TopologySelectorTerm)
 	seen, left := map[string]int{"": len(terms)}, maxReported
 	validate.Each(fld, "allowedTopologies", terms, func(fld validate.Field, t *corev1.TopologySelectorTerm) {
 		path := map[string][]string{}
-		validate.Each(fld, "matchLabelExpressions", t.MatchLabelExpressions, func(fld validate.Field, r *corev1.TopologySelectorLabelRequirement) {
-			fld.RequireSet("values", len(r.Values) > 0)
-			values := validate.Set[string]{}
-			validate.Each(fld, "values", r.Values, func(fld validate.Field, value *string) { validate.Unique(fld, "", *value, values) })
-			fld.CheckLabelKey("key", r.Key)
-			if _, twice := path[r.Key]; twice {
-				fld.Duplicate("key", r.Key)
-			}
-			path[r.Key] = slices.Sorted(maps.Keys(values))
-		})
+		validate.Each(
+			fld,
+			"matchLabelExpressions",
+			t.MatchLabelExpressions,
+			func(fld validate.Field, r *corev1.TopologySelectorLabelRequirement) {
+				fld.RequireSet("values", len(r.Values) > 0)
+				values := validate.Set[string]{}
+				validate.Each(
+					fld,
+					"values",
+					r.Values,
+					func(fld validate.Field, value *string) { validate.Unique(fld, "", *value, values) },
+				)
+				fld.CheckLabelKey("key", r.Key)
+				if _, twice := path[r.Key]; twice {
+					fld.Duplicate("key", r.Key)
+				}
+				path[r.Key] = slices.Sorted(maps.Keys(values))
+			},
+		)
 		key := placeKey(path)
 		again := min(seen[key], left)
 		for left -= again; again > 0; again-- {

@@ -29,9 +29,11 @@ func volumeAttachments(counts bool) *registry.Kind {
 		},
 		New:     declare.New[storagev1.VolumeAttachment],
 		NewList: declare.New[storagev1.VolumeAttachmentList],
-		Parts: declare.SpecStatusAccessors(func(v *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
-			return &v.Spec, &v.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(v *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
+				return &v.Spec, &v.Status
+			},
+		),
 		Stored:         registry.StorageForm{Prefix: "volumeattachments"},
 		Default:        declare.Adapt(defaultAttachment),
 		DefaultedRules: volume.SourceDefaultedRules,
@@ -49,14 +51,19 @@ func volumeAttachments(counts bool) *registry.Kind {
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: volumeAttachmentColumns()},
 		Subresources: []registry.Subresource{
-			declare.WithValidationOrder(declare.WithResetFields(declare.ValidatedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
-				a.Spec = old.Spec
-				declare.ResetMetaForStatus(a, old)
-				if !counts {
-					dropCode(a.Status.AttachError, old.Status.AttachError)
-					dropCode(a.Status.DetachError, old.Status.DetachError)
-				}
-			}, changes), "metadata", "spec"), registry.MetaRules, registry.MetaRules, registry.UpdateRules),
+			declare.WithValidationOrder(
+				declare.WithResetFields(declare.ValidatedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
+					a.Spec = old.Spec
+					declare.ResetMetaForStatus(a, old)
+					if !counts {
+						dropCode(a.Status.AttachError, old.Status.AttachError)
+						dropCode(a.Status.DetachError, old.Status.DetachError)
+					}
+				}, changes), "metadata", "spec"),
+				registry.MetaRules,
+				registry.MetaRules,
+				registry.UpdateRules,
+			),
 		},
 	}
 }
@@ -130,17 +137,32 @@ func volumeAttachmentColumns() []registry.Column {
 	spec := func(name string) string { return columns.Doc(storagev1.VolumeAttachmentSpec{}, name) }
 	return []registry.Column{
 		columns.Name(),
-		columns.New("Attacher", columns.String, "name", spec("attacher"), 0, func(a *storagev1.VolumeAttachment) any { return a.Spec.Attacher }),
-		columns.Text("PV", columns.Doc(storagev1.VolumeAttachmentSource{}, "persistentVolumeName"), func(a *storagev1.VolumeAttachment) string {
-			if a.Spec.Source.PersistentVolumeName == nil {
-				return ""
-			}
-			return *a.Spec.Source.PersistentVolumeName
-		}),
+		columns.New(
+			"Attacher",
+			columns.String,
+			"name",
+			spec("attacher"),
+			0,
+			func(a *storagev1.VolumeAttachment) any { return a.Spec.Attacher },
+		),
+		columns.Text(
+			"PV",
+			columns.Doc(storagev1.VolumeAttachmentSource{}, "persistentVolumeName"),
+			func(a *storagev1.VolumeAttachment) string {
+				if a.Spec.Source.PersistentVolumeName == nil {
+					return ""
+				}
+				return *a.Spec.Source.PersistentVolumeName
+			},
+		),
 		columns.Text("Node", spec("nodeName"), func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
-		columns.Bool("Attached", columns.Doc(storagev1.VolumeAttachmentStatus{}, "attached"), func(a *storagev1.VolumeAttachment) bool {
-			return a.Status.Attached
-		}),
+		columns.Bool(
+			"Attached",
+			columns.Doc(storagev1.VolumeAttachmentStatus{}, "attached"),
+			func(a *storagev1.VolumeAttachment) bool {
+				return a.Status.Attached
+			},
+		),
 		columns.Age(),
 	}
 }

@@ -36,7 +36,11 @@ func volumeAttributesClasses() *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
-			columns.Text("DriverName", columns.Doc(storagev1beta1.VolumeAttributesClass{}, "driverName"), func(c *storagev1beta1.VolumeAttributesClass) string { return c.DriverName }),
+			columns.Text(
+				"DriverName",
+				columns.Doc(storagev1beta1.VolumeAttributesClass{}, "driverName"),
+				func(c *storagev1beta1.VolumeAttributesClass) string { return c.DriverName },
+			),
 			columns.Age(),
 		}},
 	}

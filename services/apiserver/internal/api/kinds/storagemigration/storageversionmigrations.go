@@ -34,9 +34,11 @@ func storageVersionMigrations() *registry.Kind {
 		Gate:    features.StorageVersionMigrator,
 		New:     declare.New[storagemigrationv1alpha1.StorageVersionMigration],
 		NewList: declare.New[storagemigrationv1alpha1.StorageVersionMigrationList],
-		Parts: declare.SpecStatusAccessors(func(m *storagemigrationv1alpha1.StorageVersionMigration) (*storagemigrationv1alpha1.StorageVersionMigrationSpec, *storagemigrationv1alpha1.StorageVersionMigrationStatus) {
-			return &m.Spec, &m.Status
-		}),
+		Parts: declare.SpecStatusAccessors(
+			func(m *storagemigrationv1alpha1.StorageVersionMigration) (*storagemigrationv1alpha1.StorageVersionMigrationSpec, *storagemigrationv1alpha1.StorageVersionMigrationStatus) {
+				return &m.Spec, &m.Status
+			},
+		),
 		Stored: registry.StorageForm{Prefix: "storageversionmigrations"},
 		Create: registry.Create{Validate: declare.AdaptValidation(validateMigration)},
 		Update: registry.Update{
@@ -49,17 +51,37 @@ func storageVersionMigrations() *registry.Kind {
 			}),
 		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
-			columns.New("Name", "string", "", columns.Doc(metav1.ObjectMeta{}, "name"), 0, func(m *storagemigrationv1alpha1.StorageVersionMigration) any { return m.Name }),
-			columns.Text("Resource", "Fully qualified resource to migrate", func(m *storagemigrationv1alpha1.StorageVersionMigration) string {
-				r := &m.Spec.Resource
-				return r.Resource + "." + r.Version + "." + r.Group
-			}),
+			columns.New(
+				"Name",
+				"string",
+				"",
+				columns.Doc(metav1.ObjectMeta{}, "name"),
+				0,
+				func(m *storagemigrationv1alpha1.StorageVersionMigration) any { return m.Name },
+			),
+			columns.Text(
+				"Resource",
+				"Fully qualified resource to migrate",
+				func(m *storagemigrationv1alpha1.StorageVersionMigration) string {
+					r := &m.Spec.Resource
+					return r.Resource + "." + r.Version + "." + r.Group
+				},
+			),
 		}},
 		Subresources: []registry.Subresource{
-			declare.WithResetFields(declare.ValidatedView("status", "StorageVersionMigration", func(m, old *storagemigrationv1alpha1.StorageVersionMigration) {
-				m.Spec = old.Spec
-				declare.ResetMetaForStatus(m, old)
-			}, validateProgress), "metadata", "spec"),
+			declare.WithResetFields(
+				declare.ValidatedView(
+					"status",
+					"StorageVersionMigration",
+					func(m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+						m.Spec = old.Spec
+						declare.ResetMetaForStatus(m, old)
+					},
+					validateProgress,
+				),
+				"metadata",
+				"spec",
+			),
 		},
 	}
 }
@@ -116,7 +138,11 @@ func validateCondition(fld validate.Field, conditions []storagemigrationv1alpha1
 			each.Duplicate("type", c.Type)
 		}
 		one := []metav1.Condition{{
-			Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), LastTransitionTime: c.LastUpdateTime, Reason: c.Reason, Message: c.Message,
+			Type:               string(c.Type),
+			Status:             metav1.ConditionStatus(c.Status),
+			LastTransitionTime: c.LastUpdateTime,
+			Reason:             c.Reason,
+			Message:            c.Message,
 		}}
 		for _, err := range validate.Check(func(fld validate.Field) { fld.CheckConditions("c", one) }) {
 			err.Field = each.FieldPath().String() + strings.TrimPrefix(err.Field, "c[0]")

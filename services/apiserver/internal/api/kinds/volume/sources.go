@@ -27,7 +27,12 @@ func validateSource(fld validate.Field, name string, s *corev1.PersistentVolumeS
 	validate.Member(u, "cephFS", s.CephFS, func(_ validate.Field, s *corev1.CephFSPersistentVolumeSource) {
 		fld.Child("cephfs").RequireSet("monitors", len(s.Monitors) > 0)
 	})
-	validate.Member(u, "iscsi", s.ISCSI, func(fld validate.Field, s *corev1.ISCSIPersistentVolumeSource) { validateISCSI(fld, name, s) })
+	validate.Member(
+		u,
+		"iscsi",
+		s.ISCSI,
+		func(fld validate.Field, s *corev1.ISCSIPersistentVolumeSource) { validateISCSI(fld, name, s) },
+	)
 	validate.Member(u, "cinder", s.Cinder, func(fld validate.Field, s *corev1.CinderPersistentVolumeSource) {
 		fld.RequireSet("volumeID", s.VolumeID != "")
 		validate.Optional(fld, "secretRef", s.SecretRef, validateSecretReference)
@@ -44,9 +49,14 @@ func validateSource(fld validate.Field, name string, s *corev1.PersistentVolumeS
 	validate.Member(u, "vsphereVolume", s.VsphereVolume, func(fld validate.Field, s *corev1.VsphereVirtualDiskVolumeSource) {
 		fld.RequireSet("volumePath", s.VolumePath != "")
 	})
-	validate.Member(u, "photonPersistentDisk", s.PhotonPersistentDisk, func(fld validate.Field, s *corev1.PhotonPersistentDiskVolumeSource) {
-		fld.RequireSet("pdID", s.PdID != "")
-	})
+	validate.Member(
+		u,
+		"photonPersistentDisk",
+		s.PhotonPersistentDisk,
+		func(fld validate.Field, s *corev1.PhotonPersistentDiskVolumeSource) {
+			fld.RequireSet("pdID", s.PdID != "")
+		},
+	)
 	validate.Member(u, "portworxVolume", s.PortworxVolume, func(fld validate.Field, s *corev1.PortworxVolumeSource) {
 		fld.RequireSet("volumeID", s.VolumeID != "")
 	})

@@ -25,7 +25,8 @@ func ValidateSpec(fld validate.Field, name string, s *corev1.PersistentVolumeSpe
 		podspec.ValidateNodeSelector(fld.Child("required"), a.Required, false)
 	})
 	validateSource(fld, name, &s.PersistentVolumeSource, s.NodeAffinity != nil)
-	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" &&
+		s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		fld.Forbidden("persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
 	}
 	fld.CheckOptionalText("storageClassName", s.StorageClassName, validate.DNSSubdomain)
@@ -43,7 +44,10 @@ func set[T ~string](s *T) *T {
 func validateCapacity(fld validate.Field, capacity corev1.ResourceList) {
 	fld.RequireSet("capacity", len(capacity) > 0)
 	if _, ok := capacity[corev1.ResourceStorage]; !ok || len(capacity) > 1 {
-		fld.Add(field.NotSupported(fld.Child("capacity").FieldPath(), validate.InternalValue(capacity), []corev1.ResourceName{corev1.ResourceStorage}))
+		fld.Add(
+			field.NotSupported(fld.Child("capacity").FieldPath(), validate.InternalValue(capacity),
+				[]corev1.ResourceName{corev1.ResourceStorage}),
+		)
 	}
 	validate.EachQuantity(fld, "capacity", capacity, func(fld validate.Field, _ corev1.ResourceName, q validate.Quantity) {
 		fld.CheckBasicQuantity("", q)
@@ -64,7 +68,8 @@ func ValidateInlineVolume(fld validate.Field, s *corev1.PersistentVolumeSpec) {
 	}
 	podspec.ValidateAccessModes(fld, s.AccessModes)
 	fld.RequireSet("accessModes", len(s.AccessModes) > 0)
-	fld.ForbidSet("persistentVolumeReclaimPolicy", s.PersistentVolumeReclaimPolicy != "" && s.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain,
+	fld.ForbidSet("persistentVolumeReclaimPolicy",
+		s.PersistentVolumeReclaimPolicy != "" && s.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain,
 		"may only be Retain "+inline)
 	fld.ForbidSet("nodeAffinity", s.NodeAffinity != nil, never)
 	validateSource(fld, "", &s.PersistentVolumeSource, false)

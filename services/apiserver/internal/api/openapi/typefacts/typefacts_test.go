@@ -18,7 +18,8 @@ func TestFactsAreKnown(t *testing.T) {
 	if ports.ListType != "map" || strings.Join(ports.Keys, " ") != "containerPort protocol" {
 		t.Errorf("got ports merged as %q by %v, want %q", ports.ListType, ports.Keys, "map")
 	}
-	if serviceName := f.Type("k8s.io/api/apps/v1.StatefulSetSpec").Field("serviceName"); serviceName.Required == nil || *serviceName.Required {
+	serviceName := f.Type("k8s.io/api/apps/v1.StatefulSetSpec").Field("serviceName")
+	if serviceName.Required == nil || *serviceName.Required {
 		t.Error("got a required name of a service")
 	}
 	if kind := f.Type("k8s.io/api/core/v1.AzureDiskVolumeSource").Field("kind"); kind.Default != "Shared" {

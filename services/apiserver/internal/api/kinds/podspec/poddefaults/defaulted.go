@@ -28,9 +28,13 @@ const negativeSize = 10
 
 // PodDefaultedRules returns the rules that determine whether a stored pod has the defaults of Pod.
 func PodDefaultedRules() []transcode.Rule {
-	return append(TemplateDefaultedRules(),
+	return append(
+		TemplateDefaultedRules(),
 		transcode.FieldsSet[corev1.PodSpec]("enableServiceLinks"),
-		transcode.FieldsPass[corev1.PodSpec](func(f [4][]byte) bool { return len(f[0]) < negativeSize }, "terminationGracePeriodSeconds"),
+		transcode.FieldsPass[corev1.PodSpec](
+			func(f [4][]byte) bool { return len(f[0]) < negativeSize },
+			"terminationGracePeriodSeconds",
+		),
 		transcode.FieldsPass[corev1.PodSpec](hostPortsDefaulted, "hostNetwork", "containers", "initContainers"),
 		transcode.FieldsPass[corev1.ResourceRequirements](limitsAreRequested, "limits", "requests"),
 		transcode.FieldsPass[corev1.PodStatus](addressesArePaired, "podIP", "podIPs"),
@@ -41,8 +45,18 @@ func PodDefaultedRules() []transcode.Rule {
 // quantities finer than thousandths, which are always decoded.
 func TemplateDefaultedRules() []transcode.Rule {
 	return append([]transcode.Rule{
-		transcode.FieldsSet[corev1.PodSpec]("dnsPolicy", "restartPolicy", "securityContext", "terminationGracePeriodSeconds", "schedulerName"),
-		transcode.FieldsPass[corev1.PodSpec](func(f [4][]byte) bool { return bytes.Equal(f[0], f[1]) }, "serviceAccountName", "serviceAccount"),
+		transcode.FieldsSet[corev1.PodSpec](
+			"dnsPolicy",
+			"restartPolicy",
+			"securityContext",
+			"terminationGracePeriodSeconds",
+			"schedulerName",
+		),
+		transcode.FieldsPass[corev1.PodSpec](
+			func(f [4][]byte) bool { return bytes.Equal(f[0], f[1]) },
+			"serviceAccountName",
+			"serviceAccount",
+		),
 		transcode.FieldsSet[corev1.Container]("imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"),
 		transcode.FieldsSet[corev1.EphemeralContainerCommon]("imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"),
 		transcode.FieldsSet[corev1.ContainerPort]("protocol"),

@@ -219,7 +219,9 @@ var digestPattern = regexp.MustCompile(`^@(?:sha256:[a-f0-9]{64}|sha384:[a-f0-9]
 // by "library/".
 func imagePath(name string) string {
 	path, docker := name, true
-	if host, rest, ok := strings.Cut(name, "/"); ok && hostPattern.MatchString(host) && (strings.ContainsAny(host, ".:") || host == "localhost" || strings.ToLower(host) != host) {
+	host, rest, ok := strings.Cut(name, "/")
+	if ok && hostPattern.MatchString(host) &&
+		(strings.ContainsAny(host, ".:") || host == "localhost" || strings.ToLower(host) != host) {
 		path, docker = rest, host == "docker.io" || host == "index.docker.io"
 	}
 	if docker && !strings.Contains(path, "/") {

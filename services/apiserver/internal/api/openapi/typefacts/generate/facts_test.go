@@ -50,7 +50,8 @@ func TestEnumValuesAreSortedAndDescribed(t *testing.T) {
 	all[0].consts = map[string]string{"Text": "y"}
 	all[1].aliases = []alias{{name: "b.E", of: "a.E", enum: true}}
 	all[1].linked = map[string]string{"Linked": "a.Text"}
-	all[1].typed = append(all[1].typed, constant{typ: "b.E", name: "Y", equals: "b.Linked"}, constant{typ: "b.E", name: "None", equals: "c.None"})
+	all[1].typed = append(all[1].typed, constant{typ: "b.E", name: "Y", equals: "b.Linked"},
+		constant{typ: "b.E", name: "None", equals: "c.None"})
 	got := collectEnums(all)["a.E"]
 	if len(got) != 3 || got[2] != (value{"y", ""}) || got[0] != (value{"a", ""}) || got[1] != (value{"x", "is the first."}) {
 		t.Errorf("got values %v, want a, x with its description, y", got)

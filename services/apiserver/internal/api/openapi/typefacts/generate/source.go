@@ -76,7 +76,13 @@ func keysOf[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
 // parse reads the declarations and comments of a package. path is its import path, dir its
 // directory, and names are the names of its files. It skips generated files.
 func parse(path, dir string, names []string) (*source, error) {
-	s := &source{path: path, enums: map[string]bool{}, consts: map[string]string{}, linked: map[string]string{}, swaggerDoc: map[string]map[string]string{}}
+	s := &source{
+		path:       path,
+		enums:      map[string]bool{},
+		consts:     map[string]string{},
+		linked:     map[string]string{},
+		swaggerDoc: map[string]map[string]string{},
+	}
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range names {
