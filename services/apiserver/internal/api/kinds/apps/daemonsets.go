@@ -22,9 +22,9 @@ import (
 // daemonSets declares the namespaced kind DaemonSet.
 func daemonSets(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.DaemonSet]{
-		Template:   func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template },
-		Path:       field.NewPath("spec", "template"),
-		OwnChanges: true,
+		Template:           func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		Path:               field.NewPath("spec", "template"),
+		WarnOfTemplateOnly: true,
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{

@@ -14,6 +14,7 @@ func quantity(q *resource.Quantity) resource.Quantity {
 	return *q
 }
 
+// specToV1 converts a metric spec to v1. The result shares memory with m.
 func specToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	out := autoscalingv1.MetricSpec{Type: autoscalingv1.MetricSourceType(m.Type)}
 	if o := m.Object; o != nil {
@@ -50,6 +51,7 @@ func specToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	return out
 }
 
+// specToV2 converts a metric spec to v2. The result shares memory with m.
 func specToV2(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if o := m.Object; o != nil {
@@ -88,8 +90,8 @@ func specToV2(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	return out
 }
 
-// objectTarget omits a zero value if there is an average: v1 cannot omit it, and v2 does not allow
-// it.
+// objectTarget returns the target of an object metric in v2. If there is an average, a value of zero
+// means that no value is set: v1 always contains the value, and v2 rejects zero.
 func objectTarget(o *autoscalingv1.ObjectMetricSource) autoscalingv2.MetricTarget {
 	if o.AverageValue == nil {
 		return autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: &o.TargetValue}
@@ -101,6 +103,8 @@ func objectTarget(o *autoscalingv1.ObjectMetricSource) autoscalingv2.MetricTarge
 	return t
 }
 
+// usageTarget returns the target of a resource metric in v2: a utilization in percent or an average
+// value.
 func usageTarget(utilization *int32, value *resource.Quantity) autoscalingv2.MetricTarget {
 	t := autoscalingv2.MetricTarget{
 		Type:               autoscalingv2.AverageValueMetricType,
@@ -113,6 +117,7 @@ func usageTarget(utilization *int32, value *resource.Quantity) autoscalingv2.Met
 	return t
 }
 
+// statusToV1 converts a metric status to v1. The result shares memory with m.
 func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	out := autoscalingv1.MetricStatus{Type: autoscalingv1.MetricSourceType(m.Type)}
 	if o := m.Object; o != nil {
@@ -149,6 +154,7 @@ func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	return out
 }
 
+// statusToV2 converts a metric status to v2. The result shares memory with m.
 func statusToV2(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	out := autoscalingv2.MetricStatus{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if o := m.Object; o != nil {
@@ -192,8 +198,8 @@ func statusToV2(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	return out
 }
 
-// behavior is the form of the behavior in its annotation. It has the names of Go fields, as in
-// Kubernetes.
+// behavior is the form of spec.behavior in the annotation of a v1 object. As in Kubernetes, its JSON
+// has the names of the Go fields.
 type behavior struct {
 	ScaleUp, ScaleDown *scalingRules
 }
@@ -210,6 +216,7 @@ type scalingPolicy struct {
 	Value, PeriodSeconds int32
 }
 
+// behaviorToAnnotation converts spec.behavior of a v2 object to its form in an annotation.
 func behaviorToAnnotation(b *autoscalingv2.HorizontalPodAutoscalerBehavior) *behavior {
 	rules := func(r *autoscalingv2.HPAScalingRules) *scalingRules {
 		if r == nil {
@@ -231,7 +238,8 @@ func behaviorToAnnotation(b *autoscalingv2.HorizontalPodAutoscalerBehavior) *beh
 	return &behavior{ScaleUp: rules(b.ScaleUp), ScaleDown: rules(b.ScaleDown)}
 }
 
-// behaviorFromAnnotation returns nil for an empty behavior.
+// behaviorFromAnnotation converts the form in an annotation to spec.behavior of a v2 object. It
+// returns nil for an empty behavior.
 func behaviorFromAnnotation(b *behavior) *autoscalingv2.HorizontalPodAutoscalerBehavior {
 	if b.ScaleUp == nil && b.ScaleDown == nil {
 		return nil

@@ -25,7 +25,7 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 		Template:  pods,
 		Path:      field.NewPath("spec", "jobTemplate", "spec", "template"),
 		HostNames: true,
-		Around: func(c *batchv1.CronJob) []string {
+		WarnAround: func(c *batchv1.CronJob) []string {
 			return jobWarnings("spec.jobTemplate.spec", &c.Spec.JobTemplate.Spec)
 		},
 	}

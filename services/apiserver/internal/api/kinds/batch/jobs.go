@@ -19,10 +19,10 @@ import (
 // jobs declares the namespaced kind Job.
 func jobs(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*batchv1.Job]{
-		Template:  func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
-		Path:      field.NewPath("spec", "template"),
-		HostNames: true,
-		Around:    func(j *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) },
+		Template:   func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
+		Path:       field.NewPath("spec", "template"),
+		HostNames:  true,
+		WarnAround: func(j *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) },
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{

@@ -19,8 +19,10 @@ import (
 // replicationControllers declares the namespaced kind ReplicationController.
 func replicationControllers(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*corev1.ReplicationController]{
-		Template: func(rc *corev1.ReplicationController) *corev1.PodTemplateSpec { return rc.Spec.Template },
-		Path:     field.NewPath("spec", "template"), HostNames: true, WarnsOfOld: true, // as Kubernetes
+		Template:  func(rc *corev1.ReplicationController) *corev1.PodTemplateSpec { return rc.Spec.Template },
+		Path:      field.NewPath("spec", "template"),
+		HostNames: true,
+		WarnOfOld: true, // as Kubernetes
 	}
 	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{

@@ -81,7 +81,7 @@ func flowSchemaColumns() []registry.Column {
 	}
 }
 
-// danglingText reports whether the priority level is missing, or "?" without the condition.
+// danglingText returns the status of the condition Dangling, or "?" without that condition.
 func danglingText(s *flowcontrolv1.FlowSchema) string {
 	for _, c := range s.Status.Conditions {
 		if c.Type == flowcontrolv1.FlowSchemaConditionDangling {

@@ -13,10 +13,12 @@ import (
 const (
 	// maxQueues is the maximum number of queues of a level.
 	maxQueues = 10_000_000
-	// hashBits is the entropy in bits of a flow's hash, which is used to deal its hand of queues.
+	// hashBits is the entropy in bits of a flow's hash. The hash selects the hand of queues to which
+	// the requests of a flow are assigned, so dealing a hand must not need more bits.
 	hashBits = 60
 )
 
+// validatePriorityLevel validates a new or changed priority level.
 func validatePriorityLevel(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
 	spec := fld.Child("spec")
 	const exempt, limited = flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited
@@ -41,20 +43,20 @@ func validatePriorityLevel(fld validate.Field, l *flowcontrolv1.PriorityLevelCon
 	validatePriorityLevelStatus(fld, l)
 }
 
-// validateMandatoryLevel rejects changes of mandatory levels. The administrator may change the
-// shares of the exempt one.
+// validateMandatoryLevel requires the fixed spec of a mandatory level. Only spec.exempt of the level
+// exempt may differ from it.
 func validateMandatoryLevel(fld validate.Field, l *flowcontrolv1.PriorityLevelConfiguration) {
 	fixed := mandatoryLevelSpec(l.Name)
 	if fixed == nil {
 		return
 	}
-	but := ""
+	exception := ""
 	if l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
 		fixed.Exempt = l.Spec.Exempt
-		but = " except the 'spec.exempt' field"
+		exception = " except the 'spec.exempt' field"
 	}
 	if !validate.SemanticEqual(&l.Spec, fixed) {
-		fld.Invalid("spec", l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))
+		fld.Invalid("spec", l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, exception))
 	}
 }
 
@@ -125,7 +127,7 @@ func validateQueuing(fld validate.Field, q *flowcontrolv1.QueuingConfiguration) 
 	}
 }
 
-// handBits returns the bits of a hash that dealing a hand uses.
+// handBits returns the number of bits of a hash that dealing a hand of queues uses.
 func handBits(q *flowcontrolv1.QueuingConfiguration) int {
 	return int(math.Ceil(math.Log2(float64(q.Queues)) * float64(q.HandSize)))
 }

@@ -6,7 +6,8 @@ import flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 // name.
 func mandatorySchema(name string) *flowcontrolv1.FlowSchemaSpec {
 	const all = flowcontrolv1.ResourceAll
-	everything := func(groups ...string) []flowcontrolv1.PolicyRulesWithSubjects {
+	// allRequestsOf returns rules that match every request of members of the groups.
+	allRequestsOf := func(groups ...string) []flowcontrolv1.PolicyRulesWithSubjects {
 		rules := flowcontrolv1.PolicyRulesWithSubjects{
 			ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
 				Verbs: []string{all}, APIGroups: []string{all}, Resources: []string{all}, ClusterScope: true, Namespaces: []string{all},
@@ -27,7 +28,7 @@ func mandatorySchema(name string) *flowcontrolv1.FlowSchemaSpec {
 				Name: flowcontrolv1.PriorityLevelConfigurationNameExempt,
 			},
 			MatchingPrecedence: exemptPrecedence,
-			Rules:              everything("system:masters"),
+			Rules:              allRequestsOf("system:masters"),
 		}
 	case flowcontrolv1.FlowSchemaNameCatchAll:
 		return &flowcontrolv1.FlowSchemaSpec{
@@ -36,7 +37,7 @@ func mandatorySchema(name string) *flowcontrolv1.FlowSchemaSpec {
 			},
 			MatchingPrecedence:  flowcontrolv1.FlowSchemaMaxMatchingPrecedence,
 			DistinguisherMethod: &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType},
-			Rules:               everything("system:unauthenticated", "system:authenticated"),
+			Rules:               allRequestsOf("system:unauthenticated", "system:authenticated"),
 		}
 	}
 	return nil

@@ -52,7 +52,7 @@ func priorityLevelConfigurations() *registry.Kind {
 	}
 }
 
-// Defaults of the queues of a level.
+// Defaults of a limited level with queues.
 const (
 	defaultQueues      = 64
 	defaultHandSize    = 8
@@ -76,14 +76,15 @@ func defaultPriorityLevel(l *flowcontrolv1.PriorityLevelConfiguration) {
 }
 
 func priorityLevelColumns() []registry.Column {
-	// Numbers or "<none>" in columns of type string.
-	queuing := func(name, field string, n func(*flowcontrolv1.QueuingConfiguration) int32) registry.Column {
+	// queuing returns a column with a number, or "<none>" for a level without queues. As in
+	// Kubernetes, its type is string.
+	queuing := func(name, field string, valueOf func(*flowcontrolv1.QueuingConfiguration) int32) registry.Column {
 		return columns.New(name, columns.String, "", columns.Doc(flowcontrolv1.QueuingConfiguration{}, field), 0,
 			func(l *flowcontrolv1.PriorityLevelConfiguration) any {
 				if l.Spec.Limited == nil || l.Spec.Limited.LimitResponse.Queuing == nil {
 					return columns.None
 				}
-				return int64(n(l.Spec.Limited.LimitResponse.Queuing))
+				return int64(valueOf(l.Spec.Limited.LimitResponse.Queuing))
 			})
 	}
 	return []registry.Column{
@@ -117,6 +118,7 @@ func priorityLevelColumns() []registry.Column {
 // defaultShares is the default number of shares of a level.
 const defaultShares = 30
 
+// sharesCell returns the shares of a limited level, or "<none>" for another one.
 func sharesCell(l *flowcontrolv1.PriorityLevelConfiguration) any {
 	switch {
 	case l.Spec.Limited == nil:

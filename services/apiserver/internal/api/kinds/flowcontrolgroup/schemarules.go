@@ -12,9 +12,10 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// exemptPrecedence is reserved for the schema of exempt requests.
+// exemptPrecedence is the matching precedence that is reserved for the flow schema exempt.
 const exemptPrecedence = 1
 
+// validateFlowSchema validates a new or changed flow schema.
 func validateFlowSchema(fld validate.Field, f *flowcontrolv1.FlowSchema) {
 	spec := fld.Child("spec")
 	validatePrecedence(spec, f.Name, f.Spec.MatchingPrecedence)
@@ -81,26 +82,27 @@ func validateSchemaRule(fld validate.Field, r *flowcontrolv1.PolicyRulesWithSubj
 	validate.Each(fld, "nonResourceRules", r.NonResourceRules, validateNonResourceRule)
 }
 
+// validateSubject requires exactly the field that belongs to the kind of the subject.
 func validateSubject(fld validate.Field, s *flowcontrolv1.Subject) {
 	members := []struct {
-		kind  flowcontrolv1.SubjectKind
-		name  string
-		set   bool
-		rules func()
+		kind     flowcontrolv1.SubjectKind
+		name     string
+		isSet    bool
+		validate func()
 	}{
 		{
-			kind:  flowcontrolv1.SubjectKindUser,
-			name:  "user",
-			set:   s.User != nil,
-			rules: func() { fld.Child("user").RequireSet("name", s.User.Name != "") },
+			kind:     flowcontrolv1.SubjectKindUser,
+			name:     "user",
+			isSet:    s.User != nil,
+			validate: func() { fld.Child("user").RequireSet("name", s.User.Name != "") },
 		},
 		{
-			kind:  flowcontrolv1.SubjectKindGroup,
-			name:  "group",
-			set:   s.Group != nil,
-			rules: func() { fld.Child("group").RequireSet("name", s.Group.Name != "") },
+			kind:     flowcontrolv1.SubjectKindGroup,
+			name:     "group",
+			isSet:    s.Group != nil,
+			validate: func() { fld.Child("group").RequireSet("name", s.Group.Name != "") },
 		},
-		{kind: flowcontrolv1.SubjectKindServiceAccount, name: "serviceAccount", set: s.ServiceAccount != nil, rules: func() {
+		{kind: flowcontrolv1.SubjectKindServiceAccount, name: "serviceAccount", isSet: s.ServiceAccount != nil, validate: func() {
 			validateServiceAccount(fld.Child("serviceAccount"), s.ServiceAccount)
 		}},
 	}
@@ -110,8 +112,8 @@ func validateSubject(fld validate.Field, s *flowcontrolv1.Subject) {
 			continue
 		}
 		known = true
-		if m.set {
-			m.rules()
+		if m.isSet {
+			m.validate()
 		} else {
 			fld.Required(m.name, fmt.Sprintf("%s is required when subject kind is '%s'", m.name, m.kind))
 		}
@@ -122,7 +124,7 @@ func validateSubject(fld validate.Field, s *flowcontrolv1.Subject) {
 		return
 	}
 	for _, m := range members {
-		fld.ForbidSet(m.name, m.set && m.kind != s.Kind, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", m.name, m.kind))
+		fld.ForbidSet(m.name, m.isSet && m.kind != s.Kind, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", m.name, m.kind))
 	}
 }
 
@@ -162,8 +164,8 @@ func validateNonResourceRule(fld validate.Field, r *flowcontrolv1.NonResourcePol
 		return
 	}
 	for i, url := range r.NonResourceURLs {
-		if wrong := whyInvalidPath(url); wrong != "" {
-			fld.Index("nonResourceURLs", i).Invalid("", url, wrong)
+		if detail := nonResourcePathError(url); detail != "" {
+			fld.Index("nonResourceURLs", i).Invalid("", url, detail)
 		}
 	}
 }
@@ -178,19 +180,20 @@ func validateVerbs(fld validate.Field, verbs []string) {
 	}
 }
 
-// requireWildcardOrValues requires values, or only the wildcard. It reports whether the wildcard or
-// no value is present.
+// requireWildcardOrValues requires values, or the wildcard alone. It reports whether there are no
+// values to validate: the list is empty or has the wildcard. required is the message for an empty
+// list. others describes the values in a message.
 func requireWildcardOrValues(fld validate.Field, name string, values []string, required, others string) bool {
-	every := slices.Contains(values, flowcontrolv1.ResourceAll)
+	hasWildcard := slices.Contains(values, flowcontrolv1.ResourceAll)
 	fld.RequireSetWithDetail(name, len(values) > 0, required)
-	if every && len(values) > 1 {
+	if hasWildcard && len(values) > 1 {
 		fld.Invalid(name, values, fmt.Sprintf("if '*' is present, must not specify other %s", others))
 	}
-	return every || len(values) == 0
+	return hasWildcard || len(values) == 0
 }
 
-// whyInvalidPath returns the error of a non-resource path, or "".
-func whyInvalidPath(path string) string {
+// nonResourcePathError returns the error of a non-resource path, or "" if it is valid.
+func nonResourcePathError(path string) string {
 	stars := strings.Count(path, "*")
 	switch {
 	case path == "":

@@ -20,12 +20,12 @@ const (
 	tolerationsAnnotation  = "scheduler.alpha.kubernetes.io/tolerations"
 )
 
-// validateAnnotations validates the annotations with a meaning.
+// validateAnnotations validates the annotations that Kubernetes defines.
 func (c *check) validateAnnotations(fld validate.Field, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
 	}
-	if value, mirror := annotations[mirrorAnnotation]; mirror && c.whole.NodeName == "" {
+	if value, mirror := annotations[mirrorAnnotation]; mirror && c.spec.NodeName == "" {
 		fld.Key("", mirrorAnnotation).Invalid("", value, "must set spec.nodeName if mirror pod annotation is set")
 	}
 	if text := annotations[tolerationsAnnotation]; text != "" {
@@ -35,7 +35,7 @@ func (c *check) validateAnnotations(fld validate.Field, annotations map[string]s
 		}
 		validate.Each(fld, tolerationsAnnotation, tolerations, TolerationRules)
 	}
-	if !c.kept.deletionCost && !hasValidDeletionCost(annotations) {
+	if !c.prior.deletionCost && !hasValidDeletionCost(annotations) {
 		fld.Key("", deletionCostAnnotation).Invalid("", annotations[deletionCostAnnotation], "must be a 32bit integer")
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -81,7 +81,7 @@ func validateSeccompName(fld validate.Field, key, profile string) {
 // validateAppArmorName requires a known AppArmor profile of a container of the pod.
 func (c *check) validateAppArmorName(fld validate.Field, container, profile string) {
 	found := false
-	eachContainer(c.whole, func(_ string, _ int, ctr *corev1.Container) { found = found || ctr.Name == container })
+	eachContainer(c.spec, func(_ string, _ int, ctr *corev1.Container) { found = found || ctr.Name == container })
 	if !found {
 		fld.Invalid("", container, "container not found")
 	}
@@ -99,7 +99,7 @@ func (c *check) validateProfiles(fld validate.Field, annotations map[string]stri
 	if len(annotations) == 0 {
 		return
 	}
-	s := c.whole
+	s := c.spec
 	if sc := s.SecurityContext; sc != nil && sc.SeccompProfile != nil {
 		if value, ok := annotations[corev1.SeccompPodAnnotationKey]; ok {
 			validateSeccompAnnotation(fld.Child("securityContext", "seccompProfile"), value, sc.SeccompProfile)
@@ -154,10 +154,11 @@ func validateSeccompAnnotation(fld validate.Field, value string, p *corev1.Secco
 	}, name)
 }
 
-// validateProfileAnnotation compares the type of a profile, and the name of a local one, with an
-// annotation. fits holds, for each type, whether the annotation has it.
-func validateProfileAnnotation(fld validate.Field, description, typ string, profile *string, fits map[string]bool, name string) {
-	switch same, known := fits[typ]; {
+// validateProfileAnnotation requires that the field with the type typ and the local profile agrees
+// with an annotation. hasType reports, for each type, whether the annotation has it. name is the name
+// of a local profile in the annotation. description is the kind of profile in messages.
+func validateProfileAnnotation(fld validate.Field, description, typ string, profile *string, hasType map[string]bool, name string) {
+	switch same, known := hasType[typ]; {
 	case !known:
 	case !same:
 		fld.Forbidden("type", description+" type in annotation and field must match")
@@ -169,23 +170,23 @@ func validateProfileAnnotation(fld validate.Field, description, typ string, prof
 // SyncAppArmor copies the AppArmor profiles of a new pod between annotations and fields, so that
 // servers and nodes of other versions find them (KEP-24, "Version skew strategy").
 func SyncAppArmor(p *corev1.Pod) {
-	visitAppArmorProfiles(p, func(ctr *corev1.Container, whole *corev1.AppArmorProfile) {
+	visitAppArmorProfiles(p, func(ctr *corev1.Container, ofPod *corev1.AppArmorProfile) {
 		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + ctr.Name
-		var own *corev1.AppArmorProfile
+		var ofContainer *corev1.AppArmorProfile
 		if ctr.SecurityContext != nil {
-			own = ctr.SecurityContext.AppArmorProfile
+			ofContainer = ctr.SecurityContext.AppArmorProfile
 		}
 		if value, ok := p.Annotations[key]; ok {
-			if profile := annotatedProfile(value); own == nil && profile != nil && !validate.SemanticEqual(profile, whole) {
+			if profile := annotatedProfile(value); ofContainer == nil && profile != nil && !validate.SemanticEqual(profile, ofPod) {
 				declare.SetDefaultPtr(&ctr.SecurityContext, corev1.SecurityContext{})
 				ctr.SecurityContext.AppArmorProfile = profile
 			}
 			return
 		}
-		if own == nil {
-			own = whole
+		if ofContainer == nil {
+			ofContainer = ofPod
 		}
-		if value := profileAnnotation(own); value != "" {
+		if value := profileAnnotation(ofContainer); value != "" {
 			if p.Annotations == nil {
 				p.Annotations = map[string]string{}
 			}
@@ -198,13 +199,13 @@ func SyncAppArmor(p *corev1.Pod) {
 // pods before SyncAppArmor.
 func AppArmorWarnings(p *corev1.Pod) []string {
 	w := &warner{spec: &p.Spec, meta: &p.ObjectMeta}
-	visitAppArmorProfiles(p, func(ctr *corev1.Container, whole *corev1.AppArmorProfile) {
+	visitAppArmorProfiles(p, func(ctr *corev1.Container, ofPod *corev1.AppArmorProfile) {
 		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + ctr.Name
 		value, ok := p.Annotations[key]
 		if !ok || ctr.SecurityContext != nil && ctr.SecurityContext.AppArmorProfile != nil {
 			return
 		}
-		if profile := annotatedProfile(value); profile == nil || !validate.SemanticEqual(profile, whole) {
+		if profile := annotatedProfile(value); profile == nil || !validate.SemanticEqual(profile, ofPod) {
 			w.addAppArmorWarning(key)
 		}
 	})
@@ -213,15 +214,15 @@ func AppArmorWarnings(p *corev1.Pod) []string {
 
 // visitAppArmorProfiles visits the containers of a pod that may have an AppArmor profile, with the
 // profile of the pod.
-func visitAppArmorProfiles(p *corev1.Pod, visit func(ctr *corev1.Container, whole *corev1.AppArmorProfile)) {
+func visitAppArmorProfiles(p *corev1.Pod, visit func(ctr *corev1.Container, ofPod *corev1.AppArmorProfile)) {
 	if p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows {
 		return
 	}
-	var whole *corev1.AppArmorProfile
+	var ofPod *corev1.AppArmorProfile
 	if p.Spec.SecurityContext != nil {
-		whole = p.Spec.SecurityContext.AppArmorProfile
+		ofPod = p.Spec.SecurityContext.AppArmorProfile
 	}
-	eachContainer(&p.Spec, func(_ string, _ int, ctr *corev1.Container) { visit(ctr, whole) })
+	eachContainer(&p.Spec, func(_ string, _ int, ctr *corev1.Container) { visit(ctr, ofPod) })
 }
 
 // profileAnnotation returns the annotation of a profile, which is empty for nil and for a

@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// validateContainers validates the containers of all types, each with the rules of its type.
+// validateContainers validates the containers, init containers and ephemeral containers.
 func (c *check) validateContainers(fld validate.Field) {
-	s := c.whole
+	s := c.spec
 	if len(s.Containers) == 0 {
 		fld.Required("containers", "")
 	}
@@ -25,15 +26,15 @@ func (c *check) validateContainers(fld validate.Field) {
 		c.validateLifecycle(fld, ctr)
 		fld.ForbidSet("restartPolicy", ctr.RestartPolicy != nil, "may not be set for non-init containers")
 	})
-	uniqueHostPorts(fld, "containers", s.Containers)
+	requireUniqueHostPorts(fld, "containers", s.Containers)
 	c.validateInitContainers(fld)
 	c.validateEphemeralContainers(fld)
 }
 
-const notForInit = "may not be set for init containers without restartPolicy=Always"
+const notForInitDetail = "may not be set for init containers without restartPolicy=Always"
 
 func (c *check) validateInitContainers(fld validate.Field) {
-	s := c.whole
+	s := c.spec
 	names := validate.KeySet(s.Containers, containerName)
 	for i := range s.InitContainers {
 		ctr, path := &s.InitContainers[i], fld.Index("initContainers", i)
@@ -46,25 +47,25 @@ func (c *check) validateInitContainers(fld validate.Field) {
 		}
 		// Init containers run one at a time, so each may use the same ports. As in Kubernetes, the
 		// index in the path is that of a list of one.
-		uniqueHostPorts(fld, "initContainers", s.InitContainers[i:i+1])
+		requireUniqueHostPorts(fld, "initContainers", s.InitContainers[i:i+1])
 		if isSidecar(ctr) {
 			c.validateLifecycle(path, ctr)
 		} else {
-			path.ForbidSet("lifecycle", ctr.Lifecycle != nil, notForInit)
-			path.ForbidSet("livenessProbe", ctr.LivenessProbe != nil, notForInit)
-			path.ForbidSet("readinessProbe", ctr.ReadinessProbe != nil, notForInit)
-			path.ForbidSet("startupProbe", ctr.StartupProbe != nil, notForInit)
+			path.ForbidSet("lifecycle", ctr.Lifecycle != nil, notForInitDetail)
+			path.ForbidSet("livenessProbe", ctr.LivenessProbe != nil, notForInitDetail)
+			path.ForbidSet("readinessProbe", ctr.ReadinessProbe != nil, notForInitDetail)
+			path.ForbidSet("startupProbe", ctr.StartupProbe != nil, notForInitDetail)
 		}
-		if !c.inPlaceResize && !c.kept.sidecarResize && len(ctr.ResizePolicy) > 0 {
+		if !c.inPlaceResize && !c.prior.sidecarResize && len(ctr.ResizePolicy) > 0 {
 			path.Invalid("resizePolicy", ctr.ResizePolicy, "must not be set for init containers")
 		}
 	}
 }
 
-const notForEphemeral = "cannot be set for an Ephemeral Container"
+const notForEphemeralDetail = "cannot be set for an Ephemeral Container"
 
 func (c *check) validateEphemeralContainers(fld validate.Field) {
-	s := c.whole
+	s := c.spec
 	if len(s.EphemeralContainers) == 0 {
 		return
 	}
@@ -72,24 +73,21 @@ func (c *check) validateEphemeralContainers(fld validate.Field) {
 	for i := range s.InitContainers {
 		targets.Add(s.InitContainers[i].Name)
 	}
-	names := validate.Set[string]{}
-	for name := range targets {
-		names.Add(name)
-	}
+	names := maps.Clone(targets)
 	validate.Each(fld, "ephemeralContainers", s.EphemeralContainers, func(fld validate.Field, e *corev1.EphemeralContainer) {
 		ctr := (*corev1.Container)(&e.EphemeralContainerCommon)
 		c.validateContainer(fld, ctr)
-		trimmedImage(fld, ctr)
+		requireTrimmedImage(fld, ctr)
 		validate.Unique(fld, "name", e.Name, names)
 		if e.TargetContainerName != "" && !targets.Has(e.TargetContainerName) {
 			fld.NotFound("targetContainerName", e.TargetContainerName)
 		}
-		fld.AllowFields(e.EphemeralContainerCommon, notForEphemeral,
+		fld.AllowFields(e.EphemeralContainerCommon, notForEphemeralDetail,
 			"Name", "Image", "Command", "Args", "WorkingDir", "EnvFrom", "Env", "VolumeMounts", "VolumeDevices",
 			"TerminationMessagePath", "TerminationMessagePolicy", "ImagePullPolicy", "SecurityContext", "Stdin", "StdinOnce", "TTY")
 		validate.Each(fld, "volumeMounts", e.VolumeMounts, func(fld validate.Field, m *corev1.VolumeMount) {
-			fld.ForbidSet("subPath", m.SubPath != "", notForEphemeral)
-			fld.ForbidSet("subPathExpr", m.SubPathExpr != "", notForEphemeral)
+			fld.ForbidSet("subPath", m.SubPath != "", notForEphemeralDetail)
+			fld.ForbidSet("subPathExpr", m.SubPathExpr != "", notForEphemeralDetail)
 		})
 	})
 }
@@ -146,8 +144,8 @@ func ValidateProtocol(fld validate.Field, p corev1.Protocol) {
 	validate.RequiredOneOf(fld, "protocol", p, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
-// uniqueHostPorts rejects host ports that several containers use.
-func uniqueHostPorts(fld validate.Field, name string, containers []corev1.Container) {
+// requireUniqueHostPorts rejects host ports that several containers use.
+func requireUniqueHostPorts(fld validate.Field, name string, containers []corev1.Container) {
 	seen := validate.Set[string]{}
 	for i := range containers {
 		for j := range containers[i].Ports {
@@ -171,28 +169,31 @@ func (c *check) validateResizePolicies(fld validate.Field, policies []corev1.Con
 		}
 		validate.RequiredOneOf(fld, "resizePolicy", p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
 		validate.RequiredOneOf(fld, "resizePolicy", p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
-		if c.whole.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
+		if c.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
 			fld.Invalid("resizePolicy", p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
 		}
 	}
 }
 
-// trimmedImage applies to pods only, because stored templates with such images exist.
-func trimmedImage(fld validate.Field, ctr *corev1.Container) {
+// requireTrimmedImage rejects white space around an image. It applies to pods only, because stored
+// templates with such images exist.
+func requireTrimmedImage(fld validate.Field, ctr *corev1.Container) {
 	if strings.TrimSpace(ctr.Image) != ctr.Image {
 		fld.Invalid("image", ctr.Image, "must not have leading or trailing whitespace")
 	}
 }
 
-const manySources = "may not have more than one field specified at a time"
+const manySourcesDetail = "may not have more than one field specified at a time"
 
+// envNameFormat returns the format of names and prefixes of variables.
 func (c *check) envNameFormat() validate.Format {
-	if c.anyEnvName || c.kept.envName {
+	if c.relaxedEnvName || c.prior.envName {
 		return content.IsRelaxedEnvVarName
 	}
 	return content.IsEnvVarName
 }
 
+// hasRelaxedEnvName reports whether a name or prefix is valid only with relaxed rules.
 func hasRelaxedEnvName(ctr *corev1.Container) bool {
 	return slices.ContainsFunc(ctr.Env, func(e corev1.EnvVar) bool { return len(content.IsEnvVarName(e.Name)) > 0 }) ||
 		slices.ContainsFunc(ctr.EnvFrom, func(e corev1.EnvFromSource) bool {
@@ -216,12 +217,12 @@ func (c *check) validateEnv(fld validate.Field, ctr *corev1.Container) {
 		validate.Member(u, "secretRef", e.SecretRef, func(fld validate.Field, s *corev1.SecretEnvSource) {
 			fld.CheckRequiredText("name", s.Name, validate.NamePrefix)
 		})
-		// Both errors are about the list as a whole.
+		// As in Kubernetes, the path of both errors is that of the list.
 		switch {
 		case u.Count() == 0:
 			fld.Invalid("envFrom", "", "must specify one of: `configMapRef` or `secretRef`")
 		case u.Count() > 1:
-			fld.Invalid("envFrom", "", manySources)
+			fld.Invalid("envFrom", "", manySourcesDetail)
 		}
 	})
 }
@@ -233,7 +234,7 @@ func validateValueFrom(fld validate.Field, e *corev1.EnvVar) {
 		validateFieldRef(fld, r, envFields())
 	})
 	validate.Member(u, "resourceFieldRef", from.ResourceFieldRef, func(fld validate.Field, r *corev1.ResourceFieldSelector) {
-		validateResourceField(fld, r, false)
+		validateResourceField(fld, r, inVariable)
 	})
 	validate.Member(u, "configMapKeyRef", from.ConfigMapKeyRef, func(fld validate.Field, r *corev1.ConfigMapKeySelector) {
 		fld.CheckText("name", r.Name, validate.DNSSubdomain)
@@ -249,12 +250,11 @@ func validateValueFrom(fld validate.Field, e *corev1.EnvVar) {
 	case e.Value != "":
 		fld.Invalid("valueFrom", "", "may not be specified when `value` is not empty")
 	case u.Count() > 1:
-		fld.Invalid("valueFrom", "", manySources)
+		fld.Invalid("valueFrom", "", manySourcesDetail)
 	}
 }
 
-// envFields returns the fields of a pod that a variable can refer to, volumeFields those that a
-// file can contain, in the order of messages.
+// envFields returns the fields of a pod that a variable can refer to, in the order of messages.
 func envFields() []string {
 	return []string{
 		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
@@ -262,6 +262,7 @@ func envFields() []string {
 	}
 }
 
+// volumeFields returns the fields of a pod that a file can contain, in the order of messages.
 func volumeFields() []string {
 	return []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
 }
@@ -282,81 +283,85 @@ func validateFieldRef(fld validate.Field, r *corev1.ObjectFieldSelector, fields 
 		fld.Required("fieldPath", "")
 		return
 	}
-	unknown := func(reason, description string) {
-		fld.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: "+reason+": "+description)
+	rejectPath := func(reason, value string) {
+		fld.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: "+reason+": "+value)
 	}
-	path, key, keyed := splitSubscript(r.FieldPath)
-	if path == "spec.host" && !keyed {
-		path = "spec.nodeName"
+	path, key, hasKey := splitSubscript(r.FieldPath)
+	if path == "spec.host" && !hasKey {
+		path = "spec.nodeName" // the older name of the field
 	}
 	switch {
 	case r.APIVersion != "v1":
-		unknown("unsupported pod version", r.APIVersion)
-	case keyed && path == "metadata.annotations":
+		rejectPath("unsupported pod version", r.APIVersion)
+	case hasKey && path == "metadata.annotations":
 		fld.CheckText("", strings.ToLower(key), validate.QualifiedName)
-	case keyed && path == "metadata.labels":
+	case hasKey && path == "metadata.labels":
 		fld.CheckText("", key, validate.QualifiedName)
-	case keyed:
-		unknown("field label does not support subscript", r.FieldPath)
+	case hasKey:
+		rejectPath("field label does not support subscript", r.FieldPath)
 	case !slices.Contains(downwardFields(), path):
-		unknown("field label not supported", path)
+		rejectPath("field label not supported", path)
 	default:
 		validate.OneOf(fld, "fieldPath", path, fields...)
 	}
 }
 
-// splitSubscript splits metadata.labels['key'].
-func splitSubscript(path string) (base, key string, ok bool) {
+// splitSubscript splits metadata.labels['key'] into metadata.labels and key. It returns other paths
+// unchanged.
+func splitSubscript(path string) (base, key string, hasKey bool) {
 	if inner, closed := strings.CutSuffix(path, "']"); closed {
-		base, key, ok = strings.Cut(inner, "['")
-		if ok && base != "" {
+		base, key, hasKey = strings.Cut(inner, "['")
+		if hasKey && base != "" {
 			return base, key, true
 		}
 	}
 	return path, "", false
 }
 
+// The argument of validateResourceField that tells where the reference occurs.
 const (
-	hugeRequests = "requests.hugepages-"
-	hugeLimits   = "limits.hugepages-"
+	inFile     = true
+	inVariable = false
 )
 
-// validateResourceField requires a resource of a container. A file must name the container.
-func validateResourceField(fld validate.Field, r *corev1.ResourceFieldSelector, file bool) {
-	huge := strings.HasPrefix(r.Resource, hugeRequests) || strings.HasPrefix(r.Resource, hugeLimits)
+// validateResourceField requires a resource of a container. A reference in a file must name the
+// container.
+func validateResourceField(fld validate.Field, r *corev1.ResourceFieldSelector, inFile bool) {
+	isHugePages := strings.HasPrefix(r.Resource, "requests.hugepages-") || strings.HasPrefix(r.Resource, "limits.hugepages-")
 	switch {
-	case file && r.ContainerName == "":
+	case inFile && r.ContainerName == "":
 		fld.Required("containerName", "")
 	case r.Resource == "":
 		fld.Required("resource", "")
-	case !huge:
+	case !isHugePages:
 		validate.OneOf(fld, "resource", r.Resource,
 			"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory")
 	}
-	validateDivisor(fld, r.Resource, r.Divisor, huge)
+	validateDivisor(fld, r.Resource, r.Divisor, isHugePages)
 }
 
-func validateDivisor(fld validate.Field, name string, divisor resource.Quantity, huge bool) {
+// validateDivisor requires a unit of the resource, or no divisor.
+func validateDivisor(fld validate.Field, name string, divisor resource.Quantity, isHugePages bool) {
 	if divisor.IsZero() {
 		return
 	}
 	allowed := []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
-	shown, description := strings.Join(allowed, ", "), ""
-	switch _, of, _ := strings.Cut(name, "."); {
-	case huge:
+	allowedText, description := strings.Join(allowed, ", "), ""
+	switch _, resourceName, _ := strings.Cut(name, "."); {
+	case isHugePages:
 		description = "hugepages"
-	case of == "cpu":
+	case resourceName == "cpu":
 		allowed = []string{"1m", "1"}
-		shown = "1m and 1"
+		allowedText = "1m and 1"
 		description = "cpu"
-	case of == "memory":
+	case resourceName == "memory":
 		description = "memory"
-	case of == "ephemeral-storage":
+	case resourceName == "ephemeral-storage":
 		description = "local ephemeral storage"
 	default:
 		return
 	}
 	if !slices.Contains(allowed, divisor.String()) {
-		fld.Invalid("divisor", name, fmt.Sprintf("only divisor's values %s are supported with the %s resource", shown, description))
+		fld.Invalid("divisor", name, fmt.Sprintf("only divisor's values %s are supported with the %s resource", allowedText, description))
 	}
 }

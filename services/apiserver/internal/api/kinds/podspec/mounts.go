@@ -45,6 +45,7 @@ func (c *check) validateMounts(fld validate.Field, ctr *corev1.Container) {
 	})
 }
 
+// validatePropagation validates mountPropagation and recursiveReadOnly.
 func validatePropagation(fld validate.Field, ctr *corev1.Container, m *corev1.VolumeMount) {
 	if p := m.MountPropagation; p != nil {
 		validate.OneOf(fld, "mountPropagation", *p,
@@ -128,8 +129,8 @@ func validateFilePath(fld validate.Field, name, path string) {
 	}
 }
 
+// Limits of a token's lifetime in seconds.
 const (
-	// minTokenLifetime and maxTokenLifetime are in seconds.
 	minTokenLifetime = 10 * 60
 	maxTokenLifetime = 1 << 32
 )
@@ -138,31 +139,31 @@ const (
 func (c *check) validateProjectedVolume(fld validate.Field, p *corev1.ProjectedVolumeSource) {
 	fld.CheckFileMode("defaultMode", p.DefaultMode)
 	paths := validate.Set[string]{}
-	unique := func(path, shown string) {
+	requireUnique := func(path, reported string) {
 		if path != "" && !paths.Add(path) {
-			fld.Invalid("", shown, "conflicting duplicate paths")
+			fld.Invalid("", reported, "conflicting duplicate paths")
 		}
 	}
-	validate.Each(fld, "sources", p.Sources, func(path validate.Field, s *corev1.VolumeProjection) {
-		u := path.Union("")
-		items := func(fld validate.Field, name string, items []corev1.KeyToPath) {
+	validate.Each(fld, "sources", p.Sources, func(source validate.Field, s *corev1.VolumeProjection) {
+		u := source.Union("")
+		validateItems := func(fld validate.Field, name string, items []corev1.KeyToPath) {
 			fld.RequireSet("name", name != "")
 			validate.Each(fld, "items", items, func(fld validate.Field, k *corev1.KeyToPath) {
 				validateKeyToPath(fld, k)
-				unique(k.Path, name)
+				requireUnique(k.Path, name) // as in Kubernetes, the error has the name of the object
 			})
 		}
-		validate.Member(u, "secret", s.Secret, func(fld validate.Field, s *corev1.SecretProjection) { items(fld, s.Name, s.Items) })
+		validate.Member(u, "secret", s.Secret, func(fld validate.Field, s *corev1.SecretProjection) { validateItems(fld, s.Name, s.Items) })
 		validate.Member(
 			u,
 			"configMap",
 			s.ConfigMap,
-			func(fld validate.Field, s *corev1.ConfigMapProjection) { items(fld, s.Name, s.Items) },
+			func(fld validate.Field, s *corev1.ConfigMapProjection) { validateItems(fld, s.Name, s.Items) },
 		)
 		validate.Member(u, "downwardAPI", s.DownwardAPI, func(fld validate.Field, d *corev1.DownwardAPIProjection) {
 			for i := range d.Items {
 				validateDownwardFile(fld, &d.Items[i])
-				unique(d.Items[i].Path, d.Items[i].Path)
+				requireUnique(d.Items[i].Path, d.Items[i].Path)
 			}
 		})
 		validate.Member(
@@ -171,25 +172,25 @@ func (c *check) validateProjectedVolume(fld validate.Field, p *corev1.ProjectedV
 			s.ServiceAccountToken,
 			func(path validate.Field, t *corev1.ServiceAccountTokenProjection) {
 				validateTokenLifetime(path, t.ExpirationSeconds)
-				// The error path is that of the volume.
+				// As in Kubernetes, the error path is that of the volume.
 				if t.Path == "" {
 					fld.Required("path", "")
-				} else if !c.kept.tokenPath {
+				} else if !c.prior.tokenPath {
 					validateFilePath(fld, "path", t.Path)
 				}
 			},
 		)
-		// Errors have an older name of the field.
+		// As in Kubernetes, errors have an older name of the field.
 		validate.Member(
 			u,
 			"clusterTrustBundlePEM",
 			s.ClusterTrustBundle,
 			func(fld validate.Field, b *corev1.ClusterTrustBundleProjection) {
 				validateTrustBundle(fld, b)
-				unique(b.Path, b.Path)
+				requireUnique(b.Path, b.Path)
 			},
 		)
-		path.ForbidSet("", u.Count() > 1, "may not specify more than 1 volume type per source")
+		source.ForbidSet("", u.Count() > 1, "may not specify more than 1 volume type per source")
 	})
 }
 
@@ -237,7 +238,8 @@ func validateTrustBundle(fld validate.Field, b *corev1.ClusterTrustBundleProject
 	validateFilePath(fld, "path", b.Path)
 }
 
-func hasForeignTokenPath(volumes []corev1.Volume) bool {
+// hasInvalidTokenPath reports whether the path of a projected service account token is invalid.
+func hasInvalidTokenPath(volumes []corev1.Volume) bool {
 	return slices.ContainsFunc(volumes, func(v corev1.Volume) bool {
 		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
 			return s.ServiceAccountToken != nil && len(validate.Check(func(fld validate.Field) {
@@ -259,13 +261,13 @@ func validateClaimTemplate(fld validate.Field, t *corev1.PersistentVolumeClaimTe
 
 // ValidateAccessModes requires known modes. ReadWriteOncePod excludes other modes.
 func ValidateAccessModes(fld validate.Field, modes []corev1.PersistentVolumeAccessMode) {
-	others := false
+	hasOtherModes := false
 	for _, mode := range modes {
 		validate.OneOf(fld, "accessModes", mode,
 			corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)
-		others = others || mode == corev1.ReadOnlyMany || mode == corev1.ReadWriteMany || mode == corev1.ReadWriteOnce
+		hasOtherModes = hasOtherModes || mode == corev1.ReadOnlyMany || mode == corev1.ReadWriteMany || mode == corev1.ReadWriteOnce
 	}
-	fld.ForbidSet("accessModes", others && slices.Contains(modes, corev1.ReadWriteOncePod),
+	fld.ForbidSet("accessModes", hasOtherModes && slices.Contains(modes, corev1.ReadWriteOncePod),
 		"may not use ReadWriteOncePod with other access modes")
 }
 
@@ -307,6 +309,7 @@ func ValidateClaimSpec(fld validate.Field, s, old *corev1.PersistentVolumeClaimS
 	}
 }
 
+// validateDataSource validates a reference. In the core group, it must be to a claim.
 func validateDataSource(fld validate.Field, group *string, kind, name string) {
 	fld.RequireSet("name", name != "")
 	fld.RequireSet("kind", kind != "")

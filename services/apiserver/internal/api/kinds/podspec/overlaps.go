@@ -91,9 +91,9 @@ func (w *warner) addOverlapWarnings(volume string, files []file) {
 	for i := range files {
 		files[i].path = strings.TrimRight(files[i].path, "/")
 	}
-	t := sortFiles(files)
+	sorted := sortFiles(files)
 	for i := range files {
-		for _, j := range t.before(i) {
+		for _, j := range sorted.overlapsBefore(i) {
 			w.warnf("%s: overlapping paths: %s with %s", volume, files[i], files[j])
 		}
 		if w.isFull() {
@@ -102,48 +102,57 @@ func (w *warner) addOverlapWarnings(volume string, files []file) {
 	}
 }
 
-// sortedFiles orders files so that all files in a folder follow the folder, which limits the cost
-// to that of sorting.
+// sortedFiles orders the files of a volume by path, so that all paths below a path follow it. It
+// finds overlaps without comparing every pair of files. A file is known by its index in the volume,
+// and by its position in the order.
 type sortedFiles struct {
-	order, place []int // files by position, position of each file
-	above, end   []int // by position: the position of the next folder around it, or -1; the end of its own files
+	fileAt     []int // file at each position
+	positionOf []int // position of each file
+	parent     []int // position of the next path above the one at each position, or -1
+	end        []int // position after the last path below the one at each position
 }
 
-// sortFiles sorts files by path and finds, for each, the files below it.
+// sortFiles returns the files in the order of their paths.
 func sortFiles(files []file) *sortedFiles {
-	keys, n := make([]string, len(files)), len(files)
-	t := &sortedFiles{order: make([]int, n), place: make([]int, n), above: make([]int, n), end: make([]int, n)}
+	n := len(files)
+	keys := make([]string, n)
+	s := &sortedFiles{fileAt: make([]int, n), positionOf: make([]int, n), parent: make([]int, n), end: make([]int, n)}
 	for i := range files {
-		keys[i], t.order[i] = files[i].path+"/", i
+		keys[i] = files[i].path + "/"
+		s.fileAt[i] = i
 	}
-	slices.SortStableFunc(t.order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
-	around := -1
-	for position, i := range t.order {
-		t.place[i] = position
-		for around >= 0 && !strings.HasPrefix(keys[i], keys[t.order[around]]) {
-			t.end[around], around = position, t.above[around]
+	slices.SortStableFunc(s.fileAt, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
+
+	// open is the innermost path that may contain the next one. Its parents are open as well.
+	open := -1
+	for position, i := range s.fileAt {
+		s.positionOf[i] = position
+		for open >= 0 && !strings.HasPrefix(keys[i], keys[s.fileAt[open]]) {
+			s.end[open] = position
+			open = s.parent[open]
 		}
-		t.above[position], around = around, position
+		s.parent[position] = open
+		open = position
 	}
-	for ; around >= 0; around = t.above[around] {
-		t.end[around] = n
+	for ; open >= 0; open = s.parent[open] {
+		s.end[open] = n
 	}
-	return t
+	return s
 }
 
-// before returns the earlier files that a file overlaps with, in order.
-func (t *sortedFiles) before(i int) (others []int) {
+// overlapsBefore returns the files with a lower index that file i overlaps with, in order.
+func (s *sortedFiles) overlapsBefore(i int) (others []int) {
 	add := func(j int) {
 		if j < i {
 			others = append(others, j)
 		}
 	}
-	position := t.place[i]
-	for up := t.above[position]; up >= 0; up = t.above[up] {
-		add(t.order[up])
+	position := s.positionOf[i]
+	for above := s.parent[position]; above >= 0; above = s.parent[above] {
+		add(s.fileAt[above])
 	}
-	for in := position + 1; in < t.end[position]; in++ {
-		add(t.order[in])
+	for below := position + 1; below < s.end[position]; below++ {
+		add(s.fileAt[below])
 	}
 	slices.Sort(others)
 	return others
@@ -155,7 +164,7 @@ type definedPort struct {
 	port *corev1.ContainerPort
 }
 
-// portKey holds the values that several definitions may share.
+// portKey holds the fields of a definition that conflicts depend on.
 type portKey struct {
 	container int32
 	protocol  corev1.Protocol
@@ -163,24 +172,24 @@ type portKey struct {
 	ip        string
 }
 
-// definedPorts finds conflicting definitions without comparing every pair. Its lists hold indexes
-// of ports in order.
+// definedPorts finds conflicting definitions without comparing every pair. Its maps hold indexes of
+// all, in order.
 type definedPorts struct {
-	all []definedPort
-	// indexes by container port; by container and host port; by container port, host port and host
-	// address
-	same, sameHost, sameIP map[portKey][]int
+	all             []definedPort
+	byContainerPort map[portKey][]int // keys without host port and address
+	byHostPort      map[portKey][]int // keys without host address
+	byHostIP        map[portKey][]int // keys with all fields
 }
 
 // add records a port under all keys by which a later port may conflict with it.
 func (d *definedPorts) add(p definedPort) {
-	k, n := portKeyOf(p.port), len(d.all)
+	k, index := portKeyOf(p.port), len(d.all)
 	d.all = append(d.all, p)
-	d.sameIP[k] = append(d.sameIP[k], n)
+	d.byHostIP[k] = append(d.byHostIP[k], index)
 	k.ip = ""
-	d.sameHost[k] = append(d.sameHost[k], n)
+	d.byHostPort[k] = append(d.byHostPort[k], index)
 	k.host = 0
-	d.same[k] = append(d.same[k], n)
+	d.byContainerPort[k] = append(d.byContainerPort[k], index)
 }
 
 // portKeyOf returns the fields of a port that conflicts depend on.
@@ -188,23 +197,25 @@ func portKeyOf(p *corev1.ContainerPort) portKey {
 	return portKey{p.ContainerPort, p.Protocol, p.HostPort, p.HostIP}
 }
 
-// conflictsWith returns the earlier definitions that a port conflicts with.
+// conflictsWith returns the indexes of the earlier definitions that a port conflicts with. Without a
+// host port or host address, a definition stands for any of them.
 func (d *definedPorts) conflictsWith(p *corev1.ContainerPort) []int {
 	k := portKeyOf(p)
 	if p.HostPort == 0 {
 		k.ip = ""
-		return d.same[k]
+		return d.byContainerPort[k]
 	}
-	anyHost := k
-	anyHost.host = 0
-	anyHost.ip = ""
-	found := slices.Clone(d.sameHost[anyHost])
-	anyIP := k
-	anyIP.ip = ""
+	withoutHost := k
+	withoutHost.host = 0
+	withoutHost.ip = ""
+	found := slices.Clone(d.byHostPort[withoutHost])
+	withoutIP := k
+	withoutIP.ip = ""
 	if p.HostIP == "" {
-		found = append(found, d.sameHost[anyIP]...)
+		found = append(found, d.byHostPort[withoutIP]...)
 	} else {
-		found = append(append(found, d.sameIP[k]...), d.sameIP[anyIP]...)
+		found = append(found, d.byHostIP[k]...)
+		found = append(found, d.byHostIP[withoutIP]...)
 	}
 	slices.Sort(found)
 	return found
@@ -212,7 +223,7 @@ func (d *definedPorts) conflictsWith(p *corev1.ContainerPort) []int {
 
 // addPortWarnings adds warnings for ports that are defined twice.
 func (w *warner) addPortWarnings() {
-	d := definedPorts{same: map[portKey][]int{}, sameHost: map[portKey][]int{}, sameIP: map[portKey][]int{}}
+	d := definedPorts{byContainerPort: map[portKey][]int{}, byHostPort: map[portKey][]int{}, byHostIP: map[portKey][]int{}}
 	eachContainer(w.spec, func(list string, i int, c *corev1.Container) {
 		for j := range c.Ports {
 			if w.isFull() {

@@ -17,20 +17,20 @@ func (c *check) validateLifecycle(fld validate.Field, ctr *corev1.Container) {
 		validate.Optional(fld, "preStop", l.PreStop, c.validateLifecycleHandler)
 		c.validateStopSignal(fld, l)
 	})
-	once := func(fld validate.Field, p *corev1.Probe) {
+	validateSingleSuccessProbe := func(fld validate.Field, p *corev1.Probe) {
 		validateProbe(fld, p)
 		if p.SuccessThreshold != 1 {
 			fld.Invalid("successThreshold", p.SuccessThreshold, "must be 1")
 		}
 	}
-	validate.Optional(fld, "livenessProbe", ctr.LivenessProbe, once)
+	validate.Optional(fld, "livenessProbe", ctr.LivenessProbe, validateSingleSuccessProbe)
 	validate.Optional(fld, "readinessProbe", ctr.ReadinessProbe, func(fld validate.Field, p *corev1.Probe) {
 		validateProbe(fld, p)
 		if p.TerminationGracePeriodSeconds != nil {
 			fld.Invalid("terminationGracePeriodSeconds", *p.TerminationGracePeriodSeconds, "must not be set for readinessProbes")
 		}
 	})
-	validate.Optional(fld, "startupProbe", ctr.StartupProbe, once)
+	validate.Optional(fld, "startupProbe", ctr.StartupProbe, validateSingleSuccessProbe)
 }
 
 func validateProbe(fld validate.Field, p *corev1.Probe) {
@@ -39,7 +39,7 @@ func validateProbe(fld validate.Field, p *corev1.Probe) {
 	validate.Member(u, "grpc", h.GRPC, func(fld validate.Field, g *corev1.GRPCAction) {
 		fld.CheckPortOrName("port", intstr.FromInt32(g.Port))
 	})
-	u.RequireMember(noHandler)
+	u.RequireMember(noHandlerDetail)
 	fld.CheckNonNegative("initialDelaySeconds", int64(p.InitialDelaySeconds))
 	fld.CheckNonNegative("timeoutSeconds", int64(p.TimeoutSeconds))
 	fld.CheckNonNegative("periodSeconds", int64(p.PeriodSeconds))
@@ -50,12 +50,12 @@ func validateProbe(fld validate.Field, p *corev1.Probe) {
 	}
 }
 
-const noHandler = "must specify a handler type"
+const noHandlerDetail = "must specify a handler type"
 
 func (c *check) validateLifecycleHandler(fld validate.Field, h *corev1.LifecycleHandler) {
 	u := validateHandler(fld, h.Exec, h.HTTPGet, h.TCPSocket)
 	validate.Member(u, "sleep", h.Sleep, c.validateSleep)
-	u.RequireMember(noHandler)
+	u.RequireMember(noHandlerDetail)
 }
 
 // validateHandler validates the handlers that hooks and probes share.
@@ -91,18 +91,18 @@ func validateHandler(
 
 // validateSleep requires a sleep that ends before the pod is killed.
 func (c *check) validateSleep(fld validate.Field, s *corev1.SleepAction) {
-	grace := c.whole.TerminationGracePeriodSeconds
+	grace := c.spec.TerminationGracePeriodSeconds
 	if grace == nil {
 		return
 	}
-	least := int64(0)
+	minSeconds := int64(0)
 	detail := fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace)
-	if !c.zeroSleep && !c.kept.zeroSleep {
-		least = 1
+	if !c.zeroSleep && !c.prior.zeroSleep {
+		minSeconds = 1
 		detail = fmt.Sprintf("must be greater than 0 and less than terminationGracePeriodSeconds (%d)."+
 			" Enable AllowPodLifecycleSleepActionZeroValue feature gate for zero sleep.", *grace)
 	}
-	if s.Seconds < least || s.Seconds > *grace {
+	if s.Seconds < minSeconds || s.Seconds > *grace {
 		fld.Invalid("", s.Seconds, detail)
 	}
 }
@@ -117,11 +117,11 @@ func (c *check) validateStopSignal(fld validate.Field, l *corev1.Lifecycle) {
 	if l.StopSignal == nil {
 		return
 	}
-	if c.whole.OS == nil {
+	if c.spec.OS == nil {
 		fld.Forbidden("stopSignal", "may not be set for containers with empty `spec.os.name`")
 		return
 	}
-	switch c.whole.OS.Name {
+	switch c.spec.OS.Name {
 	case corev1.Windows:
 		validate.OneOf(fld, "stopSignal", *l.StopSignal, corev1.SIGKILL, corev1.SIGTERM)
 	case corev1.Linux:

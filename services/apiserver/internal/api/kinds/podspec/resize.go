@@ -31,17 +31,22 @@ func (r *Rules) ValidateResize(fld validate.Field, p, old *corev1.Pod) {
 		fld.Invalid("spec", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
 	}
 	fld.ForbidSet("spec", !nodeSupportsResize(old), "Pod running on node without support for resize")
-	validateResize(fld, p, old)
+	validateResizedSpec(fld, p, old)
 }
 
-func validateResize(fld validate.Field, p, old *corev1.Pod) {
+// validateResizedSpec requires that only cpu and memory of containers and sidecars change.
+func validateResizedSpec(fld validate.Field, p, old *corev1.Pod) {
 	spec := fld.Child("spec")
-	before := fld.ErrorCount()
+	errorsBefore := fld.ErrorCount()
+
+	// 1. The containers must be the same.
 	requireSameContainers(spec, "containers", p.Spec.Containers, old.Spec.Containers)
 	requireSameContainers(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers)
-	if fld.ErrorCount() > before {
+	if fld.ErrorCount() > errorsBefore {
 		return
 	}
+
+	// 2. The changes of their resources must be possible in place.
 	for i := range old.Spec.InitContainers {
 		if ctr := &old.Spec.InitContainers[i]; isSidecar(ctr) {
 			validateResourceChanges(spec.Index("initContainers", i).Child("resources"), &p.Spec.InitContainers[i], ctr)
@@ -50,9 +55,11 @@ func validateResize(fld validate.Field, p, old *corev1.Pod) {
 	for i := range old.Spec.Containers {
 		validateResourceChanges(spec.Index("containers", i).Child("resources"), &p.Spec.Containers[i], &old.Spec.Containers[i])
 	}
+
+	// 3. Apart from cpu and memory, the spec must not change.
 	rest := p.Spec.DeepCopy()
 	for i := range rest.Containers {
-		setBackCompute(&rest.Containers[i], &old.Spec.Containers[i])
+		restoreCompute(&rest.Containers[i], &old.Spec.Containers[i])
 		fld.ForbidSet("spec", !validate.SemanticEqual(rest.Containers[i], old.Spec.Containers[i]),
 			"only cpu and memory resources are mutable")
 	}
@@ -60,7 +67,7 @@ func validateResize(fld validate.Field, p, old *corev1.Pod) {
 		ctr, was := &rest.InitContainers[i], &old.Spec.InitContainers[i]
 		detail := "resources for non-sidecar init containers are immutable"
 		if isSidecar(ctr) {
-			setBackCompute(ctr, was)
+			restoreCompute(ctr, was)
 			detail = "only cpu and memory resources for sidecar containers are mutable"
 		}
 		fld.ForbidSet("spec", !validate.SemanticEqual(*ctr, *was), detail)
@@ -109,17 +116,18 @@ func validateResourceChanges(fld validate.Field, ctr, was *corev1.Container) {
 	fld.ForbidSet("requests", removesResource(ctr.Resources.Requests, was.Resources.Requests),
 		"resource requests cannot be removed")
 	fld.ForbidSet("limits", removesResource(ctr.Resources.Limits, was.Resources.Limits), "resource limits cannot be removed")
+	// A container that restarts can get less memory.
 	for _, p := range ctr.ResizePolicy {
 		if p.ResourceName == corev1.ResourceMemory && p.RestartPolicy == corev1.RestartContainer {
 			return
 		}
 	}
-	limit, limited := ctr.Resources.Limits[corev1.ResourceMemory]
-	before, had := was.Resources.Limits[corev1.ResourceMemory]
+	limit, hasLimit := ctr.Resources.Limits[corev1.ResourceMemory]
+	oldLimit, hadLimit := was.Resources.Limits[corev1.ResourceMemory]
 	memory := fld.Key("limits", string(corev1.ResourceMemory))
-	memory.ForbidSet("", limited && had && limit.Cmp(before) < 0,
+	memory.ForbidSet("", hasLimit && hadLimit && limit.Cmp(oldLimit) < 0,
 		"memory limits cannot be decreased unless resizePolicy is RestartContainer")
-	memory.ForbidSet("", limited && !had, "memory limits cannot be added unless resizePolicy is RestartContainer")
+	memory.ForbidSet("", hasLimit && !hadLimit, "memory limits cannot be added unless resizePolicy is RestartContainer")
 }
 
 // removesResource reports whether a resource has been removed from a list.
@@ -132,9 +140,9 @@ func removesResource(now, before corev1.ResourceList) bool {
 	return false
 }
 
-// setBackCompute restores the previous cpu and memory of a container.
-func setBackCompute(ctr, was *corev1.Container) {
-	back := func(now, before corev1.ResourceList) corev1.ResourceList {
+// restoreCompute restores the previous cpu and memory of a container.
+func restoreCompute(ctr, was *corev1.Container) {
+	restore := func(now, before corev1.ResourceList) corev1.ResourceList {
 		if before == nil {
 			return nil
 		}
@@ -151,12 +159,13 @@ func setBackCompute(ctr, was *corev1.Container) {
 		return out
 	}
 	ctr.Resources = corev1.ResourceRequirements{
-		Limits:   back(ctr.Resources.Limits, was.Resources.Limits),
-		Requests: back(ctr.Resources.Requests, was.Resources.Requests),
+		Limits:   restore(ctr.Resources.Limits, was.Resources.Limits),
+		Requests: restore(ctr.Resources.Requests, was.Resources.Requests),
 	}
 }
 
-// Drop clears the fields of disabled gates, unless the stored object has them.
+// Drop clears the fields of disabled feature gates, unless the stored spec old has them. old is nil at
+// creation.
 func (r *Rules) Drop(s, old *corev1.PodSpec) {
 	if !r.podResources && (old == nil || old.Resources == nil) {
 		s.Resources = nil
@@ -181,7 +190,7 @@ func (r *Rules) Drop(s, old *corev1.PodSpec) {
 			}
 		})
 	}
-	if !r.sleeps && (old == nil || !anyLifecycle(old, hasSleep)) {
+	if !r.sleepAction && (old == nil || !anyLifecycle(old, hasSleep)) {
 		anyLifecycle(s, func(l *corev1.Lifecycle) bool { dropSleep(l); return false })
 	}
 	if !r.inPlaceResize && (old == nil || !hasResizePolicy(old)) {
@@ -189,7 +198,7 @@ func (r *Rules) Drop(s, old *corev1.PodSpec) {
 	}
 }
 
-// hasResizePolicy ignores ephemeral containers.
+// hasResizePolicy reports whether a container or init container has a resize policy.
 func hasResizePolicy(s *corev1.PodSpec) bool {
 	has := func(c corev1.Container) bool { return len(c.ResizePolicy) > 0 }
 	return slices.ContainsFunc(s.Containers, has) || slices.ContainsFunc(s.InitContainers, has)
@@ -250,12 +259,12 @@ func dropImages(s *corev1.PodSpec) {
 	})
 }
 
-// hasProjectedSource reports whether ask returns true for any source of projected volumes.
-func hasProjectedSource(s *corev1.PodSpec, ask func(*corev1.VolumeProjection) bool) bool {
+// hasProjectedSource reports whether matches returns true for any source of projected volumes.
+func hasProjectedSource(s *corev1.PodSpec, matches func(*corev1.VolumeProjection) bool) bool {
 	for i := range s.Volumes {
 		if p := s.Volumes[i].Projected; p != nil {
 			for j := range p.Sources {
-				if ask(&p.Sources[j]) {
+				if matches(&p.Sources[j]) {
 					return true
 				}
 			}
@@ -266,13 +275,12 @@ func hasProjectedSource(s *corev1.PodSpec, ask func(*corev1.VolumeProjection) bo
 
 func hasTrustBundle(p *corev1.VolumeProjection) bool { return p.ClusterTrustBundle != nil }
 
-// anyLifecycle reports whether ask returns true for the lifecycle of any container.
-func anyLifecycle(s *corev1.PodSpec, ask func(*corev1.Lifecycle) bool) bool {
-	yes := false
+// anyLifecycle reports whether matches returns true for the lifecycle of any container.
+func anyLifecycle(s *corev1.PodSpec, matches func(*corev1.Lifecycle) bool) (found bool) {
 	eachContainer(s, func(_ string, _ int, c *corev1.Container) {
-		yes = yes || c.Lifecycle != nil && ask(c.Lifecycle)
+		found = found || c.Lifecycle != nil && matches(c.Lifecycle)
 	})
-	return yes
+	return found
 }
 
 func hasStopSignal(l *corev1.Lifecycle) bool { return l.StopSignal != nil }

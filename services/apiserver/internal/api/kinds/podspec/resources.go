@@ -33,8 +33,8 @@ func ValidateContainerResourceName(fld validate.Field, name corev1.ResourceName)
 	ValidateContainerResource(fld, name)
 }
 
-// ValidateContainerResource requires a resource that containers can have. The name is valid as
-// such.
+// ValidateContainerResource requires a resource that containers can have. The caller has validated
+// the name with ValidateResourceName.
 func ValidateContainerResource(fld validate.Field, name corev1.ResourceName) {
 	switch {
 	case !strings.Contains(string(name), "/"):
@@ -54,8 +54,8 @@ func validatePodResourceName(fld validate.Field, name corev1.ResourceName) {
 	validate.OneOf(fld, "", name, corev1.ResourceCPU, corev1.ResourceMemory)
 }
 
-// ValidateResourceQuantity requires a valid quantity of a resource. Countable resources have no
-// fractions.
+// ValidateResourceQuantity requires a non-negative quantity, and an integer for resources that are
+// counted.
 func ValidateResourceQuantity(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 	fld.CheckNonNegativeQuantity("", q)
 	if isCountedResource(name) || Extended(name) {
@@ -117,39 +117,39 @@ func (c *check) validateResources(
 	r *corev1.ResourceRequirements,
 	nameRule func(validate.Field, corev1.ResourceName),
 ) {
-	compute, huge := false, false
-	each := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
+	hasCompute, hasHugePages := false, false
+	validateItem := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
 		nameRule(fld, name)
 		ValidateResourceQuantity(fld, name, q)
 	}
-	pages := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
-		compute = compute || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+	validateHugePages := func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
+		hasCompute = hasCompute || name == corev1.ResourceCPU || name == corev1.ResourceMemory
 		if !isHugePages(name) {
 			return
 		}
-		huge = true
-		if !c.kept.hugePages && !wholePages(name, q) {
+		hasHugePages = true
+		if !c.prior.hugePages && !isWholeNumberOfPages(name, q) {
 			fld.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
 		}
 	}
 	validate.EachKey(fld, "limits", r.Limits, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
-		each(path, name, q)
-		pages(path, name, q)
+		validateItem(path, name, q)
+		validateHugePages(path, name, q)
 	})
 	validate.EachKey(fld, "requests", r.Requests, func(path validate.Field, name corev1.ResourceName, q resource.Quantity) {
-		each(path, name, q)
-		switch limit, limited := r.Limits[name]; {
-		case !limited && !CanOvercommit(name):
+		validateItem(path, name, q)
+		switch limit, hasLimit := r.Limits[name]; {
+		case !hasLimit && !CanOvercommit(name):
 			fld.Required("limits", "Limit must be set for non overcommitable resources")
-		case !limited:
+		case !hasLimit:
 		case q.Cmp(limit) != 0 && !CanOvercommit(name):
 			fld.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
 		case q.Cmp(limit) > 0:
 			fld.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
 		}
-		pages(path, name, q)
+		validateHugePages(path, name, q)
 	})
-	fld.ForbidSet("", huge && !compute, "HugePages require cpu or memory")
+	fld.ForbidSet("", hasHugePages && !hasCompute, "HugePages require cpu or memory")
 	c.validateClaimNames(fld, r.Claims)
 }
 
@@ -159,17 +159,18 @@ func ValidateLimits(fld validate.Field, limits corev1.ResourceList) {
 	c.validateResources(fld, &corev1.ResourceRequirements{Limits: limits}, ValidateContainerResourceName)
 }
 
-// wholePages reports whether a quantity is a multiple of the page size in the resource's name.
-func wholePages(name corev1.ResourceName, q resource.Quantity) bool {
+// isWholeNumberOfPages reports whether a quantity is a multiple of the page size in the resource's name, such
+// as hugepages-2Mi.
+func isWholeNumberOfPages(name corev1.ResourceName, q resource.Quantity) bool {
 	size, err := quantity.Parse(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	return err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0
 }
 
-// hasOddHugePages reports whether a container requests part of a huge page.
-func hasOddHugePages(r *corev1.ResourceRequirements) bool {
+// hasPartialHugePages reports whether a request or limit is not a whole number of huge pages.
+func hasPartialHugePages(r *corev1.ResourceRequirements) bool {
 	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
 		for name, q := range list {
-			if isHugePages(name) && !wholePages(name, q) {
+			if isHugePages(name) && !isWholeNumberOfPages(name, q) {
 				return true
 			}
 		}
@@ -180,7 +181,8 @@ func hasOddHugePages(r *corev1.ResourceRequirements) bool {
 // validateClaimNames requires each claim of a container to be a claim of the pod, and rejects
 // duplicate requests of a claim. A claim without a request includes all its requests.
 func (c *check) validateClaimNames(fld validate.Field, claims []corev1.ResourceClaim) {
-	seen, requested := validate.Set[string]{}, validate.Set[string]{}
+	seen := validate.Set[string]{}        // "claim" or "claim/request"
+	withRequest := validate.Set[string]{} // claims of which single requests are used
 	validate.Each(fld, "claims", claims, func(fld validate.Field, claim *corev1.ResourceClaim) {
 		if claim.Name == "" {
 			fld.Required("", "")
@@ -194,8 +196,8 @@ func (c *check) validateClaimNames(fld validate.Field, claims []corev1.ResourceC
 			fld.CheckText("request", claim.Request, validate.DNSLabel)
 			key += "/" + claim.Request
 			validate.Unique(fld, "", key, seen)
-			requested.Add(claim.Name)
-		case requested.Has(claim.Name):
+			withRequest.Add(claim.Name)
+		case withRequest.Has(claim.Name):
 			fld.Duplicate("", claim.Name)
 			seen.Add(key)
 		default:
@@ -211,24 +213,24 @@ func sortedNames(s validate.Set[string]) []string { return slices.Sorted(maps.Ke
 
 // validatePodResources validates the requests and limits of a pod as a whole.
 func (c *check) validatePodResources(fld validate.Field) {
-	r := c.whole.Resources
+	r := c.spec.Resources
 	if r == nil {
 		return
 	}
 	path := fld.Child("resources")
 	path.ForbidSet("claims", r.Claims != nil, "claims cannot be set for Resources at pod-level")
 	c.validateResources(path, r, validatePodResourceName)
-	sum := aggregateRequests(c.whole)
+	sum := aggregateRequests(c.spec)
 	validate.EachKey(path, "requests", sum, func(fld validate.Field, name corev1.ResourceName, q resource.Quantity) {
-		if whole := r.Requests[name]; q.Cmp(whole) > 0 {
-			fld.Invalid("", whole.String(), "must be greater than or equal to aggregate container requests of "+q.String())
+		if ofPod := r.Requests[name]; q.Cmp(ofPod) > 0 {
+			fld.Invalid("", ofPod.String(), "must be greater than or equal to aggregate container requests of "+q.String())
 		}
 	})
-	validate.Each(path, "containers", c.whole.Containers, func(fld validate.Field, ctr *corev1.Container) {
+	validate.Each(path, "containers", c.spec.Containers, func(fld validate.Field, ctr *corev1.Container) {
 		for _, name := range slices.Sorted(maps.Keys(ctr.Resources.Limits)) {
 			limit := ctr.Resources.Limits[name]
-			if whole, limited := r.Limits[name]; limited && limit.Cmp(whole) > 0 {
-				fld.Key("", string(name)).Invalid("limits", limit.String(), "must be less than or equal to pod limits of "+whole.String())
+			if ofPod, hasLimit := r.Limits[name]; hasLimit && limit.Cmp(ofPod) > 0 {
+				fld.Key("", string(name)).Invalid("limits", limit.String(), "must be less than or equal to pod limits of "+ofPod.String())
 			}
 		}
 	})
@@ -237,23 +239,23 @@ func (c *check) validatePodResources(fld validate.Field) {
 // aggregateRequests returns the total requests of a pod's containers: init containers run one at a
 // time, each beside the sidecars before it.
 func aggregateRequests(s *corev1.PodSpec) corev1.ResourceList {
-	sum := corev1.ResourceList{}
-	sidecars := corev1.ResourceList{}
-	maximum := corev1.ResourceList{}
+	sum := corev1.ResourceList{}      // of containers that run all the time
+	sidecars := corev1.ResourceList{} // sum of the sidecars so far
+	startMax := corev1.ResourceList{} // maximum while init containers run
 	for i := range s.Containers {
 		addTo(sum, s.Containers[i].Resources.Requests)
 	}
 	for i := range s.InitContainers {
 		ctr := &s.InitContainers[i]
-		now := sidecars.DeepCopy()
-		addTo(now, ctr.Resources.Requests)
+		running := sidecars.DeepCopy()
+		addTo(running, ctr.Resources.Requests)
 		if isSidecar(ctr) {
 			addTo(sum, ctr.Resources.Requests)
-			sidecars = now
+			sidecars = running
 		}
-		setMax(maximum, now)
+		raiseTo(startMax, running)
 	}
-	setMax(sum, maximum)
+	raiseTo(sum, startMax)
 	return sum
 }
 
@@ -266,11 +268,11 @@ func addTo(sum, list corev1.ResourceList) {
 	}
 }
 
-// setMax raises amounts to those of a list.
-func setMax(to, list corev1.ResourceList) {
+// raiseTo raises amounts to those of a list.
+func raiseTo(amounts, list corev1.ResourceList) {
 	for name, q := range list {
-		if now, ok := to[name]; !ok || q.Cmp(now) > 0 {
-			to[name] = q.DeepCopy()
+		if amount, ok := amounts[name]; !ok || q.Cmp(amount) > 0 {
+			amounts[name] = q.DeepCopy()
 		}
 	}
 }

@@ -17,21 +17,23 @@ import (
 
 // Rules holds the settings for the rules of pods and pod templates. It is immutable.
 type Rules struct {
+	// privileged reports whether pods may have privileged containers.
 	privileged bool
 
-	anyEnvName, anySearch, zeroSleep, seLinuxMount                        bool
+	// The feature gates, in the order of NewRules.
+	relaxedEnvName, relaxedSearch, zeroSleep, seLinuxMount                bool
 	podResources, resourceClaims, imageVolumes, trustBundles, stopSignals bool
-	resourceHealth, observedGeneration, inPlaceResize, sleeps             bool
+	resourceHealth, observedGeneration, inPlaceResize, sleepAction        bool
 }
 
 // NewRules returns the rules for the server's settings.
 func NewRules(s registry.Settings) *Rules {
 	return &Rules{
 		privileged:         s.AllowPrivileged,
-		anyEnvName:         s.Enabled(features.RelaxedEnvironmentVariableValidation),
-		anySearch:          s.Enabled(features.RelaxedDNSSearchValidation),
+		relaxedEnvName:     s.Enabled(features.RelaxedEnvironmentVariableValidation),
+		relaxedSearch:      s.Enabled(features.RelaxedDNSSearchValidation),
 		zeroSleep:          s.Enabled(features.PodLifecycleSleepActionAllowZero),
-		sleeps:             s.Enabled(features.PodLifecycleSleepAction),
+		sleepAction:        s.Enabled(features.PodLifecycleSleepAction),
 		seLinuxMount:       s.Enabled(features.SELinuxMount),
 		podResources:       s.Enabled(features.PodLevelResources),
 		resourceClaims:     s.Enabled(features.DynamicResourceAllocation),
@@ -44,22 +46,24 @@ func NewRules(s registry.Settings) *Rules {
 	}
 }
 
-// check is one validation of a pod or template, new or as replacement of an old one. It tolerates
-// violations that the old one has.
+// check is one validation of a pod or a pod template. In an update, it tolerates violations that
+// the stored object has.
 type check struct {
 	*Rules
-	pod bool
-	// kept holds the violations of the old one.
-	kept priorViolations
-	// whole is the spec that is validated.
-	whole *corev1.PodSpec
-	// volumes holds the valid volumes by name, claims the names of the resource claims.
+	// isPod is false for a template.
+	isPod bool
+	// prior holds the tolerated violations.
+	prior priorViolations
+	// spec is the spec that is validated.
+	spec *corev1.PodSpec
+	// volumes holds the valid volumes by name. validateVolumes sets it.
 	volumes map[string]*corev1.VolumeSource
-	claims  validate.Set[string]
+	// claims holds the names of the resource claims. validateResourceClaims sets it.
+	claims validate.Set[string]
 }
 
-// priorViolations holds violations of a stored object from before a rule existed, which it may
-// keep.
+// priorViolations reports which rules a stored object violates. It was stored before these rules
+// existed or while other gates were enabled, so an update may keep the violations.
 type priorViolations struct {
 	deletionCost, envName, search, zeroSleep, seLinuxMount bool
 	affinityValue, nodeValue, spreadSelector               bool
@@ -67,34 +71,41 @@ type priorViolations struct {
 	sidecarResize                                          bool
 }
 
-// newCheck returns a check of a pod or template. old is nil for a new one, oldMeta for a template.
-func (r *Rules) newCheck(pod bool, spec, old *corev1.PodSpec, oldMeta *metav1.ObjectMeta) *check {
-	c := &check{Rules: r, pod: pod, whole: spec}
+// newCheck returns a check of a pod or template. old and oldMeta are the spec and metadata of the
+// stored object. They are nil at creation.
+func (r *Rules) newCheck(isPod bool, spec, old *corev1.PodSpec, oldMeta *metav1.ObjectMeta) *check {
+	c := &check{Rules: r, isPod: isPod, spec: spec}
 	if old == nil {
 		return c
 	}
-	k := &c.kept
-	k.deletionCost = oldMeta != nil && !hasValidDeletionCost(oldMeta.Annotations)
-	k.affinityValue = hasInvalidAffinityValue(old.Affinity)
-	k.nodeValue = hasInvalidNodeValue(old.Affinity)
-	k.spreadSelector = hasInvalidSpreadSelector(old.TopologySpreadConstraints)
-	k.tokenPath = hasForeignTokenPath(old.Volumes)
-	k.hostSysctl = hasHostSysctl(old)
-	k.podResources = old.Resources != nil
-	k.sidecarResize = slices.ContainsFunc(
+	prior := &c.prior
+	prior.deletionCost = oldMeta != nil && !hasValidDeletionCost(oldMeta.Annotations)
+	prior.affinityValue = hasInvalidAffinityValue(old.Affinity)
+	prior.nodeValue = hasInvalidNodeValue(old.Affinity)
+	prior.spreadSelector = hasInvalidSpreadSelector(old.TopologySpreadConstraints)
+	prior.tokenPath = hasInvalidTokenPath(old.Volumes)
+	prior.hostSysctl = hasHostSysctl(old)
+	prior.podResources = old.Resources != nil
+	prior.sidecarResize = slices.ContainsFunc(
 		old.InitContainers,
 		func(c corev1.Container) bool { return isSidecar(&c) && len(c.ResizePolicy) > 0 },
 	)
-	k.search = old.DNSConfig != nil && hasRelaxedSearch(old.DNSConfig.Searches)
-	k.seLinuxMount = old.SecurityContext != nil && old.SecurityContext.SELinuxChangePolicy != nil &&
+	prior.search = old.DNSConfig != nil && hasRelaxedSearch(old.DNSConfig.Searches)
+	prior.seLinuxMount = old.SecurityContext != nil && old.SecurityContext.SELinuxChangePolicy != nil &&
 		*old.SecurityContext.SELinuxChangePolicy == corev1.SELinuxChangePolicyMountOption
 	eachContainer(old, func(_ string, _ int, ctr *corev1.Container) {
-		k.envName = k.envName || hasRelaxedEnvName(ctr)
-		k.zeroSleep = k.zeroSleep || hasZeroSleep(ctr.Lifecycle)
-		k.hugePages = k.hugePages || hasOddHugePages(&ctr.Resources)
+		prior.envName = prior.envName || hasRelaxedEnvName(ctr)
+		prior.zeroSleep = prior.zeroSleep || hasZeroSleep(ctr.Lifecycle)
+		prior.hugePages = prior.hugePages || hasPartialHugePages(&ctr.Resources)
 	})
 	return c
 }
+
+// The first argument of newCheck.
+const (
+	isPod      = true
+	isTemplate = false
+)
 
 // eachContainer calls visit for the containers of every type, with the name of their list.
 func eachContainer(s *corev1.PodSpec, visit func(list string, i int, c *corev1.Container)) {
@@ -132,13 +143,13 @@ func (r *Rules) ValidateTemplateMeta(fld validate.Field, t, old *corev1.PodTempl
 // templateCheck returns a check of a template.
 func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
 	if old == nil {
-		return r.newCheck(false, &t.Spec, nil, nil)
+		return r.newCheck(isTemplate, &t.Spec, nil, nil)
 	}
-	return r.newCheck(false, &t.Spec, &old.Spec, &old.ObjectMeta)
+	return r.newCheck(isTemplate, &t.Spec, &old.Spec, &old.ObjectMeta)
 }
 
-// ValidateReplicatedTemplate validates a template of pods that always restart and are selected by a
-// selector. owner is the kind in messages.
+// ValidateReplicatedTemplate validates the template of a workload whose pods always restart. owner is
+// the kind of the workload in messages.
 func (r *Rules) ValidateReplicatedTemplate(fld validate.Field, t, old *corev1.PodTemplateSpec, owner string) {
 	r.ValidateTemplate(fld, t, old)
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
@@ -154,12 +165,14 @@ func (r *Rules) CanResize() bool { return r.inPlaceResize }
 // validateSpec validates the fields that pods and templates share. m is the metadata of the pod or
 // template.
 func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
-	s := c.whole
+	s := c.spec
 	fld.RequireSet("terminationGracePeriodSeconds", s.TerminationGracePeriodSeconds != nil)
+
+	// Volumes and claims come first, because containers refer to them.
 	c.validateVolumes(fld, m)
 	c.validateResourceClaims(fld)
 	c.validateContainers(fld)
-	if c.podResources || c.kept.podResources {
+	if c.podResources || c.prior.podResources {
 		c.validatePodResources(fld)
 	}
 	if s.HostNetwork {
@@ -170,6 +183,7 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 	validate.RequiredOneOf(fld, "dnsPolicy", s.DNSPolicy,
 		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
 	fld.CheckLabels("nodeSelector", s.NodeSelector)
+
 	if s.SecurityContext != nil {
 		c.validatePodSecurity(fld.Child("securityContext"), s.SecurityContext)
 	}
@@ -178,6 +192,7 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 	validate.Each(fld, "readinessGates", s.ReadinessGates, func(fld validate.Field, g *corev1.PodReadinessGate) {
 		fld.CheckText("conditionType", string(g.ConditionType), validate.QualifiedName)
 	})
+
 	gates := validate.Set[string]{}
 	validate.Each(fld, "schedulingGates", s.SchedulingGates, func(fld validate.Field, g *corev1.PodSchedulingGate) {
 		fld.CheckText("", g.Name, validate.QualifiedName)
@@ -186,6 +201,7 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 	c.validateSpreadConstraints(fld)
 	c.validateHostProcess(fld)
 	c.validateHostUsers(fld)
+
 	fld.CheckOptionalText("serviceAccountName", s.ServiceAccountName, validate.DNSSubdomain)
 	fld.CheckOptionalText("nodeName", s.NodeName, validate.DNSSubdomain)
 	if s.ActiveDeadlineSeconds != nil {
@@ -216,12 +232,12 @@ func (c *check) validateSpec(fld validate.Field, m *metav1.ObjectMeta) {
 	validate.Optional(fld, "os", s.OS, func(path validate.Field, os *corev1.PodOS) { c.validateOS(fld, path, os) })
 }
 
-// validateHostPorts validates pods in the host's network. A template may omit host ports; its pods
-// get them by default.
+// validateHostPorts requires the host port of pods in the host's network to equal the container
+// port. A template may omit host ports, because they are set by default.
 func (c *check) validateHostPorts(fld validate.Field) {
-	validate.Each(fld, "containers", c.whole.Containers, func(fld validate.Field, ctr *corev1.Container) {
+	validate.Each(fld, "containers", c.spec.Containers, func(fld validate.Field, ctr *corev1.Container) {
 		validate.Each(fld, "ports", ctr.Ports, func(fld validate.Field, p *corev1.ContainerPort) {
-			if (c.pod || p.HostPort != 0) && p.HostPort != p.ContainerPort {
+			if (c.isPod || p.HostPort != 0) && p.HostPort != p.ContainerPort {
 				fld.Invalid("hostPort", p.HostPort, "must match `containerPort` when `hostNetwork` is true")
 			}
 		})
@@ -231,13 +247,13 @@ func (c *check) validateHostPorts(fld validate.Field) {
 // validateResourceClaims validates the resource claims and records their names.
 func (c *check) validateResourceClaims(fld validate.Field) {
 	c.claims = validate.Set[string]{}
-	for i := range c.whole.ResourceClaims {
-		if name := c.whole.ResourceClaims[i].Name; name != "" {
+	for i := range c.spec.ResourceClaims {
+		if name := c.spec.ResourceClaims[i].Name; name != "" {
 			c.claims.Add(name)
 		}
 	}
 	seen := validate.Set[string]{}
-	validate.Each(fld, "resourceClaims", c.whole.ResourceClaims, func(fld validate.Field, claim *corev1.PodResourceClaim) {
+	validate.Each(fld, "resourceClaims", c.spec.ResourceClaims, func(fld validate.Field, claim *corev1.PodResourceClaim) {
 		switch {
 		case claim.Name == "":
 			fld.Required("name", "")
@@ -248,12 +264,11 @@ func (c *check) validateResourceClaims(fld validate.Field) {
 		}
 		name := claim.ResourceClaimName
 		template := claim.ResourceClaimTemplateName
-		shown := *claim
 		if name != nil && template != nil {
-			fld.Invalid("", shown, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
+			fld.Invalid("", *claim, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
 		}
 		if name == nil && template == nil {
-			fld.Invalid("", shown, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+			fld.Invalid("", *claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
 		}
 		if name != nil {
 			fld.CheckText("resourceClaimName", *name, validate.DNSSubdomain)
@@ -268,25 +283,26 @@ func (c *check) validateResourceClaims(fld validate.Field) {
 type PodsOf[T registry.Object] struct {
 	// Template returns the template of an object, or nil.
 	Template func(T) *corev1.PodTemplateSpec
-	Path     *field.Path
+	// Path is the path of the template in warnings.
+	Path *field.Path
 	// HostNames reports whether the pods' host names start with the object's name.
 	HostNames bool
-	// Around, if set, returns warnings about the fields around the template. They are sent before
-	// those of the template.
-	Around func(T) []string
-	// OwnChanges limits warnings on updates to changes of the template itself.
-	OwnChanges bool
-	// WarnsOfOld means that warnings on updates are about the object before the update.
-	WarnsOfOld bool
+	// WarnAround, if set, returns warnings about the fields around the template. They precede those
+	// about the template.
+	WarnAround func(T) []string
+	// WarnOfTemplateOnly limits warnings on updates to changes of the template itself.
+	WarnOfTemplateOnly bool
+	// WarnOfOld makes warnings on updates those about the object before the update.
+	WarnOfOld bool
 }
 
 // warnings returns the warnings of the template and of the fields around it.
 func (p *PodsOf[T]) warnings(o T) (texts []string) {
-	if p.Around != nil {
-		texts = p.Around(o)
+	if p.WarnAround != nil {
+		texts = p.WarnAround(o)
 	}
-	if now := p.Template(o); now != nil {
-		texts = append(texts, TemplateWarnings(p.Path, now)...)
+	if template := p.Template(o); template != nil {
+		texts = append(texts, TemplateWarnings(p.Path, template)...)
 	}
 	return texts
 }
@@ -303,25 +319,25 @@ func (r *Rules) Default(s *corev1.PodSpec) {
 // kind's own Prepare. Warnings about the template precede the kind's own. After an update they are
 // sent only if the spec or the generation has changed.
 func WithPodTemplate[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind) *registry.Kind {
-	create, update, defaults := k.Create, k.Update, k.Default
-	template := func(o registry.Object) *corev1.PodTemplateSpec { return pods.Template(o.(T)) }
+	create, update, setDefaults := k.Create, k.Update, k.Default
+	templateOf := func(o registry.Object) *corev1.PodTemplateSpec { return pods.Template(o.(T)) }
 	k.Default = func(o registry.Object) {
-		defaults(o)
-		if now := template(o); now != nil {
-			rules.Default(&now.Spec)
+		setDefaults(o)
+		if template := templateOf(o); template != nil {
+			rules.Default(&template.Spec)
 		}
 	}
 	k.Create.Prepare = func(o registry.Object) {
-		if now := template(o); now != nil {
-			rules.DropTemplate(now, nil)
+		if template := templateOf(o); template != nil {
+			rules.DropTemplate(template, nil)
 		}
 		if create.Prepare != nil {
 			create.Prepare(o)
 		}
 	}
 	k.Update.Prepare = func(o, old registry.Object) {
-		if now := template(o); now != nil {
-			rules.DropTemplate(now, template(old))
+		if template := templateOf(o); template != nil {
+			rules.DropTemplate(template, templateOf(old))
 		}
 		if update.Prepare != nil {
 			update.Prepare(o, old)
@@ -339,12 +355,15 @@ func WithPodTemplate[T registry.Object](rules *Rules, pods PodsOf[T], k *registr
 	}
 	k.Update.Warnings = func(o, old registry.Object) (texts []string) {
 		changed := k.Parts.SpecChanged(o, old) || o.GetGeneration() != old.GetGeneration()
-		if changed && !(pods.OwnChanges && validate.SemanticEqual(template(o), template(old))) {
-			warned := o
-			if pods.WarnsOfOld {
-				warned = old
+		if changed && pods.WarnOfTemplateOnly {
+			changed = !validate.SemanticEqual(templateOf(o), templateOf(old))
+		}
+		if changed {
+			subject := o
+			if pods.WarnOfOld {
+				subject = old
 			}
-			texts = pods.warnings(warned.(T))
+			texts = pods.warnings(subject.(T))
 		}
 		if update.Warnings != nil {
 			texts = append(texts, update.Warnings(o, old)...)
@@ -354,7 +373,7 @@ func WithPodTemplate[T registry.Object](rules *Rules, pods PodsOf[T], k *registr
 	return k
 }
 
-// nameWarnings returns a warning if the name of a workload is no DNS label.
+// nameWarnings returns a warning if the name of a workload is not a DNS label.
 func nameWarnings(name string) []string {
 	msgs := validate.DNSLabel(name)
 	if len(msgs) == 0 {

@@ -45,19 +45,20 @@ func ValidateTaintEffect(fld validate.Field, e corev1.TaintEffect) {
 		corev1.TaintEffectNoExecute)
 }
 
-// validateSpreadConstraints validates the constraints, which must differ in topology or action.
+// validateSpreadConstraints validates the constraints, which must differ in topology or action. Of
+// equal constraints, all but the last are reported as duplicates.
 func (c *check) validateSpreadConstraints(fld validate.Field) {
-	type path struct {
-		key  string
-		when corev1.UnsatisfiableConstraintAction
+	type constraintKey struct {
+		topologyKey       string
+		whenUnsatisfiable corev1.UnsatisfiableConstraintAction
 	}
-	all := c.whole.TopologySpreadConstraints
-	last := make(map[path]int, len(all))
-	for i := range all {
-		last[path{all[i].TopologyKey, all[i].WhenUnsatisfiable}] = i
+	constraints := c.spec.TopologySpreadConstraints
+	lastIndex := make(map[constraintKey]int, len(constraints))
+	for i := range constraints {
+		lastIndex[constraintKey{constraints[i].TopologyKey, constraints[i].WhenUnsatisfiable}] = i
 	}
-	for i := range all {
-		s, fld := &all[i], fld.Index("topologySpreadConstraints", i)
+	for i := range constraints {
+		s, fld := &constraints[i], fld.Index("topologySpreadConstraints", i)
 		if s.MaxSkew <= 0 {
 			fld.Invalid("maxSkew", s.MaxSkew, validate.NotPositive)
 		}
@@ -65,7 +66,7 @@ func (c *check) validateSpreadConstraints(fld validate.Field) {
 			fld.Required("topologyKey", "can not be empty")
 		}
 		validate.OneOf(fld, "whenUnsatisfiable", s.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)
-		if last[path{s.TopologyKey, s.WhenUnsatisfiable}] > i {
+		if lastIndex[constraintKey{s.TopologyKey, s.WhenUnsatisfiable}] > i {
 			fld.Duplicate("{topologyKey, whenUnsatisfiable}", fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable))
 		}
 		if n := s.MinDomains; n != nil {
@@ -82,35 +83,37 @@ func (c *check) validateSpreadConstraints(fld validate.Field) {
 		validate.OptionalOneOf(fld, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
 			corev1.NodeInclusionPolicyIgnore)
 		validateSpreadKeys(fld, s)
-		if !c.kept.spreadSelector {
+		if !c.prior.spreadSelector {
 			fld.CheckSelector("labelSelector", s.LabelSelector, false)
 		}
 	}
 }
 
+// validateSpreadKeys requires that matchLabelKeys holds no key of the constraint's own selector.
 func validateSpreadKeys(fld validate.Field, s *corev1.TopologySpreadConstraint) {
 	if len(s.MatchLabelKeys) == 0 {
 		return
 	}
-	named := validate.Set[string]{}
+	selectorKeys := validate.Set[string]{}
 	if s.LabelSelector == nil {
-		fld.Forbidden("matchLabelKeys", needsSelector)
+		fld.Forbidden("matchLabelKeys", needsSelectorDetail)
 	} else {
 		for key := range s.LabelSelector.MatchLabels {
-			named.Add(key)
+			selectorKeys.Add(key)
 		}
 		for _, e := range s.LabelSelector.MatchExpressions {
-			named.Add(e.Key)
+			selectorKeys.Add(e.Key)
 		}
 	}
 	validate.Each(fld, "matchLabelKeys", s.MatchLabelKeys, func(fld validate.Field, key *string) {
 		fld.CheckLabelKey("", *key)
-		if named.Has(*key) {
-			fld.Invalid("", *key, inSelector)
+		if selectorKeys.Has(*key) {
+			fld.Invalid("", *key, inSelectorDetail)
 		}
 	})
 }
 
+// hasInvalidSpreadSelector reports whether the selector of any constraint is invalid.
 func hasInvalidSpreadSelector(all []corev1.TopologySpreadConstraint) bool {
 	return slices.ContainsFunc(all, func(s corev1.TopologySpreadConstraint) bool {
 		return len(validate.Check(func(fld validate.Field) { fld.CheckSelector("labelSelector", s.LabelSelector, false) })) > 0
@@ -121,20 +124,21 @@ func hasInvalidSpreadSelector(all []corev1.TopologySpreadConstraint) bool {
 const (
 	maxNameservers  = 3
 	maxSearches     = 32
-	maxSearchLength = 2048
+	maxSearchLength = 2048 // bytes of all search paths, separated by spaces
 )
 
+// validateDNS validates the resolver's configuration. The policy None requires one with nameservers.
 func (c *check) validateDNS(fld validate.Field) {
-	d, none := c.whole.DNSConfig, c.whole.DNSPolicy == corev1.DNSNone
+	d, isPolicyNone := c.spec.DNSConfig, c.spec.DNSPolicy == corev1.DNSNone
 	switch {
-	case d == nil && none:
+	case d == nil && isPolicyNone:
 		fld.Required("dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")
 		return
 	case d == nil:
 		return
 	}
 	fld = fld.Child("dnsConfig")
-	if none && len(d.Nameservers) == 0 {
+	if isPolicyNone && len(d.Nameservers) == 0 {
 		fld.Required("nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None")
 		return
 	}
@@ -149,10 +153,10 @@ func (c *check) validateDNS(fld validate.Field) {
 		fld.Invalid("searches", d.Searches,
 			fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchLength))
 	}
-	relaxed := c.anySearch || c.kept.search
+	allowRelaxed := c.relaxedSearch || c.prior.search
 	validate.Each(fld, "searches", d.Searches, func(fld validate.Field, s *string) {
 		switch search := strings.TrimSuffix(*s, "."); {
-		case !relaxed:
+		case !allowRelaxed:
 			fld.CheckText("", search, validate.DNSSubdomain)
 		case *s != ".":
 			fld.CheckText("", search, validate.DNSSubdomainUnderscore)
@@ -165,51 +169,51 @@ func (c *check) validateDNS(fld validate.Field) {
 	})
 }
 
+// hasRelaxedSearch reports whether a search path is valid only with relaxed rules.
 func hasRelaxedSearch(searches []string) bool {
 	return slices.ContainsFunc(searches, func(s string) bool {
 		return s == "." || strings.Contains(s, "_")
 	})
 }
 
-const (
-	weightRange = "must be in the range 1-100"
-	maxWeight   = 100
-)
+// maxWeight is the maximum weight of a preferred term. The minimum is 1.
+const maxWeight = 100
 
+// validateAffinity validates node affinity, pod affinity and pod anti-affinity.
 func (c *check) validateAffinity(fld validate.Field, a *corev1.Affinity) {
 	validate.Optional(fld, "nodeAffinity", a.NodeAffinity, func(fld validate.Field, n *corev1.NodeAffinity) {
 		validate.Optional(fld, "requiredDuringSchedulingIgnoredDuringExecution", n.RequiredDuringSchedulingIgnoredDuringExecution,
-			func(fld validate.Field, s *corev1.NodeSelector) { ValidateNodeSelector(fld, s, c.kept.nodeValue) })
+			func(fld validate.Field, s *corev1.NodeSelector) { ValidateNodeSelector(fld, s, c.prior.nodeValue) })
 		validate.Each(fld, "preferredDuringSchedulingIgnoredDuringExecution", n.PreferredDuringSchedulingIgnoredDuringExecution,
 			func(fld validate.Field, t *corev1.PreferredSchedulingTerm) {
 				validateWeight(fld, t.Weight)
-				// A preference that can never be met is harmless.
-				validateNodeTerm(fld.Child("preference"), &t.Preference, true)
+				// A preference that no node satisfies is harmless, so its label values may be invalid.
+				validateNodeSelectorTerm(fld.Child("preference"), &t.Preference, true)
 			})
 	})
-	terms := func(fld validate.Field, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
-		validate.Each(fld, "requiredDuringSchedulingIgnoredDuringExecution", required, c.validatePodTerm)
+	validateTerms := func(fld validate.Field, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		validate.Each(fld, "requiredDuringSchedulingIgnoredDuringExecution", required, c.validatePodAffinityTerm)
 		validate.Each(
 			fld,
 			"preferredDuringSchedulingIgnoredDuringExecution",
 			preferred,
 			func(fld validate.Field, t *corev1.WeightedPodAffinityTerm) {
 				validateWeight(fld, t.Weight)
-				c.validatePodTerm(fld.Child("podAffinityTerm"), &t.PodAffinityTerm)
+				c.validatePodAffinityTerm(fld.Child("podAffinityTerm"), &t.PodAffinityTerm)
 			},
 		)
 	}
 	validate.Optional(fld, "podAffinity", a.PodAffinity, func(fld validate.Field, p *corev1.PodAffinity) {
-		terms(fld, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+		validateTerms(fld, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	})
 	validate.Optional(fld, "podAntiAffinity", a.PodAntiAffinity, func(fld validate.Field, p *corev1.PodAntiAffinity) {
-		terms(fld, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+		validateTerms(fld, p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	})
 }
 
 func validateWeight(fld validate.Field, weight int32) {
 	if weight <= 0 || weight > maxWeight {
-		fld.Invalid("weight", weight, weightRange)
+		fld.Invalid("weight", weight, "must be in the range 1-100")
 	}
 }
 
@@ -221,11 +225,11 @@ func ValidateNodeSelector(fld validate.Field, s *corev1.NodeSelector, anyValue b
 		return
 	}
 	validate.Each(fld, "nodeSelectorTerms", s.NodeSelectorTerms, func(fld validate.Field, t *corev1.NodeSelectorTerm) {
-		validateNodeTerm(fld, t, anyValue)
+		validateNodeSelectorTerm(fld, t, anyValue)
 	})
 }
 
-func validateNodeTerm(fld validate.Field, t *corev1.NodeSelectorTerm, anyValue bool) {
+func validateNodeSelectorTerm(fld validate.Field, t *corev1.NodeSelectorTerm, anyValue bool) {
 	validate.Each(fld, "matchExpressions", t.MatchExpressions, func(fld validate.Field, r *corev1.NodeSelectorRequirement) {
 		switch r.Operator {
 		case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
@@ -260,9 +264,9 @@ func validateNodeTerm(fld validate.Field, t *corev1.NodeSelectorTerm, anyValue b
 	})
 }
 
-func (c *check) validatePodTerm(fld validate.Field, t *corev1.PodAffinityTerm) {
-	fld.CheckSelector("labelSelector", t.LabelSelector, c.kept.affinityValue)
-	fld.CheckSelector("namespaceSelector", t.NamespaceSelector, c.kept.affinityValue)
+func (c *check) validatePodAffinityTerm(fld validate.Field, t *corev1.PodAffinityTerm) {
+	fld.CheckSelector("labelSelector", t.LabelSelector, c.prior.affinityValue)
+	fld.CheckSelector("namespaceSelector", t.NamespaceSelector, c.prior.affinityValue)
 	for _, ns := range t.Namespaces {
 		fld.CheckText("namespace", ns, validate.DNSLabel)
 	}
@@ -274,32 +278,34 @@ func (c *check) validatePodTerm(fld validate.Field, t *corev1.PodAffinityTerm) {
 }
 
 const (
-	needsSelector = "must not be specified when labelSelector is not set"
-	inSelector    = "exists in both matchLabelKeys and labelSelector"
+	needsSelectorDetail = "must not be specified when labelSelector is not set"
+	inSelectorDetail    = "exists in both matchLabelKeys and labelSelector"
 )
 
-// validateMatchLabelKeys requires that keys whose values come from the pod's labels do not occur
-// elsewhere in the selector. The selector already includes each of them once.
+// validateMatchLabelKeys validates matchLabelKeys and mismatchLabelKeys. Their keys must not occur
+// elsewhere in the selector, which already contains one requirement for each of them: see
+// MergeMatchKeys.
 func validateMatchLabelKeys(fld validate.Field, t *corev1.PodAffinityTerm) {
 	for _, list := range []struct {
 		name string
 		keys []string
 	}{{"matchLabelKeys", t.MatchLabelKeys}, {"mismatchLabelKeys", t.MismatchLabelKeys}} {
 		if len(list.keys) > 0 && t.LabelSelector == nil {
-			fld.Forbidden(list.name, needsSelector)
+			fld.Forbidden(list.name, needsSelectorDetail)
 			continue
 		}
 		validate.Each(fld, list.name, list.keys, func(fld validate.Field, key *string) { fld.CheckLabelKey("", *key) })
 	}
 	if t.LabelSelector != nil {
-		named := validate.Set[string]{}
+		selectorKeys := validate.Set[string]{}
 		index := validate.KeyIndex(t.MatchLabelKeys, func(key *string) string { return *key })
 		for key := range t.LabelSelector.MatchLabels {
-			named.Add(key)
+			selectorKeys.Add(key)
 		}
 		for _, e := range t.LabelSelector.MatchExpressions {
-			if i, listed := index[e.Key]; !named.Add(e.Key) && listed {
-				fld.Index("", i).Invalid("", e.Key, inSelector)
+			i, isMatchKey := index[e.Key]
+			if isRepeated := !selectorKeys.Add(e.Key); isRepeated && isMatchKey {
+				fld.Index("", i).Invalid("", e.Key, inSelectorDetail)
 			}
 		}
 	}
@@ -311,12 +317,12 @@ func validateMatchLabelKeys(fld validate.Field, t *corev1.PodAffinityTerm) {
 	}
 }
 
-// podTerms calls visit with every pod affinity term.
-func podTerms(a *corev1.Affinity, visit func(*corev1.PodAffinityTerm)) {
+// eachPodAffinityTerm calls visit with every pod affinity term.
+func eachPodAffinityTerm(a *corev1.Affinity, visit func(*corev1.PodAffinityTerm)) {
 	if a == nil {
 		return
 	}
-	all := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+	visitTerms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
 		for i := range required {
 			visit(&required[i])
 		}
@@ -325,29 +331,32 @@ func podTerms(a *corev1.Affinity, visit func(*corev1.PodAffinityTerm)) {
 		}
 	}
 	if p := a.PodAffinity; p != nil {
-		all(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+		visitTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		all(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+		visitTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 }
 
+// hasInvalidAffinityValue reports whether a selector of a pod affinity term has an invalid label
+// value.
 func hasInvalidAffinityValue(a *corev1.Affinity) (found bool) {
-	podTerms(a, func(t *corev1.PodAffinityTerm) {
+	eachPodAffinityTerm(a, func(t *corev1.PodAffinityTerm) {
 		found = found || metav1validation.LabelSelectorHasInvalidLabelValue(t.LabelSelector) ||
 			metav1validation.LabelSelectorHasInvalidLabelValue(t.NamespaceSelector)
 	})
 	return found
 }
 
+// hasInvalidNodeValue reports whether the required node affinity has an invalid label value.
 func hasInvalidNodeValue(a *corev1.Affinity) bool {
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return false
 	}
-	bad := func(v string) bool { return len(validate.LabelValue(v)) > 0 }
+	isInvalid := func(v string) bool { return len(validate.LabelValue(v)) > 0 }
 	for _, t := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		for _, e := range t.MatchExpressions {
-			if slices.ContainsFunc(e.Values, bad) {
+			if slices.ContainsFunc(e.Values, isInvalid) {
 				return true
 			}
 		}

@@ -11,16 +11,16 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// Maximum lengths in bytes.
 const (
-	maxSysctlName = 253
-	// maxProfilePath is the maximum length of a profile's path.
-	maxProfilePath = 4095
+	maxSysctlName  = 253
+	maxProfilePath = 4095 // of an AppArmor profile's name
 )
 
 var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
-// hostUsers reports whether the pod uses the user namespace of its host.
-func (c *check) hostUsers() bool { return c.whole.HostUsers == nil || *c.whole.HostUsers }
+// usesHostUsers reports whether the pod uses the user namespace of its host.
+func (c *check) usesHostUsers() bool { return c.spec.HostUsers == nil || *c.spec.HostUsers }
 
 // validatePodSecurity validates the security context of the pod.
 func (c *check) validatePodSecurity(fld validate.Field, s *corev1.PodSecurityContext) {
@@ -28,8 +28,8 @@ func (c *check) validatePodSecurity(fld validate.Field, s *corev1.PodSecurityCon
 	fld.CheckUserID("runAsUser", s.RunAsUser)
 	fld.CheckGroupID("runAsGroup", s.RunAsGroup)
 	fld.CheckGroupIDs("supplementalGroups", s.SupplementalGroups)
-	// The error path is that of the security context.
-	if share := c.whole.ShareProcessNamespace; share != nil && *share && c.whole.HostPID {
+	// As in Kubernetes, the error path is below the security context, though the field is not.
+	if share := c.spec.ShareProcessNamespace; share != nil && *share && c.spec.HostPID {
 		fld.Invalid("shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
 	c.validateSysctls(fld, s.Sysctls)
@@ -40,7 +40,7 @@ func (c *check) validatePodSecurity(fld validate.Field, s *corev1.PodSecurityCon
 	validate.Optional(fld, "appArmorProfile", s.AppArmorProfile, validateAppArmor)
 	validate.OptionalOneOf(fld, "supplementalGroupsPolicy", s.SupplementalGroupsPolicy,
 		corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
-	if c.seLinuxMount || c.kept.seLinuxMount {
+	if c.seLinuxMount || c.prior.seLinuxMount {
 		validate.OptionalOneOf(fld, "seLinuxChangePolicy", s.SELinuxChangePolicy,
 			corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
 	} else {
@@ -48,6 +48,8 @@ func (c *check) validatePodSecurity(fld validate.Field, s *corev1.PodSecurityCon
 	}
 }
 
+// validateSysctls requires distinct names, and rejects sysctls of namespaces that the pod shares with
+// its host.
 func (c *check) validateSysctls(fld validate.Field, sysctls []corev1.Sysctl) {
 	seen := validate.Set[string]{}
 	validate.Each(fld, "sysctls", sysctls, func(fld validate.Field, s *corev1.Sysctl) {
@@ -60,13 +62,13 @@ func (c *check) validateSysctls(fld validate.Field, sysctls []corev1.Sysctl) {
 			fld.Duplicate("name", s.Name)
 		}
 		seen.Add(s.Name)
-		if c.kept.hostSysctl {
+		if c.prior.hostSysctl {
 			return
 		}
-		switch space := sysctlNamespace(s.Name); {
-		case space == "net" && c.whole.HostNetwork:
+		switch namespace := sysctlNamespace(s.Name); {
+		case namespace == "net" && c.spec.HostNetwork:
 			fld.Invalid("name", s.Name, "may not be specified when 'hostNetwork' is true")
-		case space == "ipc" && c.whole.HostIPC:
+		case namespace == "ipc" && c.spec.HostIPC:
 			fld.Invalid("name", s.Name, "may not be specified when 'hostIPC' is true")
 		}
 	})
@@ -91,10 +93,11 @@ func sysctlNamespace(name string) string {
 	}
 }
 
+// hasHostSysctl reports whether the pod sets a sysctl of a namespace that it shares with its host.
 func hasHostSysctl(s *corev1.PodSpec) bool {
 	return s.SecurityContext != nil && slices.ContainsFunc(s.SecurityContext.Sysctls, func(c corev1.Sysctl) bool {
-		space := sysctlNamespace(c.Name)
-		return space == "net" && s.HostNetwork || space == "ipc" && s.HostIPC
+		namespace := sysctlNamespace(c.Name)
+		return namespace == "net" && s.HostNetwork || namespace == "ipc" && s.HostIPC
 	})
 }
 
@@ -106,18 +109,17 @@ func (c *check) validateSecurity(fld validate.Field, s *corev1.SecurityContext) 
 	fld.CheckGroupID("runAsGroup", s.RunAsGroup)
 	if m := s.ProcMount; m != nil {
 		validate.OneOf(fld, "procMount", *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
-		if c.hostUsers() && *m == corev1.UnmaskedProcMount {
+		if c.usesHostUsers() && *m == corev1.UnmaskedProcMount {
 			fld.Invalid("procMount", *m, "`hostUsers` must be false to use `Unmasked`")
 		}
 	}
 	validate.Optional(fld, "seccompProfile", s.SeccompProfile, validateSeccomp)
 	if allow := s.AllowPrivilegeEscalation; allow != nil && !*allow {
-		shown := *s
 		if privileged {
-			fld.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+			fld.Invalid("", *s, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
 		}
 		if s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN") {
-			fld.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
+			fld.Invalid("", *s, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
 		}
 	}
 	validate.Optional(fld, "windowsOptions", s.WindowsOptions, validateWindowsOptions)
@@ -175,16 +177,16 @@ func validateAppArmor(fld validate.Field, p *corev1.AppArmorProfile) {
 
 // validateHostUsers rejects the use of other host namespaces by pods with a user namespace.
 func (c *check) validateHostUsers(fld validate.Field) {
-	if c.hostUsers() {
+	if c.usesHostUsers() {
 		return
 	}
 	const detail = "when `pod.Spec.HostUsers` is false"
-	fld.ForbidSet("hostNetwork", c.whole.HostNetwork, detail)
-	fld.ForbidSet("HostPID", c.whole.HostPID, detail)
-	fld.ForbidSet("HostIPC", c.whole.HostIPC, detail)
+	fld.ForbidSet("hostNetwork", c.spec.HostNetwork, detail)
+	fld.ForbidSet("HostPID", c.spec.HostPID, detail)
+	fld.ForbidSet("HostIPC", c.spec.HostIPC, detail)
 }
 
-// Limits of the options of Windows containers.
+// Maximum lengths in bytes of the options of Windows containers.
 const (
 	maxCredentialSpec = 64 << 10
 	maxDomainName     = 255
@@ -214,75 +216,77 @@ func validateWindowsOptions(fld validate.Field, o *corev1.WindowsSecurityContext
 		}
 	}
 	if o.RunAsUserName != nil {
-		validateWindowsUsers(fld, *o.RunAsUserName)
+		validateWindowsUserName(fld, *o.RunAsUserName)
 	}
 }
 
-// validateWindowsUsers requires a user, or a domain, a backslash and a user.
-func validateWindowsUsers(fld validate.Field, name string) {
-	bad := func(is bool, detail string) {
-		if is {
-			fld.Invalid("runAsUserName", name, detail)
+// validateWindowsUserName requires USER or DOMAIN\USER.
+func validateWindowsUserName(fld validate.Field, name string) {
+	reject := func(detail string) { fld.Invalid("runAsUserName", name, detail) }
+	rejectIf := func(violated bool, detail string) {
+		if violated {
+			reject(detail)
 		}
 	}
 	switch {
 	case name == "":
-		bad(true, "runAsUserName cannot be an empty string")
+		reject("runAsUserName cannot be an empty string")
 		return
 	case controlCharacters.MatchString(name):
-		bad(true, "runAsUserName cannot contain control characters")
+		reject("runAsUserName cannot contain control characters")
 		return
 	case strings.Count(name, `\`) > 1:
-		bad(true, "runAsUserName cannot contain more than one backslash")
+		reject("runAsUserName cannot contain more than one backslash")
 		return
 	}
 	domain, user, hasDomain := strings.Cut(name, `\`)
 	if !hasDomain {
 		domain, user = "", name
 	}
-	bad(len(domain) > maxDomainName, fmt.Sprintf("runAsUserName's Domain length must be under %d characters", maxDomainName+1))
-	bad(hasDomain && !netBIOSName.MatchString(domain) && !windowsDomain.MatchString(domain),
+	rejectIf(len(domain) > maxDomainName, fmt.Sprintf("runAsUserName's Domain length must be under %d characters", maxDomainName+1))
+	rejectIf(hasDomain && !netBIOSName.MatchString(domain) && !windowsDomain.MatchString(domain),
 		"runAsUserName's Domain doesn't match the NetBios nor the DNS format")
-	bad(user == "", "runAsUserName's User cannot be empty")
-	bad(len(user) > maxUserName, fmt.Sprintf("runAsUserName's User length must not be longer than %d characters", maxUserName))
-	bad(dotsAndSpaces.MatchString(user), "runAsUserName's User cannot contain only periods or spaces")
-	bad(badUserCharacters.MatchString(user), `runAsUserName's User cannot contain the following characters: "/\:;|=,+*?<>@[]`)
+	rejectIf(user == "", "runAsUserName's User cannot be empty")
+	rejectIf(len(user) > maxUserName, fmt.Sprintf("runAsUserName's User length must not be longer than %d characters", maxUserName))
+	rejectIf(dotsAndSpaces.MatchString(user), "runAsUserName's User cannot contain only periods or spaces")
+	rejectIf(badUserCharacters.MatchString(user), `runAsUserName's User cannot contain the following characters: "/\:;|=,+*?<>@[]`)
 }
 
 // validateHostProcess requires all containers of a pod to be host processes if any of them is.
 func (c *check) validateHostProcess(fld validate.Field) {
-	var whole *bool
-	if s := c.whole.SecurityContext; s != nil && s.WindowsOptions != nil {
-		whole = s.WindowsOptions.HostProcess
+	var ofPod *bool
+	if s := c.spec.SecurityContext; s != nil && s.WindowsOptions != nil {
+		ofPod = s.WindowsOptions.HostProcess
 	}
-	all, processes := 0, 0
-	eachContainer(c.whole, func(list string, i int, ctr *corev1.Container) {
-		all++
-		own := whole
+	containers, hostProcesses := 0, 0
+	eachContainer(c.spec, func(list string, i int, ctr *corev1.Container) {
+		containers++
+		ofContainer := ofPod
 		if s := ctr.SecurityContext; s != nil && s.WindowsOptions != nil && s.WindowsOptions.HostProcess != nil {
-			own = s.WindowsOptions.HostProcess
-			if whole != nil && *whole != *own {
-				fld.Index(list, i).Child("securityContext", "windowsOptions").Invalid("hostProcess", *own,
-					fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *whole))
+			ofContainer = s.WindowsOptions.HostProcess
+			if ofPod != nil && *ofPod != *ofContainer {
+				fld.Index(list, i).Child("securityContext", "windowsOptions").Invalid("hostProcess", *ofContainer,
+					fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *ofPod))
 			}
 		}
-		if own != nil && *own {
-			processes++
+		if ofContainer != nil && *ofContainer {
+			hostProcesses++
 		}
 	})
-	if processes == 0 {
+	if hostProcesses == 0 {
 		return
 	}
-	if processes != all {
+	if hostProcesses != containers {
 		fld.Invalid("", "", "If pod contains any hostProcess containers then all containers must be HostProcess containers")
 	}
-	if !c.whole.HostNetwork {
+	if !c.spec.HostNetwork {
 		fld.Invalid("hostNetwork", false, "hostNetwork must be true if pod contains any hostProcess containers")
 	}
 	fld.ForbidSet("", !c.privileged, "hostProcess containers are disallowed by cluster policy")
 }
 
-// validateOS rejects fields that the pod's operating system does not support.
+// validateOS rejects fields that the pod's operating system does not support. spec and fld are the
+// fields of the pod spec and of os.
 func (c *check) validateOS(spec, fld validate.Field, os *corev1.PodOS) {
 	switch os.Name {
 	case "":
@@ -290,45 +294,48 @@ func (c *check) validateOS(spec, fld validate.Field, os *corev1.PodOS) {
 	case corev1.Linux:
 		c.validateLinuxFields(spec)
 	case corev1.Windows:
-		c.forbidOnWindows(spec)
+		c.validateWindowsFields(spec)
 	default:
 		validate.OneOf(fld, "", os.Name, corev1.Linux, corev1.Windows)
 	}
 }
 
+// validateLinuxFields rejects Windows options.
 func (c *check) validateLinuxFields(fld validate.Field) {
 	const detail = "windows options cannot be set for a linux pod"
-	if s := c.whole.SecurityContext; s != nil {
+	if s := c.spec.SecurityContext; s != nil {
 		fld.Child("securityContext").ForbidSet("windowsOptions", s.WindowsOptions != nil, detail)
 	}
-	eachContainer(c.whole, func(list string, i int, ctr *corev1.Container) {
+	eachContainer(c.spec, func(list string, i int, ctr *corev1.Container) {
 		if s := ctr.SecurityContext; s != nil && s.WindowsOptions != nil {
 			fld.Index(list, i).Child("securityContext").Forbidden("windowsOptions", detail)
 		}
 	})
 }
 
-func (c *check) forbidOnWindows(fld validate.Field) {
+// validateWindowsFields rejects Linux fields. As in Kubernetes, it rejects the fields of the pod spec
+// only if the pod has a security context.
+func (c *check) validateWindowsFields(fld validate.Field) {
 	const detail = "cannot be set for a windows pod"
-	if s := c.whole.SecurityContext; s != nil {
+	if s := c.spec.SecurityContext; s != nil {
 		sc := fld.Child("securityContext")
 		sc.ForbidSet("appArmorProfile", s.AppArmorProfile != nil, detail)
 		sc.ForbidSet("seLinuxOptions", s.SELinuxOptions != nil, detail)
-		fld.ForbidSet("hostUsers", c.whole.HostUsers != nil, detail)
-		fld.ForbidSet("hostPID", c.whole.HostPID, detail)
-		fld.ForbidSet("hostIPC", c.whole.HostIPC, detail)
+		fld.ForbidSet("hostUsers", c.spec.HostUsers != nil, detail)
+		fld.ForbidSet("hostPID", c.spec.HostPID, detail)
+		fld.ForbidSet("hostIPC", c.spec.HostIPC, detail)
 		sc.ForbidSet("seccompProfile", s.SeccompProfile != nil, detail)
 		sc.ForbidSet("fsGroup", s.FSGroup != nil, detail)
 		sc.ForbidSet("fsGroupChangePolicy", s.FSGroupChangePolicy != nil, detail)
 		sc.ForbidSet("sysctls", len(s.Sysctls) > 0, detail)
-		fld.ForbidSet("shareProcessNamespace", c.whole.ShareProcessNamespace != nil, detail)
+		fld.ForbidSet("shareProcessNamespace", c.spec.ShareProcessNamespace != nil, detail)
 		sc.ForbidSet("runAsUser", s.RunAsUser != nil, detail)
 		sc.ForbidSet("runAsGroup", s.RunAsGroup != nil, detail)
 		sc.ForbidSet("supplementalGroups", s.SupplementalGroups != nil, detail)
 		sc.ForbidSet("supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil, detail)
 		sc.ForbidSet("seLinuxChangePolicy", s.SELinuxChangePolicy != nil, detail)
 	}
-	eachContainer(c.whole, func(list string, i int, ctr *corev1.Container) {
+	eachContainer(c.spec, func(list string, i int, ctr *corev1.Container) {
 		s := ctr.SecurityContext
 		if s == nil {
 			return

@@ -11,10 +11,8 @@ import (
 
 // ValidateStatus validates a change of a pod's status.
 func (r *Rules) ValidateStatus(fld validate.Field, p, old *corev1.Pod) {
-	c := r.updateCheck(p, old)
-	c.validateAnnotationChanges(fld, p, old)
-	s := &p.Status
-	was := &old.Status
+	r.updateCheck(p, old).validateAnnotationChanges(fld, p, old)
+	s, was := &p.Status, &old.Status
 	path := fld.Child("status")
 	validateConditions(path, s.Conditions)
 	path.ForbidSet("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
@@ -93,7 +91,7 @@ func validateRestarts(
 	if policy == corev1.RestartPolicyAlways {
 		return
 	}
-	sidecars, going := validate.Set[string]{}, validate.Set[string]{}
+	sidecars, nonTerminated := validate.Set[string]{}, validate.Set[string]{}
 	for i := range init {
 		if isSidecar(&init[i]) {
 			sidecars.Add(init[i].Name)
@@ -101,21 +99,22 @@ func validateRestarts(
 	}
 	for i := range now {
 		if now[i].State.Terminated == nil {
-			going.Add(now[i].Name)
+			nonTerminated.Add(now[i].Name)
 		}
 	}
 	for i := range before {
 		was := &before[i]
-		ended := was.State.Terminated
-		if ended == nil || ended.ExitCode != 0 && policy == corev1.RestartPolicyOnFailure {
-			continue
-		}
-		if !sidecars.Has(was.Name) && going.Has(was.Name) {
+		terminated := was.State.Terminated
+		mayRestart := terminated == nil ||
+			terminated.ExitCode != 0 && policy == corev1.RestartPolicyOnFailure ||
+			sidecars.Has(was.Name)
+		if !mayRestart && nonTerminated.Has(was.Name) {
 			fld.Index(name, i).Forbidden("state", "may not be transitioned to non-terminated state")
 		}
 	}
 }
 
+// validateClaimStatuses requires that each status belongs to another resource claim of the pod.
 func validateClaimStatuses(fld validate.Field, p *corev1.Pod) {
 	claims := validate.KeySet(p.Spec.ResourceClaims, func(c *corev1.PodResourceClaim) string { return c.Name })
 	seen := validate.Set[string]{}
@@ -135,6 +134,8 @@ func validateClaimStatuses(fld validate.Field, p *corev1.Pod) {
 	)
 }
 
+// validateAddresses validates the addresses of the pod and its host. As in Kubernetes, the two lists
+// are validated in different orders.
 func validateAddresses(fld validate.Field, s *corev1.PodStatus) {
 	ips := make([]string, len(s.PodIPs))
 	validate.Each(fld, "podIPs", s.PodIPs, func(fld validate.Field, ip *corev1.PodIP) { fld.CheckIP("", ip.IP) })
@@ -158,6 +159,7 @@ func validateAddresses(fld validate.Field, s *corev1.PodStatus) {
 	fld.CheckDualStackIPs("hostIPs", s.HostIPs, ips)
 }
 
+// requireUniqueAddresses rejects addresses that occur twice.
 func requireUniqueAddresses(fld validate.Field, name string, ips []string) {
 	seen := validate.Set[string]{}
 	validate.Each(fld, name, ips, func(fld validate.Field, ip *string) {
@@ -167,6 +169,7 @@ func requireUniqueAddresses(fld validate.Field, name string, ips []string) {
 	})
 }
 
+// validateUser validates the user of a container, which a Windows pod must not have.
 func validateUser(fld validate.Field, s *corev1.ContainerStatus, os *corev1.PodOS) {
 	if s.User == nil || s.User.Linux == nil {
 		return
@@ -181,17 +184,17 @@ func validateUser(fld validate.Field, s *corev1.ContainerStatus, os *corev1.PodO
 	user.CheckGroupIDs("supplementalGroups", s.User.Linux.SupplementalGroups)
 }
 
-// healthRules requires the health of resources that the container has.
+// healthRules returns the rules of allocatedResourcesStatus in the status of one of the containers.
 func healthRules(containers []corev1.Container) func(validate.Field, *corev1.ContainerStatus) {
 	index := validate.KeyIndex(containers, func(c *corev1.Container) string { return c.Name })
 	return func(fld validate.Field, s *corev1.ContainerStatus) {
-		i, there := index[s.Name]
+		i, exists := index[s.Name]
 		validate.Each(
 			fld,
 			"allocatedResourcesStatus",
 			s.AllocatedResourcesStatus,
 			func(fld validate.Field, r *corev1.ResourceStatus) {
-				if there {
+				if exists {
 					validateAllocatedResource(fld, r.Name, &containers[i])
 				}
 				seen := validate.Set[corev1.ResourceID]{}
@@ -205,6 +208,7 @@ func healthRules(containers []corev1.Container) func(validate.Field, *corev1.Con
 	}
 }
 
+// validateAllocatedResource requires a resource or claim that the container requests.
 func validateAllocatedResource(fld validate.Field, name corev1.ResourceName, ctr *corev1.Container) {
 	claim, isClaim := strings.CutPrefix(string(name), "claim:")
 	if !isClaim {

@@ -18,7 +18,7 @@ import (
 
 // ValidateCreate validates a new pod.
 func (r *Rules) ValidateCreate(fld validate.Field, p *corev1.Pod) {
-	c := r.newCheck(true, &p.Spec, nil, nil)
+	c := r.newCheck(isPod, &p.Spec, nil, nil)
 	c.validateWholePod(fld, p)
 	spec := fld.Child("spec")
 	spec.ForbidSet("ephemeralContainers", len(p.Spec.EphemeralContainers) > 0, "cannot be set on create")
@@ -43,14 +43,15 @@ func (c *check) validateWholePod(fld validate.Field, p *corev1.Pod) {
 			})
 		})
 	}
-	validate.Each(spec, "containers", p.Spec.Containers, trimmedImage)
-	validate.Each(spec, "initContainers", p.Spec.InitContainers, trimmedImage)
+	validate.Each(spec, "containers", p.Spec.Containers, requireTrimmedImage)
+	validate.Each(spec, "initContainers", p.Spec.InitContainers, requireTrimmedImage)
 }
 
 // validateAnnotationChanges rejects changes of annotations that define the nature of a pod.
 func (c *check) validateAnnotationChanges(fld validate.Field, p, old *corev1.Pod) {
 	path := fld.Child("metadata", "annotations")
-	fixed := func(key string) string {
+	// fixedAnnotation returns a description of an annotation that must not change, or "".
+	fixedAnnotation := func(key string) string {
 		switch {
 		case strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix):
 			return "AppArmor annotations"
@@ -60,13 +61,13 @@ func (c *check) validateAnnotationChanges(fld validate.Field, p, old *corev1.Pod
 		return ""
 	}
 	for _, key := range slices.Sorted(maps.Keys(old.Annotations)) {
-		if description := fixed(key); description != "" {
+		if description := fixedAnnotation(key); description != "" {
 			value, ok := p.Annotations[key]
 			path.Key("", key).ForbidSet("", !ok || value != old.Annotations[key], "may not remove or update "+description)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
-		if description := fixed(key); description != "" {
+		if description := fixedAnnotation(key); description != "" {
 			_, had := old.Annotations[key]
 			path.Key("", key).ForbidSet("", !had, "may not add "+description)
 		}
@@ -74,11 +75,12 @@ func (c *check) validateAnnotationChanges(fld validate.Field, p, old *corev1.Pod
 	c.validateAnnotations(path, p.Annotations)
 }
 
+// updateCheck returns a check of a changed pod.
 func (r *Rules) updateCheck(p, old *corev1.Pod) *check {
-	return r.newCheck(true, &p.Spec, &old.Spec, &old.ObjectMeta)
+	return r.newCheck(isPod, &p.Spec, &old.Spec, &old.ObjectMeta)
 }
 
-const updatable = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`," +
+const onlyMutableFieldsDetail = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`," +
 	"`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"
 
@@ -89,8 +91,8 @@ func (r *Rules) ValidateUpdate(fld validate.Field, p, old *corev1.Pod) {
 	c.validateWholePod(fld, p)
 	c.validateAnnotationChanges(fld, p, old)
 	spec := fld.Child("spec")
-	if !sameImages(spec, "containers", p.Spec.Containers, old.Spec.Containers) ||
-		!sameImages(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers) ||
+	if !validateImages(spec, "containers", p.Spec.Containers, old.Spec.Containers) ||
+		!validateImages(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers) ||
 		!requireShorterDeadline(spec, p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
 		return
 	}
@@ -99,7 +101,8 @@ func (r *Rules) ValidateUpdate(fld validate.Field, p, old *corev1.Pod) {
 	if validate.SemanticEqual(&p.Spec, &old.Spec) {
 		return
 	}
-	// Without the fields that may change, the spec must be equal.
+
+	// The spec must be equal except for the fields that may change. Reset these in a copy.
 	rest := p.Spec.DeepCopy()
 	for i := range rest.Containers {
 		rest.Containers[i].Image = old.Spec.Containers[i].Image
@@ -118,25 +121,26 @@ func (r *Rules) ValidateUpdate(fld validate.Field, p, old *corev1.Pod) {
 		validateGatedPods(spec, rest, &old.Spec)
 	}
 	if !validate.SemanticEqual(rest, &old.Spec) {
-		fld.Forbidden("spec", updatable+diff.ObjectDiff(old.Spec, *rest))
+		fld.Forbidden("spec", onlyMutableFieldsDetail+diff.ObjectDiff(old.Spec, *rest))
 	}
 }
 
-// sameImages requires the same number of containers, each with an image.
-func sameImages(fld validate.Field, name string, now, before []corev1.Container) bool {
+// validateImages requires the same number of containers, each with an image. It reports whether the
+// number is the same.
+func validateImages(fld validate.Field, name string, now, before []corev1.Container) bool {
 	if len(now) != len(before) {
 		fld.Forbidden(name, "pod updates may not add or remove containers")
 		return false
 	}
 	validate.Each(fld, name, now, func(fld validate.Field, ctr *corev1.Container) {
 		fld.RequireSet("image", ctr.Image != "")
-		trimmedImage(fld, ctr)
+		requireTrimmedImage(fld, ctr)
 	})
 	return true
 }
 
-// requireShorterDeadline allows setting or shortening the deadline. It reports whether the other
-// fields must be validated too.
+// requireShorterDeadline allows setting or shortening the deadline. It reports whether validation of
+// the other fields should continue.
 func requireShorterDeadline(fld validate.Field, now, before *int64) bool {
 	const name = "activeDeadlineSeconds"
 	switch {
@@ -156,13 +160,13 @@ func requireShorterDeadline(fld validate.Field, now, before *int64) bool {
 // forbidRemovedTolerations allows adding tolerations, and changing their times.
 func forbidRemovedTolerations(fld validate.Field, now, before []corev1.Toleration) {
 	untimed := func(t *corev1.Toleration) corev1.Toleration {
-		t2 := *t
-		t2.TolerationSeconds = nil
-		return t2
+		copied := *t
+		copied.TolerationSeconds = nil
+		return copied
 	}
-	there := validate.KeySet(now, untimed)
+	kept := validate.KeySet(now, untimed)
 	for i := range before {
-		if !there.Has(untimed(&before[i])) {
+		if !kept.Has(untimed(&before[i])) {
 			fld.Forbidden("tolerations", "existing toleration can not be modified except its tolerationSeconds")
 			return
 		}
@@ -195,7 +199,7 @@ func validateGatedPods(fld validate.Field, rest, old *corev1.PodSpec) {
 	if validate.SemanticEqual(now, before) {
 		return
 	}
-	nodeAffinityNarrows(fld.Child("affinity", "nodeAffinity"), now, before)
+	requireNarrowedNodeAffinity(fld.Child("affinity", "nodeAffinity"), now, before)
 	switch a := rest.Affinity; {
 	case a == nil:
 		rest.Affinity = &corev1.Affinity{NodeAffinity: before}
@@ -213,9 +217,9 @@ func nodeAffinityOf(s *corev1.PodSpec) *corev1.NodeAffinity {
 	return s.Affinity.NodeAffinity
 }
 
-// nodeAffinityNarrows requires the existing terms, each with its existing requirements and
+// requireNarrowedNodeAffinity requires the existing terms, each with its existing requirements and
 // optionally more.
-func nodeAffinityNarrows(fld validate.Field, now, before *corev1.NodeAffinity) {
+func requireNarrowedNodeAffinity(fld validate.Field, now, before *corev1.NodeAffinity) {
 	if before == nil || before.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return
 	}
@@ -239,14 +243,14 @@ func nodeAffinityNarrows(fld validate.Field, now, before *corev1.NodeAffinity) {
 
 // isTermNarrowed reports whether a term only got more requirements.
 func isTermNarrowed(now, before *corev1.NodeSelectorTerm) bool {
-	begins := func(now, before []corev1.NodeSelectorRequirement) bool {
+	hasPrefix := func(now, before []corev1.NodeSelectorRequirement) bool {
 		return len(now) >= len(before) && validate.SemanticEqual(now[:len(before)], before)
 	}
 	if len(before.MatchExpressions)+len(before.MatchFields) == 0 {
 		// A term without requirements matches nothing, so it must not get any.
 		return len(now.MatchExpressions)+len(now.MatchFields) == 0
 	}
-	return begins(now.MatchExpressions, before.MatchExpressions) && begins(now.MatchFields, before.MatchFields)
+	return hasPrefix(now.MatchExpressions, before.MatchExpressions) && hasPrefix(now.MatchFields, before.MatchFields)
 }
 
 // ValidateEphemeralContainers validates a change of a pod's ephemeral containers, which can only be
@@ -263,9 +267,9 @@ func (r *Rules) ValidateEphemeralContainers(fld validate.Field, p, old *corev1.P
 	now := validate.KeyIndex(p.Spec.EphemeralContainers, func(e *corev1.EphemeralContainer) string { return e.Name })
 	for i := range old.Spec.EphemeralContainers {
 		was := &old.Spec.EphemeralContainers[i]
-		j, there := now[was.Name]
+		j, exists := now[was.Name]
 		switch {
-		case !there:
+		case !exists:
 			fld.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
 		case !validate.SemanticEqual(*was, p.Spec.EphemeralContainers[j]):
 			fld.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
@@ -277,7 +281,7 @@ func (r *Rules) ValidateEphemeralContainers(fld validate.Field, p, old *corev1.P
 // MergeMatchKeys adds requirements to the selectors of a new pod, from its own labels with the keys
 // in matchLabelKeys and mismatchLabelKeys (KEP-3633).
 func MergeMatchKeys(p *corev1.Pod) {
-	podTerms(p.Spec.Affinity, func(t *corev1.PodAffinityTerm) {
+	eachPodAffinityTerm(p.Spec.Affinity, func(t *corev1.PodAffinityTerm) {
 		if t.LabelSelector == nil {
 			return
 		}

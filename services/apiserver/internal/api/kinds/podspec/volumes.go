@@ -15,24 +15,24 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// validateVolumes validates the volumes and records the valid ones. The name of the pod, if known,
-// is the prefix of the names of generated claims.
+// validateVolumes validates the volumes and records the valid ones. m is the metadata of the pod or
+// template.
 func (c *check) validateVolumes(fld validate.Field, m *metav1.ObjectMeta) {
-	pod := ""
-	if c.pod {
-		pod = m.Name
+	podName := "" // unknown for a template
+	if c.isPod {
+		podName = m.Name
 	}
-	created := validate.Set[string]{}
-	for i := range c.whole.Volumes {
-		if v := &c.whole.Volumes[i]; pod != "" && v.Ephemeral != nil {
-			created.Add(pod + "-" + v.Name)
+	generatedClaims := validate.Set[string]{}
+	for i := range c.spec.Volumes {
+		if v := &c.spec.Volumes[i]; podName != "" && v.Ephemeral != nil {
+			generatedClaims.Add(podName + "-" + v.Name)
 		}
 	}
-	c.volumes = make(map[string]*corev1.VolumeSource, len(c.whole.Volumes))
+	c.volumes = make(map[string]*corev1.VolumeSource, len(c.spec.Volumes))
 	names := validate.Set[string]{}
-	validate.Each(fld, "volumes", c.whole.Volumes, func(fld validate.Field, v *corev1.Volume) {
+	validate.Each(fld, "volumes", c.spec.Volumes, func(fld validate.Field, v *corev1.Volume) {
 		before := fld.ErrorCount()
-		c.validateVolumeSource(fld, v, pod)
+		c.validateVolumeSource(fld, v, podName)
 		fld.CheckRequiredText("name", v.Name, validate.DNSLabel)
 		if names.Has(v.Name) {
 			fld.Duplicate("name", v.Name)
@@ -41,16 +41,16 @@ func (c *check) validateVolumes(fld validate.Field, m *metav1.ObjectMeta) {
 			names.Add(v.Name)
 			c.volumes[v.Name] = &v.VolumeSource
 		}
-		if claim := v.PersistentVolumeClaim; claim != nil && created.Has(claim.ClaimName) {
+		if claim := v.PersistentVolumeClaim; claim != nil && generatedClaims.Has(claim.ClaimName) {
 			fld.Child("persistentVolumeClaim").Invalid("claimName", claim.ClaimName,
 				"must not reference a PVC that gets created for an ephemeral volume")
 		}
 	})
 }
 
-// validateVolumeSource requires exactly one source. As in Kubernetes, some names in errors differ
-// from those of the fields.
-func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod string) {
+// validateVolumeSource requires exactly one source. podName is empty if it is not known. As in
+// Kubernetes, some names in errors differ from those of the fields.
+func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, podName string) {
 	u := fld.Union("may not specify more than 1 volume type")
 	validate.Member(u, "emptyDir", v.EmptyDir, func(fld validate.Field, s *corev1.EmptyDirVolumeSource) {
 		fld.ForbidSet("sizeLimit", s.SizeLimit != nil && s.SizeLimit.Sign() < 0, "SizeLimit field must be a valid resource quantity")
@@ -159,23 +159,23 @@ func (c *check) validateVolumeSource(fld validate.Field, v *corev1.Volume, pod s
 		} else {
 			validateClaimTemplate(path.Child("volumeClaimTemplate"), s.VolumeClaimTemplate)
 		}
-		if pod == "" || v.Name == "" {
+		if podName == "" || v.Name == "" {
 			return
 		}
-		claim := pod + "-" + v.Name
+		claim := podName + "-" + v.Name
 		for _, msg := range validate.DNSSubdomain(claim) {
 			fld.Invalid("name", v.Name, fmt.Sprintf("PVC name %q: %v", claim, msg))
 		}
 	})
 	validate.Member(u, "image", v.Image, func(fld validate.Field, s *corev1.ImageVolumeSource) {
-		fld.RequireSet("reference", s.Reference != "" || !c.pod)
+		fld.RequireSet("reference", s.Reference != "" || !c.isPod)
 		validatePullPolicy(fld, "pullPolicy", s.PullPolicy)
 	})
 	u.RequireMember("must specify a volume type")
 }
 
-// addMemberAt is validate.Member for a field whose name in errors differs if it is the only one
-// that is set.
+// addMemberAt is validate.Member for a field that has two names in errors: name if another source is
+// set as well, and path in errors of the source itself.
 func addMemberAt[T any](u *validate.Union, fld validate.Field, name, path string, value *T, rules func(validate.Field, *T)) {
 	validate.Member(u, name, value, func(_ validate.Field, value *T) { rules(fld.Child(path), value) })
 }
@@ -190,7 +190,7 @@ func validateSecretReference(fld validate.Field, ref *corev1.LocalObjectReferenc
 	)
 }
 
-// validateFiles validates keys that are mapped to files.
+// validateFiles validates the files of a config map or secret and their default mode.
 func validateFiles(fld validate.Field, mode *int32, items []corev1.KeyToPath) {
 	fld.CheckFileMode("defaultMode", mode)
 	validate.Each(fld, "items", items, validateKeyToPath)
@@ -215,7 +215,7 @@ func validateDownwardFile(fld validate.Field, f *corev1.DownwardAPIVolumeFile) {
 			fld.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
 		}
 	case f.ResourceFieldRef != nil:
-		validateResourceField(fld.Child("resourceFieldRef"), f.ResourceFieldRef, true)
+		validateResourceField(fld.Child("resourceFieldRef"), f.ResourceFieldRef, inFile)
 	default:
 		fld.Required("", "one of fieldRef and resourceFieldRef is required")
 	}
@@ -325,13 +325,14 @@ func ValidateAzureDisk(fld validate.Field, s *corev1.AzureDiskVolumeSource) {
 	if s.Kind == nil {
 		return
 	}
-	begin := "https://"
-	form := "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+	prefix := "https://"
+	example := "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 	if *s.Kind == corev1.AzureManagedDisk {
-		begin, form = "/subscriptions/", "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+		prefix = "/subscriptions/"
+		example = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
 	}
-	if !strings.HasPrefix(s.DataDiskURI, begin) {
-		fld.Add(field.NotSupported(fld.Child("diskURI").FieldPath(), s.DataDiskURI, []string{form}))
+	if !strings.HasPrefix(s.DataDiskURI, prefix) {
+		fld.Add(field.NotSupported(fld.Child("diskURI").FieldPath(), s.DataDiskURI, []string{example}))
 	}
 }
 
@@ -351,7 +352,7 @@ func ValidateCSIDriverName(fld validate.Field, name, driver string) {
 // and its portal.
 const maxPortalName = 64
 
-// iscsiNames are the formats of names (RFC 3720, 3.2.6.3; RFC 3980).
+// iscsiNames holds the patterns of names by their prefix (RFC 3720, 3.2.6.3; RFC 3980).
 var iscsiNames = map[string]*regexp.Regexp{
 	"iqn": regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`),
 	"eui": regexp.MustCompile(`^eui.[[:alnum:]]{16}$`),
@@ -396,9 +397,9 @@ func ValidateISCSIInitiatorName(fld validate.Field, name *string, unknown string
 
 // validateISCSIName requires a name in the format that its prefix states.
 func validateISCSIName(fld validate.Field, field, name, unknown string) {
-	for begin, form := range iscsiNames {
-		if strings.HasPrefix(name, begin) {
-			if !form.MatchString(name) {
+	for prefix, pattern := range iscsiNames {
+		if strings.HasPrefix(name, prefix) {
+			if !pattern.MatchString(name) {
 				fld.Invalid(field, name, "must be valid format")
 			}
 			return

@@ -33,20 +33,22 @@ func TemplateWarnings(path *field.Path, t *corev1.PodTemplateSpec) []string {
 	return w.texts
 }
 
+// warner collects the warnings about a pod or template.
 type warner struct {
-	// path of a template; nil for a pod
-	path  *field.Path
+	path  *field.Path // of the template; nil for a pod
 	spec  *corev1.PodSpec
 	meta  *metav1.ObjectMeta
 	texts []string
 }
 
-// maxTexts is more warnings than the headers of a response can contain.
+// maxTexts is the maximum number of collected warnings. It is more than the headers of a response can
+// contain.
 const maxTexts = 500
 
-// isFull reports whether no more warnings can be sent.
+// isFull reports whether further warnings are dropped.
 func (w *warner) isFull() bool { return len(w.texts) >= maxTexts }
 
+// warnf adds a warning.
 func (w *warner) warnf(format string, args ...any) {
 	if w.isFull() {
 		return
@@ -119,7 +121,7 @@ func SelectorWarnings(path *field.Path, s *metav1.LabelSelector) (texts []string
 func NodeTermWarnings(path *field.Path, terms []corev1.NodeSelectorTerm) []string {
 	var w warner
 	for i := range terms {
-		w.addNodeTermWarnings(path.Index(i), &terms[i], false)
+		w.addNodeTermWarnings(path.Index(i), &terms[i], ignoreValues)
 	}
 	return w.texts
 }
@@ -136,7 +138,7 @@ func (w *warner) addPlacementWarnings() {
 		if r := n.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
 			terms := path.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 			for i := range r.NodeSelectorTerms {
-				w.addNodeTermWarnings(terms.Index(i), &r.NodeSelectorTerms[i], false)
+				w.addNodeTermWarnings(terms.Index(i), &r.NodeSelectorTerms[i], ignoreValues)
 			}
 		}
 		preferred := path.Child("preferredDuringSchedulingIgnoredDuringExecution")
@@ -144,7 +146,7 @@ func (w *warner) addPlacementWarnings() {
 			w.addNodeTermWarnings(
 				preferred.Index(i).Child("preference"),
 				&n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference,
-				true,
+				checkValues,
 			)
 		}
 	}
@@ -158,13 +160,20 @@ func (w *warner) addPlacementWarnings() {
 	}
 }
 
-func (w *warner) addNodeTermWarnings(path *field.Path, t *corev1.NodeSelectorTerm, values bool) {
+// Whether addNodeTermWarnings checks label values. Those of required terms are validated instead.
+const (
+	checkValues  = true
+	ignoreValues = false
+)
+
+// addNodeTermWarnings adds warnings for deprecated labels, and for invalid values with checkValues.
+func (w *warner) addNodeTermWarnings(path *field.Path, t *corev1.NodeSelectorTerm, checkValues bool) {
 	for i, e := range t.MatchExpressions {
 		fldPath := path.Child("matchExpressions").Index(i)
 		if msg := deprecatedLabels[e.Key]; msg != "" {
 			w.warnf("%s: %s is %s", fldPath.Child("key"), e.Key, msg)
 		}
-		if !values {
+		if !checkValues {
 			continue
 		}
 		for j, v := range e.Values {
@@ -187,7 +196,7 @@ func (w *warner) addPodAffinityWarnings() {
 	if a == nil {
 		return
 	}
-	terms := func(name string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+	addForTerms := func(name string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
 		path := w.specPath("affinity", name)
 		for i := range required {
 			w.addNullSelectorWarning(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i), required[i].LabelSelector)
@@ -200,10 +209,10 @@ func (w *warner) addPodAffinityWarnings() {
 		}
 	}
 	if p := a.PodAffinity; p != nil {
-		terms("podAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+		addForTerms("podAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		terms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+		addForTerms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 }
 
@@ -262,20 +271,20 @@ func (w *warner) addVolumeWarnings() {
 	for i := range w.spec.Volumes {
 		v := &w.spec.Volumes[i]
 		for _, d := range []struct {
-			is        bool
+			isSet     bool
 			name, msg string
 		}{
-			{is: v.PhotonPersistentDisk != nil, name: "photonPersistentDisk", msg: "deprecated in v1.11, non-functional in v1.16+"},
-			{is: v.GitRepo != nil, name: "gitRepo", msg: "deprecated in v1.11, and disabled by default in v1.33+"},
-			{is: v.ScaleIO != nil, name: "scaleIO", msg: "deprecated in v1.16, non-functional in v1.22+"},
-			{is: v.Flocker != nil, name: "flocker", msg: "deprecated in v1.22, non-functional in v1.25+"},
-			{is: v.StorageOS != nil, name: "storageOS", msg: "deprecated in v1.22, non-functional in v1.25+"},
-			{is: v.Quobyte != nil, name: "quobyte", msg: "deprecated in v1.22, non-functional in v1.25+"},
-			{is: v.Glusterfs != nil, name: "glusterfs", msg: "deprecated in v1.25, non-functional in v1.26+"},
-			{is: v.CephFS != nil, name: "cephfs", msg: "deprecated in v1.28, non-functional in v1.31+"},
-			{is: v.RBD != nil, name: "rbd", msg: "deprecated in v1.28, non-functional in v1.31+"},
+			{isSet: v.PhotonPersistentDisk != nil, name: "photonPersistentDisk", msg: "deprecated in v1.11, non-functional in v1.16+"},
+			{isSet: v.GitRepo != nil, name: "gitRepo", msg: "deprecated in v1.11, and disabled by default in v1.33+"},
+			{isSet: v.ScaleIO != nil, name: "scaleIO", msg: "deprecated in v1.16, non-functional in v1.22+"},
+			{isSet: v.Flocker != nil, name: "flocker", msg: "deprecated in v1.22, non-functional in v1.25+"},
+			{isSet: v.StorageOS != nil, name: "storageOS", msg: "deprecated in v1.22, non-functional in v1.25+"},
+			{isSet: v.Quobyte != nil, name: "quobyte", msg: "deprecated in v1.22, non-functional in v1.25+"},
+			{isSet: v.Glusterfs != nil, name: "glusterfs", msg: "deprecated in v1.25, non-functional in v1.26+"},
+			{isSet: v.CephFS != nil, name: "cephfs", msg: "deprecated in v1.28, non-functional in v1.31+"},
+			{isSet: v.RBD != nil, name: "rbd", msg: "deprecated in v1.28, non-functional in v1.31+"},
 		} {
-			if d.is {
+			if d.isSet {
 				w.warnf("%s: %s", w.specPath("volumes").Index(i).Child(d.name), d.msg)
 			}
 		}
@@ -316,7 +325,8 @@ func (w *warner) addDuplicateWarnings() {
 	}
 }
 
-// addFractionWarnings adds warnings for fractions of bytes.
+// addFractionWarnings adds warnings for quantities with fractions of bytes. Without names, it checks
+// memory and ephemeral storage.
 func (w *warner) addFractionWarnings(path *field.Path, list corev1.ResourceList, names ...corev1.ResourceName) {
 	if len(names) == 0 {
 		names = []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage}

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// csiDrivers returns the kind CSIDriver. mutableCount is the feature gate
+// csiDrivers declares the cluster-scoped kind CSIDriver. mutableCount is the feature gate
 // MutableCSINodeAllocatableCount.
 func csiDrivers(mutableCount bool) *registry.Kind {
 	return &registry.Kind{
@@ -107,16 +107,17 @@ func validateDriver(fld validate.Field, d *storagev1.CSIDriver) {
 
 func csiDriverColumns() []registry.Column {
 	doc := func(name string) string { return columns.Doc(storagev1.CSIDriverSpec{}, name) }
-	flag := func(name, field string, ifNil bool, of func(*storagev1.CSIDriverSpec) *bool) registry.Column {
-		return columns.Bool(name, doc(field), func(d *storagev1.CSIDriver) bool { return isTrue(of(&d.Spec), ifNil) })
+	const trueIfNil, falseIfNil = true, false
+	flag := func(name, field string, ifNil bool, valueOf func(*storagev1.CSIDriverSpec) *bool) registry.Column {
+		return columns.Bool(name, doc(field), func(d *storagev1.CSIDriver) bool { return derefOr(valueOf(&d.Spec), ifNil) })
 	}
 	return []registry.Column{
 		columns.Name(),
-		flag("AttachRequired", "attachRequired", true, func(s *storagev1.CSIDriverSpec) *bool { return s.AttachRequired }),
-		flag("PodInfoOnMount", "podInfoOnMount", false, func(s *storagev1.CSIDriverSpec) *bool { return s.PodInfoOnMount }),
-		flag("StorageCapacity", "storageCapacity", false, func(s *storagev1.CSIDriverSpec) *bool { return s.StorageCapacity }),
+		flag("AttachRequired", "attachRequired", trueIfNil, func(s *storagev1.CSIDriverSpec) *bool { return s.AttachRequired }),
+		flag("PodInfoOnMount", "podInfoOnMount", falseIfNil, func(s *storagev1.CSIDriverSpec) *bool { return s.PodInfoOnMount }),
+		flag("StorageCapacity", "storageCapacity", falseIfNil, func(s *storagev1.CSIDriverSpec) *bool { return s.StorageCapacity }),
 		columns.Text("TokenRequests", doc("tokenRequests"), audiencesText),
-		flag("RequiresRepublish", "requiresRepublish", false, func(s *storagev1.CSIDriverSpec) *bool { return s.RequiresRepublish }),
+		flag("RequiresRepublish", "requiresRepublish", falseIfNil, func(s *storagev1.CSIDriverSpec) *bool { return s.RequiresRepublish }),
 		columns.Text("Modes", doc("volumeLifecycleModes"), func(d *storagev1.CSIDriver) string {
 			modes := make([]string, len(d.Spec.VolumeLifecycleModes))
 			for i, m := range d.Spec.VolumeLifecycleModes {
@@ -128,6 +129,7 @@ func csiDriverColumns() []registry.Column {
 	}
 }
 
+// audiencesText returns the audiences of the token requests, or "<unset>" without the field.
 func audiencesText(d *storagev1.CSIDriver) string {
 	if d.Spec.TokenRequests == nil {
 		return columns.Unset

@@ -12,8 +12,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// csiNodes declares the kind. counts is the gate MutableCSINodeAllocatableCount.
-func csiNodes(counts bool) *registry.Kind {
+// csiNodes declares the cluster-scoped kind CSINode. mutableCount is the feature gate
+// MutableCSINodeAllocatableCount.
+func csiNodes(mutableCount bool) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "csinodes", Singular: "csinode", Kind: "CSINode",
@@ -23,8 +24,7 @@ func csiNodes(counts bool) *registry.Kind {
 		Stored:  registry.StorageForm{Prefix: "csinodes"},
 		Create:  registry.Create{Validate: declare.AdaptValidation(validateDrivers)},
 		Update: registry.Update{
-			// Kubernetes validates a changed object like a new one twice: before it validates the
-			// change, and as a part of that.
+			// As in Kubernetes, errors of the rules for new objects occur twice.
 			Order: registry.Order{
 				registry.MetaRules, registry.CreateRules,
 				registry.MetaRules, registry.CreateRules,
@@ -32,7 +32,7 @@ func csiNodes(counts bool) *registry.Kind {
 			},
 			RequireResourceVersion: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, n, old *storagev1.CSINode) {
-				forbidDriverChanges(fld, n, old, counts)
+				forbidDriverChanges(fld, n, old, mutableCount)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
@@ -50,16 +50,17 @@ func csiNodes(counts bool) *registry.Kind {
 	}
 }
 
-// longestNodeID is the maximum length in bytes of a driver's name for a node.
-const longestNodeID = 256
+// maxNodeID is the maximum length in bytes of a driver's name for a node.
+const maxNodeID = 256
 
+// validateDrivers requires valid drivers with distinct names.
 func validateDrivers(fld validate.Field, n *storagev1.CSINode) {
 	names := validate.Set[string]{}
 	validate.Each(fld.Child("spec"), "drivers", n.Spec.Drivers, func(fld validate.Field, d *storagev1.CSINodeDriver) {
 		podspec.ValidateCSIDriverName(fld, "name", d.Name)
 		fld.RequireSet("nodeID", d.NodeID != "")
-		if len(d.NodeID) > longestNodeID {
-			fld.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", longestNodeID))
+		if len(d.NodeID) > maxNodeID {
+			fld.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID))
 		}
 		if d.Allocatable != nil {
 			validate.OptionalNonNegative(fld.Child("allocatable"), "count", d.Allocatable.Count)
@@ -75,19 +76,20 @@ func validateDrivers(fld validate.Field, n *storagev1.CSINode) {
 	})
 }
 
-// forbidDriverChanges rejects changes of existing drivers. With counts, their allocatable counts
+// forbidDriverChanges rejects changes of existing drivers. With mutableCount, their allocatable counts
 // may change.
-func forbidDriverChanges(fld validate.Field, n, old *storagev1.CSINode, counts bool) {
-	now := validate.KeyIndex(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
-	for i := range old.Spec.Drivers {
-		was := &old.Spec.Drivers[i]
-		if j, there := now[was.Name]; there {
-			is, was := n.Spec.Drivers[j], *was
-			if counts {
-				is.Allocatable = nil
-				was.Allocatable = nil
-			}
-			fld.Child("spec").CheckImmutable("drivers", is, was)
+func forbidDriverChanges(fld validate.Field, n, old *storagev1.CSINode, mutableCount bool) {
+	indexByName := validate.KeyIndex(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
+	for _, oldDriver := range old.Spec.Drivers {
+		i, exists := indexByName[oldDriver.Name]
+		if !exists {
+			continue
 		}
+		driver := n.Spec.Drivers[i]
+		if mutableCount {
+			driver.Allocatable = nil
+			oldDriver.Allocatable = nil
+		}
+		fld.Child("spec").CheckImmutable("drivers", driver, oldDriver)
 	}
 }

@@ -42,6 +42,7 @@ func csiStorageCapacities() *registry.Kind {
 	}
 }
 
+// validateStorageCapacity validates a capacity. old is nil at creation.
 func validateStorageCapacity(fld validate.Field, c, old *storagev1.CSIStorageCapacity) {
 	fld.CheckSelector("nodeTopology", c.NodeTopology, old != nil && validate.HasInvalidLabelValue(old.NodeTopology))
 	fld.CheckText("storageClassName", c.StorageClassName, validate.DNSSubdomain)

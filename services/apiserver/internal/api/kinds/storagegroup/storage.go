@@ -18,22 +18,22 @@ const (
 
 // Kinds returns the kinds of the group, ordered by resource.
 func Kinds(s registry.Settings) []*registry.Kind {
-	counts := s.Enabled(features.MutableCSINodeAllocatableCount)
+	mutableCount := s.Enabled(features.MutableCSINodeAllocatableCount)
 	return []*registry.Kind{
-		csiDrivers(counts),
-		csiNodes(counts),
+		csiDrivers(mutableCount),
+		csiNodes(mutableCount),
 		csiStorageCapacities(),
 		storageClasses(),
-		volumeAttachments(counts),
+		volumeAttachments(mutableCount),
 		volumeAttributesClasses(),
 		declare.AdditionalVersion("v1alpha1", volumeAttributesClasses()),
 	}
 }
 
-// isTrue returns the value of a flag, or absent for nil.
-func isTrue(b *bool, absent bool) bool {
+// derefOr returns the value of b, or ifNil.
+func derefOr(b *bool, ifNil bool) bool {
 	if b == nil {
-		return absent
+		return ifNil
 	}
 	return *b
 }

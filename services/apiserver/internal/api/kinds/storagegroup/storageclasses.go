@@ -61,10 +61,11 @@ func defaultStorageClass(c *storagev1.StorageClass) {
 
 // Limits of the parameters of a class.
 const (
-	mostParameters        = 512
-	mostBytesOfParameters = 256 * 1024
+	maxParameters     = 512
+	maxParameterBytes = 256 * 1024 // of all keys and values
 )
 
+// validateStorageClass validates a new or changed class.
 func validateStorageClass(fld validate.Field, c *storagev1.StorageClass) {
 	fld.CheckRequiredText("provisioner", strings.ToLower(c.Provisioner), validate.QualifiedName)
 	validateParameters(fld, "parameters", c.Parameters)
@@ -79,8 +80,8 @@ func validateStorageClass(fld validate.Field, c *storagev1.StorageClass) {
 
 // validateParameters validates the parameters of a driver.
 func validateParameters(fld validate.Field, name string, parameters map[string]string) {
-	if len(parameters) > mostParameters {
-		fld.Add(field.TooLong(fld.Child(name).FieldPath(), "Provisioner Parameters exceeded max allowed", mostParameters))
+	if len(parameters) > maxParameters {
+		fld.Add(field.TooLong(fld.Child(name).FieldPath(), "Provisioner Parameters exceeded max allowed", maxParameters))
 		return
 	}
 	size := 0
@@ -90,21 +91,22 @@ func validateParameters(fld validate.Field, name string, parameters map[string]s
 		}
 		size += len(key) + len(value)
 	}
-	if size > mostBytesOfParameters {
-		fld.TooLong(name, mostBytesOfParameters)
+	if size > maxParameterBytes {
+		fld.TooLong(name, maxParameterBytes)
 	}
 }
 
-// maxReported is the maximum number of errors for duplicates, which exceeds the limit of a
-// response.
-const maxReported = 2000
+// maxDuplicateErrors is the maximum number of errors for duplicate topologies. It is more than a
+// response can contain.
+const maxDuplicateErrors = 2000
 
-// validateTopologies requires distinct topologies; the order of keys and values does not matter. As
-// in Kubernetes, an empty topology is reported once for each term.
+// validateTopologies requires distinct topologies. The order of keys and values does not matter. As
+// in Kubernetes, a duplicate is reported once for each earlier equal topology, and an empty topology
+// counts as equal to every term.
 func validateTopologies(fld validate.Field, terms []corev1.TopologySelectorTerm) {
-	seen, left := map[string]int{"": len(terms)}, maxReported
+	seen, errorsLeft := map[string]int{"": len(terms)}, maxDuplicateErrors
 	validate.Each(fld, "allowedTopologies", terms, func(fld validate.Field, t *corev1.TopologySelectorTerm) {
-		path := map[string][]string{}
+		valuesByKey := map[string][]string{}
 		validate.Each(
 			fld,
 			"matchLabelExpressions",
@@ -119,30 +121,33 @@ func validateTopologies(fld validate.Field, terms []corev1.TopologySelectorTerm)
 					func(fld validate.Field, value *string) { validate.Unique(fld, "", *value, values) },
 				)
 				fld.CheckLabelKey("key", r.Key)
-				if _, twice := path[r.Key]; twice {
+				if _, exists := valuesByKey[r.Key]; exists {
 					fld.Duplicate("key", r.Key)
 				}
-				path[r.Key] = slices.Sorted(maps.Keys(values))
+				valuesByKey[r.Key] = slices.Sorted(maps.Keys(values))
 			},
 		)
-		key := placeKey(path)
-		again := min(seen[key], left)
-		for left -= again; again > 0; again-- {
+		key := topologyKey(valuesByKey)
+		errorCount := min(seen[key], errorsLeft)
+		for range errorCount {
 			fld.Duplicate("matchLabelExpressions", "")
 		}
+		errorsLeft -= errorCount
 		seen[key]++
 	})
 }
 
-// placeKey returns equal keys for equal topologies.
-func placeKey(path map[string][]string) string {
+// topologyKey returns equal texts for equal topologies, and "" for an empty one. The values of each
+// key are sorted.
+func topologyKey(valuesByKey map[string][]string) string {
 	var b strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(path)) {
-		fmt.Fprintf(&b, "%q%q", key, path[key])
+	for _, key := range slices.Sorted(maps.Keys(valuesByKey)) {
+		fmt.Fprintf(&b, "%q%q", key, valuesByKey[key])
 	}
 	return b.String()
 }
 
+// storageClassWarnings returns warnings about deprecated node labels in the topologies.
 func storageClassWarnings(c *storagev1.StorageClass) (texts []string) {
 	terms := field.NewPath("allowedTopologies")
 	for i, t := range c.AllowedTopologies {
@@ -181,7 +186,7 @@ func storageClassColumns() []registry.Column {
 		}),
 		// A boolean in a column of type string, as in Kubernetes.
 		columns.New("AllowVolumeExpansion", columns.String, "", doc("allowVolumeExpansion"), 0, func(c *storagev1.StorageClass) any {
-			return isTrue(c.AllowVolumeExpansion, false)
+			return derefOr(c.AllowVolumeExpansion, false)
 		}),
 		columns.Age(),
 	}

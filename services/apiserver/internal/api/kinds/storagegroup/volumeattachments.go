@@ -12,10 +12,10 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// volumeAttachments declares the kind. counts is the gate MutableCSINodeAllocatableCount, which
-// keeps error codes. They report that a node's allocatable count has changed.
-func volumeAttachments(counts bool) *registry.Kind {
-	changes := func(fld validate.Field, a, old *storagev1.VolumeAttachment) {
+// volumeAttachments declares the cluster-scoped kind VolumeAttachment. mutableCount is the feature
+// gate MutableCSINodeAllocatableCount. Without it, new error codes are dropped from the status.
+func volumeAttachments(mutableCount bool) *registry.Kind {
+	validateUpdate := func(fld validate.Field, a, old *storagev1.VolumeAttachment) {
 		fld.RecordTwice(func() { validateAttachment(fld, a) })
 		fld.CheckImmutable("spec", a.Spec, old.Spec)
 	}
@@ -40,13 +40,13 @@ func volumeAttachments(counts bool) *registry.Kind {
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, a *storagev1.VolumeAttachment) {
 				validateAttachment(fld, a)
-				validateAttacher(fld, a)
+				validateNewAttachment(fld, a)
 			}),
 		},
 		Update: registry.Update{
 			Order:                  registry.Order{registry.MetaRules, registry.MetaRules, registry.UpdateRules},
 			RequireResourceVersion: true,
-			Validate:               declare.AdaptUpdateValidation(changes),
+			Validate:               declare.AdaptUpdateValidation(validateUpdate),
 		},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: volumeAttachmentColumns()},
@@ -55,11 +55,11 @@ func volumeAttachments(counts bool) *registry.Kind {
 				declare.WithResetFields(declare.ValidatedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
 					a.Spec = old.Spec
 					declare.ResetMetaForStatus(a, old)
-					if !counts {
+					if !mutableCount {
 						dropCode(a.Status.AttachError, old.Status.AttachError)
 						dropCode(a.Status.DetachError, old.Status.DetachError)
 					}
-				}, changes), "metadata", "spec"),
+				}, validateUpdate), "metadata", "spec"),
 				registry.MetaRules,
 				registry.MetaRules,
 				registry.UpdateRules,
@@ -68,12 +68,13 @@ func volumeAttachments(counts bool) *registry.Kind {
 	}
 }
 
-// Limits of an attacher's metadata and messages.
+// Limits of the status, in bytes.
 const (
-	mostBytesOfMetadata = 256 * 1024
-	longestMessage      = 1024
+	maxMetadataBytes = 256 * 1024
+	maxErrorMessage  = 1024
 )
 
+// defaultAttachment sets the defaults of an inline volume.
 func defaultAttachment(a *storagev1.VolumeAttachment) {
 	if s := a.Spec.Source.InlineVolumeSpec; s != nil {
 		poddefaults.Round(s.Capacity)
@@ -81,17 +82,18 @@ func defaultAttachment(a *storagev1.VolumeAttachment) {
 	}
 }
 
+// validateAttachment applies the rules for new and changed attachments.
 func validateAttachment(fld validate.Field, a *storagev1.VolumeAttachment) {
 	s, spec := &a.Spec, fld.Child("spec")
 	spec.RequireSet("attacher", s.Attacher != "")
-	const exactly = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+	const exactlyOne = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 	name := s.Source.PersistentVolumeName
 	inline := s.Source.InlineVolumeSpec
 	switch {
 	case name == nil && inline == nil:
-		spec.Required("source", exactly)
+		spec.Required("source", exactlyOne)
 	case name != nil && inline != nil:
-		spec.Forbidden("source", exactly)
+		spec.Forbidden("source", exactlyOne)
 	case inline != nil:
 		volume.ValidateInlineVolume(spec.Child("source", "inlineVolumeSpec"), inline)
 	case *name == "":
@@ -104,8 +106,9 @@ func validateAttachment(fld validate.Field, a *storagev1.VolumeAttachment) {
 	validate.Optional(status, "detachError", a.Status.DetachError, validateVolumeError)
 }
 
-// validateAttacher validates new attachments. These rules were added in the stable version.
-func validateAttacher(fld validate.Field, a *storagev1.VolumeAttachment) {
+// validateNewAttachment applies the rules that stored attachments may violate, because v1beta1 did not
+// have them.
+func validateNewAttachment(fld validate.Field, a *storagev1.VolumeAttachment) {
 	podspec.ValidateCSIDriverName(fld.Child("spec"), "attacher", a.Spec.Attacher)
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
 		fld.Child("spec", "source").CheckText("persistentVolumeName", *name, validate.DNSSubdomain)
@@ -117,8 +120,8 @@ func validateMetadata(fld validate.Field, name string, metadata map[string]strin
 	for key, value := range metadata {
 		size += len(key) + len(value)
 	}
-	if size > mostBytesOfMetadata {
-		fld.TooLong(name, mostBytesOfMetadata)
+	if size > maxMetadataBytes {
+		fld.TooLong(name, maxMetadataBytes)
 	}
 }
 
@@ -130,7 +133,7 @@ func dropCode(e, old *storagev1.VolumeError) {
 }
 
 func validateVolumeError(fld validate.Field, e *storagev1.VolumeError) {
-	fld.CheckMaxBytes("message", e.Message, longestMessage)
+	fld.CheckMaxBytes("message", e.Message, maxErrorMessage)
 }
 
 func volumeAttachmentColumns() []registry.Column {

@@ -11,7 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// volumeAttributesClasses returns a kind that is served in beta only, and so off by default.
+// volumeAttributesClasses declares the cluster-scoped kind VolumeAttributesClass. It has no stable
+// version, so it is disabled by default.
 func volumeAttributesClasses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
