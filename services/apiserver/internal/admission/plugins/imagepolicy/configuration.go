@@ -48,11 +48,32 @@ func Load(data []byte) (*Configuration, error) {
 		value int64
 		unit  time.Duration // of value
 
-		least, most, defaultValue time.Duration
+		minimum, maximum, defaultValue time.Duration
 	}{
-		{to: &c.RetryBackoff, value: in.RetryBackoff, unit: time.Millisecond, least: 1, most: 5 * time.Minute, defaultValue: 500 * time.Millisecond},
-		{to: &c.AllowTTL, value: in.AllowTTL, unit: time.Second, least: time.Second, most: 30 * time.Minute, defaultValue: 5 * time.Minute},
-		{to: &c.DenyTTL, value: in.DenyTTL, unit: time.Second, least: time.Second, most: 30 * time.Minute, defaultValue: 30 * time.Second},
+		{
+			to:           &c.RetryBackoff,
+			value:        in.RetryBackoff,
+			unit:         time.Millisecond,
+			minimum:      1,
+			maximum:      5 * time.Minute,
+			defaultValue: 500 * time.Millisecond,
+		},
+		{
+			to:           &c.AllowTTL,
+			value:        in.AllowTTL,
+			unit:         time.Second,
+			minimum:      time.Second,
+			maximum:      30 * time.Minute,
+			defaultValue: 5 * time.Minute,
+		},
+		{
+			to:           &c.DenyTTL,
+			value:        in.DenyTTL,
+			unit:         time.Second,
+			minimum:      time.Second,
+			maximum:      30 * time.Minute,
+			defaultValue: 30 * time.Second,
+		},
 	} {
 		switch d.value {
 		case -1: // disabled
@@ -61,8 +82,8 @@ func Load(data []byte) (*Configuration, error) {
 		default:
 			v := time.Duration(d.value) * d.unit
 			// The first condition detects an overflow of the product.
-			if v/d.unit != time.Duration(d.value) || v < d.least || v > d.most {
-				return nil, fmt.Errorf("valid value is between %v and %v, got %v", d.least, d.most, v)
+			if v/d.unit != time.Duration(d.value) || v < d.minimum || v > d.maximum {
+				return nil, fmt.Errorf("valid value is between %v and %v, got %v", d.minimum, d.maximum, v)
 			}
 			*d.to = v
 		}

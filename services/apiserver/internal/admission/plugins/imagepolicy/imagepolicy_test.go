@@ -2,7 +2,6 @@ package imagepolicy_test
 
 import (
 	"context"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -35,10 +34,10 @@ type backend struct {
 	mu       sync.Mutex
 	code     int
 	response string
-	asked    []string
-	onReview func() // called for each review
-	url      string // URL
-	length   int    // Content-Length of a truncated response; 0 for a complete one
+	received []string // method, URI and body of each review
+	onReview func()   // called for each review
+	url      string
+	length   int // Content-Length of a truncated response; 0 for a complete one
 }
 
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +47,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if b.onReview != nil {
 		b.onReview()
 	}
-	b.asked = append(b.asked, r.Method+" "+r.URL.RequestURI()+" "+string(body))
+	b.received = append(b.received, r.Method+" "+r.URL.RequestURI()+" "+string(body))
 	if b.length > 0 {
 		w.Header().Set("Content-Length", strconv.Itoa(b.length))
 	}
@@ -56,35 +55,38 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, b.response)
 }
 
+// respond sets the response, and forgets the recorded reviews.
 func (b *backend) respond(code int, response string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.code, b.response, b.asked = code, response, nil
+	b.code, b.response, b.received = code, response, nil
 }
 
+// reviews returns the recorded reviews.
 func (b *backend) reviews() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.asked
+	return b.received
 }
 
-// clock is a fake clock. Waiting advances it.
+// clock is a fake clock. It records pauses and returns from them at once.
 type clock struct {
-	now    time.Time
-	pauses []time.Duration
-	paused func()
+	now     time.Time
+	pauses  []time.Duration
+	onPause func() // called for each pause, if set
 }
 
 func (c *clock) clock() imagepolicy.Clock {
 	return imagepolicy.Clock{Now: func() time.Time { return c.now }, Pause: func(ctx context.Context, d time.Duration) error {
 		c.pauses = append(c.pauses, d)
-		if c.paused != nil {
-			c.paused()
+		if c.onPause != nil {
+			c.onPause()
 		}
 		return ctx.Err()
 	}}
 }
 
+// start returns the plugin with these fields of its configuration, its webhook and its clock.
 func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) {
 	t.Helper()
 	b := &backend{}
@@ -115,6 +117,7 @@ func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) 
 	return plugin, b, cl
 }
 
+// request returns a request for the pod off/a.
 func request(pod *corev1.Pod, op admission.Operation, sub string) *admission.Request {
 	return &admission.Request{
 		Operation: op, Subresource: sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}},
@@ -122,6 +125,7 @@ func request(pod *corev1.Pod, op admission.Operation, sub string) *admission.Req
 	}
 }
 
+// pod returns a pod with a container for each image.
 func pod(annotations map[string]string, images ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: annotations}}
 	for _, i := range images {
@@ -132,16 +136,17 @@ func pod(annotations map[string]string, images ...string) *corev1.Pod {
 
 // TestReviewContent checks the images in the review for each kind of request.
 func TestReviewContent(t *testing.T) {
-	whole := pod(map[string]string{"x.image-policy.k8s.io/ticket": "break-glass", "other": "y"}, "i:1", "j:2")
-	whole.Spec.InitContainers = []corev1.Container{{Image: "k"}}
-	whole.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+	allTypes := pod(map[string]string{"x.image-policy.k8s.io/ticket": "break-glass", "other": "y"}, "i:1", "j:2")
+	allTypes.Spec.InitContainers = []corev1.Container{{Image: "k"}}
+	allTypes.Spec.EphemeralContainers = []corev1.EphemeralContainer{
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "dbg"}},
 	}
-	const head = `POST /image?timeout=30s {"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1","metadata":{"creationTimestamp":null},"spec":{"containers":[`
+	const head = `POST /image?timeout=30s {"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1",` +
+		`"metadata":{"creationTimestamp":null},"spec":{"containers":[`
 	for name, c := range map[string]struct {
 		op   admission.Operation
 		sub  string
-		want string
+		want string // reviewed containers; empty without a review
 	}{
 		"created":              {op: admission.Create, sub: "", want: `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
 		"updated":              {op: admission.Update, sub: "", want: `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
@@ -151,7 +156,7 @@ func TestReviewContent(t *testing.T) {
 	} {
 		plugin, b, _ := start(t, "allowTTL: -1")
 		b.respond(200, `{"status":{"allowed":true}}`)
-		if err := plugin.Validate(t.Context(), request(whole, c.op, c.sub)); err != nil {
+		if err := plugin.Validate(t.Context(), request(allTypes, c.op, c.sub)); err != nil {
 			t.Errorf("%s: got %v, want no error", name, err)
 		}
 		var want []string
@@ -169,82 +174,83 @@ func TestReviewContent(t *testing.T) {
 // TestWebhookResponseDecides checks the decisions and audit annotations for the responses of the
 // webhook.
 func TestWebhookResponseDecides(t *testing.T) {
-	const open = "imagepolicywebhook.image-policy.k8s.io/failed-open"
+	const failedOpen = "imagepolicywebhook.image-policy.k8s.io/failed-open"
 	review := `{"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1","status":`
 	for name, c := range map[string]struct {
-		config   string
-		code     int
+		config   string // fields of the plugin's configuration
+		code     int    // HTTP status code
 		response string
-		want     string // after "pods "a" is forbidden: "
-		audit    map[string]string
-		asked    int
-		open     bool
-		length   int
+		length   int // Content-Length of a truncated response
+
+		want           string // error after "pods "a" is forbidden: "; empty when admitted
+		wantAudit      map[string]string
+		wantReviews    int  // number of calls of the webhook
+		wantFailedOpen bool // the pod was admitted without a review
 	}{
-		"allowed": {code: 200, response: review + `{"allowed":true}}`, asked: 1},
+		"allowed": {code: 200, response: review + `{"allowed":true}}`, wantReviews: 1},
 		"allowed and annotated": {
-			code: 201, response: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, asked: 1,
-			audit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"},
+			code: 201, response: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, wantReviews: 1,
+			wantAudit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"},
 		},
 		"rejected": {
 			code: 200, response: review + `{"allowed":false,"reason":"image is bad"}}`,
-			want: "image policy webhook backend denied one or more images: image is bad", asked: 1,
+			want: "image policy webhook backend denied one or more images: image is bad", wantReviews: 1,
 		},
-		"of another case": {
+		"field in another case is ignored": {
 			code: 200, response: review + `{"allowed":false,"Allowed":true}}`,
-			want: "one or more images rejected by webhook backend", asked: 1,
+			want: "one or more images rejected by webhook backend", wantReviews: 1,
 		},
-		"rejected, no reason": {
+		"rejected without a reason": {
 			code: 200, response: review + `{"allowed":false}}`,
-			want: "one or more images rejected by webhook backend", asked: 1,
+			want: "one or more images rejected by webhook backend", wantReviews: 1,
 		},
-		"rejected means it": {
+		"rejected despite defaultAllow": {
 			config: "defaultAllow: true", code: 200, response: review + `{"allowed":false}}`,
-			want: "one or more images rejected by webhook backend", asked: 1,
+			want: "one or more images rejected by webhook backend", wantReviews: 1,
 		},
-		"broken": {
+		"server error is retried": {
 			code: 500, response: "broken",
-			want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 5,
+			want: `an error on the server ("broken") has prevented the request from succeeding`, wantReviews: 5,
 		},
-		"broken, asked once": {
+		"server error without retries": {
 			config: "retryBackoff: -1", code: 500, response: "broken",
-			want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 1,
+			want: `an error on the server ("broken") has prevented the request from succeeding`, wantReviews: 1,
 		},
-		"broken, let through": {
-			config: "defaultAllow: true", code: 500, response: "broken", asked: 5,
-			audit: map[string]string{open: "true"}, open: true,
+		"server error with defaultAllow": {
+			config: "defaultAllow: true", code: 500, response: "broken", wantReviews: 5,
+			wantAudit: map[string]string{failedOpen: "true"}, wantFailedOpen: true,
 		},
-		"unknown there": {code: 404, response: "no", want: `the server could not find the requested resource`, asked: 1},
-		"elsewhere":     {code: 307, want: `the server responded with the status code 307 but did not return more information`, asked: 1},
-		"nonsense": {
-			config: "defaultAllow: true", code: 200, response: "{", asked: 1,
-			audit: map[string]string{open: "true"}, open: true,
+		"not found": {code: 404, response: "no", want: `the server could not find the requested resource`, wantReviews: 1},
+		"redirect":  {code: 307, want: `the server responded with the status code 307 but did not return more information`, wantReviews: 1},
+		"malformed response with defaultAllow": {
+			config: "defaultAllow: true", code: 200, response: "{", wantReviews: 1,
+			wantAudit: map[string]string{failedOpen: "true"}, wantFailedOpen: true,
 		},
-		"too many questions": {
+		"too many requests is retried": {
 			code: 429, response: "busy",
-			want: "the server has received too many requests and has asked us to try again later", asked: 5,
+			want: "the server has received too many requests and has asked us to try again later", wantReviews: 5,
 		},
-		"too late": {
+		"gateway timeout is retried": {
 			code: 504, response: "late",
-			want:  "the server was unable to return a response in the time allotted, but may still be processing the request",
-			asked: 5,
+			want:        "the server was unable to return a response in the time allotted, but may still be processing the request",
+			wantReviews: 5,
 		},
-		"of one kind alone": {
+		"kind without apiVersion": {
 			code: 200, response: `{"kind":"Status","status":{"allowed":true}}`,
-			want: "the response of URL is  Status, want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1,
+			want: "the response of URL is  Status, want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", wantReviews: 1,
 		},
-		"of a version alone": {
+		"apiVersion without kind": {
 			code: 200, response: `{"apiVersion":"v1","status":{"allowed":true}}`,
-			want: "the response of URL is v1 , want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1,
+			want: "the response of URL is v1 , want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", wantReviews: 1,
 		},
-		"too long": {
+		"response too long": {
 			code: 200, response: `{"status":{"allowed":true}}` + strings.Repeat(" ", 1<<20),
-			want: "the response of URL exceeds 1048576 bytes", asked: 1,
+			want: "the response of URL exceeds 1048576 bytes", wantReviews: 1,
 		},
-		"not whole": {code: 200, response: `{"status":{"allowed":true}}`, length: 100, want: "unexpected EOF", asked: 1},
-		"of another kind": {
-			config: "defaultAllow: true", code: 200, response: `{"kind":"Status","apiVersion":"v1"}`, asked: 1,
-			audit: map[string]string{open: "true"}, open: true,
+		"truncated response": {code: 200, response: `{"status":{"allowed":true}}`, length: 100, want: "unexpected EOF", wantReviews: 1},
+		"response of another kind with defaultAllow": {
+			config: "defaultAllow: true", code: 200, response: `{"kind":"Status","apiVersion":"v1"}`, wantReviews: 1,
+			wantAudit: map[string]string{failedOpen: "true"}, wantFailedOpen: true,
 		},
 	} {
 		if c.config == "" {
@@ -262,76 +268,83 @@ func TestWebhookResponseDecides(t *testing.T) {
 		if got := strings.ReplaceAll(fmt.Sprint(err), b.url, "URL"); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
-		if got := len(b.reviews()); got != c.asked {
-			t.Errorf("%s: got %d reviews, want %d", name, got, c.asked)
+		if got := len(b.reviews()); got != c.wantReviews {
+			t.Errorf("%s: got %d reviews, want %d", name, got, c.wantReviews)
 		}
-		if want := max(c.asked, 1) - 1; len(clock.pauses) != want {
+		if want := max(c.wantReviews, 1) - 1; len(clock.pauses) != want {
 			t.Errorf("%s: got pauses %v, want %d", name, clock.pauses, want)
 		}
-		if got, want := fmt.Sprint(r.Annotations()), fmt.Sprint(c.audit); got != want {
+		if got, want := fmt.Sprint(r.Annotations()), fmt.Sprint(c.wantAudit); got != want {
 			t.Errorf("%s: got audit annotations %s, want %s", name, got, want)
 		}
-		if got := r.Object.(*corev1.Pod).Annotations["alpha.image-policy.k8s.io/failed-open"]; (got == "true") != c.open {
-			t.Errorf("%s: got annotation %q, want %v", name, got, c.open)
+		if got := r.Object.(*corev1.Pod).Annotations["alpha.image-policy.k8s.io/failed-open"]; (got == "true") != c.wantFailedOpen {
+			t.Errorf("%s: got annotation failed-open %q, want it set: %t", name, got, c.wantFailedOpen)
 		}
 	}
 }
 
+// TestResponsesAreCached checks that responses are cached for allowTTL and denyTTL, and errors are not.
 func TestResponsesAreCached(t *testing.T) {
 	plugin, b, clock := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
-	requireReview := func(image string, allowed bool, asked int) {
+	// check checks the decision on an image, and the number of reviews since the last change of the
+	// response.
+	check := func(image string, wantAllowed bool, wantReviews int) {
 		t.Helper()
 		err := plugin.Validate(t.Context(), request(pod(nil, image), admission.Create, ""))
-		if (err == nil) != allowed || len(b.reviews()) != asked {
-			t.Errorf("%s: got %v, %d reviews; want %v, length %v", image, err, len(b.reviews()), allowed, asked)
+		if (err == nil) != wantAllowed || len(b.reviews()) != wantReviews {
+			t.Errorf("image %s: got error %v after %d reviews, want allowed: %t after %d reviews",
+				image, err, len(b.reviews()), wantAllowed, wantReviews)
 		}
 	}
+	const allowed, denied = true, false
 	b.respond(200, `{"status":{"allowed":true}}`)
-	requireReview("i", true, 1)
-	requireReview("i", true, 1)
-	requireReview("j", true, 2)
+	check("i", allowed, 1)
+	check("i", allowed, 1)
+	check("j", allowed, 2)
 	b.respond(200, `{"status":{"allowed":false}}`)
-	requireReview("k", false, 1)
+	check("k", denied, 1)
 	clock.now = clock.now.Add(9 * time.Second)
-	requireReview("i", true, 1)
+	check("i", allowed, 1)
 	clock.now = clock.now.Add(2 * time.Second)
-	requireReview("i", false, 2)
-	requireReview("k", false, 2)
+	check("i", denied, 2)
+	check("k", denied, 2)
 	clock.now = clock.now.Add(10 * time.Second)
 	b.respond(500, "broken")
-	requireReview("k", false, 1)
-	requireReview("k", false, 2) // errors are not cached
+	check("k", denied, 1)
+	check("k", denied, 2) // errors are not cached
 }
 
-// The cache of responses is limited by their number, and a pod may name a
-// megabyte of images.
-func TestReviewedTextsAreNotKept(t *testing.T) {
+// TestCacheHoldsNoReviewedTexts checks that the cache does not hold the images. It is limited by the
+// number of responses, and a pod may name a megabyte of images.
+func TestCacheHoldsNoReviewedTexts(t *testing.T) {
 	p, b, _ := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
 	b.respond(200, `{"status":{"allowed":true}}`)
-	ask := func(image string) {
+	review := func(image string) {
 		t.Helper()
 		if err := p.Validate(t.Context(), request(pod(nil, image), admission.Create, "")); err != nil {
 			t.Fatal(err)
 		}
 		b.respond(200, `{"status":{"allowed":true}}`) // drops the recorded review
 	}
-	ask("i")
-	heap := func() uint64 {
+	review("i")
+	liveHeapBytes := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	before := heap()
+	before := liveHeapBytes()
 	for i := range 100 {
-		ask(strings.Repeat("x", 1<<20) + strconv.Itoa(i))
+		review(strings.Repeat("x", 1<<20) + strconv.Itoa(i))
 	}
-	if after := heap(); after > before+16<<20 {
+	if after := liveHeapBytes(); after > before+16<<20 {
 		t.Errorf("responses to 100 reviews of 1 MiB: got %d MiB of memory, want at most 16", (after-before)>>20)
 	}
 	runtime.KeepAlive(p)
 }
 
+// TestCanceledRequestsAreRejected checks that defaultAllow does not admit a request that was canceled
+// during its review.
 func TestCanceledRequestsAreRejected(t *testing.T) {
 	plugin, b, _ := start(t, "defaultAllow: true")
 	b.respond(200, `{"status":{"allowed":true}}`)
@@ -347,15 +360,19 @@ func TestCanceledRequestsAreRejected(t *testing.T) {
 func TestRequestIsSuspendedDuringReview(t *testing.T) {
 	plugin, b, _ := start(t, "defaultAllow: false")
 	b.respond(200, `{"status":{"allowed":true}}`)
-	var away, asked atomic.Int64
-	b.onReview = func() { asked.Store(away.Load()) }
+	var suspended, suspendedDuringReview atomic.Int64
+	b.onReview = func() { suspendedDuringReview.Store(suspended.Load()) }
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
-	requests.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }}
+	requests.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
+		suspended.Add(1)
+		return func() { suspended.Add(-1) }
+	}}
 	if err := plugin.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
 		t.Fatal(err)
 	}
-	if asked.Load() != 1 || away.Load() != 0 {
-		t.Errorf("suspended %d times during the review, %d times after it; want 1, 0", asked.Load(), away.Load())
+	if suspendedDuringReview.Load() != 1 || suspended.Load() != 0 {
+		t.Errorf("suspended %d times during the review, %d times after it; want 1, 0",
+			suspendedDuringReview.Load(), suspended.Load())
 	}
 }
 
@@ -363,14 +380,14 @@ func TestRequestIsSuspendedDuringReview(t *testing.T) {
 // names the cause.
 func TestInvalidConfigurationIsRejected(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"none": {file: "", want: "no config specified"},
-		"bad times": {file: "imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}",
+		"missing file": {file: "", want: "no config specified"},
+		"backoff too long": {file: "imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}",
 			want: "valid value is between 1ns and 5m0s, got 11m40s"},
 		"overflow": {file: "imagePolicy: {kubeConfigFile: x, allowTTL: 18446744075}",
 			want: "valid value is between 1s and 30m0s, got 1.290448384s"},
-		"too long":       {file: "imagePolicy: {kubeConfigFile: x, allowTTL: 1801}", want: "valid value is between 1s and 30m0s, got 30m1s"},
-		"less than none": {file: "imagePolicy: {kubeConfigFile: x, denyTTL: -5}", want: "valid value is between 1s and 30m0s, got -5s"},
-		"no kubeconfig":  {file: "imagePolicy: {}", want: "imagePolicy.kubeConfigFile: Required value"},
+		"TTL too long":  {file: "imagePolicy: {kubeConfigFile: x, allowTTL: 1801}", want: "valid value is between 1s and 30m0s, got 30m1s"},
+		"negative TTL":  {file: "imagePolicy: {kubeConfigFile: x, denyTTL: -5}", want: "valid value is between 1s and 30m0s, got -5s"},
+		"no kubeconfig": {file: "imagePolicy: {}", want: "imagePolicy.kubeConfigFile: Required value"},
 		"unknown field": {file: "imagePolicy: {kubeConfigFile: x, allowTtl: 1}",
 			want: `strict decoding error: unknown field "imagePolicy.allowTtl"`},
 		"not a map": {file: "[]", want: "json: cannot unmarshal array into Go value of type imagepolicy.file"},
@@ -380,46 +397,59 @@ func TestInvalidConfigurationIsRejected(t *testing.T) {
 			data = []byte(c.file)
 		}
 		if _, err := imagepolicy.Load(data); err == nil || err.Error() != c.want {
-			t.Errorf("%s: got %v; want an error, %v", name, err, c.want)
+			t.Errorf("%s: got error %v, want %s", name, err, c.want)
 		}
-	}
-	got, err := imagepolicy.Load([]byte("imagePolicy: {kubeConfigFile: x}"))
-	data, _ := json.Marshal(got)
-	if want := `{"KubeconfigFile":"x","AllowTTL":300000000000,"DenyTTL":30000000000,"RetryBackoff":500000000,"DefaultAllow":false}`; err != nil ||
-		string(data) != want {
-		t.Errorf("got %s, %v; want no error, %v", data, err, want)
 	}
 }
 
-// TestReviewedRequests checks that pods and their ephemeral containers are reviewed. Outside
-// reports updates in advance.
+// TestConfigurationDefaults checks the defaults of a configuration with only a kubeconfig.
+func TestConfigurationDefaults(t *testing.T) {
+	got, err := imagepolicy.Load([]byte("imagePolicy: {kubeConfigFile: x}"))
+	want := imagepolicy.Configuration{
+		KubeconfigFile: "x",
+		AllowTTL:       5 * time.Minute,
+		DenyTTL:        30 * time.Second,
+		RetryBackoff:   500 * time.Millisecond,
+	}
+	if err != nil || *got != want {
+		t.Errorf("got %+v and error %v, want %+v and no error", got, err, want)
+	}
+}
+
+// TestReviewedRequests checks that CallsExternal reports updates of pods and their ephemeral
+// containers, and that other resources are not reviewed.
 func TestReviewedRequests(t *testing.T) {
 	plugin, b, _ := start(t, "allowTTL: -1")
 	for _, c := range []struct {
 		resource, sub string
 		op            admission.Operation
-		asks          bool
+		want          bool
 	}{
-		{resource: "pods", sub: "", op: admission.Update, asks: true},
-		{resource: "pods", sub: "ephemeralcontainers", op: admission.Update, asks: true},
-		{resource: "pods", sub: "status", op: admission.Update, asks: false},
-		{resource: "pods", sub: "", op: admission.Create, asks: false},
-		{resource: "others", sub: "", op: admission.Update, asks: false},
+		{resource: "pods", sub: "", op: admission.Update, want: true},
+		{resource: "pods", sub: "ephemeralcontainers", op: admission.Update, want: true},
+		{resource: "pods", sub: "status", op: admission.Update, want: false},
+		{resource: "pods", sub: "", op: admission.Create, want: false},
+		{resource: "others", sub: "", op: admission.Update, want: false},
 	} {
 		r := request(pod(nil, "i"), c.op, c.sub)
 		r.Resource = &registry.Kind{Names: registry.Names{Resource: c.resource}}
-		if got := plugin.CallsExternal(t.Context(), r); got != c.asks {
-			t.Errorf("%s of %s/%s: %t, want %v", c.op, c.resource, c.sub, got, c.asks)
+		if got := plugin.CallsExternal(t.Context(), r); got != c.want {
+			t.Errorf("CallsExternal(%s of %s/%s) = %t, want %t", c.op, c.resource, c.sub, got, c.want)
 		}
 	}
 	b.respond(200, `{"status":{"allowed":false}}`)
 	other := request(pod(nil, "i"), admission.Create, "")
 	other.Resource = &registry.Kind{Names: registry.Names{Resource: "others"}}
 	if err := plugin.Validate(t.Context(), other); err != nil || len(b.reviews()) != 0 {
-		t.Errorf("another resource: got %v, %d reviews; want no error, length 0", err, len(b.reviews()))
+		t.Errorf("another resource: got error %v and %d reviews, want none", err, len(b.reviews()))
 	}
-	if _, err := imagepolicy.New(&imagepolicy.Configuration{KubeconfigFile: filepath.Join(t.TempDir(), "none")}, imagepolicy.RealClock()); err == nil {
-		t.Error("error for a missing kubeconfig = nil, want one")
+}
+
+// TestMissingKubeconfigIsRejected checks that New fails without the kubeconfig.
+func TestMissingKubeconfigIsRejected(t *testing.T) {
+	config := &imagepolicy.Configuration{KubeconfigFile: filepath.Join(t.TempDir(), "none")}
+	if _, err := imagepolicy.New(config, imagepolicy.RealClock()); err == nil {
+		t.Error("New with a missing kubeconfig: got no error, want one")
 	}
 }
 
@@ -428,10 +458,10 @@ func TestReviewedRequests(t *testing.T) {
 func TestDeadlineEndsRetries(t *testing.T) {
 	plugin, b, clock := start(t, "retryBackoff: 100")
 	ctx, cancel := context.WithCancel(t.Context())
-	clock.paused = cancel
+	clock.onPause = cancel
 	b.respond(500, "broken")
 	err := plugin.Validate(ctx, request(pod(nil, "i"), admission.Create, ""))
 	if err == nil || !strings.Contains(err.Error(), `("broken")`) || len(b.reviews()) != 1 {
-		t.Errorf("got %v, %d reviews; want an error with (\"broken\") after one", err, len(b.reviews()))
+		t.Errorf("got error %v after %d reviews, want one with (\"broken\") after one review", err, len(b.reviews()))
 	}
 }

@@ -33,7 +33,8 @@ import (
 
 var errBroken = errors.New("the cache is not loaded")
 
-// objects has pods of the nodes n1 and n2, and a chain of volumes.
+// objects has the pod mine on node n1, the pod theirs on node n2, and the node n1. Each claim exists and
+// has a volume and a driver.
 type objects struct{}
 
 func (objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
@@ -88,7 +89,7 @@ func (objects) Driver(_ context.Context, name string) (*storagev1.CSIDriver, err
 	}, nil
 }
 
-// audiences permits some audiences to all nodes.
+// audiences permits tokens of the service account ns/sa for the audience granted to all nodes.
 type audiences struct{}
 
 func (audiences) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -118,10 +119,12 @@ func pod(changes ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
+// volume returns a change that gives a pod a volume.
 func volume(s corev1.VolumeSource) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: s}} }
 }
 
+// aNode returns node n1 with labels of these keys.
 func aNode(labels ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{}}}
 	for _, l := range labels {
@@ -130,6 +133,7 @@ func aNode(labels ...string) *corev1.Node {
 	return n
 }
 
+// slice returns a ResourceSlice of a node in v1beta1, newerSlice one in v1beta2.
 func slice(node string) *resourcev1beta1.ResourceSlice {
 	return &resourcev1beta1.ResourceSlice{Spec: resourcev1beta1.ResourceSliceSpec{NodeName: node}}
 }
@@ -144,14 +148,17 @@ func claim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeC
 	return c
 }
 
+// tokenFor returns a token request that is bound to ref.
 func tokenFor(ref *authenticationv1.BoundObjectReference, audiences ...string) *authenticationv1.TokenRequest {
 	return &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: ref, Audiences: audiences}}
 }
 
+// boundTo returns a reference to a pod.
 func boundTo(name string) *authenticationv1.BoundObjectReference {
 	return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: "uid-of-pod"}
 }
 
+// certificate returns a request for a certificate with a common name.
 func certificate(t *testing.T, signer, name string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -174,7 +181,7 @@ type write struct {
 	name         string
 	object, old  runtime.Object
 	want         string // part of the error; empty when admitted
-	notForbidden bool   // the error is not 403
+	notForbidden bool   // the error is not Forbidden but NotFound
 }
 
 // attributes returns the request of a user.
@@ -200,7 +207,8 @@ const (
 	remove = admission.Delete
 )
 
-// checkWrites checks the result of each write of node n1.
+// checkWrites checks the result of each write of node n1. It also checks that the write is admitted for
+// other users, and rejected for a node without a name.
 func checkWrites(t *testing.T, writes []write) {
 	t.Helper()
 	plugin := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, Audiences: true}
@@ -208,12 +216,11 @@ func checkWrites(t *testing.T, writes []write) {
 		err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
 		if (err == nil) != (w.want == "") ||
 			err != nil && (!strings.Contains(err.Error(), w.want) || apierrors.IsForbidden(err) == w.notForbidden) {
-			t.Errorf("%s %s %q: got %v\nwant %q", w.op, w.resource, w.name, err, w.want)
+			t.Errorf("%s %s %q: got error %v, want %q", w.op, w.resource, w.name, err, w.want)
 		}
-		// Other users are not restricted. A node without a name is rejected.
 		for _, u := range []*request.User{{Name: "system:node:n1"}, {Name: "n1", Groups: []string{"system:nodes"}}, nil} {
 			if err := plugin.Admit(t.Context(), w.attributes(u)); err != nil {
-				t.Errorf("%s %s by %v: %v, want no error", w.op, w.resource, u, err)
+				t.Errorf("%s %s by %v: got error %v, want none", w.op, w.resource, u, err)
 			}
 		}
 		unnamedNode := &request.User{Name: "system:node:", Groups: []string{"system:nodes"}}
@@ -225,8 +232,8 @@ func checkWrites(t *testing.T, writes []write) {
 
 // TestWritesOfNodes checks what a node may write to nodes.
 func TestWritesOfNodes(t *testing.T) {
-	taint := aNode()
-	taint.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}
+	tainted := aNode()
+	tainted.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}
 	configured := aNode()
 	configured.Spec.ConfigSource = &corev1.NodeConfigSource{}
 	csiNode := metav1.OwnerReference{APIVersion: "storage.k8s.io/v1", Kind: "CSINode", Name: "n1", UID: "u"}
@@ -255,8 +262,8 @@ func TestWritesOfNodes(t *testing.T) {
 			old:  aNode("kubernetes.io/role", "q.node-restriction.kubernetes.io/b"),
 			want: "is not allowed to modify labels: kubernetes.io/role, q.node-restriction.kubernetes.io/b"},
 		{op: update, resource: "nodes", name: "n1", object: aNode("kubernetes.io/role"), old: aNode("kubernetes.io/role")},
-		{op: update, resource: "nodes", name: "n1", object: taint, old: aNode(), want: `node "n1" is not allowed to modify taints`},
-		{op: update, resource: "nodes", name: "n1", object: aNode(), old: taint, want: `node "n1" is not allowed to modify taints`},
+		{op: update, resource: "nodes", name: "n1", object: tainted, old: aNode(), want: `node "n1" is not allowed to modify taints`},
+		{op: update, resource: "nodes", name: "n1", object: aNode(), old: tainted, want: `node "n1" is not allowed to modify taints`},
 		{op: create, resource: "nodes", name: "n1", object: owned(csiNode), want: `node "n1" is not allowed to set ownerReferences`},
 		{op: update, resource: "nodes", name: "n1", object: owned(csiNode), old: aNode(),
 			want: `node "n1" is not allowed to modify ownerReferences`},
@@ -276,19 +283,19 @@ func TestWritesOfPods(t *testing.T) {
 	owner := func(change func(*metav1.OwnerReference)) *corev1.Pod {
 		return pod(func(p *corev1.Pod) { change(&p.OwnerReferences[0]) })
 	}
-	const other = "can only create pods with an owner reference set to itself"
+	const otherOwner = "can only create pods with an owner reference set to itself"
 	checkWrites(t, []write{
 		{op: create, resource: "pods", name: "p", object: pod()},
 		{op: create, resource: "pods", name: "p", object: pod(func(p *corev1.Pod) { p.Annotations = nil }),
 			want: `pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`},
 		{op: create, resource: "pods", name: "p", object: pod(func(p *corev1.Pod) { p.Spec.NodeName = "n2" }),
 			want: "with spec.nodeName set to itself"},
-		{op: create, resource: "pods", name: "p", object: pod(func(p *corev1.Pod) { p.OwnerReferences = nil }), want: other},
+		{op: create, resource: "pods", name: "p", object: pod(func(p *corev1.Pod) { p.OwnerReferences = nil }), want: otherOwner},
 		{op: create, resource: "pods", name: "p",
 			object: pod(func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) }),
 			want:   "with a single owner reference"},
-		{op: create, resource: "pods", name: "p", object: owner(func(o *metav1.OwnerReference) { o.Name = "n2" }), want: other},
-		{op: create, resource: "pods", name: "p", object: owner(func(o *metav1.OwnerReference) { o.Kind = "Pod" }), want: other},
+		{op: create, resource: "pods", name: "p", object: owner(func(o *metav1.OwnerReference) { o.Name = "n2" }), want: otherOwner},
+		{op: create, resource: "pods", name: "p", object: owner(func(o *metav1.OwnerReference) { o.Kind = "Pod" }), want: otherOwner},
 		{op: create, resource: "pods", name: "p", object: owner(func(o *metav1.OwnerReference) { o.Controller = nil }),
 			want: "with a controller owner reference"},
 		{op: create, resource: "pods", name: "p",
@@ -299,26 +306,16 @@ func TestWritesOfPods(t *testing.T) {
 		{op: create, resource: "pods", name: "p", object: pod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "sa" }),
 			want: `node "n1" can not create pods that reference a service account`},
 		{op: create, resource: "pods", name: "p",
-			object: pod(
-				volume(
-					corev1.VolumeSource{
-						Projected: &corev1.ProjectedVolumeSource{
-							Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}},
-						},
-					},
-				),
-			),
+			object: pod(volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+				Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}},
+			}})),
 			want: "reference clustertrustbundles"},
 		{op: create, resource: "pods", name: "p",
 			object: pod(volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}})), want: "reference secrets"},
 		{op: create, resource: "pods", name: "p",
-			object: pod(
-				volume(
-					corev1.VolumeSource{
-						ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}},
-					},
-				),
-			),
+			object: pod(volume(corev1.VolumeSource{
+				ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}},
+			})),
 			want: "reference configmaps"},
 		{op: create, resource: "pods", name: "p",
 			object: pod(volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})),
@@ -403,39 +400,45 @@ func TestWritesOfTokens(t *testing.T) {
 
 // TestOtherWrites checks what a node may write to other resources.
 func TestOtherWrites(t *testing.T) {
-	const onlyCreate, onlyDelete = "can only create ResourceSlice with the same NodeName as the requesting node", "can only delete ResourceSlice with the same NodeName as the requesting node"
-	const kubelet, serving = certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName
+	const (
+		onlyCreateOwn = "can only create ResourceSlice with the same NodeName as the requesting node"
+		onlyDeleteOwn = "can only delete ResourceSlice with the same NodeName as the requesting node"
+
+		clientSigner  = certificatesv1.KubeAPIServerClientKubeletSignerName
+		servingSigner = certificatesv1.KubeletServingSignerName
+	)
 	checkWrites(t, []write{
 		{op: create, resource: "leases.coordination.k8s.io", name: "n1", object: &coordinationv1.Lease{},
 			want: `can only access leases in the "kube-node-lease" system namespace`},
 		{op: create, resource: "csinodes.storage.k8s.io", name: "n1", object: &storagev1.CSINode{}},
 		{op: remove, resource: "csinodes.storage.k8s.io", name: "n2", want: "can only access CSINode with the same name"},
 		{op: create, resource: "certificatesigningrequests.certificates.k8s.io", name: "r",
-			object: certificate(t, kubelet, "system:node:n1")},
+			object: certificate(t, clientSigner, "system:node:n1")},
 		{op: create, resource: "certificatesigningrequests.certificates.k8s.io", name: "r",
-			object: certificate(t, serving, "system:node:n2"), want: "can only create a node CSR with CN=system:node:n1"},
+			object: certificate(t, servingSigner, "system:node:n2"), want: "can only create a node CSR with CN=system:node:n1"},
 		{op: create, resource: "certificatesigningrequests.certificates.k8s.io", name: "r",
 			object: certificate(t, "example.com/any", "any")},
 		{op: create, resource: "certificatesigningrequests.certificates.k8s.io", name: "r",
-			object: &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: kubelet}},
+			object: &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: clientSigner}},
 			want:   "unable to parse csr"},
 		{op: create, resource: "resourceslices.resource.k8s.io", name: "s", object: slice("n1")},
-		{op: create, resource: "resourceslices.resource.k8s.io", name: "s", object: slice("n2"), want: onlyCreate},
-		{op: create, resource: "resourceslices.resource.k8s.io", name: "s", object: slice(""), want: onlyCreate},
+		{op: create, resource: "resourceslices.resource.k8s.io", name: "s", object: slice("n2"), want: onlyCreateOwn},
+		{op: create, resource: "resourceslices.resource.k8s.io", name: "s", object: slice(""), want: onlyCreateOwn},
 		{op: create, resource: "resourceslices.resource.k8s.io", name: "s", object: newerSlice("n1")},
-		{op: create, resource: "resourceslices.resource.k8s.io", name: "s", object: newerSlice("n2"), want: onlyCreate},
+		{op: create, resource: "resourceslices.resource.k8s.io", name: "s", object: newerSlice("n2"), want: onlyCreateOwn},
 		{op: create, resource: "resourceslices.resource.k8s.io", name: "s", object: &resourcev1beta2.ResourceSlice{},
-			want: onlyCreate},
+			want: onlyCreateOwn},
 		{op: create, resource: "resourceslices.resource.k8s.io", name: "s", object: aNode(), want: "unexpected type *v1.Node"},
 		{op: remove, resource: "resourceslices.resource.k8s.io", name: "s", old: slice("n1")},
-		{op: remove, resource: "resourceslices.resource.k8s.io", name: "s", old: slice("n2"), want: onlyDelete},
-		{op: remove, resource: "resourceslices.resource.k8s.io", name: "s", old: newerSlice("n2"), want: onlyDelete},
+		{op: remove, resource: "resourceslices.resource.k8s.io", name: "s", old: slice("n2"), want: onlyDeleteOwn},
+		{op: remove, resource: "resourceslices.resource.k8s.io", name: "s", old: newerSlice("n2"), want: onlyDeleteOwn},
 		{op: remove, resource: "resourceslices.resource.k8s.io", name: "s", want: "unexpected type <nil>"},
 		{op: update, resource: "resourceslices.resource.k8s.io", name: "s", object: slice("n1"), old: slice("n1")},
 		{op: create, resource: "events", name: "e", object: &corev1.Event{}},
 	})
 }
 
+// TestLeasesOfNodes checks that a node may write only the lease with its name.
 func TestLeasesOfNodes(t *testing.T) {
 	plugin := &noderestriction.Plugin{}
 	for name, allowed := range map[string]bool{"n1": true, "n2": false} {
@@ -443,12 +446,14 @@ func TestLeasesOfNodes(t *testing.T) {
 		a := w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}})
 		a.Namespace = "kube-node-lease"
 		if err := plugin.Admit(t.Context(), a); (err == nil) != allowed {
-			t.Errorf("%s: got %v, want success: %v", name, err, allowed)
+			t.Errorf("lease %s: got error %v, want admitted: %t", name, err, allowed)
 		}
 	}
 }
 
-func TestGatesOpen(t *testing.T) {
+// TestFeatureGatesLiftRestrictions checks that the plugin restricts neither audiences nor certificates
+// if its feature gates say so.
+func TestFeatureGatesLiftRestrictions(t *testing.T) {
 	plugin := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, AnyCertificate: true}
 	for _, w := range []write{
 		{op: admission.Create, resource: "serviceaccounts/token", name: "sa", object: tokenFor(boundTo("mine"), "any", "more")},
