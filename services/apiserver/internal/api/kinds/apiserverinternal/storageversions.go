@@ -20,8 +20,8 @@ import (
 // Kinds returns the kinds of the group.
 func Kinds() []*registry.Kind { return []*registry.Kind{storageVersions()} }
 
-// mostShown is the maximum number of servers in a table cell.
-const mostShown = 3
+// maxShownItems is the maximum number of servers in a table cell.
+const maxShownItems = 3
 
 // storageVersions declares the cluster-scoped kind StorageVersion.
 func storageVersions() *registry.Kind {
@@ -73,7 +73,7 @@ func storageVersions() *registry.Kind {
 				for _, s := range v.Status.StorageVersions {
 					servers = append(servers, s.APIServerID+"="+s.EncodingVersion)
 				}
-				return columns.First(servers, mostShown)
+				return columns.First(servers, maxShownItems)
 			}),
 			columns.Age(),
 		}},

@@ -14,7 +14,7 @@ const group = autoscalingv2.GroupName
 
 // Kinds returns the kinds of the group, the preferred version first.
 func Kinds(s registry.Settings) []*registry.Kind {
-	g := gates{zero: s.Enabled(features.HPAScaleToZero), tolerance: s.Enabled(features.HPAConfigurableTolerance)}
+	g := gates{scaleToZero: s.Enabled(features.HPAScaleToZero), tolerance: s.Enabled(features.HPAConfigurableTolerance)}
 	return []*registry.Kind{
 		horizontalPodAutoscalers(g),
 		horizontalPodAutoscalersV1(g),

@@ -24,13 +24,16 @@ const (
 	scaleUpToleranceAnnotation   = "autoscaling.alpha.kubernetes.io/scale-up-tolerance"
 )
 
-// defaultCPUUtilization, in percent, is the target if v1 has no metric.
+// defaultCPUUtilization is the target, in percent, of an autoscaler without metrics.
 const defaultCPUUtilization = 80
 
 // withoutConversionAnnotations returns a copy of annotations without those of conversions.
 func withoutConversionAnnotations(annotations map[string]string) map[string]string {
 	out := maps.Clone(annotations)
-	for _, key := range []string{metricsAnnotation, behaviorAnnotation, currentMetricsAnnotation, conditionsAnnotation, scaleDownToleranceAnnotation, scaleUpToleranceAnnotation} {
+	for _, key := range []string{
+		metricsAnnotation, behaviorAnnotation, currentMetricsAnnotation, conditionsAnnotation,
+		scaleDownToleranceAnnotation, scaleUpToleranceAnnotation,
+	} {
 		delete(out, key)
 	}
 	return out
@@ -53,6 +56,7 @@ func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPo
 			DesiredReplicas:    h.Status.DesiredReplicas,
 		},
 	}
+
 	var others []autoscalingv1.MetricSpec
 	for i := range h.Spec.Metrics {
 		m := &h.Spec.Metrics[i]
@@ -64,6 +68,7 @@ func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPo
 		}
 		others = append(others, specToV1(m))
 	}
+
 	var current []autoscalingv1.MetricStatus
 	for i := range h.Status.CurrentMetrics {
 		m := &h.Status.CurrentMetrics[i]
@@ -71,9 +76,10 @@ func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPo
 			m.Resource.Current.AverageUtilization != nil {
 			out.Status.CurrentCPUUtilizationPercentage = m.Resource.Current.AverageUtilization
 		}
-		// CPU statuses are also kept in the annotation: they have more than the percentage.
+		// CPU statuses are in the annotation as well, because they contain more than the percentage.
 		current = append(current, statusToV1(m))
 	}
+
 	out.Annotations = withoutConversionAnnotations(h.Annotations)
 	err := setAnnotation(out, metricsAnnotation, len(others) > 0, others)
 	if err == nil {
@@ -146,7 +152,8 @@ func decodeAnnotation[T any](h *autoscalingv1.HorizontalPodAutoscaler, key strin
 	return out, true
 }
 
-// metricsToV2 returns the metrics, those of the annotation first. There is always at least one.
+// metricsToV2 returns the metrics of a v1 object: those in the annotation, then the CPU utilization. If
+// there are none, it returns the default metric.
 func metricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.MetricSpec {
 	var out []autoscalingv2.MetricSpec
 	others, _ := decodeAnnotation[[]autoscalingv1.MetricSpec](h, metricsAnnotation)
@@ -163,6 +170,8 @@ func metricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.Metri
 	return out
 }
 
+// currentMetricsToV2 returns the metric statuses of a v1 object: those in the annotation, or else the
+// CPU utilization.
 func currentMetricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.MetricStatus {
 	if current, ok := decodeAnnotation[[]autoscalingv1.MetricStatus](h, currentMetricsAnnotation); ok {
 		out := make([]autoscalingv2.MetricStatus, len(current))
@@ -183,6 +192,7 @@ func currentMetricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv
 	}}
 }
 
+// cpuUtilization returns a metric with a target for the CPU utilization.
 func cpuUtilization(percent *int32) autoscalingv2.MetricSpec {
 	return autoscalingv2.MetricSpec{
 		Type: autoscalingv2.ResourceMetricSourceType,
@@ -193,6 +203,7 @@ func cpuUtilization(percent *int32) autoscalingv2.MetricSpec {
 	}
 }
 
+// isCPUUtilization reports whether a metric has a target for the CPU utilization.
 func isCPUUtilization(m *autoscalingv2.MetricSpec) bool {
 	return m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil &&
 		m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil

@@ -27,9 +27,9 @@ func defaultBehavior(b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
 	defaultScaleDown(&b.ScaleDown)
 }
 
-// defaultAutoscalerV1 sets the defaults, and the annotations of conversions as a conversion to v2
-// and back sets them: invalid ones are dropped, and those for the status are added. Admission and
-// field ownership then see the annotations that are served later, as in Kubernetes.
+// defaultAutoscalerV1 sets the defaults of a v1 object. It also converts the object to v2 and back,
+// which drops invalid conversion annotations and adds those for the status. As in Kubernetes, admission
+// and field ownership then see the annotations that are served later.
 func defaultAutoscalerV1(h *autoscalingv1.HorizontalPodAutoscaler) {
 	declare.SetDefaultPtr(&h.Spec.MinReplicas, 1)
 	converted, err := toV1(toV2(h))
@@ -54,7 +54,8 @@ func defaultScaleUp(rules **autoscalingv2.HPAScalingRules) {
 	}
 }
 
-// defaultScaleDown sets no window, whose default is the controller's.
+// defaultScaleDown sets the defaults: all pods may go in a period. The default of the stabilization
+// window is a flag of the controller, so it is not set here.
 func defaultScaleDown(rules **autoscalingv2.HPAScalingRules) {
 	declare.SetDefaultPtr(rules, autoscalingv2.HPAScalingRules{})
 	declare.SetDefaultPtr(&(*rules).SelectPolicy, autoscalingv2.MaxChangePolicySelect)

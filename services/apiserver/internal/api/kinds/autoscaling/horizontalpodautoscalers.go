@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// horizontalPodAutoscalers declares the namespaced kind HorizontalPodAutoscaler in v2.
 func horizontalPodAutoscalers(g gates) *registry.Kind {
 	k := autoscaler()
 	k.Version = "v2"
@@ -30,14 +31,15 @@ func horizontalPodAutoscalers(g gates) *registry.Kind {
 	k.Default = declare.Adapt(defaultAutoscaler)
 	k.Create.Prepare = declare.Adapt(func(h *autoscalingv2.HorizontalPodAutoscaler) { g.drop(h, nil) })
 	k.Create.Validate = declare.AdaptValidation(
-		func(fld validate.Field, h *autoscalingv2.HorizontalPodAutoscaler) { g.rules(fld, h, nil) },
+		func(fld validate.Field, h *autoscalingv2.HorizontalPodAutoscaler) { g.validate(fld, h, nil) },
 	)
 	k.Update.Prepare = declare.AdaptUpdate(g.drop)
-	k.Update.Validate = declare.AdaptUpdateValidation(g.rules)
+	k.Update.Validate = declare.AdaptUpdateValidation(g.validate)
 	k.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", validateStatus)}
 	return k
 }
 
+// horizontalPodAutoscalersV1 declares the kind in v1. Its objects are stored in v2.
 func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 	k := autoscaler()
 	k.Version = "v1"
@@ -45,8 +47,8 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 	k.NewList = declare.New[autoscalingv1.HorizontalPodAutoscalerList]
 	k.Parts = partsV1()
 	k.Default = declare.Adapt(defaultAutoscalerV1)
-	// A manager that sends the status in annotations owns these annotations.
-	resetStatus := func(h, old registry.Object) { moveAnnotations(h, old, currentMetricsAnnotation, conditionsAnnotation) }
+	// A write of the object must not change the parts of the status that are in annotations.
+	resetStatus := func(h, old registry.Object) { copyAnnotations(h, old, currentMetricsAnnotation, conditionsAnnotation) }
 	k.Create.Prepare = func(h registry.Object) {
 		resetStatus(h, nil)
 		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), nil)
@@ -56,10 +58,10 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), old.(*autoscalingv1.HorizontalPodAutoscaler))
 	}
 	k.Create.Validate = declare.AdaptValidation(
-		func(fld validate.Field, h *autoscalingv1.HorizontalPodAutoscaler) { g.rules(fld, toV2(h), nil) },
+		func(fld validate.Field, h *autoscalingv1.HorizontalPodAutoscaler) { g.validate(fld, toV2(h), nil) },
 	)
 	k.Update.Validate = declare.AdaptUpdateValidation(func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
-		g.rules(fld, toV2(h), toV2(old))
+		g.validate(fld, toV2(h), toV2(old))
 	})
 	k.Subresources = []registry.Subresource{
 		declare.ValidatedStatus("HorizontalPodAutoscaler", func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
@@ -83,23 +85,24 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 	return k
 }
 
-// partsV1 returns Parts that include the annotations.
+// partsV1 returns accessors that treat the annotations with parts of the spec as parts of it.
 func partsV1() registry.SpecStatusAccessors {
 	p := declare.SpecStatusAccessors(
 		func(h *autoscalingv1.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscalerSpec, *autoscalingv1.HorizontalPodAutoscalerStatus) {
 			return &h.Spec, &h.Status
 		},
 	)
-	spec := p.CopySpec
+	copySpec := p.CopySpec
 	p.CopySpec = func(to, from registry.Object) {
-		spec(to, from)
-		moveAnnotations(to, from, metricsAnnotation, behaviorAnnotation)
+		copySpec(to, from)
+		copyAnnotations(to, from, metricsAnnotation, behaviorAnnotation)
 	}
 	return p
 }
 
-// moveAnnotations sets annotations to those of another object; nil stands for none.
-func moveAnnotations(to, from registry.Object, keys ...string) {
+// copyAnnotations replaces the annotations with these keys by those of another object. It removes them
+// if from is nil.
+func copyAnnotations(to, from registry.Object, keys ...string) {
 	out := maps.Clone(to.GetAnnotations())
 	for _, key := range keys {
 		delete(out, key)
@@ -191,19 +194,20 @@ func targetsText(specs []autoscalingv2.MetricSpec, statuses []autoscalingv2.Metr
 	return text
 }
 
+// targetText returns a metric as "current/target". status may be nil.
 func targetText(m *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) string {
-	now := measuredValueOf(m.Type, status)
+	current := measuredValueOf(m.Type, status)
 	switch {
 	case m.Type == autoscalingv2.ExternalMetricSourceType && m.External != nil:
-		return valueText(&m.External.Target, now)
+		return valueText(&m.External.Target, current)
 	case m.Type == autoscalingv2.ObjectMetricSourceType && m.Object != nil:
-		return valueText(&m.Object.Target, now)
+		return valueText(&m.Object.Target, current)
 	case m.Type == autoscalingv2.PodsMetricSourceType && m.Pods != nil:
-		return quantityText(now.AverageValue) + "/" + m.Pods.Target.AverageValue.String()
+		return quantityText(current.AverageValue) + "/" + m.Pods.Target.AverageValue.String()
 	case m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil:
-		return m.Resource.Name.String() + ": " + usageText(&m.Resource.Target, now)
+		return m.Resource.Name.String() + ": " + usageText(&m.Resource.Target, current)
 	case m.Type == autoscalingv2.ContainerResourceMetricSourceType && m.ContainerResource != nil:
-		return m.ContainerResource.Name.String() + ": " + usageText(&m.ContainerResource.Target, now)
+		return m.ContainerResource.Name.String() + ": " + usageText(&m.ContainerResource.Target, current)
 	default:
 		return "<unknown type>"
 	}
@@ -227,20 +231,23 @@ func measuredValueOf(typ autoscalingv2.MetricSourceType, s *autoscalingv2.Metric
 	return autoscalingv2.MetricValueStatus{}
 }
 
-func valueText(target *autoscalingv2.MetricTarget, now autoscalingv2.MetricValueStatus) string {
+// valueText returns the value or average of a metric and its target.
+func valueText(target *autoscalingv2.MetricTarget, current autoscalingv2.MetricValueStatus) string {
 	if target.AverageValue != nil {
-		return quantityText(now.AverageValue) + "/" + target.AverageValue.String() + " (avg)"
+		return quantityText(current.AverageValue) + "/" + target.AverageValue.String() + " (avg)"
 	}
-	return quantityText(now.Value) + "/" + target.Value.String()
+	return quantityText(current.Value) + "/" + target.Value.String()
 }
 
-func usageText(target *autoscalingv2.MetricTarget, now autoscalingv2.MetricValueStatus) string {
+// usageText returns the average or utilization of a resource and its target.
+func usageText(target *autoscalingv2.MetricTarget, current autoscalingv2.MetricValueStatus) string {
 	if target.AverageValue != nil {
-		return quantityText(now.AverageValue) + "/" + target.AverageValue.String()
+		return quantityText(current.AverageValue) + "/" + target.AverageValue.String()
 	}
-	return percentText(now.AverageUtilization, columns.Unknown) + "/" + percentText(target.AverageUtilization, "<auto>")
+	return percentText(current.AverageUtilization, columns.Unknown) + "/" + percentText(target.AverageUtilization, "<auto>")
 }
 
+// quantityText returns a quantity, or "<unknown>" for nil.
 func quantityText(q *resource.Quantity) string {
 	if q == nil {
 		return columns.Unknown
@@ -248,9 +255,10 @@ func quantityText(q *resource.Quantity) string {
 	return q.String()
 }
 
-func percentText(n *int32, absent string) string {
+// percentText returns a percentage, or ifNil.
+func percentText(n *int32, ifNil string) string {
 	if n == nil {
-		return absent
+		return ifNil
 	}
 	return strconv.Itoa(int(*n)) + "%"
 }

@@ -12,14 +12,17 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Limits of the behavior, in seconds.
+// Maximum durations in a behavior, in seconds.
 const (
-	longestWindow = 3600
-	longestPeriod = 1800
+	maxStabilizationWindow = 3600
+	maxPolicyPeriod        = 1800
 )
 
 // gates holds the feature gates of fields and values of autoscalers.
-type gates struct{ zero, tolerance bool }
+type gates struct {
+	scaleToZero bool // HPAScaleToZero
+	tolerance   bool // HPAConfigurableTolerance
+}
 
 // drop clears the fields of disabled gates, unless the stored object has them.
 func (g gates) drop(h, old *autoscalingv2.HorizontalPodAutoscaler) {
@@ -48,20 +51,21 @@ func (g gates) dropV1(h, old *autoscalingv1.HorizontalPodAutoscaler) {
 	}
 }
 
+// hasTolerance reports whether a behavior, which may be nil, has a tolerance.
 func hasTolerance(b *autoscalingv2.HorizontalPodAutoscalerBehavior) bool {
 	has := func(r *autoscalingv2.HPAScalingRules) bool { return r != nil && r.Tolerance != nil }
 	return b != nil && (has(b.ScaleUp) || has(b.ScaleDown))
 }
 
-// rules validates an autoscaler. old is nil at creation. An existing minReplicas of 0 may stay.
-func (g gates) rules(fld validate.Field, h, old *autoscalingv2.HorizontalPodAutoscaler) {
-	least := int32(1)
-	if g.zero || old != nil && old.Spec.MinReplicas != nil && *old.Spec.MinReplicas == 0 {
-		least = 0
+// validate validates an autoscaler. old is nil at creation. An existing minReplicas of 0 may stay.
+func (g gates) validate(fld validate.Field, h, old *autoscalingv2.HorizontalPodAutoscaler) {
+	minimum := int32(1)
+	if g.scaleToZero || old != nil && old.Spec.MinReplicas != nil && *old.Spec.MinReplicas == 0 {
+		minimum = 0
 	}
 	s, spec := &h.Spec, fld.Child("spec")
-	if s.MinReplicas != nil && *s.MinReplicas < least {
-		spec.Invalid("minReplicas", *s.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", least))
+	if s.MinReplicas != nil && *s.MinReplicas < minimum {
+		spec.Invalid("minReplicas", *s.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", minimum))
 	}
 	if s.MaxReplicas < 1 {
 		spec.Invalid("maxReplicas", s.MaxReplicas, "must be greater than 0")
@@ -71,10 +75,11 @@ func (g gates) rules(fld validate.Field, h, old *autoscalingv2.HorizontalPodAuto
 	}
 	validateScaleTarget(spec.Child("scaleTargetRef"), &s.ScaleTargetRef)
 	validate.Each(spec, "metrics", s.Metrics, validateMetric)
-	reachesZero := slices.ContainsFunc(s.Metrics, func(m autoscalingv2.MetricSpec) bool {
+	// Only these metrics have values while there are no pods.
+	hasMetricWithoutPods := slices.ContainsFunc(s.Metrics, func(m autoscalingv2.MetricSpec) bool {
 		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
 	})
-	spec.ForbidSet("metrics", s.MinReplicas != nil && *s.MinReplicas == 0 && !reachesZero,
+	spec.ForbidSet("metrics", s.MinReplicas != nil && *s.MinReplicas == 0 && !hasMetricWithoutPods,
 		"must specify at least one Object or External metric to support scaling to zero replicas")
 	validate.Optional(spec, "behavior", s.Behavior, func(fld validate.Field, b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
 		validate.Optional(fld, "scaleUp", b.ScaleUp, validateScalingPolicies)
@@ -82,6 +87,7 @@ func (g gates) rules(fld validate.Field, h, old *autoscalingv2.HorizontalPodAuto
 	})
 }
 
+// validateStatus validates the status of an autoscaler.
 func validateStatus(fld validate.Field, h, _ *autoscalingv2.HorizontalPodAutoscaler) {
 	fld.Child("status").CheckNonNegative("currentReplicas", int64(h.Status.CurrentReplicas))
 	fld.Child("status").CheckNonNegative("desiredReplicas", int64(h.Status.DesiredReplicas))
@@ -92,68 +98,68 @@ func validateScaleTarget(fld validate.Field, r *autoscalingv2.CrossVersionObject
 	fld.CheckRequiredText("name", r.Name, validate.PathSegment)
 }
 
-// validateMetric requires exactly one source, which matches the type of the metric.
+// validateMetric requires exactly one source, which matches the type of the metric. As in Kubernetes,
+// an unknown type is reported twice, and only the first source is validated.
 func validateMetric(fld validate.Field, m *autoscalingv2.MetricSpec) {
 	if m.Type == "" {
 		fld.Required("type", "must specify a metric source type")
 	}
-	oneOf := func() {
+	fld.RecordTwice(func() {
 		validate.OneOf(fld, "type", m.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
 			autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)
-	}
-	fld.RecordTwice(oneOf)
+	})
 	sources := []struct {
-		of    autoscalingv2.MetricSourceType
-		name  string
-		set   bool
-		rules func()
+		typ      autoscalingv2.MetricSourceType
+		name     string
+		isSet    bool
+		validate func()
 	}{
 		{
-			of:    autoscalingv2.ObjectMetricSourceType,
-			name:  "object",
-			set:   m.Object != nil,
-			rules: func() { validateObjectMetric(fld.Child("object"), m.Object) },
+			typ:      autoscalingv2.ObjectMetricSourceType,
+			name:     "object",
+			isSet:    m.Object != nil,
+			validate: func() { validateObjectMetric(fld.Child("object"), m.Object) },
 		},
 		{
-			of:    autoscalingv2.ExternalMetricSourceType,
-			name:  "external",
-			set:   m.External != nil,
-			rules: func() { validateExternalMetric(fld.Child("external"), m.External) },
+			typ:      autoscalingv2.ExternalMetricSourceType,
+			name:     "external",
+			isSet:    m.External != nil,
+			validate: func() { validateExternalMetric(fld.Child("external"), m.External) },
 		},
 		{
-			of:    autoscalingv2.PodsMetricSourceType,
-			name:  "pods",
-			set:   m.Pods != nil,
-			rules: func() { validatePodsMetric(fld.Child("pods"), m.Pods) },
+			typ:      autoscalingv2.PodsMetricSourceType,
+			name:     "pods",
+			isSet:    m.Pods != nil,
+			validate: func() { validatePodsMetric(fld.Child("pods"), m.Pods) },
 		},
-		{of: autoscalingv2.ResourceMetricSourceType, name: "resource", set: m.Resource != nil, rules: func() {
+		{typ: autoscalingv2.ResourceMetricSourceType, name: "resource", isSet: m.Resource != nil, validate: func() {
 			validateResourceMetric(fld.Child("resource"), m.Resource)
 		}},
 		{
-			of:   autoscalingv2.ContainerResourceMetricSourceType,
-			name: "containerResource",
-			set:  m.ContainerResource != nil,
-			rules: func() {
+			typ:   autoscalingv2.ContainerResourceMetricSourceType,
+			name:  "containerResource",
+			isSet: m.ContainerResource != nil,
+			validate: func() {
 				validateContainerMetric(fld.Child("containerResource"), m.ContainerResource)
 			},
 		},
 	}
 	count := 0
 	for _, s := range sources {
-		if s.set {
+		if s.isSet {
 			count++
 			if count == 1 {
-				s.rules()
+				s.validate()
 			}
 		}
 	}
 	for _, s := range sources {
-		if s.of == m.Type && !s.set {
+		if s.typ == m.Type && !s.isSet {
 			fld.Required(s.name, "must populate information for the given metric source")
 		}
 	}
 	for _, s := range sources {
-		fld.ForbidSet(s.name, count > 1 && s.set && s.of != m.Type, "must populate the given metric source only")
+		fld.ForbidSet(s.name, count > 1 && s.isSet && s.typ != m.Type, "must populate the given metric source only")
 	}
 }
 
@@ -192,8 +198,9 @@ func validateContainerMetric(fld validate.Field, m *autoscalingv2.ContainerResou
 		fld.Required("name", "must specify a resource name")
 	} else {
 		name := fld.Child("name")
-		if faults := validate.QualifiedName(string(m.Name)); len(faults) > 0 {
-			name.InvalidMessages("", string(m.Name), faults) // quoted, unlike the other messages
+		if msgs := validate.QualifiedName(string(m.Name)); len(msgs) > 0 {
+			// As in Kubernetes, only these messages quote the name, which is passed as a string.
+			name.InvalidMessages("", string(m.Name), msgs)
 		} else {
 			podspec.ValidateResourceName(name, m.Name)
 		}
@@ -214,6 +221,7 @@ func validateResourceMetric(fld validate.Field, m *autoscalingv2.ResourceMetricS
 	validateUtilization(fld, &m.Target)
 }
 
+// validateUtilization validates the target of a resource metric.
 func validateUtilization(fld validate.Field, t *autoscalingv2.MetricTarget) {
 	target := fld.Child("target")
 	validateAmounts(target, t)
@@ -232,6 +240,7 @@ func validateMetricIdentifier(fld validate.Field, id *autoscalingv2.MetricIdenti
 	fld.CheckText("name", id.Name, validate.PathSegment)
 }
 
+// validateAmounts validates the type and the amounts of a target.
 func validateAmounts(fld validate.Field, t *autoscalingv2.MetricTarget) {
 	switch t.Type {
 	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
@@ -241,25 +250,26 @@ func validateAmounts(fld validate.Field, t *autoscalingv2.MetricTarget) {
 		}
 		fld.Invalid("type", t.Type, "must be either Utilization, Value, or AverageValue")
 	}
-	positive := func(name string, q *resource.Quantity) {
+	requirePositive := func(name string, q *resource.Quantity) {
 		if q != nil && q.Sign() != 1 {
 			fld.Invalid(name, q, "must be positive")
 		}
 	}
-	positive("value", t.Value)
-	positive("averageValue", t.AverageValue)
+	requirePositive("value", t.Value)
+	requirePositive("averageValue", t.AverageValue)
 	if n := t.AverageUtilization; n != nil && *n < 1 {
 		fld.Invalid("averageUtilization", *n, "must be greater than 0")
 	}
 }
 
+// validateScalingPolicies validates the rules for one direction of scaling.
 func validateScalingPolicies(fld validate.Field, r *autoscalingv2.HPAScalingRules) {
 	if n := r.StabilizationWindowSeconds; n != nil {
 		if *n < 0 {
 			fld.Invalid("stabilizationWindowSeconds", *n, "must be greater than or equal to zero")
 		}
-		if *n > longestWindow {
-			fld.Invalid("stabilizationWindowSeconds", *n, fmt.Sprintf("must be less than or equal to %d", longestWindow))
+		if *n > maxStabilizationWindow {
+			fld.Invalid("stabilizationWindowSeconds", *n, fmt.Sprintf("must be less than or equal to %d", maxStabilizationWindow))
 		}
 	}
 	validate.OptionalOneOf(fld, "selectPolicy", r.SelectPolicy,
@@ -275,8 +285,8 @@ func validateScalingPolicies(fld validate.Field, r *autoscalingv2.HPAScalingRule
 		if p.PeriodSeconds <= 0 {
 			fld.Invalid("periodSeconds", p.PeriodSeconds, validate.NotPositive)
 		}
-		if p.PeriodSeconds > longestPeriod {
-			fld.Invalid("periodSeconds", p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", longestPeriod))
+		if p.PeriodSeconds > maxPolicyPeriod {
+			fld.Invalid("periodSeconds", p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", maxPolicyPeriod))
 		}
 	})
 	if r.Tolerance != nil {

@@ -21,15 +21,15 @@ import (
 
 // cronJobs declares the namespaced kind CronJob.
 func cronJobs(rules *podspec.Rules) *registry.Kind {
-	created := podspec.PodsOf[*batchv1.CronJob]{
-		Template:  pods,
+	pods := podspec.PodsOf[*batchv1.CronJob]{
+		Template:  podTemplateOf,
 		Path:      field.NewPath("spec", "jobTemplate", "spec", "template"),
 		HostNames: true,
 		WarnAround: func(c *batchv1.CronJob) []string {
 			return jobWarnings("spec.jobTemplate.spec", &c.Spec.JobTemplate.Spec)
 		},
 	}
-	return podspec.WithPodTemplate(rules, created, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "cronjobs", Singular: "cronjob", Kind: "CronJob",
 			ShortNames: []string{"cj"}, Categories: []string{"all"}, Namespaced: true,
@@ -44,7 +44,7 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, c *batchv1.CronJob) {
 				validateCronJob(fld.Child("spec"), rules, &c.Spec, nil)
-				if len(c.Name) > longestCronJobName {
+				if len(c.Name) > maxCronJobName {
 					fld.Child("metadata").Invalid("name", c.Name, "must be no more than 52 characters")
 				}
 			}),
@@ -61,28 +61,32 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 	})
 }
 
-// longestCronJobName leaves room for the time suffix in the names of jobs.
-const longestCronJobName = 52
+// maxCronJobName is the maximum length of a name. It leaves room for the time suffix in the names of
+// the jobs.
+const maxCronJobName = 52
 
-// Default numbers of finished jobs that are kept.
+// Default numbers of finished jobs in the history.
 const (
-	successfulJobs = 3
-	failedJobs     = 1
+	defaultSuccessfulJobs = 3
+	defaultFailedJobs     = 1
 )
 
-// defaultCronJob does not set defaults of the job template, which each job gets by itself, except
-// for its pods.
+// defaultCronJob sets the defaults of a cron job and of the pod template. Other defaults of the job
+// template are set when a job is created.
 func defaultCronJob(c *batchv1.CronJob) {
 	declare.SetDefault(&c.Spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
 	declare.SetDefaultPtr(&c.Spec.Suspend, false)
-	declare.SetDefaultPtr(&c.Spec.SuccessfulJobsHistoryLimit, successfulJobs)
-	declare.SetDefaultPtr(&c.Spec.FailedJobsHistoryLimit, failedJobs)
+	declare.SetDefaultPtr(&c.Spec.SuccessfulJobsHistoryLimit, defaultSuccessfulJobs)
+	declare.SetDefaultPtr(&c.Spec.FailedJobsHistoryLimit, defaultFailedJobs)
 	defaultJobParts(&c.Spec.JobTemplate.Spec)
 }
 
-// pods returns the pod template of the jobs.
-func pods(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template }
+// podTemplateOf returns the pod template of the jobs.
+func podTemplateOf(c *batchv1.CronJob) *corev1.PodTemplateSpec {
+	return &c.Spec.JobTemplate.Spec.Template
+}
 
+// validateCronJob validates the spec of a cron job. old is nil at creation.
 func validateCronJob(fld validate.Field, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
 	if s.Schedule == "" {
 		fld.Required("schedule", "")
@@ -91,33 +95,33 @@ func validateCronJob(fld validate.Field, rules *podspec.Rules, s, old *batchv1.C
 	}
 	validate.OptionalNonNegative(fld, "startingDeadlineSeconds", s.StartingDeadlineSeconds)
 	if s.TimeZone != nil && (old == nil || !ptr.Equal(s.TimeZone, old.TimeZone)) {
-		fld.CheckText("timeZone", *s.TimeZone, timeZone)
+		fld.CheckText("timeZone", *s.TimeZone, timeZoneErrors)
 	}
 	validate.RequiredOneOf(fld, "concurrencyPolicy", s.ConcurrencyPolicy,
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)
-	var template *corev1.PodTemplateSpec
+	var oldTemplate *corev1.PodTemplateSpec
 	if old != nil {
-		template = &old.JobTemplate.Spec.Template
+		oldTemplate = &old.JobTemplate.Spec.Template
 	}
-	jobs := &s.JobTemplate.Spec
+	jobSpec := &s.JobTemplate.Spec
 	job := fld.Child("jobTemplate", "spec")
-	validateJobParts(job, rules, jobs, template)
-	if jobs.Selector != nil {
-		job.Invalid("selector", *jobs.Selector, "`selector` will be auto-generated")
+	validateJobParts(job, rules, jobSpec, oldTemplate)
+	if jobSpec.Selector != nil {
+		job.Invalid("selector", *jobSpec.Selector, "`selector` will be auto-generated")
 	}
-	if manual := jobs.ManualSelector; manual != nil && *manual {
+	if manual := jobSpec.ManualSelector; manual != nil && *manual {
 		job.Add(field.NotSupported(job.Child("manualSelector").FieldPath(), *manual, []string{"nil", "false"}))
 	}
 	validate.OptionalNonNegative(fld, "successfulJobsHistoryLimit", s.SuccessfulJobsHistoryLimit)
 	validate.OptionalNonNegative(fld, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
 }
 
-// validateSchedule requires a schedule with the five fields of cron, or a named one. Time zones
-// have their own field; an existing schedule with a time zone may keep it.
+// validateSchedule requires a schedule with the five fields of cron, or a named one such as @daily. A
+// time zone belongs in its own field, but a stored schedule with a time zone may keep it.
 func validateSchedule(fld validate.Field, s, old *batchv1.CronJobSpec) {
-	fld.CheckText("schedule", s.Schedule, schedule)
-	switch zoned := strings.Contains(s.Schedule, "TZ"); {
-	case !zoned:
+	fld.CheckText("schedule", s.Schedule, scheduleErrors)
+	switch hasZone := strings.Contains(s.Schedule, "TZ"); {
+	case !hasZone:
 	case old == nil || !strings.Contains(old.Schedule, "TZ"):
 		fld.Invalid("schedule", s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
 	case s.TimeZone != nil:
@@ -125,8 +129,8 @@ func validateSchedule(fld validate.Field, s, old *batchv1.CronJobSpec) {
 	}
 }
 
-// schedule returns the errors of a schedule.
-func schedule(text string) []string {
+// scheduleErrors returns the errors of a schedule.
+func scheduleErrors(text string) []string {
 	// The parser cannot handle a time zone without a schedule.
 	if strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ=") {
 		if !strings.Contains(text, " ") {
@@ -142,8 +146,8 @@ func schedule(text string) []string {
 // zonePart matches a path element in the name of a time zone.
 var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}$`)
 
-// timeZone returns the errors of a time zone's name.
-func timeZone(name string) (msgs []string) {
+// timeZoneErrors returns the errors of a time zone's name.
+func timeZoneErrors(name string) (msgs []string) {
 	if name == "" {
 		return []string{"timeZone must be nil or non-empty string"}
 	}
@@ -167,7 +171,8 @@ func zoneWarnings(c, _ *batchv1.CronJob) []string {
 		return nil
 	}
 	return []string{
-		"cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+		"cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, " +
+			"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
 	}
 }
 

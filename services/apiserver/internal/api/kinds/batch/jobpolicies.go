@@ -12,17 +12,17 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Limits of the policies of jobs.
+// Limits of the policies of jobs. maxIndexesText is in bytes.
 const (
-	mostPolicyRules   = 20
-	mostConditions    = 20
-	mostExitCodes     = 255
-	longestIndexesSet = 64 * 1024
+	maxPolicyRules       = 20
+	maxConditionPatterns = 20
+	maxExitCodes         = 255
+	maxIndexesText       = 64 * 1024
 )
 
 // validateFailurePolicy validates the effects of failed pods on the job.
 func validateFailurePolicy(fld validate.Field, s *batchv1.JobSpec) {
-	validate.MaxItems(fld, "rules", s.PodFailurePolicy.Rules, mostPolicyRules)
+	validate.MaxItems(fld, "rules", s.PodFailurePolicy.Rules, maxPolicyRules)
 	containers := validate.Set[string]{}
 	for _, list := range [][]corev1.Container{s.Template.Spec.Containers, s.Template.Spec.InitContainers} {
 		for i := range list {
@@ -43,7 +43,7 @@ func validateFailurePolicy(fld validate.Field, s *batchv1.JobSpec) {
 				validateExitCodes(fld, codes, containers)
 			},
 		)
-		validate.MaxItems(fld, "onPodConditions", r.OnPodConditions, mostConditions)
+		validate.MaxItems(fld, "onPodConditions", r.OnPodConditions, maxConditionPatterns)
 		validate.Each(
 			fld,
 			"onPodConditions",
@@ -53,15 +53,17 @@ func validateFailurePolicy(fld validate.Field, s *batchv1.JobSpec) {
 				validate.NamedOneOf(fld, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
 			},
 		)
-		switch codes, conditions := r.OnExitCodes != nil, len(r.OnPodConditions) > 0; {
-		case codes && conditions:
+		switch hasCodes, hasConditions := r.OnExitCodes != nil, len(r.OnPodConditions) > 0; {
+		case hasCodes && hasConditions:
 			fld.InvalidOmitValue("", "specifying both OnExitCodes and OnPodConditions is not supported")
-		case !codes && !conditions:
+		case !hasCodes && !hasConditions:
 			fld.InvalidOmitValue("", "specifying one of OnExitCodes and OnPodConditions is required")
 		}
 	})
 }
 
+// validateExitCodes validates a requirement on exit codes. containers holds the names of the pod's
+// containers.
 func validateExitCodes(
 	fld validate.Field,
 	codes *batchv1.PodFailurePolicyOnExitCodesRequirement,
@@ -80,7 +82,7 @@ func validateExitCodes(
 	if len(codes.Values) == 0 {
 		fld.Invalid("values", codes.Values, "at least one value is required")
 	}
-	validate.MaxItems(fld, "values", codes.Values, mostExitCodes)
+	validate.MaxItems(fld, "values", codes.Values, maxExitCodes)
 	seen := validate.Set[int32]{}
 	validate.Each(fld, "values", codes.Values, func(fld validate.Field, code *int32) {
 		validate.Unique(fld, "", *code, seen)
@@ -104,27 +106,27 @@ func validateSuccessPolicy(fld validate.Field, s *batchv1.JobSpec) {
 	if len(s.SuccessPolicy.Rules) == 0 {
 		policy.Required("rules", "at least one rules must be specified when the successPolicy is specified")
 	}
-	validate.MaxItems(policy, "rules", s.SuccessPolicy.Rules, mostPolicyRules)
+	validate.MaxItems(policy, "rules", s.SuccessPolicy.Rules, maxPolicyRules)
 	validate.Each(policy, "rules", s.SuccessPolicy.Rules, func(fld validate.Field, r *batchv1.SuccessPolicyRule) {
 		if r.SucceededCount == nil && r.SucceededIndexes == nil {
 			fld.Required("", "at least one of succeededCount or succeededIndexes must be specified")
 		}
 		if s.Completions == nil {
-			return // already reported
+			return // validateIndexing reports it
 		}
-		var named int32
+		var indexCount int32
 		if r.SucceededIndexes != nil {
-			fld.CheckMaxBytes("succeededIndexes", *r.SucceededIndexes, longestIndexesSet)
-			named = validateIndexes(fld, "succeededIndexes", *r.SucceededIndexes, *s.Completions)
+			fld.CheckMaxBytes("succeededIndexes", *r.SucceededIndexes, maxIndexesText)
+			indexCount = validateIndexes(fld, "succeededIndexes", *r.SucceededIndexes, *s.Completions)
 		}
 		validate.OptionalNonNegative(fld, "succeededCount", r.SucceededCount)
 		if n := r.SucceededCount; n != nil && *n > *s.Completions {
 			fld.Invalid("succeededCount", *n,
 				fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *s.Completions))
 		}
-		if n := r.SucceededCount; n != nil && r.SucceededIndexes != nil && *n > named {
+		if n := r.SucceededCount; n != nil && r.SucceededIndexes != nil && *n > indexCount {
 			fld.Invalid("succeededCount", *n,
-				fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", named))
+				fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", indexCount))
 		}
 	})
 }
@@ -144,21 +146,21 @@ func validateIndexes(fld validate.Field, name, text string, completions int32) i
 	return total
 }
 
-// eachInterval calls visit with the intervals of a list of indexes.
+// eachInterval calls visit with the intervals of a list of indexes, which must be in ascending order.
 func eachInterval(text string, completions int32, visit func(first, last int32) error) error {
 	if text == "" {
 		return nil
 	}
-	before := int32(-1)
+	previous := int32(-1)
 	for part := range strings.SplitSeq(text, ",") {
 		first, last, err := parseInterval(part, completions)
 		if err != nil {
 			return err
 		}
-		if before >= 0 && before >= first {
-			return fmt.Errorf("non-increasing order, previous: %d, current: %d", before, first)
+		if previous >= 0 && previous >= first {
+			return fmt.Errorf("non-increasing order, previous: %d, current: %d", previous, first)
 		}
-		before = last
+		previous = last
 		if err := visit(first, last); err != nil {
 			return err
 		}
@@ -168,14 +170,14 @@ func eachInterval(text string, completions int32, visit func(first, last int32) 
 
 // parseInterval parses an index, or the first and the last index of a range.
 func parseInterval(part string, completions int32) (first, last int32, err error) {
-	from, to, ranged := strings.Cut(part, "-")
+	from, to, isRange := strings.Cut(part, "-")
 	if strings.Contains(to, "-") {
 		return 0, 0, fmt.Errorf(
 			"the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'",
 			part)
 	}
 	first, err = parseIndex(from, completions)
-	if err != nil || !ranged {
+	if err != nil || !isRange {
 		return first, first, err
 	}
 	last, err = parseIndex(to, completions)
@@ -197,8 +199,8 @@ func parseIndex(text string, completions int32) (int32, error) {
 	return int32(max(n, -1)), nil //nolint:gosec // below completions
 }
 
-// firstSharedIndex returns the first index that two lists of indexes share.
-func firstSharedIndex(a, b string, completions int32) (int32, bool) {
+// firstSharedIndex returns the first index that two lists of indexes share. It ignores invalid parts.
+func firstSharedIndex(a, b string, completions int32) (index int32, found bool) {
 	type span struct{ first, last int32 }
 	var spans []span
 	for part := range strings.SplitSeq(a, ",") {
@@ -211,7 +213,7 @@ func firstSharedIndex(a, b string, completions int32) (int32, bool) {
 		if err != nil {
 			continue
 		}
-		// Intervals in order, as required, are visited only once.
+		// Both lists are in ascending order, so the intervals of a below this one are done.
 		for len(spans) > 0 && spans[0].last < first {
 			spans = spans[1:]
 		}

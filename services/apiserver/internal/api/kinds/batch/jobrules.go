@@ -14,24 +14,26 @@ import (
 
 // Limits of jobs.
 const (
-	// mostIndexes is the maximum parallelism, and of failed indexes, of an indexed job.
-	mostIndexes = 100_000
-	// With more completions than manyCompletions, jobs that count failures per index have lower
-	// limits.
-	manyCompletions  = 100_000
-	mostOfMany       = 10_000
-	managedByLength  = 63
-	parallelWarnedOf = 10_000
+	// maxIndexedPods is the maximum parallelism of an indexed job, and its maximum of failed indexes.
+	maxIndexedPods = 100_000
+	// maxWithManyCompletions is that maximum for a job that counts failures per index and has more
+	// completions than manyCompletions.
+	maxWithManyCompletions = 10_000
+	manyCompletions        = 100_000
+	// maxManagedBy is the maximum length of managedBy in bytes.
+	maxManagedBy = 63
+	// warnedParallelism is the parallelism above which a job with manyCompletions causes a warning.
+	warnedParallelism = 10_000
 )
 
 // validateJob validates a job whose pods have been labeled. old is nil at creation.
 func validateJob(fld validate.Field, rules *podspec.Rules, j, old *batchv1.Job) {
-	var template *corev1.PodTemplateSpec
+	var oldTemplate *corev1.PodTemplateSpec
 	if old != nil {
-		template = &old.Spec.Template
+		oldTemplate = &old.Spec.Template
 	}
-	validateGeneratedSelector(fld, j, template)
-	validateJobSpec(fld.Child("spec"), rules, &j.Spec, template)
+	validateGeneratedSelector(fld, j, oldTemplate)
+	validateJobSpec(fld.Child("spec"), rules, &j.Spec, oldTemplate)
 	if s := &j.Spec; isIndexed(s) && s.Completions != nil && *s.Completions > 0 {
 		if host := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1); len(validate.DNSLabel(host)) > 0 {
 			fld.Child("metadata").Invalid("name", j.Name, "will not able to create pod with invalid DNS label: "+host)
@@ -49,13 +51,13 @@ func validateGeneratedSelector(fld validate.Field, j *batchv1.Job, old *corev1.P
 	fld.Child("metadata").RequireSet("uid", j.UID != "")
 	uid, name := string(j.UID), j.Name
 	expected := labels.Set{oldControllerUID: uid, oldJobName: name}
-	marks := []string{oldControllerUID, oldJobName}
+	requiredLabels := []string{oldControllerUID, oldJobName}
 	if old == nil || hasLabels(old.Labels, batchv1.JobNameLabel, batchv1.ControllerUidLabel) {
 		expected[batchv1.ControllerUidLabel], expected[batchv1.JobNameLabel] = uid, name
-		marks = append(marks, batchv1.ControllerUidLabel, batchv1.JobNameLabel)
+		requiredLabels = append(requiredLabels, batchv1.ControllerUidLabel, batchv1.JobNameLabel)
 	}
 	template := fld.Child("spec", "template", "metadata")
-	for _, key := range marks {
+	for _, key := range requiredLabels {
 		template.RequireLabel("labels", s.Template.Labels, key, expected[key])
 	}
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(expected) {
@@ -63,6 +65,7 @@ func validateGeneratedSelector(fld validate.Field, j *batchv1.Job, old *corev1.P
 	}
 }
 
+// hasLabels reports whether there are labels with all of the keys.
 func hasLabels(labels map[string]string, keys ...string) bool {
 	for _, key := range keys {
 		if _, ok := labels[key]; !ok {
@@ -72,6 +75,7 @@ func hasLabels(labels map[string]string, keys ...string) bool {
 	return true
 }
 
+// validateJobSpec validates the spec of a job. old is the stored pod template, or nil at creation.
 func validateJobSpec(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
 	validateJobParts(fld, rules, s, old)
 	fld.RequireSet("selector", s.Selector != nil)
@@ -95,7 +99,7 @@ func validateJobParts(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSp
 	}
 	if s.ManagedBy != nil {
 		fld.CheckDomainPath("managedBy", *s.ManagedBy)
-		fld.CheckMaxBytes("managedBy", *s.ManagedBy, managedByLength)
+		fld.CheckMaxBytes("managedBy", *s.ManagedBy, maxManagedBy)
 	}
 	validate.OptionalOneOf(fld, "completionMode", s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
 	validateIndexing(fld, s)
@@ -138,15 +142,15 @@ func validateIndexing(fld validate.Field, s *batchv1.JobSpec) {
 	if s.Completions == nil {
 		fld.Required("completions", "when completion mode is Indexed")
 	}
-	if exceeds(s.Parallelism, mostIndexes) {
+	if exceeds(s.Parallelism, maxIndexedPods) {
 		fld.Invalid("parallelism", *s.Parallelism,
-			fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", mostIndexes))
+			fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", maxIndexedPods))
 	}
 	if s.Completions != nil && exceeds(s.MaxFailedIndexes, *s.Completions) {
 		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, "must be less than or equal to completions")
 	}
-	if exceeds(s.MaxFailedIndexes, mostIndexes) {
-		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, fmt.Sprintf("must be less than or equal to %d", mostIndexes))
+	if exceeds(s.MaxFailedIndexes, maxIndexedPods) {
+		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, fmt.Sprintf("must be less than or equal to %d", maxIndexedPods))
 	}
 	if s.BackoffLimitPerIndex == nil || !exceeds(s.Completions, manyCompletions) {
 		return
@@ -156,15 +160,16 @@ func validateIndexing(fld validate.Field, s *batchv1.JobSpec) {
 	}
 	tooMany := fmt.Sprintf(
 		"must be less than or equal to %d when completions are above %d and used with backoff limit per index",
-		mostOfMany, manyCompletions)
-	if exceeds(s.Parallelism, mostOfMany) {
+		maxWithManyCompletions, manyCompletions)
+	if exceeds(s.Parallelism, maxWithManyCompletions) {
 		fld.Invalid("parallelism", *s.Parallelism, tooMany)
 	}
-	if exceeds(s.MaxFailedIndexes, mostOfMany) {
+	if exceeds(s.MaxFailedIndexes, maxWithManyCompletions) {
 		fld.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, tooMany)
 	}
 }
 
+// validateRestartPolicy rejects pods that always restart, because they never complete.
 func validateRestartPolicy(fld validate.Field, s *batchv1.JobSpec) {
 	switch policy := s.Template.Spec.RestartPolicy; policy {
 	case corev1.RestartPolicyAlways, "":
@@ -183,16 +188,17 @@ func validateRestartPolicy(fld validate.Field, s *batchv1.JobSpec) {
 // has not started may change its scheduling directives (KEP-2926).
 func validateJobChanges(fld validate.Field, j, old *batchv1.Job) {
 	s, was := &j.Spec, &old.Spec
+	completionsChanged := !validate.SemanticEqual(s.Completions, was.Completions)
 	switch {
 	case !isIndexed(s):
 		fld.CheckImmutable("completions", s.Completions, was.Completions)
-	case s.Completions != nil && !validate.SemanticEqual(s.Completions, was.Completions) && !validate.SemanticEqual(s.Completions, s.Parallelism):
+	case s.Completions != nil && completionsChanged && !validate.SemanticEqual(s.Completions, s.Parallelism):
 		fld.Invalid("completions", s.Completions, "can only be modified in tandem with spec.parallelism")
 	}
 	fld.CheckImmutable("selector", s.Selector, was.Selector)
 	template := was.Template.DeepCopy()
 	if was.Suspend != nil && *was.Suspend && old.Status.StartTime == nil {
-		moveScheduling(template, &s.Template)
+		copyScheduling(template, &s.Template)
 	}
 	fld.CheckImmutable("template", s.Template, *template)
 	fld.CheckImmutable("completionMode", s.CompletionMode, was.CompletionMode)
@@ -202,8 +208,8 @@ func validateJobChanges(fld validate.Field, j, old *batchv1.Job) {
 	fld.CheckImmutable("successPolicy", s.SuccessPolicy, was.SuccessPolicy)
 }
 
-// moveScheduling copies the scheduling directives.
-func moveScheduling(to, from *corev1.PodTemplateSpec) {
+// copyScheduling copies the scheduling directives of a pod template.
+func copyScheduling(to, from *corev1.PodTemplateSpec) {
 	to.Labels = from.Labels
 	to.Annotations = from.Annotations
 	to.Spec.NodeSelector = from.Spec.NodeSelector
@@ -224,8 +230,8 @@ func moveScheduling(to, from *corev1.PodTemplateSpec) {
 
 // jobWarnings returns the warnings of jobs and their templates at a path.
 func jobWarnings(path string, s *batchv1.JobSpec) []string {
-	if isIndexed(s) && s.Completions != nil && *s.Completions > manyCompletions && s.Parallelism != nil &&
-		*s.Parallelism > parallelWarnedOf {
+	hasMany := s.Completions != nil && *s.Completions > manyCompletions
+	if isIndexed(s) && hasMany && s.Parallelism != nil && *s.Parallelism > warnedParallelism {
 		return []string{
 			path + ": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, " +
 				"Kubernetes might not be able to track completedIndexes when a big number of indexes fail",

@@ -52,8 +52,9 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 			}),
 		},
 		Delete: registry.Delete{
-			Orphan:        true,
-			OrphanWarning: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+			Orphan: true,
+			OrphanWarning: "child pods are preserved by default when jobs are deleted; " +
+				"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
 		},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded", DefaultValue: "0"}},

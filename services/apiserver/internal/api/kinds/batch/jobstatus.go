@@ -11,13 +11,18 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// jobPhase holds the conditions of a job's end: first the target condition, then, when no pod is
-// left, the terminal condition.
-type jobPhase struct{ succeeds, complete, fails, failed bool }
+// jobPhase reports which conditions of a job's end are true. The controller first sets
+// SuccessCriteriaMet or FailureTarget. When all pods have terminated, it sets Complete or Failed.
+type jobPhase struct{ criteriaMet, complete, failureTarget, failed bool }
 
+// phaseOf returns the phase that a status states.
 func phaseOf(s *batchv1.JobStatus) jobPhase {
-	is := func(t batchv1.JobConditionType) bool { return isConditionTrue(s, t) }
-	return jobPhase{is(batchv1.JobSuccessCriteriaMet), is(batchv1.JobComplete), is(batchv1.JobFailureTarget), is(batchv1.JobFailed)}
+	return jobPhase{
+		criteriaMet:   isConditionTrue(s, batchv1.JobSuccessCriteriaMet),
+		complete:      isConditionTrue(s, batchv1.JobComplete),
+		failureTarget: isConditionTrue(s, batchv1.JobFailureTarget),
+		failed:        isConditionTrue(s, batchv1.JobFailed),
+	}
 }
 
 func (p jobPhase) isFinished() bool { return p.complete || p.failed }
@@ -26,9 +31,10 @@ func isConditionTrue(s *batchv1.JobStatus, t batchv1.JobConditionType) bool {
 	return hasCondition(s, t, corev1.ConditionTrue)
 }
 
-func hasCondition(s *batchv1.JobStatus, t batchv1.JobConditionType, is corev1.ConditionStatus) bool {
+// hasCondition reports whether a condition exists and has the status.
+func hasCondition(s *batchv1.JobStatus, t batchv1.JobConditionType, status corev1.ConditionStatus) bool {
 	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.Type == t && c.Status == is {
+		if c := &s.Conditions[i]; c.Type == t && c.Status == status {
 			return true
 		}
 	}
@@ -41,8 +47,8 @@ func isResumed(s, was *batchv1.JobStatus) bool {
 	return isConditionTrue(was, batchv1.JobSuspended) && hasCondition(s, batchv1.JobSuspended, corev1.ConditionFalse)
 }
 
-// isCompleteWithoutStart reports whether a job is complete without a start: it is suspended and
-// wants no completions.
+// isCompleteWithoutStart reports whether a job can be complete although it never started: it is
+// suspended and needs no completions.
 func isCompleteWithoutStart(spec *batchv1.JobSpec) bool {
 	return spec.Suspend != nil && *spec.Suspend && spec.Completions != nil && *spec.Completions == 0
 }
@@ -63,18 +69,19 @@ func validateJobStatus(fld validate.Field, j, old *batchv1.Job) {
 	if n := s.Ready; n != nil && *n > s.Active && (!ptr.Equal(n, was.Ready) || s.Active != was.Active) {
 		fld.Invalid("ready", *n, "cannot set more ready pods than active")
 	}
-	if now.succeeds && now.failed {
+	if now.criteriaMet && now.failed {
 		fld.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True and Failed=true conditions")
 	}
-	if now.succeeds && now.fails {
+	if now.criteriaMet && now.failureTarget {
 		fld.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
 	}
-	if j.Spec.SuccessPolicy != nil && !now.succeeds && now.complete {
+	if j.Spec.SuccessPolicy != nil && !now.criteriaMet && now.complete {
 		fld.InvalidOmitValue("conditions", "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 	}
 	validateJobStatusChanges(fld, j, old)
 }
 
+// validateCounts rejects negative counts, and pods that are listed twice.
 func validateCounts(fld validate.Field, s *batchv1.JobStatus) {
 	fld.CheckNonNegative("active", int64(s.Active))
 	fld.CheckNonNegative("succeeded", int64(s.Succeeded))
@@ -100,21 +107,26 @@ func validateCounts(fld validate.Field, s *batchv1.JobStatus) {
 	)
 }
 
-// validateEndOfJob validates the end of a job.
+// validateEndOfJob requires that the conditions, times and counts of a finished job agree.
 func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
 	s := &j.Status
 	now, before := phaseOf(s), phaseOf(was)
-	changed := struct{ complete, failed, finished, start, completion bool }{
-		now.complete != before.complete, now.failed != before.failed, now.isFinished() != before.isFinished(),
-		!s.StartTime.Equal(was.StartTime), !s.CompletionTime.Equal(was.CompletionTime),
+	changed := struct{ complete, failed, finished, startTime, completionTime bool }{
+		complete:       now.complete != before.complete,
+		failed:         now.failed != before.failed,
+		finished:       now.isFinished() != before.isFinished(),
+		startTime:      !s.StartTime.Equal(was.StartTime),
+		completionTime: !s.CompletionTime.Equal(was.CompletionTime),
 	}
+
+	// 1. Conditions and times of jobs in any phase.
 	if now.complete && now.failed && (changed.complete || changed.failed) {
 		fld.InvalidOmitValue("conditions", "cannot set Complete=True and Failed=true conditions")
 	}
-	if now.complete && now.fails && (changed.complete || now.fails != before.fails) {
+	if now.complete && now.failureTarget && (changed.complete || now.failureTarget != before.failureTarget) {
 		fld.InvalidOmitValue("conditions", "cannot set Complete=True and FailureTarget=true conditions")
 	}
-	if changed.complete || changed.completion {
+	if changed.complete || changed.completionTime {
 		if s.CompletionTime != nil && !now.complete {
 			fld.Invalid("completionTime", s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
 		}
@@ -122,22 +134,24 @@ func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus
 			fld.Required("completionTime", "completionTime is required for Complete jobs")
 		}
 	}
-	if (changed.start || changed.completion) && s.StartTime != nil && s.CompletionTime.Before(s.StartTime) {
+	if (changed.startTime || changed.completionTime) && s.StartTime != nil && s.CompletionTime.Before(s.StartTime) {
 		fld.Invalid("completionTime", s.CompletionTime, "completionTime cannot be set before startTime")
 	}
-	if now.failed && !now.fails && (changed.failed || now.fails != before.fails) {
+	if now.failed && !now.failureTarget && (changed.failed || now.failureTarget != before.failureTarget) {
 		fld.InvalidOmitValue("conditions", "cannot set Failed=True condition without the FailureTarget=true condition")
 	}
-	if now.complete && !now.succeeds && (changed.complete || now.succeeds != before.succeeds) {
+	if now.complete && !now.criteriaMet && (changed.complete || now.criteriaMet != before.criteriaMet) {
 		fld.InvalidOmitValue("conditions", "cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 	}
+
+	// 2. Counts of finished jobs.
 	if !now.isFinished() {
 		return
 	}
 	if s.Active > 0 && (changed.finished || s.Active != was.Active) {
 		fld.Invalid("active", s.Active, "active>0 is invalid for finished job")
 	}
-	if s.StartTime == nil && (changed.finished || changed.start) && !isCompleteWithoutStart(&j.Spec) {
+	if s.StartTime == nil && (changed.finished || changed.startTime) && !isCompleteWithoutStart(&j.Spec) {
 		fld.Required("startTime", "startTime is required for finished job")
 	}
 	u := s.UncountedTerminatedPods
@@ -150,22 +164,22 @@ func validateEndOfJob(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus
 // validateIndexStatus validates completed and failed indexes.
 func validateIndexStatus(fld validate.Field, j *batchv1.Job, was *batchv1.JobStatus) {
 	s, spec := &j.Status, &j.Spec
-	completed := s.CompletedIndexes != was.CompletedIndexes
-	failed := !ptr.Equal(s.FailedIndexes, was.FailedIndexes)
-	if completed && spec.Completions != nil {
+	completedChanged := s.CompletedIndexes != was.CompletedIndexes
+	failedChanged := !ptr.Equal(s.FailedIndexes, was.FailedIndexes)
+	if completedChanged && spec.Completions != nil {
 		validateIndexes(fld, "completedIndexes", s.CompletedIndexes, *spec.Completions)
 	}
-	if failed && s.FailedIndexes != nil && spec.Completions != nil && spec.BackoffLimitPerIndex != nil {
+	if failedChanged && s.FailedIndexes != nil && spec.Completions != nil && spec.BackoffLimitPerIndex != nil {
 		validateIndexes(fld, "failedIndexes", *s.FailedIndexes, *spec.Completions)
 	}
-	if completed && s.CompletedIndexes != "" && !isIndexed(spec) {
+	if completedChanged && s.CompletedIndexes != "" && !isIndexed(spec) {
 		fld.Invalid("completedIndexes", s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
 	}
-	if failed && s.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
+	if failedChanged && s.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
 		fld.Invalid("failedIndexes", *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
 	}
-	if (completed || failed) && s.FailedIndexes != nil && spec.Completions != nil {
-		if i, both := firstSharedIndex(s.CompletedIndexes, *s.FailedIndexes, *spec.Completions); both {
+	if (completedChanged || failedChanged) && s.FailedIndexes != nil && spec.Completions != nil {
+		if i, found := firstSharedIndex(s.CompletedIndexes, *s.FailedIndexes, *spec.Completions); found {
 			fld.Invalid("failedIndexes", *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", i))
 		}
 	}
@@ -182,22 +196,22 @@ func validateJobStatusChanges(fld validate.Field, j, old *batchv1.Job) {
 	if s.Failed < was.Failed {
 		fld.Invalid("failed", s.Failed, "cannot decrease the failed counter")
 	}
-	// A job that is scaled down may have fewer.
+	// An indexed job that is scaled down may lose succeeded pods.
 	if s.Succeeded < was.Succeeded && !(isIndexed(&j.Spec) && ptr.Equal(j.Spec.Completions, j.Spec.Parallelism)) {
 		fld.Invalid("succeeded", s.Succeeded, "cannot decrease the succeeded counter")
 	}
 	if s.CompletionTime != nil && was.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) {
 		fld.Invalid("completionTime", s.CompletionTime, "completionTime cannot be mutated")
 	}
-	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && (j.Spec.Suspend == nil || !*j.Spec.Suspend) &&
-		!isResumed(s, was) {
+	isSuspended := j.Spec.Suspend != nil && *j.Spec.Suspend
+	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && !isSuspended && !isResumed(s, was) {
 		fld.Required("startTime", "startTime cannot be removed for unsuspended job")
 	}
 	now, before := phaseOf(s), phaseOf(was)
-	if before.succeeds && !now.succeeds {
+	if before.criteriaMet && !now.criteriaMet {
 		fld.InvalidOmitValue("conditions", "cannot disable the SuccessCriteriaMet=True condition")
 	}
-	if before.complete && !before.succeeds && now.succeeds {
+	if before.complete && !before.criteriaMet && now.criteriaMet {
 		fld.InvalidOmitValue("conditions", "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
 	}
 }

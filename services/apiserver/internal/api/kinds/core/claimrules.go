@@ -12,20 +12,24 @@ import (
 )
 
 // claimGates holds the feature gates of fields in claims.
-type claimGates struct{ otherNamespaces, attributesClasses bool }
+type claimGates struct {
+	otherNamespaces   bool // CrossNamespaceVolumeDataSource
+	attributesClasses bool // VolumeAttributesClass
+}
 
 // drop clears the fields of disabled gates, and a data source of an unsupported kind, unless the
 // stored claim has them.
 func (g claimGates) drop(s, old *corev1.PersistentVolumeClaimSpec) {
 	ref := s.DataSourceRef
-	if !g.otherNamespaces && ref != nil && ref.Namespace != nil && *ref.Namespace != "" &&
-		(old == nil || old.DataSourceRef == nil) {
+	namesNamespace := ref != nil && ref.Namespace != nil && *ref.Namespace != ""
+	if !g.otherNamespaces && namesNamespace && (old == nil || old.DataSourceRef == nil) {
 		s.DataSourceRef = nil
 	}
 	if !g.attributesClasses && (old == nil || old.VolumeAttributesClassName == nil) {
 		s.VolumeAttributesClassName = nil
 	}
-	// A client that sends dataSourceRef gets an error for another kind of source.
+	// A source of another kind is dropped silently only without dataSourceRef. With it, validation
+	// reports an error.
 	inUse := old != nil && (old.DataSource != nil || old.DataSourceRef != nil)
 	if s.DataSource != nil && !isClaimOrSnapshot(s.DataSource) && s.DataSourceRef == nil && !inUse {
 		s.DataSource = nil
@@ -55,21 +59,22 @@ func isClaimOrSnapshot(r *corev1.TypedLocalObjectReference) bool {
 }
 
 // validateClaimChanges rejects changes of a claim's spec, with exceptions. The volume and a missing
-// class can be set once. A bound claim may request more, or less as long as the capacity is not
-// provided.
+// class can be set once. A bound claim may request more storage, or less if the request still exceeds
+// the capacity.
 func validateClaimChanges(fld validate.Field, c, old *corev1.PersistentVolumeClaim) {
+	// Reset the fields that may change in copies of both specs, which must then be equal.
 	now, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
 	if was.VolumeName == "" {
 		was.VolumeName = now.VolumeName
 	}
 	const annotation = corev1.BetaStorageClassAnnotation
-	annotated, hadAnnotation := old.Annotations[annotation]
-	if hadAnnotation && was.StorageClassName == nil && now.StorageClassName != nil && *now.StorageClassName == annotated &&
-		keepsOrDropsClass(c, annotated) {
+	oldClass, hadAnnotation := old.Annotations[annotation]
+	if hadAnnotation && was.StorageClassName == nil && now.StorageClassName != nil && *now.StorageClassName == oldClass &&
+		keepsOrDropsClass(c, oldClass) {
 		now.StorageClassName = nil
 	} else {
-		if class := c.Annotations[annotation]; class != annotated {
-			fld.Child("metadata", "annotations").CheckImmutable(annotation, class, annotated)
+		if class := c.Annotations[annotation]; class != oldClass {
+			fld.Child("metadata", "annotations").CheckImmutable(annotation, class, oldClass)
 		}
 		if !hadAnnotation && was.StorageClassName == nil {
 			now.StorageClassName = nil
@@ -84,19 +89,16 @@ func validateClaimChanges(fld validate.Field, c, old *corev1.PersistentVolumeCla
 		}
 	}
 	if !validate.SemanticEqual(now, was) {
-		fld.Forbidden(
-			"spec",
-			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.ObjectDiff(
-				was,
-				now,
-			),
-		)
+		fld.Forbidden("spec",
+			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+
+				diff.ObjectDiff(was, now))
 	}
-	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	before := old.Spec.Resources.Requests[corev1.ResourceStorage]
-	has := old.Status.Capacity[corev1.ResourceStorage]
-	fld.Child("spec", "resources", "requests").
-		ForbidSet("storage", size.Cmp(before) < 0 && size.Cmp(has) <= 0, "field can not be less than status.capacity")
+
+	request := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	oldRequest := old.Spec.Resources.Requests[corev1.ResourceStorage]
+	capacity := old.Status.Capacity[corev1.ResourceStorage]
+	fld.Child("spec", "resources", "requests").ForbidSet("storage", request.Cmp(oldRequest) < 0 && request.Cmp(capacity) <= 0,
+		"field can not be less than status.capacity")
 	fld.CheckImmutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)
 }
 
@@ -113,6 +115,8 @@ var resizeStates = []corev1.ClaimResourceStatus{
 	corev1.PersistentVolumeClaimNodeResizePending,
 }
 
+// validateClaimStatus validates the status of a claim. As in Kubernetes, some error paths differ from the
+// names of the fields.
 func validateClaimStatus(fld validate.Field, c, _ *corev1.PersistentVolumeClaim) {
 	fld.Child("Spec").RequireSet("accessModes", len(c.Spec.AccessModes) > 0)
 	status := fld.Child("status")

@@ -66,7 +66,7 @@ func validateSubset(fld validate.Field, s *corev1.EndpointSubset) {
 	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
 		fld.Required("", "must specify `addresses` or `notReadyAddresses`")
 	}
-	address := func(fld validate.Field, a *corev1.EndpointAddress) {
+	validateAddress := func(fld validate.Field, a *corev1.EndpointAddress) {
 		fld.CheckIP("ip", a.IP)
 		fld.CheckOptionalText("hostname", a.Hostname, validate.DNSLabel)
 		if a.NodeName != nil {
@@ -74,8 +74,8 @@ func validateSubset(fld validate.Field, s *corev1.EndpointSubset) {
 		}
 		fld.CheckNonSpecialIP("ip", a.IP)
 	}
-	validate.Each(fld, "addresses", s.Addresses, address)
-	validate.Each(fld, "notReadyAddresses", s.NotReadyAddresses, address)
+	validate.Each(fld, "addresses", s.Addresses, validateAddress)
+	validate.Each(fld, "notReadyAddresses", s.NotReadyAddresses, validateAddress)
 	validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.EndpointPort) {
 		fld.CheckOptionalText("name", p.Name, validate.DNSLabel)
 		fld.RequireSet("name", p.Name != "" || len(s.Ports) == 1)

@@ -81,6 +81,7 @@ func EventColumns[T registry.Object](view func(T) *corev1.Event) []registry.Colu
 	}
 }
 
+// firstSeen returns the time of the first occurrence.
 func firstSeen(e *corev1.Event) registry.Age {
 	if e.FirstTimestamp.IsZero() {
 		return columns.SinceMicro(e.EventTime)
@@ -88,6 +89,7 @@ func firstSeen(e *corev1.Event) registry.Age {
 	return columns.Since(e.FirstTimestamp)
 }
 
+// lastSeen returns the time of the last occurrence.
 func lastSeen(e *corev1.Event) registry.Age {
 	switch {
 	case e.Series != nil:
@@ -99,6 +101,7 @@ func lastSeen(e *corev1.Event) registry.Age {
 	}
 }
 
+// eventObjectText returns "kind/name" of the involved object.
 func eventObjectText(e *corev1.Event) string {
 	kind := strings.ToLower(e.InvolvedObject.Kind)
 	if e.InvolvedObject.Name == "" {
@@ -107,6 +110,7 @@ func eventObjectText(e *corev1.Event) string {
 	return kind + "/" + e.InvolvedObject.Name
 }
 
+// eventReporterText returns the reporting component and its instance or host.
 func eventReporterText(e *corev1.Event) string {
 	instance := columns.DefaultString(e.Source.Host, e.ReportingInstance)
 	if instance == "" {
@@ -156,22 +160,25 @@ func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
 // Events of cluster-scoped objects are in default, and, in the new style, also in the system
 // namespace.
 func validateEventNamespace(e *corev1.Event) field.ErrorList {
-	about := e.InvolvedObject.Namespace
-	var fits bool
+	objectNamespace := e.InvolvedObject.Namespace
+	var isAllowed bool
 	switch {
-	case e.EventTime.IsZero() && about == "":
-		fits = e.Namespace == metav1.NamespaceNone || e.Namespace == api.DefaultNamespace
+	case e.EventTime.IsZero() && objectNamespace == "":
+		isAllowed = e.Namespace == metav1.NamespaceNone || e.Namespace == api.DefaultNamespace
 	case e.EventTime.IsZero():
-		fits = e.Namespace == about
+		isAllowed = e.Namespace == objectNamespace
 	default:
-		fits = about != "" || e.Namespace == api.DefaultNamespace || e.Namespace == api.SystemNamespace
+		isAllowed = objectNamespace != "" || e.Namespace == api.DefaultNamespace || e.Namespace == api.SystemNamespace
 	}
-	if fits {
+	if isAllowed {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}
+	path := field.NewPath("involvedObject", "namespace")
+	return field.ErrorList{field.Invalid(path, objectNamespace, "does not match event.namespace")}
 }
 
+// validateNewEvent requires the fields of an event of the new style. reporter is the name of the field
+// for the reporting component.
 func validateNewEvent(e *corev1.Event, reporter string) field.ErrorList {
 	var errs field.ErrorList
 	require := func(name, value string) {

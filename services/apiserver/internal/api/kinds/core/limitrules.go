@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// validateLimitRange requires distinct types of valid items.
 func validateLimitRange(fld validate.Field, l *corev1.LimitRange) {
 	types := validate.Set[corev1.LimitType]{}
 	validate.Each(fld.Child("spec"), "limits", l.Spec.Limits, func(fld validate.Field, item *corev1.LimitRangeItem) {
@@ -22,6 +23,7 @@ func validateLimitRange(fld validate.Field, l *corev1.LimitRange) {
 	})
 }
 
+// validateLimitType requires a standard type, or one with a domain.
 func validateLimitType(fld validate.Field, name string) {
 	before := fld.ErrorCount()
 	fld.CheckText("type", name, validate.QualifiedName)
@@ -39,7 +41,7 @@ func validateLimitType(fld validate.Field, name string) {
 func validateLimitItem(fld validate.Field, item *corev1.LimitRangeItem) {
 	const notForPods = "may not be specified when `type` is 'Pod'"
 	resources := validate.Set[corev1.ResourceName]{}
-	names := func(list string, quantities corev1.ResourceList) {
+	validateNames := func(list string, quantities corev1.ResourceList) {
 		validate.EachQuantity(fld, list, quantities, func(fld validate.Field, name corev1.ResourceName, _ validate.Quantity) {
 			resources.Add(name)
 			if item.Type == corev1.LimitTypePod || item.Type == corev1.LimitTypeContainer {
@@ -49,23 +51,23 @@ func validateLimitItem(fld validate.Field, item *corev1.LimitRangeItem) {
 			}
 		})
 	}
-	names("max", item.Max)
-	names("min", item.Min)
+	validateNames("max", item.Max)
+	validateNames("min", item.Min)
 	if item.Type == corev1.LimitTypePod {
 		fld.ForbidSet("default", len(item.Default) > 0, notForPods)
 		fld.ForbidSet("defaultRequest", len(item.DefaultRequest) > 0, notForPods)
 	} else {
-		names("default", item.Default)
-		names("defaultRequest", item.DefaultRequest)
+		validateNames("default", item.Default)
+		validateNames("defaultRequest", item.DefaultRequest)
 	}
 	if item.Type == corev1.LimitTypePersistentVolumeClaim {
-		_, least := item.Min[corev1.ResourceStorage]
-		_, maximum := item.Max[corev1.ResourceStorage]
-		if !least && !maximum {
+		_, hasMin := item.Min[corev1.ResourceStorage]
+		_, hasMax := item.Max[corev1.ResourceStorage]
+		if !hasMin && !hasMax {
 			fld.Required("limits", "either minimum or maximum storage value is required, but neither was provided")
 		}
 	}
-	names("maxLimitRequestRatio", item.MaxLimitRequestRatio)
+	validateNames("maxLimitRequestRatio", item.MaxLimitRequestRatio)
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		validateLimitOrder(fld, item, name)
 	}
@@ -73,43 +75,44 @@ func validateLimitItem(fld validate.Field, item *corev1.LimitRangeItem) {
 
 // validateLimitOrder requires minimum, default and maximum of a resource to be in ascending order.
 func validateLimitOrder(fld validate.Field, item *corev1.LimitRangeItem, name corev1.ResourceName) {
-	least, hasLeast := item.Min[name]
-	maximum, hasMost := item.Max[name]
+	minimum, hasMin := item.Min[name]
+	maximum, hasMax := item.Max[name]
 	limit, hasLimit := item.Default[name]
 	request, hasRequest := item.DefaultRequest[name]
 	if item.Type == corev1.LimitTypePod {
 		hasLimit, hasRequest = false, false
 	}
-	above := func(list string, shown, a, b resource.Quantity, words string) {
-		if a.Cmp(b) > 0 {
-			fld.Key(list, string(name)).Invalid("", shown, fmt.Sprintf(words, a.String(), b.String()))
+	// requireOrder requires low to be at most high. reported is the value in the error.
+	requireOrder := func(list string, reported, low, high resource.Quantity, format string) {
+		if low.Cmp(high) > 0 {
+			fld.Key(list, string(name)).Invalid("", reported, fmt.Sprintf(format, low.String(), high.String()))
 		}
 	}
-	if hasLeast && hasMost {
-		above("min", least, least, maximum, "min value %s is greater than max value %s")
+	if hasMin && hasMax {
+		requireOrder("min", minimum, minimum, maximum, "min value %s is greater than max value %s")
 	}
-	if hasRequest && hasLeast {
-		above("defaultRequest", request, least, request, "min value %s is greater than default request value %s")
+	if hasRequest && hasMin {
+		requireOrder("defaultRequest", request, minimum, request, "min value %s is greater than default request value %s")
 	}
-	if hasRequest && hasMost {
-		above("defaultRequest", request, request, maximum, "default request value %s is greater than max value %s")
+	if hasRequest && hasMax {
+		requireOrder("defaultRequest", request, request, maximum, "default request value %s is greater than max value %s")
 	}
 	if hasRequest && hasLimit {
-		above("defaultRequest", request, request, limit, "default request value %s is greater than default limit value %s")
+		requireOrder("defaultRequest", request, request, limit, "default request value %s is greater than default limit value %s")
 	}
-	if hasLimit && hasLeast {
-		above("default", least, least, limit, "min value %s is greater than default value %s")
+	if hasLimit && hasMin {
+		requireOrder("default", minimum, minimum, limit, "min value %s is greater than default value %s")
 	}
-	if hasLimit && hasMost {
-		above("default", maximum, limit, maximum, "default value %s is greater than max value %s")
+	if hasLimit && hasMax {
+		requireOrder("default", maximum, limit, maximum, "default value %s is greater than max value %s")
 	}
 	if ratio, ok := item.MaxLimitRequestRatio[name]; ok {
 		path := fld.Key("maxLimitRequestRatio", string(name))
 		if ratio.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) < 0 {
 			path.Invalid("", ratio, fmt.Sprintf("ratio %s is less than 1", ratio.String()))
 		}
-		if hasLeast && hasMost {
-			if bound := quotient(maximum, least); ratio.AsApproximateFloat64() > bound {
+		if hasMin && hasMax {
+			if bound := quotient(maximum, minimum); ratio.AsApproximateFloat64() > bound {
 				path.Invalid("", ratio, fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), bound))
 			}
 		}

@@ -17,7 +17,7 @@ const taintsAnnotation = "scheduler.alpha.kubernetes.io/taints"
 func validateNode(fld validate.Field, n *corev1.Node) {
 	validateNodeAnnotations(fld, n)
 	validateTaints(fld.Child("metadata"), "taints", n.Spec.Taints)
-	nodeResources(fld, n)
+	validateNodeResources(fld, n)
 	spec := fld.Child("spec")
 	validate.Each(spec, "podCIDRs", n.Spec.PodCIDRs, func(fld validate.Field, r *string) { fld.CheckCIDR("", *r) })
 	if len(n.Spec.PodCIDRs) > 1 {
@@ -25,6 +25,7 @@ func validateNode(fld validate.Field, n *corev1.Node) {
 	}
 }
 
+// validateNodeAnnotations validates the JSON in annotations of older versions.
 func validateNodeAnnotations(fld validate.Field, n *corev1.Node) {
 	path := fld.Child("metadata", "annotations")
 	if text := n.Annotations[taintsAnnotation]; text != "" {
@@ -58,26 +59,28 @@ func validateNodeAnnotations(fld validate.Field, n *corev1.Node) {
 	)
 }
 
+// validateTaints requires valid taints that differ in key or effect.
 func validateTaints(fld validate.Field, name string, taints []corev1.Taint) {
-	type key struct {
+	type taintKey struct {
 		key    string
 		effect corev1.TaintEffect
 	}
-	seen := validate.Set[key]{}
+	seen := validate.Set[taintKey]{}
 	validate.Each(fld, name, taints, func(fld validate.Field, t *corev1.Taint) {
 		fld.CheckLabelKey("key", t.Key)
 		if msgs := validate.LabelValue(t.Value); len(msgs) > 0 {
 			fld.Invalid("value", t.Value, strings.Join(msgs, ";"))
 		}
 		podspec.ValidateTaintEffect(fld, t.Effect)
-		if !seen.Add(key{t.Key, t.Effect}) {
+		if !seen.Add(taintKey{t.Key, t.Effect}) {
 			fld.DuplicateWithDetail("", *t, "taints must be unique by key and effect pair")
 		}
 	})
 }
 
-// nodeResources reports paths with dots instead of brackets, as in Kubernetes.
-func nodeResources(fld validate.Field, n *corev1.Node) {
+// validateNodeResources validates the quantities of resources. As in Kubernetes, it reports paths with
+// dots instead of brackets.
+func validateNodeResources(fld validate.Field, n *corev1.Node) {
 	for _, list := range []struct {
 		name      string
 		resources corev1.ResourceList
@@ -96,7 +99,7 @@ func nodeResources(fld validate.Field, n *corev1.Node) {
 // validateNodeChanges rejects changes of assigned values. It also runs when the status changes.
 func validateNodeChanges(fld validate.Field, n, old *corev1.Node) {
 	validateNodeAnnotations(fld, n)
-	nodeResources(fld, n)
+	validateNodeResources(fld, n)
 	addresses := validate.Set[corev1.NodeAddress]{}
 	validate.Each(fld.Child("status"), "addresses", n.Status.Addresses, func(fld validate.Field, a *corev1.NodeAddress) {
 		if !addresses.Add(*a) {
@@ -108,13 +111,13 @@ func validateNodeChanges(fld validate.Field, n, old *corev1.Node) {
 	spec.ForbidSet("providerID", old.Spec.ProviderID != "" && old.Spec.ProviderID != n.Spec.ProviderID,
 		`node updates may not change providerID except from "" to valid`)
 	validate.Optional(spec, "configSource", n.Spec.ConfigSource, func(fld validate.Field, s *corev1.NodeConfigSource) {
-		validateConfigSource(fld, s, false)
+		validateConfigSource(fld, s, inSpec)
 	})
 	validate.Optional(fld.Child("status"), "config", n.Status.Config, func(fld validate.Field, s *corev1.NodeConfigStatus) {
-		source := func(fld validate.Field, s *corev1.NodeConfigSource) { validateConfigSource(fld, s, true) }
-		validate.Optional(fld, "assigned", s.Assigned, source)
-		validate.Optional(fld, "active", s.Active, source)
-		validate.Optional(fld, "lastKnownGood", s.LastKnownGood, source)
+		validateSource := func(fld validate.Field, s *corev1.NodeConfigSource) { validateConfigSource(fld, s, inStatus) }
+		validate.Optional(fld, "assigned", s.Assigned, validateSource)
+		validate.Optional(fld, "active", s.Active, validateSource)
+		validate.Optional(fld, "lastKnownGood", s.LastKnownGood, validateSource)
 	})
 	validateTaints(fld.Child("metadata"), "taints", n.Spec.Taints)
 	spec.ForbidSet("externalID", n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID, "may not be updated")
@@ -134,15 +137,21 @@ func validatePodCIDRChanges(fld validate.Field, now, before []string) {
 	}
 }
 
-// validateConfigSource validates a configuration source in a config map. exact requires the fields
-// that only the status has.
-func validateConfigSource(fld validate.Field, s *corev1.NodeConfigSource, exact bool) {
+// Where a configuration source is.
+const (
+	inStatus = true
+	inSpec   = false
+)
+
+// validateConfigSource validates a configuration source in a config map. The status must identify the
+// version of the config map, the spec must not.
+func validateConfigSource(fld validate.Field, s *corev1.NodeConfigSource, inStatus bool) {
 	if s.ConfigMap == nil {
 		fld.Invalid("", *s, "exactly one reference subfield must be non-nil")
 		return
 	}
 	c, fld := s.ConfigMap, fld.Child("configMap")
-	if exact {
+	if inStatus {
 		if c.UID == "" {
 			fld.Required("uid", "uid must be set in status")
 		}

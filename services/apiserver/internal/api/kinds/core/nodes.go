@@ -42,7 +42,7 @@ func nodes() *registry.Kind {
 		DefaultedRules: nodeDefaultedRules,
 		Create: registry.Create{
 			KeepStatus: true,
-			// Dynamic kubelet configuration was removed; nodes that have it keep it.
+			// Dynamic kubelet configuration was removed. Only stored nodes may have it.
 			Prepare: declare.Adapt(func(n *corev1.Node) {
 				n.Spec.ConfigSource = nil
 				n.Status.Config = nil
@@ -139,6 +139,7 @@ func nodeColumns() []registry.Column {
 	}
 }
 
+// nodeStatusText returns whether the node is ready and schedulable.
 func nodeStatusText(n *corev1.Node) string {
 	text := "Unknown"
 	for i := range n.Status.Conditions {
@@ -156,6 +157,7 @@ func nodeStatusText(n *corev1.Node) string {
 	return text
 }
 
+// nodeRolesText returns the roles in the labels of the node, sorted.
 func nodeRolesText(n *corev1.Node) string {
 	roles := map[string]bool{}
 	for key, value := range n.Labels {
@@ -168,6 +170,7 @@ func nodeRolesText(n *corev1.Node) string {
 	return columns.OrNone(strings.Join(slices.Sorted(maps.Keys(roles)), ","))
 }
 
+// nodeAddress returns the first address of a type.
 func nodeAddress(n *corev1.Node, typ corev1.NodeAddressType) string {
 	for _, a := range n.Status.Addresses {
 		if a.Type == typ {

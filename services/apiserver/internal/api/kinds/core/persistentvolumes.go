@@ -22,7 +22,7 @@ import (
 
 // persistentVolumes declares the cluster-scoped kind PersistentVolume.
 func persistentVolumes(settings registry.Settings) *registry.Kind {
-	classes := settings.Enabled(features.VolumeAttributesClass)
+	hasAttributesClasses := settings.Enabled(features.VolumeAttributesClass)
 	return &registry.Kind{
 		Names: registry.Names{
 			Version:    version,
@@ -45,7 +45,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 			Prepare: declare.Adapt(func(v *corev1.PersistentVolume) {
 				now := metav1.Now()
 				v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &now}
-				if !classes {
+				if !hasAttributesClasses {
 					v.Spec.VolumeAttributesClassName = nil
 				}
 			}),
@@ -55,7 +55,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 		Update: registry.Update{
 			Order: registry.Order{registry.MetaRules, registry.MetaRules, registry.UpdateRules},
 			Prepare: declare.AdaptUpdate(func(v, old *corev1.PersistentVolume) {
-				if !classes && old.Spec.VolumeAttributesClassName == nil {
+				if !hasAttributesClasses && old.Spec.VolumeAttributesClassName == nil {
 					v.Spec.VolumeAttributesClassName = nil
 				}
 			}),
@@ -67,7 +67,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 					fld.Child("spec"),
 					v.Spec.VolumeAttributesClassName,
 					old.Spec.VolumeAttributesClassName,
-					classes,
+					hasAttributesClasses,
 				)
 			}),
 		},
@@ -87,23 +87,23 @@ func defaultVolume(v *corev1.PersistentVolume) {
 	volume.DefaultSource(&v.Spec.PersistentVolumeSource)
 }
 
+// validateVolume validates a new or changed volume.
 func validateVolume(fld validate.Field, v *corev1.PersistentVolume) {
 	volume.ValidateSpec(fld.Child("spec"), v.Name, &v.Spec)
 	s := &v.Spec
-	// Mount options have their own field; the annotation is valid only for these types.
-	mountable := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||
-		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil ||
-		s.VsphereVolume != nil ||
-		s.AzureDisk != nil ||
-		s.PhotonPersistentDisk != nil
-	if _, has := v.Annotations[corev1.MountOptionAnnotation]; has && !mountable {
+	// The annotation with mount options is valid only for the types that existed before the field
+	// mountOptions.
+	allowsAnnotation := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil ||
+		s.RBD != nil || s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil ||
+		s.VsphereVolume != nil || s.AzureDisk != nil || s.PhotonPersistentDisk != nil
+	if _, has := v.Annotations[corev1.MountOptionAnnotation]; has && !allowsAnnotation {
 		fld.Child("metadata", "annotations").
 			Forbidden(corev1.MountOptionAnnotation, "may not specify mount options for this volume type")
 	}
 }
 
-// validateVolumeChanges rejects changes of a volume's source and identity. Some unset fields can be
-// set once.
+// validateVolumeChanges rejects changes of a volume's source, mode and node affinity. The reference to
+// the secret for expansion can be set once.
 func validateVolumeChanges(fld validate.Field, v, old *corev1.PersistentVolume) {
 	now := v.Spec.PersistentVolumeSource
 	if csi, was := now.CSI, old.Spec.CSI; csi != nil && was != nil && was.ControllerExpandSecretRef == nil &&
@@ -112,8 +112,8 @@ func validateVolumeChanges(fld validate.Field, v, old *corev1.PersistentVolume) 
 		now.CSI.ControllerExpandSecretRef = nil
 	}
 	if !validate.SemanticEqual(now, old.Spec.PersistentVolumeSource) {
-		fld.Child("spec").
-			Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
+		fld.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+
+			diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
 	}
 	fld.CheckImmutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
 	affinity, was := v.Spec.NodeAffinity, old.Spec.NodeAffinity
@@ -139,17 +139,17 @@ func withCurrentLabelNames(old, now *corev1.VolumeNodeAffinity) *corev1.VolumeNo
 		return old
 	}
 	old = old.DeepCopy()
-	upgrade := func(old, now []corev1.NodeSelectorRequirement) {
+	replaceNames := func(old, now []corev1.NodeSelectorRequirement) {
 		for i := range min(len(old), len(now)) {
 			if now[i].Key == currentLabels[old[i].Key] {
 				old[i].Key = now[i].Key
 			}
 		}
 	}
-	terms, wanted := old.Required.NodeSelectorTerms, now.Required.NodeSelectorTerms
-	for i := range min(len(terms), len(wanted)) {
-		upgrade(terms[i].MatchExpressions, wanted[i].MatchExpressions)
-		upgrade(terms[i].MatchFields, wanted[i].MatchFields)
+	oldTerms, terms := old.Required.NodeSelectorTerms, now.Required.NodeSelectorTerms
+	for i := range min(len(oldTerms), len(terms)) {
+		replaceNames(oldTerms[i].MatchExpressions, terms[i].MatchExpressions)
+		replaceNames(oldTerms[i].MatchFields, terms[i].MatchFields)
 	}
 	return old
 }
@@ -169,6 +169,7 @@ func validateAttributesClassChange(fld validate.Field, now, before *string, enab
 	}
 }
 
+// volumeWarnings returns the warnings about deprecated annotations, labels and types.
 func volumeWarnings(v *corev1.PersistentVolume) (texts []string) {
 	for _, d := range []struct{ key, msg string }{
 		{corev1.BetaStorageClassAnnotation, `deprecated since v1.8; use "storageClassName" attribute instead`},
@@ -202,14 +203,14 @@ func volumeWarnings(v *corev1.PersistentVolume) (texts []string) {
 // recorded time otherwise.
 func prepareVolumeStatus(v, old *corev1.PersistentVolume) {
 	v.Spec = old.Spec
-	said := v.Status.LastPhaseTransitionTime
+	sentTime := v.Status.LastPhaseTransitionTime
 	if v.Status.Phase == old.Status.Phase {
-		if said == nil {
+		if sentTime == nil {
 			v.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime
 		}
 		return
 	}
-	if said == nil || said.Equal(old.Status.LastPhaseTransitionTime) {
+	if sentTime == nil || sentTime.Equal(old.Status.LastPhaseTransitionTime) {
 		now := metav1.Now()
 		v.Status.LastPhaseTransitionTime = &now
 	}
@@ -254,6 +255,7 @@ func volumeColumns() []registry.Column {
 	}
 }
 
+// storageText returns the amount of storage in a list.
 func storageText(l corev1.ResourceList) string {
 	q := l[corev1.ResourceStorage]
 	return q.String()
@@ -290,6 +292,7 @@ func storageClass(o metav1.Object, class string) string {
 	return class
 }
 
+// phaseOrTerminating returns the phase, or "Terminating" if the object is being deleted.
 func phaseOrTerminating(o metav1.Object, phase string) string {
 	if o.GetDeletionTimestamp() != nil {
 		return "Terminating"
@@ -297,6 +300,7 @@ func phaseOrTerminating(o metav1.Object, phase string) string {
 	return phase
 }
 
+// textOrUnset returns the text, or "<unset>" for nil.
 func textOrUnset[S ~string](s *S) string {
 	if s == nil {
 		return columns.Unset

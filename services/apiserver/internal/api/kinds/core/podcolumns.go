@@ -94,16 +94,16 @@ func emptyKeepingMemory[T any](s []T) []T {
 
 // podRowConditions marks the rows of pods that have ended.
 func podRowConditions(p *corev1.Pod) []metav1.TableRowCondition {
-	row := func(message string) []metav1.TableRowCondition {
+	completed := func(message string) []metav1.TableRowCondition {
 		return []metav1.TableRowCondition{{
 			Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(p.Status.Phase), Message: message,
 		}}
 	}
 	switch p.Status.Phase {
 	case corev1.PodSucceeded:
-		return row("The pod has completed successfully.")
+		return completed("The pod has completed successfully.")
 	case corev1.PodFailed:
-		return row("The pod failed.")
+		return completed("The pod failed.")
 	default:
 		return nil
 	}
@@ -113,13 +113,13 @@ func readinessGatesText(p *corev1.Pod) string {
 	if len(p.Spec.ReadinessGates) == 0 {
 		return columns.None
 	}
-	open := 0
+	ready := 0
 	for _, gate := range p.Spec.ReadinessGates {
 		if isPodConditionTrue(p, gate.ConditionType) {
-			open++
+			ready++
 		}
 	}
-	return fmt.Sprintf("%d/%d", open, len(p.Spec.ReadinessGates))
+	return fmt.Sprintf("%d/%d", ready, len(p.Spec.ReadinessGates))
 }
 
 func isPodConditionTrue(p *corev1.Pod, typ corev1.PodConditionType) bool {
@@ -131,24 +131,27 @@ func isPodConditionTrue(p *corev1.Pod, typ corev1.PodConditionType) bool {
 	return false
 }
 
-// restarts holds the number of restarts, and the latest end of a run before one.
+// restarts holds the number of restarts of containers, and the time at which the last restarted run
+// ended.
 type restarts struct {
-	count int
-	last  metav1.Time
+	count   int
+	lastEnd metav1.Time
 }
 
+// add adds the restarts of a container.
 func (r *restarts) add(c *corev1.ContainerStatus) {
 	r.count += int(c.RestartCount)
-	if t := c.LastTerminationState.Terminated; t != nil && r.last.Before(&t.FinishedAt) {
-		r.last = t.FinishedAt
+	if t := c.LastTerminationState.Terminated; t != nil && r.lastEnd.Before(&t.FinishedAt) {
+		r.lastEnd = t.FinishedAt
 	}
 }
 
+// restartsCell returns the number of restarts, and how long ago the last one was.
 func restartsCell(r restarts) any {
-	if r.count == 0 || r.last.IsZero() {
+	if r.count == 0 || r.lastEnd.IsZero() {
 		return strconv.Itoa(r.count)
 	}
-	return registry.Age{Since: r.last, Prefix: strconv.Itoa(r.count) + " (", Suffix: " ago)"}
+	return registry.Age{Since: r.lastEnd, Prefix: strconv.Itoa(r.count) + " (", Suffix: " ago)"}
 }
 
 // podSummary is the summary of a pod's containers in a table row.
@@ -168,12 +171,12 @@ func summarize(p *corev1.Pod) podSummary {
 			s.reason = corev1.PodReasonSchedulingGated
 		}
 	}
-	all, sidecars, initializing := s.initContainers(p)
+	all, sidecars, initializing := s.addInitContainers(p)
 	s.restarts = all
 	if !initializing || isPodConditionTrue(p, corev1.PodInitialized) {
 		// Restarts of completed init containers do not count, those of sidecars do.
 		s.restarts = sidecars
-		s.containers(p)
+		s.addContainers(p)
 	}
 	if p.DeletionTimestamp != nil {
 		switch {
@@ -186,9 +189,9 @@ func summarize(p *corev1.Pod) podSummary {
 	return s
 }
 
-// initContainers visits the init containers up to the first that has not completed. It returns the
-// restarts of all visited ones, and of the sidecars among them.
-func (s *podSummary) initContainers(p *corev1.Pod) (all, sidecars restarts, initializing bool) {
+// addInitContainers adds the statuses of the init containers up to the first that has not completed. It
+// returns the restarts of all of these, and of the sidecars among them.
+func (s *podSummary) addInitContainers(p *corev1.Pod) (all, sidecars restarts, initializing bool) {
 	isSidecar := map[string]bool{}
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
@@ -203,17 +206,17 @@ func (s *podSummary) initContainers(p *corev1.Pod) (all, sidecars restarts, init
 		if isSidecar[c.Name] {
 			sidecars.add(c)
 		}
-		ended, waiting := c.State.Terminated, c.State.Waiting
+		terminated, waiting := c.State.Terminated, c.State.Waiting
 		switch {
-		case ended != nil && ended.ExitCode == 0:
+		case terminated != nil && terminated.ExitCode == 0:
 			continue
 		case isSidecar[c.Name] && c.Started != nil && *c.Started:
 			if c.Ready {
 				s.ready++
 			}
 			continue
-		case ended != nil:
-			s.reason = "Init:" + terminationReason(ended)
+		case terminated != nil:
+			s.reason = "Init:" + terminationReason(terminated)
 		case waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing":
 			s.reason = "Init:" + waiting.Reason
 		default:
@@ -224,9 +227,9 @@ func (s *podSummary) initContainers(p *corev1.Pod) (all, sidecars restarts, init
 	return all, sidecars, false
 }
 
-// containers sets the reason of the first container that has one. A completed pod with a running
-// container is not shown as completed.
-func (s *podSummary) containers(p *corev1.Pod) {
+// addContainers adds the statuses of the containers. It sets the reason to that of the first container
+// that has one. The reason is not Completed while another container runs.
+func (s *podSummary) addContainers(p *corev1.Pod) {
 	running := false
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
 		c := &p.Status.ContainerStatuses[i]
@@ -249,6 +252,7 @@ func (s *podSummary) containers(p *corev1.Pod) {
 	}
 }
 
+// terminationReason returns the reason, or else the signal or exit code.
 func terminationReason(t *corev1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason != "":

@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// validateQuota validates a new or changed quota.
 func validateQuota(fld validate.Field, q *corev1.ResourceQuota) {
 	spec := fld.Child("spec")
 	validateQuotaAmounts(spec, "hard", q.Spec.Hard)
@@ -38,29 +39,30 @@ func validateQuotaChanges(fld validate.Field, q, old *corev1.ResourceQuota) {
 func validateQuotaAmounts(fld validate.Field, name string, amounts corev1.ResourceList) {
 	validate.EachQuantity(fld, name, amounts, func(fld validate.Field, name corev1.ResourceName, q validate.Quantity) {
 		podspec.ValidateResourceName(fld, name)
-		if !strings.Contains(string(name), "/") && !quotaResource(name) {
+		if !strings.Contains(string(name), "/") && !isQuotaResource(name) {
 			fld.Invalid("", name, "must be a standard resource for quota")
 		}
 		podspec.ValidateResourceQuantity(fld, name, q)
 	})
 }
 
-// quotaResource reports whether a resource without a domain can have a quota.
-func quotaResource(name corev1.ResourceName) bool {
+// isQuotaResource reports whether a resource without a domain can have a quota.
+func isQuotaResource(name corev1.ResourceName) bool {
 	return name != corev1.ResourceStorage && podspec.IsStandardResource(name)
 }
 
-const unsupportedScope = "unsupported scope"
+const unsupportedScopeDetail = "unsupported scope"
 
+// validateScopes requires known scopes that apply to the resources of the quota.
 func validateScopes(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
 	for _, scope := range s.Scopes {
 		seen.Add(scope)
 		if !isKnownScope(scope) {
-			fld.Invalid("scopes", s.Scopes, unsupportedScope)
+			fld.Invalid("scopes", s.Scopes, unsupportedScopeDetail)
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
-			if quotaResource(name) && !affectsResource(scope, name) {
+			if isQuotaResource(name) && !affectsResource(scope, name) {
 				fld.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
 			}
 		}
@@ -68,6 +70,7 @@ func validateScopes(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	validateScopeConflicts(fld, "scopes", s, seen)
 }
 
+// validateScopeConflicts rejects scopes that exclude each other.
 func validateScopeConflicts(
 	fld validate.Field,
 	name string,
@@ -84,16 +87,17 @@ func validateScopeConflicts(
 	}
 }
 
+// validateScopeSelector is validateScopes for a scope selector.
 func validateScopeSelector(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	seen := validate.Set[corev1.ResourceQuotaScope]{}
 	for i := range s.ScopeSelector.MatchExpressions {
 		r := &s.ScopeSelector.MatchExpressions[i]
 		seen.Add(r.ScopeName)
 		if !isKnownScope(r.ScopeName) {
-			fld.Invalid("scopeName", r.ScopeName, unsupportedScope)
+			fld.Invalid("scopeName", r.ScopeName, unsupportedScopeDetail)
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
-			if quotaResource(name) && !affectsResource(r.ScopeName, name) {
+			if isQuotaResource(name) && !affectsResource(r.ScopeName, name) {
 				fld.Invalid("", *s.ScopeSelector, "unsupported scope applied to resource")
 			}
 		}
@@ -102,6 +106,7 @@ func validateScopeSelector(fld validate.Field, s *corev1.ResourceQuotaSpec) {
 	validateScopeConflicts(fld, "", s, seen)
 }
 
+// validateScopeRequirement validates the operator and values of a requirement.
 func validateScopeRequirement(fld validate.Field, r *corev1.ScopedResourceSelectorRequirement) {
 	switch r.ScopeName {
 	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
@@ -129,7 +134,7 @@ func validateScopeRequirement(fld validate.Field, r *corev1.ScopedResourceSelect
 	}
 }
 
-// isKnownScope reports whether a scope is one of Kubernetes.
+// isKnownScope reports whether Kubernetes defines a scope.
 func isKnownScope(s corev1.ResourceQuotaScope) bool {
 	switch s {
 	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort,

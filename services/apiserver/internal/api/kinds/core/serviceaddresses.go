@@ -33,15 +33,15 @@ func ValidateClusterIPs(s *corev1.Service) field.ErrorList {
 	errs = append(errs, validateFamilies(spec)...)
 	wellFormed := true
 	for i, ip := range spec.ClusterIPs {
-		var bad field.ErrorList
+		var ipErrs field.ErrorList
 		switch {
 		case i > 0 || ip != corev1.ClusterIPNone:
-			bad = validation.IsValidIPForLegacyField(list.Index(i), ip, false, nil)
+			ipErrs = validation.IsValidIPForLegacyField(list.Index(i), ip, false, nil)
 		case len(spec.ClusterIPs) > 1:
-			bad = field.ErrorList{field.Invalid(list, spec.ClusterIPs, "'None' must be the first and only value")}
+			ipErrs = field.ErrorList{field.Invalid(list, spec.ClusterIPs, "'None' must be the first and only value")}
 		}
-		wellFormed = wellFormed && len(bad) == 0
-		errs = append(errs, bad...)
+		wellFormed = wellFormed && len(ipErrs) == 0
+		errs = append(errs, ipErrs...)
 	}
 	if len(spec.ClusterIPs) > 2 {
 		errs = append(errs, field.Invalid(list, spec.ClusterIPs, "may only hold up to 2 values"))
@@ -52,6 +52,7 @@ func ValidateClusterIPs(s *corev1.Service) field.ErrorList {
 	return errs
 }
 
+// validateFamilies requires distinct families and a known policy.
 func validateFamilies(spec *corev1.ServiceSpec) (errs field.ErrorList) {
 	families := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	policies := []corev1.IPFamilyPolicy{
@@ -81,7 +82,7 @@ func validateAddressFamilies(spec *corev1.ServiceSpec, list *field.Path) (errs f
 	if len(ips) == 0 || ips[0] == corev1.ClusterIPNone {
 		return nil
 	}
-	if dual, err := netutils.IsDualStackIPStrings(ips); len(ips) > 1 && (err != nil || !dual) {
+	if isDual, err := netutils.IsDualStackIPStrings(ips); len(ips) > 1 && (err != nil || !isDual) {
 		errs = append(errs, field.Invalid(list, ips, "may specify no more than one IP for each IP family"))
 	}
 	for i, ip := range ips[:min(len(ips), len(spec.IPFamilies))] {

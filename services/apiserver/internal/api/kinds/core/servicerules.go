@@ -16,10 +16,10 @@ const (
 	// maxAffinityTimeout is one day in seconds.
 	maxAffinityTimeout = 24 * 60 * 60
 
-	sourceRangesAnnotation  = "service.beta.kubernetes.io/load-balancer-source-ranges"
-	topologyHintsAnnotation = "service.kubernetes.io/topology-aware-hints"
-	notForExternalName      = "may not be set for ExternalName services"
-	forLoadBalancers        = "may only be used when `type` is 'LoadBalancer'"
+	sourceRangesAnnotation   = "service.beta.kubernetes.io/load-balancer-source-ranges"
+	topologyHintsAnnotation  = "service.kubernetes.io/topology-aware-hints"
+	notForExternalNameDetail = "may not be set for ExternalName services"
+	forLoadBalancersDetail   = "may only be used when `type` is 'LoadBalancer'"
 )
 
 // isHeadless reports whether a service has no virtual address.
@@ -27,40 +27,40 @@ func isHeadless(s *corev1.ServiceSpec) bool {
 	return len(s.ClusterIPs) == 1 && s.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
-// validateService validates a service, which may still lack allocated values. old is nil for a new
-// one.
+// validateService validates a service, which may still lack allocated values. old is nil at creation.
+// distributions holds the allowed values of trafficDistribution.
 func validateService(fld validate.Field, s, old *corev1.Service, distributions []string) {
 	hints, hasHints := s.Annotations[topologyHintsAnnotation]
 	if mode, ok := s.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
 		fld.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
 			"must match annotations["+topologyHintsAnnotation+"] when both are specified")
 	}
-	spec, in := &s.Spec, fld.Child("spec")
+	spec, specField := &s.Spec, fld.Child("spec")
 	if len(spec.Ports) == 0 && !isHeadless(spec) && spec.Type != corev1.ServiceTypeExternalName {
-		in.Required("ports", "")
+		specField.Required("ports", "")
 	}
-	validateServiceType(in, spec)
+	validateServiceType(specField, spec)
 	names := validate.Set[string]{}
-	validate.Each(in, "ports", spec.Ports, func(fld validate.Field, p *corev1.ServicePort) {
+	validate.Each(specField, "ports", spec.Ports, func(fld validate.Field, p *corev1.ServicePort) {
 		validateServicePort(fld, p, len(spec.Ports) > 1, names)
 	})
-	in.CheckLabels("selector", spec.Selector)
-	validate.RequiredOneOf(in, "sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
-	validateSessionAffinity(in, spec)
+	specField.CheckLabels("selector", spec.Selector)
+	validate.RequiredOneOf(specField, "sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	validateSessionAffinity(specField, spec)
 	fld.Add(ValidateClusterIPs(s)...)
-	validate.Each(in, "externalIPs", spec.ExternalIPs, func(fld validate.Field, ip *string) {
+	validate.Each(specField, "externalIPs", spec.ExternalIPs, func(fld validate.Field, ip *string) {
 		if fld.CheckIP("", *ip) {
 			fld.CheckNonSpecialIP("", *ip)
 		}
 	})
-	validate.RequiredOneOf(in, "type", spec.Type,
+	validate.RequiredOneOf(specField, "type", spec.Type,
 		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
-	validateUniquePorts(in, spec)
+	validateUniquePorts(specField, spec)
 	validateSourceRanges(fld, s, old)
-	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
-	in.ForbidSet("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !balanced, forLoadBalancers)
-	validateLoadBalancerClass(in, spec)
-	validateTrafficPolicies(in, spec, distributions)
+	isLoadBalancer := spec.Type == corev1.ServiceTypeLoadBalancer
+	specField.ForbidSet("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !isLoadBalancer, forLoadBalancersDetail)
+	validateLoadBalancerClass(specField, spec)
+	validateTrafficPolicies(specField, spec, distributions)
 }
 
 // validateServiceType validates the addresses and names that each type may have.
@@ -71,19 +71,20 @@ func validateServiceType(fld validate.Field, s *corev1.ServiceSpec) {
 			fld.Index("clusterIPs", 0).Invalid("", s.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", s.Type))
 		}
 	case corev1.ServiceTypeExternalName:
-		fld.ForbidSet("clusterIPs", len(s.ClusterIPs) > 0, notForExternalName)
-		fld.ForbidSet("ipFamilies", len(s.IPFamilies) > 0, notForExternalName)
-		fld.ForbidSet("ipFamilyPolicy", s.IPFamilyPolicy != nil, notForExternalName)
+		fld.ForbidSet("clusterIPs", len(s.ClusterIPs) > 0, notForExternalNameDetail)
+		fld.ForbidSet("ipFamilies", len(s.IPFamilies) > 0, notForExternalNameDetail)
+		fld.ForbidSet("ipFamilyPolicy", s.IPFamilyPolicy != nil, notForExternalNameDetail)
 		fld.CheckRequiredText("externalName", strings.TrimSuffix(s.ExternalName, "."), validate.DNSSubdomain)
 	}
 }
 
-func validateServicePort(fld validate.Field, p *corev1.ServicePort, named bool, names validate.Set[string]) {
+// validateServicePort validates a port. names holds the names of the previous ports.
+func validateServicePort(fld validate.Field, p *corev1.ServicePort, requireName bool, names validate.Set[string]) {
 	if p.Name != "" {
 		fld.CheckText("name", p.Name, validate.DNSLabel)
 		validate.Unique(fld, "name", p.Name, names)
 	} else {
-		fld.RequireSet("name", !named)
+		fld.RequireSet("name", !requireName)
 	}
 	fld.CheckPort("port", p.Port)
 	podspec.ValidateProtocol(fld, p.Protocol)
@@ -93,6 +94,7 @@ func validateServicePort(fld validate.Field, p *corev1.ServicePort, named bool, 
 	}
 }
 
+// validateSessionAffinity requires a timeout for the affinity ClientIP.
 func validateSessionAffinity(fld validate.Field, s *corev1.ServiceSpec) {
 	config := s.SessionAffinityConfig
 	if s.SessionAffinity != corev1.ServiceAffinityClientIP {
@@ -118,7 +120,7 @@ func validateSessionAffinity(fld validate.Field, s *corev1.ServiceSpec) {
 
 // validateUniquePorts rejects duplicate ports of one protocol.
 func validateUniquePorts(fld validate.Field, s *corev1.ServiceSpec) {
-	type key struct {
+	type portKey struct {
 		protocol corev1.Protocol
 		number   int32
 	}
@@ -127,28 +129,28 @@ func validateUniquePorts(fld validate.Field, s *corev1.ServiceSpec) {
 			fld.ForbidSet("nodePort", p.NodePort != 0, "may not be used when `type` is 'ClusterIP'")
 		})
 	}
-	nodePorts, ports := validate.Set[key]{}, validate.Set[key]{}
+	nodePorts, ports := validate.Set[portKey]{}, validate.Set[portKey]{}
 	validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.ServicePort) {
-		if p.NodePort != 0 && !nodePorts.Add(key{p.Protocol, p.NodePort}) {
+		if p.NodePort != 0 && !nodePorts.Add(portKey{p.Protocol, p.NodePort}) {
 			fld.Duplicate("nodePort", p.NodePort)
 		}
 	})
 	validate.Each(fld, "ports", s.Ports, func(fld validate.Field, p *corev1.ServicePort) {
-		if !ports.Add(key{p.Protocol, p.Port}) {
+		if !ports.Add(portKey{p.Protocol, p.Port}) {
 			fld.Duplicate("", corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
 		}
 	})
 }
 
-// validateSourceRanges validates the field or, without it, the annotation that preceded it. An
-// unchanged annotation may be invalid, because writes of the status do not validate it. The name of
-// the field in errors is that of Kubernetes.
+// validateSourceRanges validates loadBalancerSourceRanges or, without it, the annotation that preceded
+// the field. An unchanged annotation may be invalid, because writes of the status do not validate it. As
+// in Kubernetes, errors begin the name of the field with an upper-case letter.
 func validateSourceRanges(fld validate.Field, s, old *corev1.Service) {
-	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
+	isLoadBalancer := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
-		in := fld.Child("spec")
-		in.ForbidSet("LoadBalancerSourceRanges", !balanced, forLoadBalancers)
-		validate.Each(in, "LoadBalancerSourceRanges", s.Spec.LoadBalancerSourceRanges, func(fld validate.Field, r *string) {
+		specField := fld.Child("spec")
+		specField.ForbidSet("LoadBalancerSourceRanges", !isLoadBalancer, forLoadBalancersDetail)
+		validate.Each(specField, "LoadBalancerSourceRanges", s.Spec.LoadBalancerSourceRanges, func(fld validate.Field, r *string) {
 			fld.CheckCIDR("", strings.TrimSpace(*r))
 		})
 		return
@@ -157,8 +159,8 @@ func validateSourceRanges(fld validate.Field, s, old *corev1.Service) {
 	if !ok {
 		return
 	}
-	in := fld.Child("metadata", "annotations").Key("", sourceRangesAnnotation)
-	in.ForbidSet("", !balanced, forLoadBalancers)
+	annotation := fld.Child("metadata", "annotations").Key("", sourceRangesAnnotation)
+	annotation.ForbidSet("", !isLoadBalancer, forLoadBalancersDetail)
 	if old != nil && old.Annotations[sourceRangesAnnotation] == text {
 		return
 	}
@@ -167,7 +169,7 @@ func validateSourceRanges(fld validate.Field, s, old *corev1.Service) {
 		return
 	}
 	for _, r := range strings.Split(text, ",") {
-		in.CheckCIDR("", strings.TrimSpace(r))
+		annotation.CheckCIDR("", strings.TrimSpace(r))
 	}
 }
 
@@ -176,7 +178,7 @@ func validateLoadBalancerClass(fld validate.Field, s *corev1.ServiceSpec) {
 		return
 	}
 	if s.Type != corev1.ServiceTypeLoadBalancer {
-		fld.Forbidden("loadBalancerClass", forLoadBalancers)
+		fld.Forbidden("loadBalancerClass", forLoadBalancersDetail)
 		return
 	}
 	fld.CheckText("loadBalancerClass", *s.LoadBalancerClass, validate.QualifiedName)
@@ -217,8 +219,8 @@ func validateServiceChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 			validateFamilyChanges(fld, s, old)
 		}
 	}
-	balanced := s.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer
-	if balanced && !validate.SemanticEqual(s.LoadBalancerClass, old.LoadBalancerClass) {
+	isLoadBalancer := s.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer
+	if isLoadBalancer && !validate.SemanticEqual(s.LoadBalancerClass, old.LoadBalancerClass) {
 		fld.Invalid("loadBalancerClass", s.LoadBalancerClass, "may not change once set")
 	}
 	// Kubernetes reports the rules of the class twice for an update.
@@ -228,7 +230,7 @@ func validateServiceChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	}
 }
 
-const setOnce = "may not change once set"
+const setOnceDetail = "may not change once set"
 
 // validateAddressChanges allows adding and removing a second address.
 func validateAddressChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
@@ -237,7 +239,7 @@ func validateAddressChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	if len(now) == len(before) {
 		for i := range before {
 			if now[i] != before[i] {
-				fld.Index("clusterIPs", i).Invalid("", now, setOnce)
+				fld.Index("clusterIPs", i).Invalid("", now, setOnceDetail)
 			}
 		}
 		return
@@ -245,7 +247,7 @@ func validateAddressChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	if len(now) == 0 {
 		first.Invalid("", now, "primary clusterIP can not be unset")
 	} else if len(before) > 0 && now[0] != before[0] {
-		first.Invalid("", now, setOnce)
+		first.Invalid("", now, setOnceDetail)
 	}
 	if len(before) > len(now) && len(now) == 1 && !isSingleStack(s) {
 		fld.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP")
@@ -264,7 +266,7 @@ func validateFamilyChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	if len(now) == len(before) {
 		for i := range before {
 			if now[i] != before[i] {
-				first.Invalid("", now, setOnce)
+				first.Invalid("", now, setOnceDetail)
 			}
 		}
 		return
@@ -273,7 +275,7 @@ func validateFamilyChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 		first.Invalid("", now, "primary ipFamily can not be unset")
 	}
 	if len(now) > 0 && len(before) > 0 && now[0] != before[0] {
-		first.Invalid("", s.ClusterIPs, setOnce)
+		first.Invalid("", s.ClusterIPs, setOnceDetail)
 	}
 	if len(now) < len(before) && len(now) == 1 && !isSingleStack(s) {
 		fld.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily")
@@ -311,15 +313,16 @@ func validateLoadBalancer(fld validate.Field, s *corev1.Service, anyType, needMo
 	})
 }
 
-// serviceWarnings returns the warnings of Kubernetes 1.33.
+// serviceWarnings returns warnings about deprecated annotations, non-canonical addresses and ignored
+// fields.
 func serviceWarnings(s *corev1.Service) (out []string) {
 	if _, ok := s.Annotations[topologyHintsAnnotation]; ok {
 		out = append(out,
 			fmt.Sprintf("annotation %s is deprecated, please use %s instead", topologyHintsAnnotation, corev1.AnnotationTopologyMode))
 	}
 	spec, path := &s.Spec, field.NewPath("spec")
-	ignored := func(is bool, text string) {
-		if is {
+	warnIf := func(isIgnored bool, text string) {
+		if isIgnored {
 			out = append(out, text)
 		}
 	}
@@ -337,9 +340,9 @@ func serviceWarnings(s *corev1.Service) (out []string) {
 	for i, r := range spec.LoadBalancerSourceRanges {
 		out = append(out, validate.CIDRWarnings(path.Child("loadBalancerSourceRanges").Index(i), r)...)
 	}
-	external := spec.Type == corev1.ServiceTypeExternalName
-	ignored(external && len(spec.ExternalIPs) > 0, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
-	ignored(!external && spec.ExternalName != "", `spec.externalName is ignored when spec.type is not "ExternalName"`)
+	isExternal := spec.Type == corev1.ServiceTypeExternalName
+	warnIf(isExternal && len(spec.ExternalIPs) > 0, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
+	warnIf(!isExternal && spec.ExternalName != "", `spec.externalName is ignored when spec.type is not "ExternalName"`)
 	return out
 }
 

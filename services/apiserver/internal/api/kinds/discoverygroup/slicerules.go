@@ -15,11 +15,11 @@ import (
 
 // Limits of slices.
 const (
-	mostPorts     = 20000
-	mostEndpoints = 1000
-	mostAddresses = 100
-	mostLabels    = 16
-	mostHints     = 8
+	maxPorts     = 20000
+	maxEndpoints = 1000
+	maxAddresses = 100
+	maxLabels    = 16
+	maxHints     = 8
 )
 
 // validateSlice validates a slice. old is nil at creation. An update that leaves the endpoints
@@ -27,8 +27,8 @@ const (
 func validateSlice(fld validate.Field, s, old *discoveryv1.EndpointSlice) {
 	validate.RequiredOneOf(fld, "addressType", s.AddressType,
 		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
-	validate.MaxItems(fld, "ports", s.Ports, mostPorts)
-	if len(s.Ports) <= mostPorts {
+	validate.MaxItems(fld, "ports", s.Ports, maxPorts)
+	if len(s.Ports) <= maxPorts {
 		names := validate.Set[string]{}
 		validate.Each(
 			fld,
@@ -45,8 +45,8 @@ func validateSlice(fld validate.Field, s, old *discoveryv1.EndpointSlice) {
 }
 
 func validateEndpoints(fld validate.Field, s *discoveryv1.EndpointSlice) {
-	validate.MaxItems(fld, "endpoints", s.Endpoints, mostEndpoints)
-	if len(s.Endpoints) > mostEndpoints {
+	validate.MaxItems(fld, "endpoints", s.Endpoints, maxEndpoints)
+	if len(s.Endpoints) > maxEndpoints {
 		return
 	}
 	validate.Each(fld, "endpoints", s.Endpoints, func(fld validate.Field, e *discoveryv1.Endpoint) {
@@ -54,8 +54,8 @@ func validateEndpoints(fld validate.Field, s *discoveryv1.EndpointSlice) {
 		if e.NodeName != nil {
 			fld.CheckText("nodeName", *e.NodeName, validate.DNSSubdomain)
 		}
-		if len(e.DeprecatedTopology) > mostLabels {
-			fld.Add(field.TooMany(fld.Child("deprecatedTopology").FieldPath(), len(e.DeprecatedTopology), mostLabels))
+		if len(e.DeprecatedTopology) > maxLabels {
+			fld.Add(field.TooMany(fld.Child("deprecatedTopology").FieldPath(), len(e.DeprecatedTopology), maxLabels))
 		}
 		fld.CheckLabels("deprecatedTopology", e.DeprecatedTopology)
 		if e.Hostname != nil {
@@ -84,8 +84,8 @@ func validateAddresses(fld validate.Field, addresses []string, kind discoveryv1.
 		fld.Required("addresses", "must contain at least 1 address")
 		return
 	}
-	validate.MaxItems(fld, "addresses", addresses, mostAddresses)
-	if len(addresses) > mostAddresses {
+	validate.MaxItems(fld, "addresses", addresses, maxAddresses)
+	if len(addresses) > maxAddresses {
 		return
 	}
 	ip := func(path validate.Field, address string, rule func(name, value string), is func(string) bool, detail string) {
@@ -113,16 +113,16 @@ func validateAddresses(fld validate.Field, addresses []string, kind discoveryv1.
 }
 
 func validateHints(fld validate.Field, h *discoveryv1.EndpointHints) {
-	validate.MaxItems(fld, "forZones", h.ForZones, mostHints)
-	if len(h.ForZones) <= mostHints {
+	validate.MaxItems(fld, "forZones", h.ForZones, maxHints)
+	if len(h.ForZones) <= maxHints {
 		zones := validate.Set[string]{}
 		validate.Each(fld, "forZones", h.ForZones, func(fld validate.Field, z *discoveryv1.ForZone) {
 			validate.Unique(fld, "name", z.Name, zones)
 			fld.CheckText("name", z.Name, validate.LabelValue)
 		})
 	}
-	validate.MaxItems(fld, "forNodes", h.ForNodes, mostHints)
-	if len(h.ForNodes) <= mostHints {
+	validate.MaxItems(fld, "forNodes", h.ForNodes, maxHints)
+	if len(h.ForNodes) <= maxHints {
 		nodes := validate.Set[string]{}
 		validate.Each(fld, "forNodes", h.ForNodes, func(fld validate.Field, n *discoveryv1.ForNode) {
 			validate.Unique(fld, "name", n.Name, nodes)

@@ -54,13 +54,13 @@ func defaultIngressClass(c *networkingv1.IngressClass) {
 	}
 }
 
-// longestController is the maximum length of a controller's name in bytes.
-const longestController = 250
+// maxControllerName is the maximum length of a controller's name in bytes.
+const maxControllerName = 250
 
 func validateIngressClass(fld validate.Field, c *networkingv1.IngressClass) {
 	const cluster, namespace = networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace
 	spec := fld.Child("spec")
-	spec.CheckMaxBytes("controller", c.Spec.Controller, longestController)
+	spec.CheckMaxBytes("controller", c.Spec.Controller, maxControllerName)
 	spec.CheckDomainPath("controller", c.Spec.Controller)
 	validate.Optional(
 		spec,

@@ -13,13 +13,13 @@ import (
 // classAnnotation held the class of an ingress before there was a field.
 const classAnnotation = "kubernetes.io/ingress.class"
 
-const notAddress = "must be a DNS name, not an IP address"
+const notAddressDetail = "must be a DNS name, not an IP address"
 
-// validateIngress validates an ingress. old is nil at creation. Violations that the old one has
-// from before a rule existed may stay.
+// validateIngress validates an ingress. old is nil at creation. An update may keep violations of rules
+// that did not exist when the ingress was stored.
 func validateIngress(fld validate.Field, i, old *networkingv1.Ingress) {
 	s, spec := &i.Spec, fld.Child("spec")
-	retained := violationsOf(old)
+	prior := violationsOf(old)
 	if len(s.Rules) == 0 && s.DefaultBackend == nil {
 		fld.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
 	}
@@ -28,42 +28,46 @@ func validateIngress(fld validate.Field, i, old *networkingv1.Ingress) {
 		spec,
 		"rules",
 		s.Rules,
-		func(fld validate.Field, r *networkingv1.IngressRule) { validateHost(fld, r, retained.wildcard) },
+		func(fld validate.Field, r *networkingv1.IngressRule) { validateHost(fld, r, prior.wildcard) },
 	)
 	validate.Each(spec, "tls", s.TLS, func(fld validate.Field, t *networkingv1.IngressTLS) {
 		validate.Each(fld, "hosts", t.Hosts, func(fld validate.Field, host *string) { fld.CheckText("", *host, formatOfHost(*host)) })
-		if !retained.secret {
+		if !prior.secret {
 			fld.CheckOptionalText("secretName", t.SecretName, validate.DNSSubdomain)
 		}
 	})
 	if s.IngressClassName != nil {
 		spec.CheckText("ingressClassName", *s.IngressClassName, validate.DNSSubdomain)
 	}
-	if class, ok := i.Annotations[classAnnotation]; ok && old == nil && s.IngressClassName != nil && class != *s.IngressClassName {
+	class, hasAnnotation := i.Annotations[classAnnotation]
+	if hasAnnotation && old == nil && s.IngressClassName != nil && class != *s.IngressClassName {
 		fld.Child("annotations").Invalid(classAnnotation, class, "must match `ingressClassName` when both are specified")
 	}
 }
 
-// priorViolations holds the violations of a stored ingress.
-type priorViolations struct{ secret, wildcard bool }
+// priorViolations reports which rules a stored ingress violates.
+type priorViolations struct {
+	secret   bool // name of a TLS secret
+	wildcard bool // paths of a host with a wildcard
+}
 
 // violationsOf returns the violations of an ingress, which may be nil.
-func violationsOf(old *networkingv1.Ingress) (k priorViolations) {
+func violationsOf(old *networkingv1.Ingress) (v priorViolations) {
 	if old == nil {
-		return k
+		return v
 	}
 	for i := range old.Spec.TLS {
 		name := old.Spec.TLS[i].SecretName
-		k.secret = k.secret || name != "" && len(validate.DNSSubdomain(name)) > 0
+		v.secret = v.secret || name != "" && len(validate.DNSSubdomain(name)) > 0
 	}
 	for i := range old.Spec.Rules {
 		r := &old.Spec.Rules[i]
 		if strings.Contains(r.Host, "*") {
 			found := validate.Check(func(fld validate.Field) { validatePaths(fld, r) })
-			k.wildcard = k.wildcard || len(found) > 0
+			v.wildcard = v.wildcard || len(found) > 0
 		}
 	}
-	return k
+	return v
 }
 
 // formatOfHost returns the format that a host must have.
@@ -74,14 +78,16 @@ func formatOfHost(host string) validate.Format {
 	return validate.DNSSubdomain
 }
 
-func validateHost(fld validate.Field, r *networkingv1.IngressRule, anyOfWildcard bool) {
+// validateHost validates a host and its paths. With anyWildcardPaths, it skips the paths of a host with
+// a wildcard.
+func validateHost(fld validate.Field, r *networkingv1.IngressRule, anyWildcardPaths bool) {
 	if r.Host != "" {
 		if netutils.ParseIPSloppy(r.Host) != nil {
-			fld.Invalid("host", r.Host, notAddress)
+			fld.Invalid("host", r.Host, notAddressDetail)
 		}
 		fld.CheckText("host", r.Host, formatOfHost(r.Host))
 	}
-	if !anyOfWildcard || !strings.Contains(r.Host, "*") {
+	if !anyWildcardPaths || !strings.Contains(r.Host, "*") {
 		validatePaths(fld, r)
 	}
 }
@@ -93,12 +99,13 @@ func validatePaths(fld validate.Field, r *networkingv1.IngressRule) {
 	})
 }
 
-// Invalid parts of paths that are compared by their elements.
+// Sequences and suffixes that are invalid in paths of the types Exact and Prefix.
 var (
 	badSequences = []string{"//", "/./", "/../", "%2f", "%2F"}
 	badSuffixes  = []string{"/..", "/."}
 )
 
+// validatePath validates a path according to its type, and its backend.
 func validatePath(fld validate.Field, p *networkingv1.HTTPIngressPath) {
 	if p.PathType == nil {
 		fld.Required("pathType", "pathType must be specified")
@@ -131,6 +138,7 @@ func validatePath(fld validate.Field, p *networkingv1.HTTPIngressPath) {
 	validateBackend(fld.Child("backend"), &p.Backend)
 }
 
+// validateBackend requires either a resource, or a service with a port.
 func validateBackend(fld validate.Field, b *networkingv1.IngressBackend) {
 	switch {
 	case b.Resource != nil && b.Service != nil:
@@ -169,10 +177,11 @@ func validateParameterReference(fld validate.Field, group *string, kind, name st
 	}
 }
 
+// validateIngressStatus validates the addresses of the load balancer.
 func validateIngressStatus(fld validate.Field, i, _ *networkingv1.Ingress) {
-	points := fld.Child("status", "loadBalancer")
+	loadBalancer := fld.Child("status", "loadBalancer")
 	validate.Each(
-		points,
+		loadBalancer,
 		"ingress",
 		i.Status.LoadBalancer.Ingress,
 		func(fld validate.Field, p *networkingv1.IngressLoadBalancerIngress) {
@@ -182,13 +191,14 @@ func validateIngressStatus(fld validate.Field, i, _ *networkingv1.Ingress) {
 			if p.Hostname != "" {
 				fld.CheckText("hostname", p.Hostname, validate.DNSSubdomain)
 				if netutils.ParseIPSloppy(p.Hostname) != nil {
-					fld.Invalid("hostname", p.Hostname, notAddress)
+					fld.Invalid("hostname", p.Hostname, notAddressDetail)
 				}
 			}
 		},
 	)
 }
 
+// ingressWarnings returns a warning if only the annotation sets the class.
 func ingressWarnings(i *networkingv1.Ingress) []string {
 	if _, ok := i.Annotations[classAnnotation]; !ok || i.Spec.IngressClassName != nil {
 		return nil

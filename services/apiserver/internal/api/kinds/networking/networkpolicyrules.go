@@ -10,9 +10,10 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
+// validateNetworkPolicy validates a policy. old is nil at creation.
 func validateNetworkPolicy(fld validate.Field, p, old *networkingv1.NetworkPolicy) {
 	s, spec := &p.Spec, fld.Child("spec")
-	// A policy whose selectors have invalid label values may keep such values.
+	// Stored policies may have invalid label values in selectors from before they were validated.
 	anyValue := old != nil && hasInvalidValue(&old.Spec)
 	spec.CheckSelector("podSelector", &s.PodSelector, anyValue)
 	validate.Each(spec, "ingress", s.Ingress, func(fld validate.Field, r *networkingv1.NetworkPolicyIngressRule) {
@@ -37,6 +38,7 @@ func validateNetworkPolicy(fld validate.Field, p, old *networkingv1.NetworkPolic
 	})
 }
 
+// validatePolicyPort validates a port, which may be a name, or a range of ports.
 func validatePolicyPort(fld validate.Field, p *networkingv1.NetworkPolicyPort) {
 	validate.OptionalOneOf(fld, "protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	switch {
@@ -60,36 +62,39 @@ func validatePolicyPort(fld validate.Field, p *networkingv1.NetworkPolicyPort) {
 	}
 }
 
+// validatePeer requires selectors or an address block. With anyValue, selectors may have invalid label
+// values.
 func validatePeer(fld validate.Field, p *networkingv1.NetworkPolicyPeer, anyValue bool) {
 	fld.CheckSelector("podSelector", p.PodSelector, anyValue)
 	fld.CheckSelector("namespaceSelector", p.NamespaceSelector, anyValue)
 	validate.Optional(fld, "ipBlock", p.IPBlock, validateIPBlock)
-	switch selectors := p.PodSelector != nil || p.NamespaceSelector != nil; {
-	case !selectors && p.IPBlock == nil:
+	switch hasSelector := p.PodSelector != nil || p.NamespaceSelector != nil; {
+	case !hasSelector && p.IPBlock == nil:
 		fld.Required("", "must specify a peer")
-	case selectors && p.IPBlock != nil:
+	case hasSelector && p.IPBlock != nil:
 		fld.Forbidden("", "may not specify both ipBlock and another peer")
 	}
 }
 
+// validateIPBlock requires a CIDR, and exceptions within it.
 func validateIPBlock(fld validate.Field, b *networkingv1.IPBlock) {
 	if b.CIDR == "" {
 		fld.Required("cidr", "")
 		return
 	}
 	fld.CheckCIDR("cidr", b.CIDR)
-	_, whole, err := netutils.ParseCIDRSloppy(b.CIDR)
+	_, block, err := netutils.ParseCIDRSloppy(b.CIDR)
 	if err != nil {
 		return
 	}
 	validate.Each(fld, "except", b.Except, func(fld validate.Field, except *string) {
 		fld.CheckCIDR("", *except)
-		_, part, err := netutils.ParseCIDRSloppy(*except)
+		_, exception, err := netutils.ParseCIDRSloppy(*except)
 		if err != nil {
 			return
 		}
-		size, _ := whole.Mask.Size()
-		if less, _ := part.Mask.Size(); !whole.Contains(part.IP) || size >= less {
+		prefixLength, _ := block.Mask.Size()
+		if longer, _ := exception.Mask.Size(); !block.Contains(exception.IP) || prefixLength >= longer {
 			fld.Invalid("", *except, "must be a strict subset of `cidr`")
 		}
 	})
@@ -110,14 +115,16 @@ func eachPeer(s *networkingv1.NetworkPolicySpec, visit func(*field.Path, *networ
 	}
 }
 
+// hasInvalidValue reports whether a selector of the policy has an invalid label value.
 func hasInvalidValue(s *networkingv1.NetworkPolicySpec) bool {
-	has := validate.HasInvalidLabelValue(&s.PodSelector)
+	found := validate.HasInvalidLabelValue(&s.PodSelector)
 	eachPeer(s, func(_ *field.Path, p *networkingv1.NetworkPolicyPeer) {
-		has = has || validate.HasInvalidLabelValue(p.PodSelector) || validate.HasInvalidLabelValue(p.NamespaceSelector)
+		found = found || validate.HasInvalidLabelValue(p.PodSelector) || validate.HasInvalidLabelValue(p.NamespaceSelector)
 	})
-	return has
+	return found
 }
 
+// networkPolicyWarnings returns warnings for non-canonical CIDRs.
 func networkPolicyWarnings(p *networkingv1.NetworkPolicy) (texts []string) {
 	eachPeer(&p.Spec, func(path *field.Path, p *networkingv1.NetworkPolicyPeer) {
 		if p.IPBlock == nil {

@@ -53,8 +53,8 @@ func serviceCIDRs() *registry.Kind {
 	}
 }
 
-// mostRanges allows one range of each IP family.
-const mostRanges = 2
+// maxCIDRs allows one range of each IP family.
+const maxCIDRs = 2
 
 func validateServiceCIDR(fld validate.Field, c *networkingv1.ServiceCIDR) {
 	spec, cidrs := fld.Child("spec"), c.Spec.CIDRs
@@ -62,12 +62,12 @@ func validateServiceCIDR(fld validate.Field, c *networkingv1.ServiceCIDR) {
 	case len(cidrs) == 0:
 		spec.Required("cidrs", "at least one CIDR required")
 		return
-	case len(cidrs) > mostRanges:
+	case len(cidrs) > maxCIDRs:
 		spec.Invalid("cidrs", c.Spec, "may only hold up to 2 values")
 		return
 	}
 	validate.Each(spec, "cidrs", cidrs, func(fld validate.Field, cidr *string) { fld.CheckCanonicalCIDR("", *cidr) })
-	if len(cidrs) == mostRanges {
+	if len(cidrs) == maxCIDRs {
 		if dual, err := netutils.IsDualStackCIDRStrings(cidrs); err == nil && !dual {
 			spec.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64")
 		}
