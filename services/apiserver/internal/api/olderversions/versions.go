@@ -51,14 +51,14 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
-// olderVersion is a version in which objects of a kind may be stored but which is not served. The
-// functions sameFields, otherDefaults and otherFields create it.
+// olderVersion is a version in which objects of a kind may be stored, but which is not served any more.
+// The functions identicalVersion, versionWithDefaults and versionWithConversion create one.
 type olderVersion struct {
 	apiVersion schema.GroupVersion
 	// decode decodes a stored value. It is nil if sameAsServed is set.
 	decode decoder
-	// sameAsServed, if set, is a served version with the same fields and defaults. Its decoder is
-	// used.
+	// sameAsServed, if set, is a served version with the same fields and defaults. Values are decoded
+	// like values of that version.
 	sameAsServed schema.GroupVersion
 	// decoded is an empty object of the Go type that decode decodes into. Tests use it to check
 	// that the type has the fields of the version.
@@ -66,126 +66,126 @@ type olderVersion struct {
 }
 
 // olderVersions lists the versions that Kubernetes 1.33 can decode in addition to those that it
-// serves. The key is the group and kind in which objects are stored today.
+// serves. The keys are the groups and kinds in which objects are stored now.
 var olderVersions = map[schema.GroupKind][]olderVersion{
 	{Group: admissionregistrationv1.GroupName, Kind: "MutatingWebhookConfiguration"}: {
-		otherDefaults(admissionregistrationv1beta1.SchemeGroupVersion, defaultMutatingWebhooks),
+		versionWithDefaults(admissionregistrationv1beta1.SchemeGroupVersion, defaultMutatingWebhooks),
 	},
 	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingWebhookConfiguration"}: {
-		otherDefaults(admissionregistrationv1beta1.SchemeGroupVersion, defaultValidatingWebhooks),
+		versionWithDefaults(admissionregistrationv1beta1.SchemeGroupVersion, defaultValidatingWebhooks),
 	},
 	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingAdmissionPolicy"}: {
-		sameFields[admissionregistrationv1.ValidatingAdmissionPolicy](admissionregistrationv1alpha1.SchemeGroupVersion),
+		identicalVersion[admissionregistrationv1.ValidatingAdmissionPolicy](admissionregistrationv1alpha1.SchemeGroupVersion),
 	},
 	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingAdmissionPolicyBinding"}: {
-		otherDefaults(admissionregistrationv1alpha1.SchemeGroupVersion, defaultPolicyBinding),
+		versionWithDefaults(admissionregistrationv1alpha1.SchemeGroupVersion, defaultPolicyBinding),
 	},
 	{Group: apiregistrationv1.GroupName, Kind: "APIService"}: {
-		sameFields[apiregistrationv1.APIService](schema.GroupVersion{Group: apiregistrationv1.GroupName, Version: "v1beta1"}),
+		identicalVersion[apiregistrationv1.APIService](schema.GroupVersion{Group: apiregistrationv1.GroupName, Version: "v1beta1"}),
 	},
 	{Group: appsv1.GroupName, Kind: "ControllerRevision"}: {
-		sameFields[appsv1.ControllerRevision](appsv1beta1.SchemeGroupVersion),
-		sameFields[appsv1.ControllerRevision](appsv1beta2.SchemeGroupVersion),
+		identicalVersion[appsv1.ControllerRevision](appsv1beta1.SchemeGroupVersion),
+		identicalVersion[appsv1.ControllerRevision](appsv1beta2.SchemeGroupVersion),
 	},
 	{Group: appsv1.GroupName, Kind: "DaemonSet"}: {
-		otherFields(extensionsv1beta1.SchemeGroupVersion, convertDaemonSet),
-		sameFields[appsv1.DaemonSet](appsv1beta2.SchemeGroupVersion),
+		versionWithConversion(extensionsv1beta1.SchemeGroupVersion, convertDaemonSet),
+		identicalVersion[appsv1.DaemonSet](appsv1beta2.SchemeGroupVersion),
 	},
 	{Group: appsv1.GroupName, Kind: "Deployment"}: {
-		otherFields(extensionsv1beta1.SchemeGroupVersion, convertExtensionsDeployment),
-		otherFields(appsv1beta1.SchemeGroupVersion, convertBeta1Deployment),
-		sameFields[appsv1.Deployment](appsv1beta2.SchemeGroupVersion),
+		versionWithConversion(extensionsv1beta1.SchemeGroupVersion, convertExtensionsDeployment),
+		versionWithConversion(appsv1beta1.SchemeGroupVersion, convertBeta1Deployment),
+		identicalVersion[appsv1.Deployment](appsv1beta2.SchemeGroupVersion),
 	},
 	{Group: appsv1.GroupName, Kind: "ReplicaSet"}: {
-		otherDefaults(extensionsv1beta1.SchemeGroupVersion, defaultReplicaSet),
-		sameFields[appsv1.ReplicaSet](appsv1beta2.SchemeGroupVersion),
+		versionWithDefaults(extensionsv1beta1.SchemeGroupVersion, defaultReplicaSet),
+		identicalVersion[appsv1.ReplicaSet](appsv1beta2.SchemeGroupVersion),
 	},
 	{Group: appsv1.GroupName, Kind: "StatefulSet"}: {
-		otherDefaults(appsv1beta1.SchemeGroupVersion, defaultStatefulSet),
-		sameFields[appsv1.StatefulSet](appsv1beta2.SchemeGroupVersion),
+		versionWithDefaults(appsv1beta1.SchemeGroupVersion, defaultStatefulSet),
+		identicalVersion[appsv1.StatefulSet](appsv1beta2.SchemeGroupVersion),
 	},
 	{Group: autoscalingv2.GroupName, Kind: "HorizontalPodAutoscaler"}: {
-		otherFields(autoscalingv2beta1.SchemeGroupVersion, autoscaling.FromV2beta1),
-		otherFields(autoscalingv2beta2.SchemeGroupVersion, autoscaling.FromV2beta2),
+		versionWithConversion(autoscalingv2beta1.SchemeGroupVersion, autoscaling.FromV2beta1),
+		versionWithConversion(autoscalingv2beta2.SchemeGroupVersion, autoscaling.FromV2beta2),
 	},
 	{Group: batchv1.GroupName, Kind: "CronJob"}: {
-		sameFields[batchv1.CronJob](batchv1beta1.SchemeGroupVersion),
+		identicalVersion[batchv1.CronJob](batchv1beta1.SchemeGroupVersion),
 	},
 	{Group: certificatesv1.GroupName, Kind: "CertificateSigningRequest"}: {
-		otherDefaults(certificatesv1beta1.SchemeGroupVersion, defaultSigningRequest),
+		versionWithDefaults(certificatesv1beta1.SchemeGroupVersion, defaultSigningRequest),
 	},
 	{Group: coordinationv1.GroupName, Kind: "Lease"}: {
-		sameFields[coordinationv1.Lease](coordinationv1beta1.SchemeGroupVersion),
+		identicalVersion[coordinationv1.Lease](coordinationv1beta1.SchemeGroupVersion),
 	},
 	{Group: discoveryv1beta1.GroupName, Kind: "EndpointSlice"}: {
-		otherFields(discoveryv1beta1.SchemeGroupVersion, convertEndpointSlice),
+		versionWithConversion(discoveryv1beta1.SchemeGroupVersion, convertEndpointSlice),
 	},
 	{Kind: "Event"}: {
 		{apiVersion: eventsv1beta1.SchemeGroupVersion, sameAsServed: eventsv1.SchemeGroupVersion, decoded: &eventsv1.Event{}},
 	},
 	{Group: flowcontrolv1.GroupName, Kind: "FlowSchema"}: {
-		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta1.SchemeGroupVersion),
-		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta2.SchemeGroupVersion),
-		sameFields[flowcontrolv1.FlowSchema](flowcontrolv1beta3.SchemeGroupVersion),
+		identicalVersion[flowcontrolv1.FlowSchema](flowcontrolv1beta1.SchemeGroupVersion),
+		identicalVersion[flowcontrolv1.FlowSchema](flowcontrolv1beta2.SchemeGroupVersion),
+		identicalVersion[flowcontrolv1.FlowSchema](flowcontrolv1beta3.SchemeGroupVersion),
 	},
 	{Group: flowcontrolv1.GroupName, Kind: "PriorityLevelConfiguration"}: {
-		otherFields(flowcontrolv1beta1.SchemeGroupVersion, convertPriorityLevelBeta2),
-		otherFields(flowcontrolv1beta2.SchemeGroupVersion, convertPriorityLevelBeta2),
-		otherFields(flowcontrolv1beta3.SchemeGroupVersion, convertPriorityLevelBeta3),
+		versionWithConversion(flowcontrolv1beta1.SchemeGroupVersion, convertPriorityLevelBeta2),
+		versionWithConversion(flowcontrolv1beta2.SchemeGroupVersion, convertPriorityLevelBeta2),
+		versionWithConversion(flowcontrolv1beta3.SchemeGroupVersion, convertPriorityLevelBeta3),
 	},
 	{Group: networkingv1.GroupName, Kind: "Ingress"}: {
-		otherFields(extensionsv1beta1.SchemeGroupVersion, convertIngress),
-		otherFields(networkingv1beta1.SchemeGroupVersion, convertIngress),
+		versionWithConversion(extensionsv1beta1.SchemeGroupVersion, convertIngress),
+		versionWithConversion(networkingv1beta1.SchemeGroupVersion, convertIngress),
 	},
 	{Group: networkingv1.GroupName, Kind: "IngressClass"}: {
-		sameFields[networkingv1.IngressClass](networkingv1beta1.SchemeGroupVersion),
+		identicalVersion[networkingv1.IngressClass](networkingv1beta1.SchemeGroupVersion),
 	},
 	{Group: networkingv1.GroupName, Kind: "IPAddress"}: {
-		sameFields[networkingv1.IPAddress](networkingv1alpha1.SchemeGroupVersion),
+		identicalVersion[networkingv1.IPAddress](networkingv1alpha1.SchemeGroupVersion),
 	},
 	{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}: {
-		sameFields[networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion),
+		identicalVersion[networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion),
 	},
 	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}: {
-		sameFields[networkingv1.ServiceCIDR](networkingv1alpha1.SchemeGroupVersion),
+		identicalVersion[networkingv1.ServiceCIDR](networkingv1alpha1.SchemeGroupVersion),
 	},
 	{Group: nodev1.GroupName, Kind: "RuntimeClass"}: {
-		otherFields(nodev1alpha1.SchemeGroupVersion, convertRuntimeClass),
-		sameFields[nodev1.RuntimeClass](nodev1beta1.SchemeGroupVersion),
+		versionWithConversion(nodev1alpha1.SchemeGroupVersion, convertRuntimeClass),
+		identicalVersion[nodev1.RuntimeClass](nodev1beta1.SchemeGroupVersion),
 	},
 	{Group: policyv1.GroupName, Kind: "PodDisruptionBudget"}: {
-		otherDefaults(policyv1beta1.SchemeGroupVersion, policygroup.FromV1beta1),
+		versionWithDefaults(policyv1beta1.SchemeGroupVersion, policygroup.FromV1beta1),
 	},
 	{Group: rbacv1.GroupName, Kind: "ClusterRole"}: {
-		otherFields(rbacv1alpha1.SchemeGroupVersion, convertClusterRole),
-		sameFields[rbacv1.ClusterRole](rbacv1beta1.SchemeGroupVersion),
+		versionWithConversion(rbacv1alpha1.SchemeGroupVersion, convertClusterRole),
+		identicalVersion[rbacv1.ClusterRole](rbacv1beta1.SchemeGroupVersion),
 	},
 	{Group: rbacv1.GroupName, Kind: "ClusterRoleBinding"}: {
-		otherFields(rbacv1alpha1.SchemeGroupVersion, convertClusterRoleBinding),
-		sameFields[rbacv1.ClusterRoleBinding](rbacv1beta1.SchemeGroupVersion),
+		versionWithConversion(rbacv1alpha1.SchemeGroupVersion, convertClusterRoleBinding),
+		identicalVersion[rbacv1.ClusterRoleBinding](rbacv1beta1.SchemeGroupVersion),
 	},
 	{Group: rbacv1.GroupName, Kind: "Role"}: {
-		otherFields(rbacv1alpha1.SchemeGroupVersion, convertRole),
-		sameFields[rbacv1.Role](rbacv1beta1.SchemeGroupVersion),
+		versionWithConversion(rbacv1alpha1.SchemeGroupVersion, convertRole),
+		identicalVersion[rbacv1.Role](rbacv1beta1.SchemeGroupVersion),
 	},
 	{Group: rbacv1.GroupName, Kind: "RoleBinding"}: {
-		otherFields(rbacv1alpha1.SchemeGroupVersion, convertRoleBinding),
-		sameFields[rbacv1.RoleBinding](rbacv1beta1.SchemeGroupVersion),
+		versionWithConversion(rbacv1alpha1.SchemeGroupVersion, convertRoleBinding),
+		identicalVersion[rbacv1.RoleBinding](rbacv1beta1.SchemeGroupVersion),
 	},
 	{Group: schedulingv1.GroupName, Kind: "PriorityClass"}: {
-		sameFields[schedulingv1.PriorityClass](schedulingv1alpha1.SchemeGroupVersion),
-		sameFields[schedulingv1.PriorityClass](schedulingv1beta1.SchemeGroupVersion),
+		identicalVersion[schedulingv1.PriorityClass](schedulingv1alpha1.SchemeGroupVersion),
+		identicalVersion[schedulingv1.PriorityClass](schedulingv1beta1.SchemeGroupVersion),
 	},
-	{Group: storagev1.GroupName, Kind: "CSIDriver"}: {sameFields[storagev1.CSIDriver](storagev1beta1.SchemeGroupVersion)},
-	{Group: storagev1.GroupName, Kind: "CSINode"}:   {sameFields[storagev1.CSINode](storagev1beta1.SchemeGroupVersion)},
+	{Group: storagev1.GroupName, Kind: "CSIDriver"}: {identicalVersion[storagev1.CSIDriver](storagev1beta1.SchemeGroupVersion)},
+	{Group: storagev1.GroupName, Kind: "CSINode"}:   {identicalVersion[storagev1.CSINode](storagev1beta1.SchemeGroupVersion)},
 	{Group: storagev1.GroupName, Kind: "CSIStorageCapacity"}: {
-		sameFields[storagev1.CSIStorageCapacity](storagev1alpha1.SchemeGroupVersion),
-		sameFields[storagev1.CSIStorageCapacity](storagev1beta1.SchemeGroupVersion),
+		identicalVersion[storagev1.CSIStorageCapacity](storagev1alpha1.SchemeGroupVersion),
+		identicalVersion[storagev1.CSIStorageCapacity](storagev1beta1.SchemeGroupVersion),
 	},
-	{Group: storagev1.GroupName, Kind: "StorageClass"}: {sameFields[storagev1.StorageClass](storagev1beta1.SchemeGroupVersion)},
+	{Group: storagev1.GroupName, Kind: "StorageClass"}: {identicalVersion[storagev1.StorageClass](storagev1beta1.SchemeGroupVersion)},
 	{Group: storagev1.GroupName, Kind: "VolumeAttachment"}: {
-		sameFields[storagev1.VolumeAttachment](storagev1alpha1.SchemeGroupVersion),
-		sameFields[storagev1.VolumeAttachment](storagev1beta1.SchemeGroupVersion),
+		identicalVersion[storagev1.VolumeAttachment](storagev1alpha1.SchemeGroupVersion),
+		identicalVersion[storagev1.VolumeAttachment](storagev1beta1.SchemeGroupVersion),
 	},
 }
 
@@ -195,14 +195,15 @@ type objectPointer[T any] interface {
 	registry.Object
 }
 
-// sameFields returns a version with the same fields and defaults as the storage version T.
-func sameFields[T any, P objectPointer[T]](apiVersion schema.GroupVersion) olderVersion {
-	return otherDefaults(apiVersion, func(P) {})
+// identicalVersion returns a version with the same fields and the same defaults as the storage version,
+// whose Go type is T.
+func identicalVersion[T any, P objectPointer[T]](apiVersion schema.GroupVersion) olderVersion {
+	return versionWithDefaults(apiVersion, func(P) {})
 }
 
-// otherDefaults returns a version with the same fields as the storage version T but other defaults.
-// setDefaults sets the fields that are not set to those defaults that differ.
-func otherDefaults[T any, P objectPointer[T]](apiVersion schema.GroupVersion, setDefaults func(P)) olderVersion {
+// versionWithDefaults returns a version with the same fields as the storage version, whose Go type is T,
+// but with other defaults. setDefaults sets only the defaults that differ, in fields that are not set.
+func versionWithDefaults[T any, P objectPointer[T]](apiVersion schema.GroupVersion, setDefaults func(P)) olderVersion {
 	return olderVersion{apiVersion: apiVersion, decoded: P(new(T)), decode: func(stored []byte) (registry.Object, error) {
 		obj := P(new(T))
 		if err := codec.DecodeStoredInto(stored, obj); err != nil {
@@ -213,10 +214,9 @@ func otherDefaults[T any, P objectPointer[T]](apiVersion schema.GroupVersion, se
 	}}
 }
 
-// otherFields returns a version whose values are decoded into the Go type Old. convert sets
-// defaults and converts the object to the storage version. The result may share memory with the
-// object.
-func otherFields[Old any, OldP objectPointer[Old], New registry.Object](
+// versionWithConversion returns a version with other fields, whose Go type is Old. convert sets the
+// defaults and converts an object to the storage version. Its result may share memory with the object.
+func versionWithConversion[Old any, OldP objectPointer[Old], New registry.Object](
 	apiVersion schema.GroupVersion,
 	convert func(OldP) (New, error),
 ) olderVersion {
@@ -229,7 +229,7 @@ func otherFields[Old any, OldP objectPointer[Old], New registry.Object](
 	}}
 }
 
-// protoMessage is an object that can be encoded as protobuf.
+// protoMessage is an object with a protobuf encoding.
 type protoMessage interface {
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error

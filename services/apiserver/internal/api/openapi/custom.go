@@ -42,7 +42,7 @@ func (s *Service) customEntry(g Group) *entry {
 		if err != nil {
 			return nil, err
 		}
-		m := newModels(facts, s.kindsOf(customVersions(facts)), true, s.enums)
+		m := newModels(facts, s.kindsOf(customVersions(facts)), formV3, s.enums)
 		doc := newV3(e.paths(), m, e.schemas(m, r), spec.InfoProps{Title: "Kubernetes CRD Swagger", Version: "v0.1.0"})
 		return doc.MarshalJSON()
 	}, v3Proto)

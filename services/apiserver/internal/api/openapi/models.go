@@ -7,11 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/api/openapi/typefacts"
 	"binnacle/services/apiserver/internal/registry/apis/typename"
 )
@@ -40,7 +38,7 @@ type models struct {
 	// v3 selects the form of v3 documents. In v3, schemas contain defaults, and a reference with
 	// further fields is in an allOf.
 	v3 bool
-	// enums includes the allowed values of fields.
+	// enums reports whether schemas include the allowed values of fields.
 	enums bool
 	// schemas holds the models by name.
 	schemas map[string]*spec.Schema
@@ -48,6 +46,13 @@ type models struct {
 	renamed map[string]string
 }
 
+// Forms of documents, for newModels.
+const (
+	formV2 = false
+	formV3 = true
+)
+
+// newModels returns models without schemas. See the fields of models.
 func newModels(facts *typefacts.Facts, kinds func(reflect.Type) []schema.GroupVersionKind, v3, enums bool) *models {
 	return &models{
 		facts:   facts,
@@ -114,8 +119,8 @@ func (m *models) fillModel(s *spec.Schema, t reflect.Type) {
 	if len(facts.Union) > 0 {
 		s.AddExtension(extUnions, facts.Union)
 	}
-	if ty, ok := value.(typed); ok {
-		m.setDefinedType(s, ty)
+	if definer, ok := value.(typed); ok {
+		m.setDefinedType(s, definer)
 		return
 	}
 	s.Type = spec.StringOrArray{"object"}
@@ -134,15 +139,15 @@ func (m *models) factsOf(t reflect.Type) *typefacts.Type {
 func fullName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
 // setDefinedType sets the JSON type that a type defines itself.
-func (m *models) setDefinedType(s *spec.Schema, ty typed) {
-	s.Format = ty.OpenAPISchemaFormat()
-	if o, ok := ty.(oneOf); ok && m.v3 {
+func (m *models) setDefinedType(s *spec.Schema, definer typed) {
+	s.Format = definer.OpenAPISchemaFormat()
+	if o, ok := definer.(oneOf); ok && m.v3 {
 		for _, alternative := range o.OpenAPIV3OneOfTypes() {
 			s.OneOf = append(s.OneOf, spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{alternative}}})
 		}
 		return
 	}
-	s.Type = ty.OpenAPISchemaType()
+	s.Type = definer.OpenAPISchemaType()
 }
 
 // addFields adds the fields of a struct, including the fields of embedded structs, to the
@@ -153,42 +158,52 @@ func (m *models) addFields(s *spec.Schema, t reflect.Type) {
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" || !f.IsExported() {
-			continue
-		}
-		if name == "" && f.Anonymous {
+		isInlined := name == "" && f.Anonymous
+		switch {
+		case name == "-" || !f.IsExported():
+		case isInlined:
 			m.addFields(s, f.Type)
-			continue
+		case name != "":
+			hasOmitEmpty := slices.Contains(strings.Split(options, ","), "omitempty")
+			m.addField(s, name, f, hasOmitEmpty, facts.Field(name), doc[name])
 		}
-		if name == "" {
-			continue
+	}
+}
+
+// addField adds a field of a struct to the properties of s. name is its name in JSON, doc its
+// documentation unless the facts have another one.
+func (m *models) addField(
+	s *spec.Schema,
+	name string,
+	f reflect.StructField,
+	hasOmitEmpty bool,
+	facts *typefacts.Field,
+	doc string,
+) {
+	property := m.fieldSchema(f.Type)
+	property.Description = doc
+	if facts.Doc != nil {
+		property.Description = *facts.Doc
+	}
+	addMergeRules(&property, f, facts)
+	m.describeEnum(&property, f.Type, facts)
+	if m.v3 && m.facts != nil {
+		property.Default = facts.Default
+		if property.Default == nil {
+			property.Default = zeroDefault(f.Type, hasOmitEmpty)
 		}
-		fieldFacts := facts.Field(name)
-		omitted := slices.Contains(strings.Split(options, ","), "omitempty")
-		p := m.fieldSchema(f.Type)
-		p.Description = doc[name]
-		if fieldFacts.Doc != nil {
-			p.Description = *fieldFacts.Doc
-		}
-		addMergeRules(&p, f, fieldFacts)
-		m.describeEnum(&p, f.Type, fieldFacts)
-		if m.v3 && m.facts != nil {
-			p.Default = fieldFacts.Default
-			if p.Default == nil {
-				p.Default = zeroDefault(f.Type, omitted)
-			}
-		}
-		if s.Properties == nil {
-			s.Properties = map[string]spec.Schema{}
-		}
-		s.Properties[name] = m.wrapRef(p)
-		required := !omitted
-		if fieldFacts.Required != nil {
-			required = *fieldFacts.Required
-		}
-		if required {
-			s.Required = append(s.Required, name)
-		}
+	}
+	if s.Properties == nil {
+		s.Properties = map[string]spec.Schema{}
+	}
+	s.Properties[name] = m.wrapRef(property)
+
+	required := !hasOmitEmpty
+	if facts.Required != nil {
+		required = *facts.Required
+	}
+	if required {
+		s.Required = append(s.Required, name)
 	}
 }
 
@@ -229,7 +244,8 @@ func (m *models) describeEnum(p *spec.Schema, t reflect.Type, facts *typefacts.F
 // fields beside it, so wrapRef moves it into an allOf.
 func (m *models) wrapRef(s spec.Schema) spec.Schema {
 	ref := s.Ref
-	if !m.v3 || ref.String() == "" || s.Description == "" && s.Default == nil && len(s.Extensions) == 0 {
+	hasOtherFields := s.Description != "" || s.Default != nil || len(s.Extensions) > 0
+	if !m.v3 || ref.String() == "" || !hasOtherFields {
 		return s
 	}
 	s.Ref = spec.Ref{}
@@ -259,109 +275,8 @@ func gvkMap(g schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": g.Group, "version": g.Version, "kind": g.Kind}
 }
 
-// customName returns the name of a custom resource's model: com.example.v1.Widget.
-func customName(gvk schema.GroupVersionKind) string {
-	return typename.Friendly(gvk.Group+"/"+gvk.Version) + "." + gvk.Kind
-}
-
-// nameParts returns the words of a group's name without the domain k8s.io. The core group, which
-// has no name, is called core.
-func nameParts(group string) []string {
-	if group == "" {
-		return []string{"core"}
-	}
-	return strings.FieldsFunc(strings.TrimSuffix(group, "."+api.Domain), func(r rune) bool { return r == '.' || r == '-' })
-}
-
-// camelCase joins words, such as rbac and authorization, to RbacAuthorization.
-func camelCase(words []string) string {
-	var b strings.Builder
-	for _, w := range words {
-		b.WriteString(title(w))
-	}
-	return b.String()
-}
-
-// title returns s with an upper-case first letter.
-func title(s string) string {
-	if s == "" {
-		return ""
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
-}
-
-// operationID returns the id of an operation, such as listCoreV1PodForAllNamespaces for the verb
-// list and the subject PodForAllNamespaces. It removes hyphens in the subject.
-func operationID(verb string, gv schema.GroupVersion, subject string) string {
-	return verb + camelCase(nameParts(gv.Group)) + title(gv.Version) + camelCase(strings.Split(subject, "-"))
-}
-
-// tag returns the tag of a group version's operations, such as rbacAuthorization_v1.
-func tag(group, version string) string {
-	words := nameParts(group)
-	name := words[0] + camelCase(words[1:])
-	if version != "" {
-		name += "_" + version
-	}
-	return name
-}
-
-// apiPath returns the path of a group version without its leading slash.
-func apiPath(gv schema.GroupVersion) string {
-	if gv.Group == "" {
-		return "api/" + gv.Version
-	}
-	return "apis/" + gv.Group + "/" + gv.Version
-}
-
-// Schemas builds the schemas of single kinds as in v3 documents, but without the facts of types,
-// such as merge rules and defaults. It caches them and is not safe for concurrent use.
-type Schemas struct {
-	models *models
-	scheme *runtime.Scheme
-}
-
-// NewSchemas returns a Schemas. scheme defines the Go types of built-in kinds.
-func NewSchemas(scheme *runtime.Scheme) *Schemas {
-	noKinds := func(reflect.Type) []schema.GroupVersionKind { return nil }
-	return &Schemas{models: newModels(nil, noKinds, true, false), scheme: scheme}
-}
-
-// BuiltIn returns a reference to the schema of a kind, or nil if the kind is not in the scheme.
-// Follow resolves it.
-func (s *Schemas) BuiltIn(kind schema.GroupVersionKind) *spec.Schema {
-	obj, err := s.scheme.New(kind)
-	if err != nil {
-		return nil
-	}
-	ref := s.models.modelRef(reflect.TypeOf(obj).Elem())
-	return &ref
-}
-
-// Custom returns the schema of a custom resource: the schema in its definition, which may be nil,
-// with the fields that every object has.
-func (s *Schemas) Custom(kind schema.GroupVersionKind, specified *spec.Schema) *spec.Schema {
-	return customSchema(s.models, specified, kind)
-}
-
-// Follow resolves a schema that is a reference, possibly in an allOf. It returns the target and its
-// name. It returns any other schema unchanged with an empty name.
-func (s *Schemas) Follow(from *spec.Schema) (target *spec.Schema, name string) {
-	ref := from.Ref.String()
-	for i := range from.AllOf {
-		if ref == "" {
-			ref = from.AllOf[i].Ref.String()
-		}
-	}
-	if ref == "" {
-		return from, ""
-	}
-	name = ref[strings.LastIndexByte(ref, '/')+1:]
-	return s.models.schemas[name], name
-}
-
-// fieldSchema returns the schema of a type that a field, an element or a map value has. It adds the
-// models of structs.
+// fieldSchema returns the schema of the type of a field, a list element or a map value. For a struct, it
+// adds the model and returns a reference to it.
 func (m *models) fieldSchema(t reflect.Type) spec.Schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -401,7 +316,8 @@ func (m *models) fieldSchema(t reflect.Type) spec.Schema {
 func (m *models) elementSchema(t reflect.Type) spec.Schema {
 	s := m.fieldSchema(t)
 	if m.v3 && m.facts != nil {
-		s.Default = zeroDefault(t, false)
+		const hasOmitEmpty = false // elements are never omitted
+		s.Default = zeroDefault(t, hasOmitEmpty)
 	}
 	return m.wrapRef(s)
 }
@@ -417,22 +333,22 @@ func (m *models) enumValues(t reflect.Type) []typefacts.Value {
 	return m.facts.Enum(fullName(t))
 }
 
-// zeroDefault returns the JSON value of a field that is not set, as the default in its schema. It
-// returns nil if such a field is null or omitted. omitted reports whether the field has omitempty.
-func zeroDefault(t reflect.Type, omitted bool) any {
+// zeroDefault returns the default in the schema of a field without a declared default: the JSON value of
+// its zero value. It returns nil if the zero value is encoded as null or omitted.
+func zeroDefault(t reflect.Type, hasOmitEmpty bool) any {
 	if t.Kind() == reflect.Pointer || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}
 	switch t.Kind() {
 	case reflect.Struct:
 		if t.NumField() == 1 && t.Field(0).Anonymous {
-			return zeroDefault(t.Field(0).Type, omitted)
+			return zeroDefault(t.Field(0).Type, hasOmitEmpty)
 		}
 		return map[string]any{}
 	case reflect.Slice, reflect.Array, reflect.Map, reflect.Interface:
 		return nil
 	}
-	if omitted {
+	if hasOmitEmpty {
 		return nil
 	}
 	return reflect.Zero(t).Interface()

@@ -219,7 +219,7 @@ func (s *Service) builtInEntry(at string, paths func() []path) *entry {
 		if err != nil {
 			return nil, err
 		}
-		models := newModels(facts, s.kindsOf(allVersions(facts)), true, s.enums)
+		models := newModels(facts, s.kindsOf(allVersions(facts)), formV3, s.enums)
 		doc := newV3(e.paths(), models, nil, spec.InfoProps{Title: apiTitle, Version: s.release})
 		doc.Components.SecuritySchemes = securitySchemes()
 		return doc.MarshalJSON()
@@ -286,7 +286,7 @@ func (s *Service) newV2Spec(entries []*entry) (*spec.Swagger, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := newModels(facts, s.kindsOf(allVersions(facts)), false, s.enums)
+	m := newModels(facts, s.kindsOf(allVersions(facts)), formV2, s.enums)
 	var all []path
 	customModels := map[string]*spec.Schema{}
 	for _, e := range entries {
