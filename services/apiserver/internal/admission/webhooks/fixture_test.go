@@ -150,20 +150,18 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 		}
 		kvs.has = append(kvs.has, storage.KeyValue{Key: prefix + c.GetName(), Value: value, ModRevision: 1, CreateRevision: 1})
 	}
-	cache, err := watchcache.New(
-		watchcache.Config{
-			Source:          kvs,
-			CurrentRevision: kvs,
-			Logger:          slog.New(slog.DiscardHandler),
-			Resources: []watchcache.ResourceConfig{{
-				Name:   "hooks",
-				Prefix: prefix,
-				Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
-					return attributes.Attributes{Name: path.Base(key)}, nil
-				},
-			}},
-		},
-	)
+	cache, err := watchcache.New(watchcache.Config{
+		Source:          kvs,
+		CurrentRevision: kvs,
+		Logger:          slog.New(slog.DiscardHandler),
+		Resources: []watchcache.ResourceConfig{{
+			Name:   "hooks",
+			Prefix: prefix,
+			Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+				return attributes.Attributes{Name: path.Base(key)}, nil
+			},
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

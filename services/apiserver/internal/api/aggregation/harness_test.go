@@ -188,20 +188,18 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 		},
 		endpoints: map[string]*corev1.Endpoints{},
 	}
-	cache, err := watchcache.New(
-		watchcache.Config{
-			Source:          b.board,
-			CurrentRevision: b.board,
-			Logger:          slog.New(slog.DiscardHandler),
-			Resources: []watchcache.ResourceConfig{{
-				Name:   "apiservices",
-				Prefix: prefix,
-				Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
-					return attributes.Attributes{Name: path.Base(key)}, nil
-				},
-			}},
-		},
-	)
+	cache, err := watchcache.New(watchcache.Config{
+		Source:          b.board,
+		CurrentRevision: b.board,
+		Logger:          slog.New(slog.DiscardHandler),
+		Resources: []watchcache.ResourceConfig{{
+			Name:   "apiservices",
+			Prefix: prefix,
+			Attributes: func(key string, _ []byte) (attributes.Attributes, error) {
+				return attributes.Attributes{Name: path.Base(key)}, nil
+			},
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,10 +88,10 @@ func TestCertificateMetrics(t *testing.T) {
 	} {
 		key := ca.newKey()
 		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-			SerialNumber: big.NewInt(2),
-			Subject:      pkix.Name{CommonName: "ext.agg.svc"},
-			NotAfter:     time.Now().Add(time.Hour),
-			DNSNames:     c.names,
+			SerialNumber:       big.NewInt(2),
+			Subject:            pkix.Name{CommonName: "ext.agg.svc"},
+			NotAfter:           time.Now().Add(time.Hour),
+			DNSNames:           c.names,
 			ExtKeyUsage:        []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 			KeyUsage:           x509.KeyUsageDigitalSignature,
 			SignatureAlgorithm: c.signed,

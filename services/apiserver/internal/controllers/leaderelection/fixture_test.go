@@ -140,14 +140,12 @@ func show(o, out any) error {
 
 // controller runs the controller of one replica. stop stops it and waits for its end.
 func (f *fixture) controller(identity string) (stop func()) {
-	k := leaderelection.New(
-		leaderelection.Config{
-			API:      &internalclient.Client{Doer: f},
-			Identity: identity,
-			Logger:   slog.New(slog.NewJSONHandler(&f.logged, nil)),
-			Now:      time.Now,
-		},
-	)
+	k := leaderelection.New(leaderelection.Config{
+		API:      &internalclient.Client{Doer: f},
+		Identity: identity,
+		Logger:   slog.New(slog.NewJSONHandler(&f.logged, nil)),
+		Now:      time.Now,
+	})
 	f.mu.Lock()
 	f.controllers = append(f.controllers, k)
 	f.mu.Unlock()

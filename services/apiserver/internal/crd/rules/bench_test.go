@@ -33,14 +33,14 @@ func wideSchema() *v1.JSONSchemaProps {
 		}
 	}
 	port := v1.JSONSchemaProps{Type: "object", Required: []string{"name"}, Properties: map[string]v1.JSONSchemaProps{
-		"name":     text(63),
-		"port":     {Type: "integer"},
+		"name": text(63),
+		"port": {Type: "integer"},
 		"protocol": {
 			Type:    "string",
 			Enum:    []v1.JSON{{Raw: []byte(`"TCP"`)}, {Raw: []byte(`"UDP"`)}},
 			Default: &v1.JSON{Raw: []byte(`"TCP"`)},
 		},
-		"target":   {XIntOrString: true, AnyOf: []v1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}}},
+		"target": {XIntOrString: true, AnyOf: []v1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}}},
 	}}
 	keyed := "map"
 	spec.Properties["ports"] = v1.JSONSchemaProps{

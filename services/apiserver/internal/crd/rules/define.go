@@ -192,12 +192,10 @@ func (c *schemaCheck) hasErrorIn(at *field.Path) bool {
 // checkRules checks the rules of one schema.
 func (c *schemaCheck) checkRules(path *field.Path, s *v1.JSONSchemaProps, self *decl, pos *position) {
 	if self == nil {
-		c.add(
-			field.InternalError(
-				path,
-				fmt.Errorf("internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"),
-			),
-		)
+		c.add(field.InternalError(
+			path,
+			fmt.Errorf("internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"),
+		))
 		return
 	}
 	maxInstances := pos.maxInstances
@@ -238,10 +236,8 @@ func (c *schemaCheck) checkRule(
 	switch {
 	case rule != nil && rule.usesOldSelf:
 		if uncorrelatable != nil {
-			c.add(
-				field.Invalid(path.Child("rule"), r.Rule,
-					fmt.Sprintf("oldSelf cannot be used on the uncorrelatable portion of the schema within %v", uncorrelatable)),
-			)
+			c.add(field.Invalid(path.Child("rule"), r.Rule,
+				fmt.Sprintf("oldSelf cannot be used on the uncorrelatable portion of the schema within %v", uncorrelatable)))
 		}
 	case r.OptionalOldSelf != nil:
 		c.add(field.Invalid(path.Child("optionalOldSelf"), *r.OptionalOldSelf, "may not be set if oldSelf is not used in rule"))

@@ -18,12 +18,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-const (
-	// maxMessage is the maximum length in bytes of a message from a messageExpression.
-	maxMessage = 5 << 10
-	// budgetSpent is a budget that ends the evaluation.
-	budgetSpent = -1
-)
+// budgetSpent is a budget that ends the evaluation.
+const budgetSpent = -1
 
 // Evaluate checks a resource against the rules. old is the resource before an update, or nil on a
 // create. warn receives errors that are tolerated because the value has not changed. costly is
@@ -98,7 +94,7 @@ type evaluation struct {
 	ratchets bool // tolerate errors of unchanged values
 }
 
-// pair is a value and the old value with which ratcheting compares it. node is their schema.
+// pair is a value and the old value with which ratcheting compares it, and their schema.
 type pair struct {
 	node       schema.NodeIndex
 	value, old tape.Ref
@@ -114,7 +110,8 @@ func (e *evaluation) memberRatchet(r ratchet, key tape.Ref, node schema.NodeInde
 		return r
 	}
 	if r.enclosing == nil && (e.doc.IsText(key, "apiVersion") || e.doc.IsText(key, "kind")) {
-		return ratchet{} // the server gave the old resource the type of the new one
+		// The server gives the old resource the type of the new one, so there is nothing to compare.
+		return ratchet{}
 	}
 	sub := ratchet{enclosing: r.self}
 	if node != schema.NoNode && e.old.Kind(r.self.old) == tape.Object {
@@ -152,10 +149,10 @@ func (e *evaluation) evaluate(rules *schemaRules, path *field.Path, value, oldVa
 		}
 	case tape.Object:
 		if rules.additional != nil {
-			e.evaluateMembers(rules, path, value, oldValue, r, true)
+			e.evaluateMembers(rules, path, value, oldValue, r, mapValues)
 		}
 		if len(rules.properties) > 0 && e.budget >= 0 {
-			e.evaluateMembers(rules, path, value, oldValue, r, false)
+			e.evaluateMembers(rules, path, value, oldValue, r, properties)
 		}
 	}
 }
@@ -189,8 +186,13 @@ func (e *evaluation) evaluateItems(rules *schemaRules, path *field.Path, value, 
 	}
 }
 
-// evaluateMembers evaluates the members of an object that have rules. isMap states that these are
-// the values of a map; otherwise they are properties.
+// The members of an object that evaluateMembers visits.
+const (
+	mapValues  = true  // values of a map (additionalProperties)
+	properties = false // properties that the schema names
+)
+
+// evaluateMembers evaluates the members of an object that have rules.
 func (e *evaluation) evaluateMembers(rules *schemaRules, parent *field.Path, value, oldValue tape.Ref, r ratchet, isMap bool) {
 	d := e.doc
 	for k, end := d.First(value), d.Next(value); k < end; k = d.Next(k + 1) {
@@ -238,15 +240,14 @@ func (v *variables) ResolveName(name string) (any, bool) {
 // Parent implements interpreter.Activation.
 func (v *variables) Parent() interpreter.Activation { return nil }
 
+// add records an error.
 func (e *evaluation) add(err *field.Error) { e.errs = append(e.errs, err) }
 
 // evaluateRules evaluates the rules of one schema on a value.
 func (e *evaluation) evaluateRules(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, r ratchet) {
 	if rules.untyped {
-		e.add(
-			field.Invalid(path, rules.shape.typeName,
-				"rule compiler initialization error: failed to convert to declType for CEL validation rules"),
-		)
+		e.add(field.Invalid(path, rules.shape.typeName,
+			"rule compiler initialization error: failed to convert to declType for CEL validation rules"))
 		return
 	}
 	if len(rules.rules) == 0 {
@@ -287,10 +288,8 @@ func (e *evaluation) evaluateRules(rules *schemaRules, path *field.Path, value, 
 
 // addOutOfBudget adds an error for the exhausted budget, and ends the evaluation.
 func (e *evaluation) addOutOfBudget(rules *schemaRules, path *field.Path) {
-	e.add(
-		field.Invalid(path, rules.shape.typeName,
-			"validation failed due to running out of cost budget, no further validation rules will be run"),
-	)
+	e.add(field.Invalid(path, rules.shape.typeName,
+		"validation failed due to running out of cost budget, no further validation rules will be run"))
 	e.budget = budgetSpent
 }
 
@@ -354,70 +353,23 @@ func (e *evaluation) addEvaluationError(rules *schemaRules, rule *rule, path *fi
 	text := err.Error()
 	switch {
 	case strings.HasPrefix(text, "no such overload"):
-		e.add(
-			field.Invalid(
-				path,
-				rules.shape.typeName,
-				fmt.Sprintf("'%v': call arguments did not match a supported operator, function or macro signature for rule: %v",
-					err, rule.description),
-			),
-		)
+		e.add(field.Invalid(
+			path,
+			rules.shape.typeName,
+			fmt.Sprintf("'%v': call arguments did not match a supported operator, function or macro signature for rule: %v",
+				err, rule.description),
+		))
 	case strings.HasPrefix(text, costLimitExceeded):
-		e.add(
-			field.Invalid(
-				path,
-				rules.shape.typeName,
-				fmt.Sprintf("'%v': no further validation rules will be run due to call cost exceeds limit for rule: %v",
-					err, rule.description),
-			),
-		)
+		e.add(field.Invalid(
+			path,
+			rules.shape.typeName,
+			fmt.Sprintf("'%v': no further validation rules will be run due to call cost exceeds limit for rule: %v",
+				err, rule.description),
+		))
 		e.budget = budgetSpent
 		return false
 	default:
 		e.add(field.Invalid(path, rules.shape.typeName, fmt.Sprintf("%v evaluating rule: %v", err, rule.description)))
 	}
 	return true
-}
-
-// evaluateMessage evaluates the messageExpression. ok reports whether there is a text. A non-empty
-// detail ends the evaluation of all rules.
-func (e *evaluation) evaluateMessage(rule *rule, vars *variables) (text string, ok bool, detail string) {
-	result, cost, err := rule.message.run.Run(e.ctx, vars)
-	if cost > math.MaxInt64 || int64(cost) > e.budget {
-		e.budget = budgetSpent
-		return "", false, "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
-	}
-	e.budget -= int64(cost)
-	if err != nil {
-		if strings.HasPrefix(err.Error(), costLimitExceeded) {
-			e.budget = budgetSpent
-			return "", false, fmt.Sprintf(
-				"no further validation rules will be run due to call cost exceeds limit for messageExpression: %q",
-				rule.messageExpression)
-		}
-		return "", false, ""
-	}
-	s, isText := result.(types.String)
-	text = strings.TrimSpace(string(s))
-	ok = isText && text != "" && len(text) <= maxMessage && !strings.Contains(text, "\n")
-	return text, ok, ""
-}
-
-// hasText reports whether a text is not blank.
-func hasText(s string) bool { return strings.TrimSpace(s) != "" }
-
-// ruleDescription returns the text that identifies a rule in errors.
-func ruleDescription(r *v1.ValidationRule) string {
-	if r.Message != "" {
-		return strings.TrimSpace(r.Message)
-	}
-	return strings.TrimSpace(r.Rule)
-}
-
-// fixedMessageOf returns the message of a rule without a messageExpression.
-func fixedMessageOf(r *v1.ValidationRule) string {
-	if r.Message != "" {
-		return strings.TrimSpace(r.Message)
-	}
-	return "failed rule: " + strings.TrimSpace(r.Rule)
 }

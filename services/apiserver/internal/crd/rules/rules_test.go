@@ -508,13 +508,11 @@ func TestRulesAboveInvalidSchemasAreNotChecked(t *testing.T) {
 		`{"type":"object","x-kubernetes-validations":[{"rule":"self.x"}],"properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self.y"}]},"ab":{"type":"integer","x-kubernetes-validations":[{"rule":"self.z"}]}}}`,
 	)
 	at := field.NewPath("s")
-	errs := compiler.CheckSchema(
-		rules.SchemaCheck{
-			Schema:      s,
-			Path:        at,
-			KnownErrors: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")},
-		},
-	)
+	errs := compiler.CheckSchema(rules.SchemaCheck{
+		Schema:      s,
+		Path:        at,
+		KnownErrors: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")},
+	})
 	if want := "s.properties[ab].x-kubernetes-validations[0].rule"; len(errs) != 1 || errs[0].Field != want {
 		t.Errorf("CheckSchema = %v, want one error of %s", errs, want)
 	}

@@ -97,14 +97,14 @@ func rootOf(old *tape.Doc) tape.Ref {
 
 // checker checks values against the keywords of schemas.
 //
-// The errors of an anyOf or oneOf come from the branch that passed the most checks. So the check
-// functions return the number of passed checks, counted as in k8s.io/kube-openapi.
+// The check functions return the number of passed checks, counted as in k8s.io/kube-openapi. It decides
+// which branch of an anyOf or oneOf reports its errors: the one that passed the most checks.
 type checker struct {
 	Comparer
-	base  *field.Path
-	steps []step
-	fails int // number of failed checks
-	quiet int // while positive, no errors are recorded
+	base     *field.Path
+	steps    []step
+	failures int // number of failed checks
+	quiet    int // while positive, no errors are recorded
 	// errs holds the errors of failed checks without duplicates, up to maxErrors and maxErrorBytes.
 	errs         field.ErrorList
 	size         int               // of errs in bytes
@@ -148,28 +148,27 @@ func (c *checker) checkAll(at NodeIndex, v, before tape.Ref) field.ErrorList {
 // if there is none. It returns the number of passed checks.
 func (c *checker) checkAndRatchet(at NodeIndex, v, old tape.Ref) int {
 	n := &c.program.nodes[at]
-	fails := c.fails
-	errs := len(c.errs)
+	failuresBefore, errsBefore := c.failures, len(c.errs)
 	matches := c.checkKeywords(n, v, old)
-	if c.fails > fails && old != tape.None {
+	if c.failures > failuresBefore && old != tape.None {
 		start := time.Now()
 		if c.Equal(at, v, old) {
-			c.dropErrors(fails, errs)
+			c.dropErrors(failuresBefore, errsBefore)
 		}
 		c.compared += time.Since(start)
 	}
 	return matches
 }
 
-// dropErrors removes the errors that were reported since fails and errs had the given values.
-func (c *checker) dropErrors(fails, errs int) {
-	for _, e := range c.errs[errs:] {
+// dropErrors removes the errors after the first errCount ones, and restores the number of failed checks.
+func (c *checker) dropErrors(failures, errCount int) {
+	for _, e := range c.errs[errCount:] {
 		key := errorKeyOf(e)
 		delete(c.seen, key)
 		c.size -= key.size()
 	}
-	c.fails = fails
-	c.errs = c.errs[:errs]
+	c.failures = failures
+	c.errs = c.errs[:errCount]
 }
 
 // checkKeywords checks a value against all keywords of a node. It returns the number of passed
@@ -255,7 +254,8 @@ func (c *checker) checkObject(n *node, v, old tape.Ref) int {
 		}
 	}
 	for _, r := range n.required {
-		if r.prop >= 0 && seen.has(r.prop) || r.prop < 0 && c.doc.Find(v, r.name) != tape.None {
+		isPresent := r.prop >= 0 && seen.has(r.prop) || r.prop < 0 && c.doc.Find(v, r.name) != tape.None
+		if isPresent {
 			continue
 		}
 		c.reportMissing(r.name)
@@ -288,8 +288,8 @@ func (c *checker) checkUnnamed(n *node, v, old tape.Ref) int {
 func (c *checker) checkMember(at NodeIndex, kind stepKind, key, old tape.Ref) int {
 	before := tape.None
 	if old != tape.None && c.old.Kind(old) == tape.Object {
-		// The type of the resource may differ from the one that the client sent. So it is unknown
-		// whether it changed.
+		// apiVersion and kind of the resource may differ from those that the client sent. So it is
+		// unknown whether they have changed.
 		if len(c.steps) > 0 || !c.doc.IsText(key, "kind") && !c.doc.IsText(key, "apiVersion") {
 			before = c.old.Find(old, c.doc.String(key))
 		}
@@ -297,117 +297,5 @@ func (c *checker) checkMember(at NodeIndex, kind stepKind, key, old tape.Ref) in
 	c.steps = append(c.steps, step{kind: kind, key: key})
 	matches := c.checkAndRatchet(at, key+1, before)
 	c.steps = c.steps[:len(c.steps)-1]
-	return matches
-}
-
-// checkCombination checks anyOf, oneOf, allOf and not.
-func (c *checker) checkCombination(n *node, v tape.Ref) int {
-	matches := 1
-	if n.combination == nil {
-		return matches
-	}
-	if len(n.combination.anyOf) > 0 {
-		matches += c.checkAnyOf(n.combination.anyOf, v)
-	}
-	if len(n.combination.oneOf) > 0 {
-		matches += c.checkOneOf(n.combination.oneOf, v)
-	}
-	if len(n.combination.allOf) > 0 {
-		matches += c.checkAllOf(n.combination.allOf, v)
-	}
-	if n.combination.not != noNode {
-		if ok, _ := c.probe(n.combination.not, v); ok {
-			c.reportCombination("must not validate the schema (not)")
-		}
-	}
-	return matches
-}
-
-// probe checks a branch without reporting its errors.
-func (c *checker) probe(at NodeIndex, v tape.Ref) (ok bool, matches int) {
-	fails := c.fails
-	c.quiet++
-	matches = c.checkKeywords(&c.program.nodes[at], v, tape.None)
-	c.quiet--
-	ok = c.fails == fails
-	c.fails = fails
-	return ok, matches
-}
-
-// reportBranch checks a branch again to report its errors.
-func (c *checker) reportBranch(at NodeIndex, v tape.Ref) int {
-	return c.checkKeywords(&c.program.nodes[at], v, tape.None)
-}
-
-// checkAnyOf reports the errors of the branch with the most passed checks if no branch matches.
-func (c *checker) checkAnyOf(branches []NodeIndex, v tape.Ref) int {
-	best := noNode
-	maximum := 0
-	for _, at := range branches {
-		ok, matches := c.probe(at, v)
-		if ok {
-			return matches
-		}
-		if best == noNode || matches > maximum {
-			best, maximum = at, matches
-		}
-	}
-	c.reportCombination("must validate at least one schema (anyOf)")
-	if c.quiet > 0 { // Nothing is reported. Checking again would double the time with each nested anyOf.
-		return maximum
-	}
-	return c.reportBranch(best, v)
-}
-
-// checkOneOf is anyOf, except that exactly one branch must match.
-func (c *checker) checkOneOf(branches []NodeIndex, v tape.Ref) int {
-	best := noNode
-	maximum := 0
-	valid := 0
-	first := 0
-	for _, at := range branches {
-		ok, matches := c.probe(at, v)
-		switch {
-		case ok:
-			valid++
-			if valid == 1 {
-				first = matches
-			}
-		case best == noNode || matches > maximum:
-			best, maximum = at, matches
-		}
-	}
-	switch valid {
-	case 1:
-		return first
-	case 0:
-		c.reportCombination("must validate one and only one schema (oneOf). Found none valid")
-		if c.quiet > 0 {
-			return maximum
-		}
-		return c.reportBranch(best, v)
-	}
-	c.reportCombination("must validate one and only one schema (oneOf). Found %d valid alternatives", valid)
-	return 0
-}
-
-// checkAllOf reports the errors of all branches.
-func (c *checker) checkAllOf(branches []NodeIndex, v tape.Ref) int {
-	matches := 0
-	valid := 0
-	for _, at := range branches {
-		fails := c.fails
-		matches += c.reportBranch(at, v)
-		if c.fails == fails {
-			valid++
-		}
-	}
-	switch valid {
-	case len(branches):
-	case 0:
-		c.reportCombination("must validate all the schemas (allOf). None validated")
-	default:
-		c.reportCombination("must validate all the schemas (allOf)")
-	}
 	return matches
 }

@@ -26,7 +26,7 @@ func (c *checker) mayReport() bool {
 // add reports an error at the current path. newError receives the path of the value and its name in
 // messages.
 func (c *checker) add(newError func(at *field.Path, name string) *field.Error) {
-	c.fails++
+	c.failures++
 	if !c.mayReport() {
 		return
 	}
@@ -82,7 +82,7 @@ func (c *checker) reportWrongType(expected, got string) {
 
 // reportCombination reports that a combination of schemas rejects a value.
 func (c *checker) reportCombination(format string, args ...any) {
-	c.fails++
+	c.failures++
 	if !c.mayReport() {
 		return
 	}
@@ -92,7 +92,7 @@ func (c *checker) reportCombination(format string, args ...any) {
 
 // reportMissing reports a missing required property.
 func (c *checker) reportMissing(property string) {
-	c.fails++
+	c.failures++
 	c.addCost(1) // many properties may be missing in each of many objects
 	if !c.mayReport() {
 		return

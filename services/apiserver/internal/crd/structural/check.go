@@ -74,10 +74,8 @@ func preserves(s *v1.JSONSchemaProps) bool {
 // checkExtensions rejects contradictory extensions.
 func (c *checker) checkExtensions(path *field.Path, s *v1.JSONSchemaProps) {
 	if s.XIntOrString && preserves(s) {
-		c.add(
-			field.Invalid(path.Child("x-kubernetes-preserve-unknown-fields"), true,
-				"must be false if x-kubernetes-int-or-string is true"),
-		)
+		c.add(field.Invalid(path.Child("x-kubernetes-preserve-unknown-fields"), true,
+			"must be false if x-kubernetes-int-or-string is true"))
 	}
 	if s.XIntOrString && s.XEmbeddedResource {
 		c.add(
@@ -91,10 +89,8 @@ func (c *checker) checkExtensions(path *field.Path, s *v1.JSONSchemaProps) {
 		c.add(field.Forbidden(path.Child("additionalProperties"), "must not be used if x-kubernetes-embedded-resource is set"))
 	}
 	if !preserves(s) && len(s.Properties) == 0 {
-		c.add(
-			field.Required(path.Child("properties"),
-				"must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"),
-		)
+		c.add(field.Required(path.Child("properties"),
+			"must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"))
 	}
 }
 
@@ -138,10 +134,8 @@ func (c *checker) checkObjectFields(path *field.Path, s *v1.JSONSchemaProps, pos
 		c.add(field.Invalid(path.Key("metadata").Child("type"), m.Type, "must be object"))
 	}
 	if pos == root && restrictsMetadata(m) {
-		c.add(
-			field.Forbidden(path.Key("metadata"),
-				"must not specify anything other than name and generateName, but metadata is implicitly specified"),
-		)
+		c.add(field.Forbidden(path.Key("metadata"),
+			"must not specify anything other than name and generateName, but metadata is implicitly specified"))
 	}
 }
 

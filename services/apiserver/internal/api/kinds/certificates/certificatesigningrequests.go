@@ -55,23 +55,21 @@ func certificateSigningRequests() *registry.Kind {
 			Columns:    requestColumns(),
 		},
 		Subresources: []registry.Subresource{
-			declare.WithoutTable(
-				declare.WithResetFields(
-					declare.WithValidationOrder(
-						declare.ValidatedView(
-							"approval",
-							"CertificateSigningRequest",
-							prepareApproval,
-							allowedChanges{approves: true}.changes,
-						),
-						registry.MetaRules,
-						registry.UpdateRules,
-						registry.MetaUpdateRules,
+			declare.WithoutTable(declare.WithResetFields(
+				declare.WithValidationOrder(
+					declare.ValidatedView(
+						"approval",
+						"CertificateSigningRequest",
+						prepareApproval,
+						allowedChanges{approves: true}.changes,
 					),
-					"spec",
-					"status.certificate",
+					registry.MetaRules,
+					registry.UpdateRules,
+					registry.MetaUpdateRules,
 				),
-			),
+				"spec",
+				"status.certificate",
+			)),
 			declare.WithResetFields(
 				declare.WithValidationOrder(
 					declare.ValidatedView("status", "CertificateSigningRequest", prepareStatus, allowedChanges{issues: true}.changes),

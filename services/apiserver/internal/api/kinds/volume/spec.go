@@ -44,10 +44,8 @@ func set[T ~string](s *T) *T {
 func validateCapacity(fld validate.Field, capacity corev1.ResourceList) {
 	fld.RequireSet("capacity", len(capacity) > 0)
 	if _, ok := capacity[corev1.ResourceStorage]; !ok || len(capacity) > 1 {
-		fld.Add(
-			field.NotSupported(fld.Child("capacity").FieldPath(), validate.InternalValue(capacity),
-				[]corev1.ResourceName{corev1.ResourceStorage}),
-		)
+		fld.Add(field.NotSupported(fld.Child("capacity").FieldPath(), validate.InternalValue(capacity),
+			[]corev1.ResourceName{corev1.ResourceStorage}))
 	}
 	validate.EachQuantity(fld, "capacity", capacity, func(fld validate.Field, _ corev1.ResourceName, q validate.Quantity) {
 		fld.CheckBasicQuantity("", q)
