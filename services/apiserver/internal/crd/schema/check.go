@@ -8,28 +8,6 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// Report is the result of a check. Its groups are separate because other checks of a resource
-// report between them: errors of the scale come after Schema.
-type Report struct {
-	// Schema holds the violations of the schema's keywords.
-	Schema field.ErrorList
-	// Embedded holds the errors in the metadata of embedded resources.
-	Embedded field.ErrorList
-	// Lists holds the duplicates in lists of type set and map.
-	Lists field.ErrorList
-	// Compared is the time spent on comparing invalid values with the old ones.
-	Compared time.Duration
-}
-
-// All returns all errors in Kubernetes' order. between are the errors of the scale.
-func (r Report) All(between ...*field.Error) field.ErrorList {
-	var all field.ErrorList
-	all = append(all, r.Schema...)
-	all = append(all, between...)
-	all = append(all, r.Embedded...)
-	return append(all, r.Lists...)
-}
-
 // Check checks a resource against the schema. old is the resource before an update, or nil on a
 // create. With ratchets, errors in values that have not changed are tolerated. If the check takes
 // long, Check calls costly once and then continues. costly may be nil.
@@ -68,23 +46,6 @@ func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Re
 		r.Lists = nil
 	}
 	return r
-}
-
-// StructuralError returns the error that replaces the schema's rules if the errors found make the
-// rules meaningless. Otherwise it returns nil.
-func StructuralError(found field.ErrorList) *field.Error {
-	for _, e := range found {
-		switch e.Type {
-		case field.ErrorTypeNotSupported,
-			field.ErrorTypeRequired,
-			field.ErrorTypeTooLong,
-			field.ErrorTypeTooMany,
-			field.ErrorTypeTypeInvalid:
-			return field.Invalid(nil, nil,
-				"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")
-		}
-	}
-	return nil
 }
 
 // rootOf returns the root of a document, or tape.None if there is no document.
@@ -297,5 +258,117 @@ func (c *checker) checkMember(at NodeIndex, kind stepKind, key, old tape.Ref) in
 	c.steps = append(c.steps, step{kind: kind, key: key})
 	matches := c.checkAndRatchet(at, key+1, before)
 	c.steps = c.steps[:len(c.steps)-1]
+	return matches
+}
+
+// checkCombination checks anyOf, oneOf, allOf and not.
+func (c *checker) checkCombination(n *node, v tape.Ref) int {
+	matches := 1
+	if n.combination == nil {
+		return matches
+	}
+	if len(n.combination.anyOf) > 0 {
+		matches += c.checkAnyOf(n.combination.anyOf, v)
+	}
+	if len(n.combination.oneOf) > 0 {
+		matches += c.checkOneOf(n.combination.oneOf, v)
+	}
+	if len(n.combination.allOf) > 0 {
+		matches += c.checkAllOf(n.combination.allOf, v)
+	}
+	if n.combination.not != noNode {
+		if ok, _ := c.probe(n.combination.not, v); ok {
+			c.reportCombination("must not validate the schema (not)")
+		}
+	}
+	return matches
+}
+
+// probe checks a branch without reporting its errors.
+func (c *checker) probe(at NodeIndex, v tape.Ref) (ok bool, matches int) {
+	failuresBefore := c.failures
+	c.quiet++
+	matches = c.checkKeywords(&c.program.nodes[at], v, tape.None)
+	c.quiet--
+	ok = c.failures == failuresBefore
+	c.failures = failuresBefore
+	return ok, matches
+}
+
+// reportBranch checks a branch again to report its errors.
+func (c *checker) reportBranch(at NodeIndex, v tape.Ref) int {
+	return c.checkKeywords(&c.program.nodes[at], v, tape.None)
+}
+
+// checkAnyOf reports the errors of the branch with the most passed checks if no branch matches.
+func (c *checker) checkAnyOf(branches []NodeIndex, v tape.Ref) int {
+	best := noNode
+	maximum := 0
+	for _, at := range branches {
+		ok, matches := c.probe(at, v)
+		if ok {
+			return matches
+		}
+		if best == noNode || matches > maximum {
+			best, maximum = at, matches
+		}
+	}
+	c.reportCombination("must validate at least one schema (anyOf)")
+	if c.quiet > 0 { // Nothing is reported. Checking again would double the time with each nested anyOf.
+		return maximum
+	}
+	return c.reportBranch(best, v)
+}
+
+// checkOneOf is checkAnyOf, except that exactly one branch must match.
+func (c *checker) checkOneOf(branches []NodeIndex, v tape.Ref) int {
+	best := noNode
+	maximum := 0
+	valid := 0
+	matchesOfValid := 0
+	for _, at := range branches {
+		ok, matches := c.probe(at, v)
+		switch {
+		case ok:
+			valid++
+			if valid == 1 {
+				matchesOfValid = matches
+			}
+		case best == noNode || matches > maximum:
+			best, maximum = at, matches
+		}
+	}
+	switch valid {
+	case 1:
+		return matchesOfValid
+	case 0:
+		c.reportCombination("must validate one and only one schema (oneOf). Found none valid")
+		if c.quiet > 0 {
+			return maximum
+		}
+		return c.reportBranch(best, v)
+	}
+	c.reportCombination("must validate one and only one schema (oneOf). Found %d valid alternatives", valid)
+	return 0
+}
+
+// checkAllOf reports the errors of all branches.
+func (c *checker) checkAllOf(branches []NodeIndex, v tape.Ref) int {
+	matches := 0
+	valid := 0
+	for _, at := range branches {
+		failuresBefore := c.failures
+		matches += c.reportBranch(at, v)
+		if c.failures == failuresBefore {
+			valid++
+		}
+	}
+	switch valid {
+	case len(branches):
+	case 0:
+		c.reportCombination("must validate all the schemas (allOf). None validated")
+	default:
+		c.reportCombination("must validate all the schemas (allOf)")
+	}
 	return matches
 }

@@ -4,11 +4,51 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/json/tape"
 )
+
+// Report is the result of a check. Its groups are separate because other checks of a resource
+// report between them: errors of the scale come after Schema.
+type Report struct {
+	// Schema holds the violations of the schema's keywords.
+	Schema field.ErrorList
+	// Embedded holds the errors in the metadata of embedded resources.
+	Embedded field.ErrorList
+	// Lists holds the duplicates in lists of type set and map.
+	Lists field.ErrorList
+	// Compared is the time spent on comparing invalid values with the old ones.
+	Compared time.Duration
+}
+
+// All returns all errors in Kubernetes' order. between are the errors of the scale.
+func (r Report) All(between ...*field.Error) field.ErrorList {
+	var all field.ErrorList
+	all = append(all, r.Schema...)
+	all = append(all, between...)
+	all = append(all, r.Embedded...)
+	return append(all, r.Lists...)
+}
+
+// StructuralError returns the error that replaces the schema's rules if the errors found make the
+// rules meaningless. Otherwise it returns nil.
+func StructuralError(found field.ErrorList) *field.Error {
+	for _, e := range found {
+		switch e.Type {
+		case field.ErrorTypeNotSupported,
+			field.ErrorTypeRequired,
+			field.ErrorTypeTooLong,
+			field.ErrorTypeTooMany,
+			field.ErrorTypeTypeInvalid:
+			return field.Invalid(nil, nil,
+				"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")
+		}
+	}
+	return nil
+}
 
 const (
 	// maxErrors is the maximum number of errors that are reported for one document.

@@ -129,6 +129,38 @@ func validateFilePath(fld validate.Field, name, path string) {
 	}
 }
 
+// validateFiles validates the files of a config map or secret and their default mode.
+func validateFiles(fld validate.Field, mode *int32, items []corev1.KeyToPath) {
+	fld.CheckFileMode("defaultMode", mode)
+	validate.Each(fld, "items", items, validateKeyToPath)
+}
+
+// validateKeyToPath validates a key that is mapped to a file.
+func validateKeyToPath(fld validate.Field, k *corev1.KeyToPath) {
+	fld.RequireSet("key", k.Key != "")
+	fld.RequireSet("path", k.Path != "")
+	validateFilePath(fld, "path", k.Path)
+	fld.CheckFileMode("mode", k.Mode)
+}
+
+// validateDownwardFile requires a field of the pod or a resource of a container as content.
+func validateDownwardFile(fld validate.Field, f *corev1.DownwardAPIVolumeFile) {
+	fld.RequireSet("path", f.Path != "")
+	validateFilePath(fld, "path", f.Path)
+	switch {
+	case f.FieldRef != nil:
+		validateFieldRef(fld.Child("fieldRef"), f.FieldRef, volumeFields())
+		if f.ResourceFieldRef != nil {
+			fld.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+		}
+	case f.ResourceFieldRef != nil:
+		validateResourceField(fld.Child("resourceFieldRef"), f.ResourceFieldRef, inFile)
+	default:
+		fld.Required("", "one of fieldRef and resourceFieldRef is required")
+	}
+	fld.CheckFileMode("mode", f.Mode)
+}
+
 // Limits of a token's lifetime in seconds.
 const (
 	minTokenLifetime = 10 * 60

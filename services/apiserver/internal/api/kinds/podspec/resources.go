@@ -182,7 +182,7 @@ func hasPartialHugePages(r *corev1.ResourceRequirements) bool {
 // duplicate requests of a claim. A claim without a request includes all its requests.
 func (c *check) validateClaimNames(fld validate.Field, claims []corev1.ResourceClaim) {
 	seen := validate.Set[string]{}        // "claim" or "claim/request"
-	withRequest := validate.Set[string]{} // claims of which single requests are used
+	withRequest := validate.Set[string]{} // claims whose requests are named one by one
 	validate.Each(fld, "claims", claims, func(fld validate.Field, claim *corev1.ResourceClaim) {
 		if claim.Name == "" {
 			fld.Required("", "")
