@@ -6,7 +6,7 @@
 //
 //	Go types      → schemas     models.go, and package typefacts
 //	definitions   → schemas     custom.go
-//	declarations  → operations  operations.go, parameters.go
+//	declarations  → operations  operations.go, kindoperations.go
 //	both          → documents   versions.go
 //	documents     → bytes       document.go, serve.go
 //
