@@ -105,6 +105,7 @@ func resourceName(name string, _ bool) (wrong []string) {
 	return wrong
 }
 
+// validateStatus validates the records of the servers and the conditions.
 func validateStatus(fld validate.Field, v *apiserverinternalv1alpha1.StorageVersion) {
 	status := fld.Child("status")
 	validate.Each(status, "storageVersions", v.Status.StorageVersions, validateServer)
@@ -129,18 +130,18 @@ func validateStatus(fld validate.Field, v *apiserverinternalv1alpha1.StorageVers
 // encodes.
 func validateServer(fld validate.Field, s *apiserverinternalv1alpha1.ServerStorageVersion) {
 	fld.CheckText("apiServerID", s.APIServerID, validate.DNSSubdomain)
-	version := func(fld validate.Field, name, value string) {
-		if wrong := apiVersion(value); len(wrong) > 0 {
-			fld.Invalid(name, value, strings.Join(wrong, ","))
+	checkVersion := func(fld validate.Field, name, value string) {
+		if msgs := apiVersionErrors(value); len(msgs) > 0 {
+			fld.Invalid(name, value, strings.Join(msgs, ","))
 		}
 	}
-	version(fld, "encodingVersion", s.EncodingVersion)
-	validate.Each(fld, "decodableVersions", s.DecodableVersions, func(fld validate.Field, v *string) { version(fld, "", *v) })
+	checkVersion(fld, "encodingVersion", s.EncodingVersion)
+	validate.Each(fld, "decodableVersions", s.DecodableVersions, func(fld validate.Field, v *string) { checkVersion(fld, "", *v) })
 	if !slices.Contains(s.DecodableVersions, s.EncodingVersion) {
 		fld.Invalid("decodableVersions", s.DecodableVersions, "decodableVersions must include encodingVersion "+s.EncodingVersion)
 	}
 	validate.Each(fld, "servedVersions", s.ServedVersions, func(fld validate.Field, v *string) {
-		version(fld, "", *v)
+		checkVersion(fld, "", *v)
 		if !slices.Contains(s.DecodableVersions, *v) {
 			fld.Invalid("", *v,
 				fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", *v, s.DecodableVersions))
@@ -148,16 +149,16 @@ func validateServer(fld validate.Field, s *apiserverinternalv1alpha1.ServerStora
 	})
 }
 
-// apiVersion returns the errors of a version with an optional group.
-func apiVersion(value string) (wrong []string) {
+// apiVersionErrors returns the errors of a version with an optional group, "group/version".
+func apiVersionErrors(value string) (msgs []string) {
 	add := func(part string, texts ...string) {
 		for _, t := range texts {
-			wrong = append(wrong, part+" part: "+t)
+			msgs = append(msgs, part+" part: "+t)
 		}
 	}
-	group, version, grouped := strings.Cut(value, "/")
+	group, version, hasGroup := strings.Cut(value, "/")
 	switch {
-	case !grouped:
+	case !hasGroup:
 		version = value
 	case strings.Contains(version, "/"):
 		const (
@@ -177,25 +178,27 @@ func apiVersion(value string) (wrong []string) {
 	} else {
 		add("version", content.IsDNS1035Label(version)...)
 	}
-	return wrong
+	return msgs
 }
 
 // validateCommon requires that commonEncodingVersion is set if and only if all servers encode the
 // same version.
 func validateCommon(fld validate.Field, s *apiserverinternalv1alpha1.StorageVersionStatus) {
 	const name = "commonEncodingVersion"
-	add, agreed := s.CommonEncodingVersion, len(s.StorageVersions) > 0
+	common := s.CommonEncodingVersion
+	agree := len(s.StorageVersions) > 0 // all servers encode the same version
 	for i := range s.StorageVersions {
-		agreed = agreed && s.StorageVersions[i].EncodingVersion == s.StorageVersions[0].EncodingVersion
+		agree = agree && s.StorageVersions[i].EncodingVersion == s.StorageVersions[0].EncodingVersion
 	}
 	switch {
-	case !agreed && add == nil:
-	case !agreed:
-		fld.Invalid(name, *add,
-			"should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
-	case add == nil:
-		fld.Invalid(name, add, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
-	case *add != s.StorageVersions[0].EncodingVersion:
-		fld.Invalid(name, *add, "the actual common encoding version is "+s.StorageVersions[0].EncodingVersion)
+	case !agree && common == nil:
+	case !agree:
+		fld.Invalid(name, *common,
+			"should be nil if servers do not agree on the same encoding version, "+
+				"or if there is no server reporting the supported versions yet")
+	case common == nil:
+		fld.Invalid(name, common, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
+	case *common != s.StorageVersions[0].EncodingVersion:
+		fld.Invalid(name, *common, "the actual common encoding version is "+s.StorageVersions[0].EncodingVersion)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// defaultGracePeriod is the default in seconds.
+// defaultGracePeriod is the default grace period of a deletion in seconds.
 const defaultGracePeriod = 30
 
 // pods declares the namespaced kind Pod.
@@ -74,6 +74,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 	}
 }
 
+// podSubresources returns the subresources that the server's feature gates allow.
 func podSubresources(rules *podspec.Rules) []registry.Subresource {
 	all := allPodSubresources(rules)
 	if rules.CanResize() {
@@ -82,6 +83,7 @@ func podSubresources(rules *podspec.Rules) []registry.Subresource {
 	return slices.DeleteFunc(all, func(s registry.Subresource) bool { return s.Name == "resize" })
 }
 
+// allPodSubresources returns all subresources of pods.
 func allPodSubresources(rules *podspec.Rules) []registry.Subresource {
 	return []registry.Subresource{
 		{
@@ -137,8 +139,8 @@ func allPodSubresources(rules *podspec.Rules) []registry.Subresource {
 	}
 }
 
-// podGracePeriod returns 0 for a pod that is not running, and otherwise the period of the client or
-// the pod.
+// podGracePeriod returns the grace period of a deletion in seconds: 0 for a pod that is not running, or
+// else the requested period, that of the pod or the default. It returns 1 for a negative period.
 func podGracePeriod(o registry.Object, requested *int64) int64 {
 	p := o.(*corev1.Pod)
 	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
@@ -157,6 +159,7 @@ func podGracePeriod(o registry.Object, requested *int64) int64 {
 	return period
 }
 
+// preparePodCreate sets the initial status and completes selectors and AppArmor profiles.
 func preparePodCreate(p *corev1.Pod) {
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podqos.Class(&p.Spec)}
 	if len(p.Spec.SchedulingGates) > 0 {
@@ -184,27 +187,27 @@ func preparePodStatus(p, old *corev1.Pod) {
 	keepObservedGeneration(&p.Status, &old.Status)
 }
 
-// keepObservedGeneration preserves fields that a client does not know. A type may have several
-// conditions.
+// keepObservedGeneration preserves the observed generations, because older kubelets do not know the
+// fields. The conditions of a type, which may be several, correspond by their order.
 func keepObservedGeneration(s, old *corev1.PodStatus) {
 	if s.ObservedGeneration == 0 {
 		s.ObservedGeneration = old.ObservedGeneration
 	}
-	seen := map[corev1.PodConditionType][]int64{}
+	oldGenerations := map[corev1.PodConditionType][]int64{}
 	for i := range old.Conditions {
 		c := &old.Conditions[i]
-		seen[c.Type] = append(seen[c.Type], c.ObservedGeneration)
+		oldGenerations[c.Type] = append(oldGenerations[c.Type], c.ObservedGeneration)
 	}
 	for i := range s.Conditions {
 		c := &s.Conditions[i]
-		had := seen[c.Type]
-		if len(had) == 0 {
+		remaining := oldGenerations[c.Type]
+		if len(remaining) == 0 {
 			continue
 		}
 		if c.ObservedGeneration == 0 {
-			c.ObservedGeneration = had[0]
+			c.ObservedGeneration = remaining[0]
 		}
-		seen[c.Type] = had[1:]
+		oldGenerations[c.Type] = remaining[1:]
 	}
 }
 

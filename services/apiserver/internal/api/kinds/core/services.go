@@ -20,7 +20,7 @@ import (
 
 // services declares the namespaced kind Service.
 func services(settings registry.Settings) *registry.Kind {
-	anyType := settings.Enabled(features.AllowServiceLBStatusOnNonLB)
+	allowStatusOfAnyType := settings.Enabled(features.AllowServiceLBStatusOnNonLB)
 	ipMode := settings.Enabled(features.LoadBalancerIPMode)
 	distributions := []string{corev1.ServiceTrafficDistributionPreferClose}
 	if settings.Enabled(features.PreferSameTrafficDistribution) {
@@ -86,13 +86,13 @@ func services(settings registry.Settings) *registry.Kind {
 				}
 			},
 				func(fld validate.Field, s, _ *corev1.Service) {
-					validateLoadBalancer(fld.Child("status", "loadBalancer"), s, anyType, ipMode)
+					validateLoadBalancer(fld.Child("status", "loadBalancer"), s, allowStatusOfAnyType, ipMode)
 				}), serviceStatusWarnings),
 		},
 	}
 }
 
-// affinityTimeout is the default in seconds.
+// affinityTimeout is the default timeout of a session affinity in seconds.
 const affinityTimeout = 3 * 60 * 60
 
 // defaultService sets the fields that a client omitted. ipMode is the gate LoadBalancerIPMode.
@@ -107,16 +107,16 @@ func defaultService(s *corev1.Service, ipMode bool) {
 			p.TargetPort = intstr.FromInt32(p.Port)
 		}
 	}
-	clusterIP := spec.Type == corev1.ServiceTypeClusterIP
-	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
-	outside := balanced || spec.Type == corev1.ServiceTypeNodePort
-	if outside || clusterIP {
+	isClusterIP := spec.Type == corev1.ServiceTypeClusterIP
+	isLoadBalancer := spec.Type == corev1.ServiceTypeLoadBalancer
+	usesNodePorts := isLoadBalancer || spec.Type == corev1.ServiceTypeNodePort
+	if usesNodePorts || isClusterIP {
 		declare.SetDefaultPtr(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	}
-	if outside || clusterIP && len(spec.ExternalIPs) > 0 {
+	if usesNodePorts || isClusterIP && len(spec.ExternalIPs) > 0 {
 		declare.SetDefault(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
-	if !balanced {
+	if !isLoadBalancer {
 		return
 	}
 	declare.SetDefaultPtr(&spec.AllocateLoadBalancerNodePorts, true)
@@ -203,6 +203,7 @@ func serviceColumns() []registry.Column {
 	}
 }
 
+// clusterIPText returns the first cluster IP.
 func clusterIPText(s *corev1.Service) string {
 	if len(s.Spec.ClusterIPs) > 0 {
 		return s.Spec.ClusterIPs[0]
@@ -210,6 +211,8 @@ func clusterIPText(s *corev1.Service) string {
 	return columns.OrNone(s.Spec.ClusterIP)
 }
 
+// externalIPText returns the addresses or the name by which clients outside of the cluster reach a
+// service.
 func externalIPText(s *corev1.Service) string {
 	external := strings.Join(s.Spec.ExternalIPs, ",")
 	switch s.Spec.Type {
@@ -242,6 +245,7 @@ func ingressText(points []corev1.LoadBalancerIngress) string {
 	return strings.Join(slices.Sorted(maps.Keys(texts)), ",")
 }
 
+// portsText returns each port as "port/protocol" or "port:nodePort/protocol".
 func portsText(s *corev1.Service) string {
 	texts := make([]string, len(s.Spec.Ports))
 	for i := range s.Spec.Ports {

@@ -15,15 +15,21 @@ import (
 
 // gates holds the feature gates of fields. An object keeps the fields that it already uses.
 type gates struct {
-	alternatives, admin, taints, partitions, devices bool
+	alternatives bool // DRAPrioritizedList
+	admin        bool // DRAAdminAccess
+	taints       bool // DRADeviceTaints
+	partitions   bool // DRAPartitionableDevices
+	devices      bool // DRAResourceClaimDeviceStatus
 }
 
 // gatesOf returns the gates of a server.
 func gatesOf(s registry.Settings) gates {
 	return gates{
-		alternatives: s.Enabled(features.DRAPrioritizedList), admin: s.Enabled(features.DRAAdminAccess),
-		taints: s.Enabled(features.DRADeviceTaints), partitions: s.Enabled(features.DRAPartitionableDevices),
-		devices: s.Enabled(features.DRAResourceClaimDeviceStatus),
+		alternatives: s.Enabled(features.DRAPrioritizedList),
+		admin:        s.Enabled(features.DRAAdminAccess),
+		taints:       s.Enabled(features.DRADeviceTaints),
+		partitions:   s.Enabled(features.DRAPartitionableDevices),
+		devices:      s.Enabled(features.DRAResourceClaimDeviceStatus),
 	}
 }
 
@@ -36,17 +42,13 @@ func setPreparation[T registry.Object](k *registry.Kind, drop func(obj, old T)) 
 	k.Update.Prepare = declare.AdaptUpdate(drop)
 }
 
-// dropUnless clears the fields of an object unless the gate is on, or one of them is set in the old
-// object.
-func dropUnless[T any](on bool, now, old []T, set func(*T) bool, empty func(*T)) {
-	for i := range old {
-		on = on || set(&old[i])
-	}
-	if on {
+// dropUnless clears a field in all elements of a list, unless it is enabled or any old element uses it.
+func dropUnless[T any](enabled bool, now, old []T, usesField func(*T) bool, clearField func(*T)) {
+	if enabled || slices.ContainsFunc(old, func(e T) bool { return usesField(&e) }) {
 		return
 	}
 	for i := range now {
-		empty(&now[i])
+		clearField(&now[i])
 	}
 }
 
@@ -104,8 +106,8 @@ func (g gates) dropSliceFields(s, old *resourcev1beta1.ResourceSlice) {
 			}
 		},
 	)
-	used := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
-	dropUnless(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
+	isPartitioned := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
+	dropUnless(g.partitions || isPartitioned, s.Spec.Devices, before.Devices, func(d *device) bool {
 		return d.Basic != nil &&
 			(len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
 	}, func(d *device) {
@@ -116,7 +118,7 @@ func (g gates) dropSliceFields(s, old *resourcev1beta1.ResourceSlice) {
 			d.Basic.AllNodes = nil
 		}
 	})
-	if !g.partitions && !used {
+	if !g.partitions && !isPartitioned {
 		s.Spec.SharedCounters = nil
 		s.Spec.PerDeviceNodeSelection = nil
 	}
@@ -136,8 +138,8 @@ func (g gates) dropSliceFieldsBeta2(s, old *resourcev1beta2.ResourceSlice) {
 		func(d *device) bool { return len(d.Taints) > 0 },
 		func(d *device) { d.Taints = nil },
 	)
-	used := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
-	dropUnless(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
+	isPartitioned := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
+	dropUnless(g.partitions || isPartitioned, s.Spec.Devices, before.Devices, func(d *device) bool {
 		return len(d.ConsumesCounters) > 0 || d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil
 	}, func(d *device) {
 		d.ConsumesCounters = nil
@@ -145,7 +147,7 @@ func (g gates) dropSliceFieldsBeta2(s, old *resourcev1beta2.ResourceSlice) {
 		d.NodeSelector = nil
 		d.AllNodes = nil
 	})
-	if !g.partitions && !used {
+	if !g.partitions && !isPartitioned {
 		s.Spec.SharedCounters = nil
 		s.Spec.PerDeviceNodeSelection = nil
 	}
@@ -169,8 +171,8 @@ func (g gates) dropSliceFieldsAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
 			}
 		},
 	)
-	used := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
-	dropUnless(g.partitions || used, s.Spec.Devices, before.Devices, func(d *device) bool {
+	isPartitioned := len(before.SharedCounters) > 0 || before.PerDeviceNodeSelection != nil
+	dropUnless(g.partitions || isPartitioned, s.Spec.Devices, before.Devices, func(d *device) bool {
 		return d.Basic != nil &&
 			(len(d.Basic.ConsumesCounters) > 0 || d.Basic.NodeName != nil || d.Basic.NodeSelector != nil || d.Basic.AllNodes != nil)
 	}, func(d *device) {
@@ -181,7 +183,7 @@ func (g gates) dropSliceFieldsAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
 			d.Basic.AllNodes = nil
 		}
 	})
-	if !g.partitions && !used {
+	if !g.partitions && !isPartitioned {
 		s.Spec.SharedCounters = nil
 		s.Spec.PerDeviceNodeSelection = nil
 	}
@@ -228,11 +230,11 @@ func (g gates) prepareClaimStatus(c, old *resourcev1beta1.ResourceClaim) {
 	}
 	c.Status.Devices = keepDeviceStatuses(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freedDevices(now, was, idOf),
 		func(d *resourcev1beta1.AllocatedDeviceStatus) deviceID { return deviceID{d.Driver, d.Pool, d.Device} })
-	requested := slices.ContainsFunc(
+	requestsAdmin := slices.ContainsFunc(
 		old.Spec.Devices.Requests,
 		func(r resourcev1beta1.DeviceRequest) bool { return r.AdminAccess != nil },
 	)
-	if !g.admin && !requested && !grantsAdminAccess(old.Status.Allocation) {
+	if !g.admin && !requestsAdmin && !grantsAdminAccess(old.Status.Allocation) {
 		for i := range now {
 			now[i].AdminAccess = nil
 		}
@@ -255,10 +257,10 @@ func (g gates) prepareClaimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
 	}
 	c.Status.Devices = keepDeviceStatuses(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freedDevices(now, was, idOf),
 		func(d *resourcev1beta2.AllocatedDeviceStatus) deviceID { return deviceID{d.Driver, d.Pool, d.Device} })
-	requested := slices.ContainsFunc(old.Spec.Devices.Requests, func(r resourcev1beta2.DeviceRequest) bool {
+	requestsAdmin := slices.ContainsFunc(old.Spec.Devices.Requests, func(r resourcev1beta2.DeviceRequest) bool {
 		return r.Exactly != nil && r.Exactly.AdminAccess != nil
 	})
-	if !g.admin && !requested && !grantsAdminAccessBeta2(old.Status.Allocation) {
+	if !g.admin && !requestsAdmin && !grantsAdminAccessBeta2(old.Status.Allocation) {
 		for i := range now {
 			now[i].AdminAccess = nil
 		}
