@@ -4,9 +4,10 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"unicode/utf8"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // Limits of the Warning headers of one response in characters, as in Kubernetes. If all warnings
@@ -15,6 +16,10 @@ const (
 	maxWarnings       = 4 * 1024
 	maxWarningWhenCut = 256
 )
+
+// warningCode is the code of all warnings: a miscellaneous persistent warning (RFC 7234, section
+// 5.5.7).
+const warningCode = 299
 
 // Warnings collects the texts of Warning headers, without duplicates and bounded in size.
 type Warnings struct {
@@ -54,7 +59,8 @@ func CheckpointWarnings(ctx context.Context) (rollback func()) {
 	}
 }
 
-// add adds a warning, cut to its maximum length. Repetitions are dropped.
+// add adds a warning, cut to its maximum length. Repetitions are dropped, and so are texts that no
+// header can hold, because they contain control characters or are not UTF-8.
 func (w *Warnings) add(text string) {
 	// A longer text is cut in any case.
 	if n := (maxWarnings + 1) * utf8.UTFMax; len(text) > n {
@@ -63,15 +69,9 @@ func (w *Warnings) add(text string) {
 		}
 		text = text[:n]
 	}
-	text = strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\r' || r == '\t' {
-			return ' '
-		}
-		if r < ' ' || r == 0x7f {
-			return -1
-		}
-		return r
-	}, text)
+	if _, err := utilnet.NewWarningHeader(warningCode, "", text); err != nil {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if text == "" || w.cut && w.length >= maxWarnings || w.seen[text] {
@@ -117,7 +117,7 @@ func (w *Warnings) Headers() []string {
 	}
 	out := make([]string, len(w.texts))
 	for i, t := range w.texts {
-		out[i] = `299 - "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(t) + `"`
+		out[i], _ = utilnet.NewWarningHeader(warningCode, "", t) // add has tried it
 	}
 	return out
 }

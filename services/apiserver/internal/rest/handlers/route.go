@@ -61,8 +61,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// route returns the handler of an operation. It checks the target (404), the verb (405) and the
-// media types (415, 406), in this order.
+// route returns the handler of an operation. It checks the target (404), the verb (405), the media
+// types (415, 406) and the names in the path (400), in this order.
 func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) (*Call, handler, error) {
 	if op.Target == nil {
 		if k := op.Kinds.Resource(op.GVR()); k != nil && op.Subresource != "" {
@@ -77,18 +77,18 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 	if c.createOnly() && (!op.Collection || c.Namespaced && op.Namespace == "" && !op.EmptyNamespace) {
 		return nil, nil, status.NoResource()
 	}
-	if c.Namespaced && op.Namespace == "" {
-		if c.NamespaceRequired && op.Verb != "list" && op.Verb != "watch" {
-			return c, pageNotFound, nil
-		}
-		if !op.Collection {
-			return nil, nil, errNoNamespace()
-		}
+	lacksNamespace := c.Namespaced && op.Namespace == ""
+	if lacksNamespace && c.NamespaceRequired && op.Verb != "list" && op.Verb != "watch" {
+		return c, pageNotFound, nil
 	}
+	lacksNamespace = lacksNamespace && !op.Collection
 	if c.Sub != nil && c.Sub.Connect {
 		o := a.operationOf(c)
 		if o != nil && !slices.Contains(o.Methods, op.Method) {
 			return nil, nil, status.Method()
+		}
+		if lacksNamespace {
+			return nil, nil, errNoNamespace()
 		}
 		if _, dry := api.Parameter(r.URL.RawQuery, "dryRun"); dry {
 			return nil, nil, apierrors.NewBadRequest("dryRun is not supported")
@@ -112,6 +112,9 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 	}
 	if accept := r.Header.Get("Accept"); !c.Custom() && !a.Config.Media.Supports(accept) {
 		return nil, nil, c.Errors().NotAcceptable(a.Config.Media, op.Verb == "list" || op.Verb == "watch")
+	}
+	if lacksNamespace {
+		return c, a.rejectNoNamespace, nil
 	}
 	if err := checkPathName(op); err != nil {
 		return nil, nil, err
@@ -142,6 +145,22 @@ func CheckName(name string) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", name, strings.Join(faults, ";")))
 	}
 	return nil
+}
+
+// rejectNoNamespace rejects a request for an object of an empty namespace. Errors of the body come
+// first.
+func (a *API) rejectNoNamespace(c *Call) error {
+	var err error
+	switch c.Info.Verb {
+	case "create", "update":
+		_, err = a.bodyType(c)
+	case "delete":
+		_, err = a.deleteOptions(c)
+	}
+	if err != nil {
+		return err
+	}
+	return errNoNamespace()
 }
 
 // pageNotFound serves a path without the namespace that the kind requires.

@@ -50,8 +50,11 @@ func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
 	}
 	var err error
 	p.ops, err = jsonpatch.Decode(raw)
-	if err != nil {
+	if err != nil && strict {
 		return nil, undecodableError(err)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if len(p.ops) > MaxOperations {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d",

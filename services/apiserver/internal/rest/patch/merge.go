@@ -20,17 +20,19 @@ type mergePatch struct {
 	unknown []error
 }
 
-// decodeMerge decodes a JSON merge patch. With strict, it records duplicate fields.
+// decodeMerge decodes a JSON merge patch. With strict, it rejects a patch that is no object and
+// records duplicate fields. Otherwise, a list replaces the object, as in Kubernetes.
 func decodeMerge(raw []byte, strict bool) (strategy, error) {
 	if err := doccheck.CheckJSON(raw); err != nil {
 		return nil, undecodableError(err)
 	}
 	doc, err := tape.Parse(raw)
-	if err == nil && doc.Kind(tape.Root) == tape.Null {
-		return nil, apierrors.NewBadRequest("Invalid JSON Patch")
-	}
-	if err != nil || doc.Kind(tape.Root) != tape.Object {
+	switch {
+	case err == nil && doc.Kind(tape.Root) == tape.Object:
+	case strict && (err != nil || doc.Kind(tape.Root) != tape.Null):
 		return nil, undecodableError(notObjectError(raw, err))
+	case err != nil || doc.Kind(tape.Root) != tape.Array:
+		return nil, apierrors.NewBadRequest("Invalid JSON Patch")
 	}
 	p := &mergePatch{doc: doc}
 	if strict {
@@ -57,7 +59,7 @@ func (p *mergePatch) apply(ctx context.Context, t *Target) (registry.Object, err
 	if err := t.checkError(t.Codec.Checks.CheckPart(p.doc.Raw(), t.GVK)); err != nil {
 		return nil, err
 	}
-	if p.doc.Clean() {
+	if p.doc.Clean() && p.doc.Kind(tape.Root) == tape.Object {
 		if obj, ok := p.applyDirectly(t); ok {
 			return obj, nil
 		}

@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// mergeDocument applies a merge patch (RFC 7386) to a document; both are JSON objects. Values that
-// the patch does not name keep their encoding. As in Kubernetes, a null stays inside a list, and
-// inside a value that replaces an existing object.
+// mergeDocument applies a merge patch (RFC 7386) to a JSON object. A patch that is a list replaces
+// the object. Values that the patch does not name keep their encoding. As in Kubernetes, a null stays
+// inside a list, and inside a value that replaces an existing object.
 func mergeDocument(doc []byte, patch *tape.Doc) ([]byte, error) {
 	d, err := tape.Parse(doc)
 	if err != nil {
@@ -18,6 +18,9 @@ func mergeDocument(doc []byte, patch *tape.Doc) ([]byte, error) {
 	}
 	defer d.Release()
 	m := documentMerger{doc: d, patch: patch}
+	if patch.Kind(tape.Root) == tape.Array {
+		return m.appendArrayWithoutNulls(nil, tape.Root), nil
+	}
 	return m.appendObject(make([]byte, 0, len(doc)+len(patch.Raw())), tape.Root, tape.Root), nil
 }
 

@@ -34,6 +34,7 @@ func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 	if err := r.checkName(sc); err != nil {
 		return Result{}, err
 	}
+	removeDuplicateOwners(ctx, sc, false)
 	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 		out := sc.DeepCopy()
 		return out, w.scales.Update(ctx, now, out, r.Manager)
@@ -107,6 +108,7 @@ func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalin
 	if err := w.Admission.Mutate(ctx, r.Admission(admission.Update, sc, now)); err != nil {
 		return nil, err
 	}
+	removeDuplicateOwners(ctx, sc, true)
 	old := now.DeepCopy()
 	old.ManagedFields = nil
 	stored := old.DeepCopy()
