@@ -188,9 +188,9 @@ type documents struct {
 	custom    *customdocs.Updater
 }
 
-// newDocuments creates the documents that describe the API. From then on, they follow the changes
-// of definitions and of remotes, the extension servers. issuer reports whether the documents of the
-// token issuer are served. paths returns the paths that are served in addition to the API.
+// newDocuments creates the documents that describe the API. They follow changes of definitions and of
+// the extension servers (remotes). issuer means that the token issuer's documents are served. paths
+// returns the paths that are served in addition to the API.
 func newDocuments(
 	b *base,
 	o *config.Options,

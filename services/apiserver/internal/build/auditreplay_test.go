@@ -48,12 +48,13 @@ func recordings(t *testing.T, name string) (out []recorded) {
 // auditFixture is a server that audits to a file, and its clients.
 type auditFixture struct {
 	*api
-	file    string
-	anon    *http.Client
-	own     *http.Client
-	known   map[string]int // number of lines by audit ID; -1 means unknown
-	account string         // token of the service account a/default
-	replace *strings.Replacer
+	file string
+	anon *http.Client
+	own  *http.Client
+	// expected maps the audit IDs of sent requests to their number of lines, or -1 for any number.
+	expected map[string]int
+	account  string // token of the service account a/default
+	replace  *strings.Replacer
 }
 
 // auditUsers is the content of the token file.
@@ -63,7 +64,7 @@ const auditUsers = "t-bob,bob,u-bob\nt-alice,alice,u-alice\nt-admin,tokenadmin,u
 func startAudited(t *testing.T, change func(*config.Options)) *auditFixture {
 	t.Helper()
 	dir := t.TempDir()
-	w := &auditFixture{file: filepath.Join(dir, "audit.log"), known: map[string]int{}, replace: strings.NewReplacer()}
+	w := &auditFixture{file: filepath.Join(dir, "audit.log"), expected: map[string]int{}, replace: strings.NewReplacer()}
 	files := map[string]string{"policy.yaml": recordings(t, "1-verbs.json")[0].Policy, "tokens.csv": auditUsers}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -200,10 +201,11 @@ func (w *auditFixture) logged() map[string][]json.RawMessage {
 	return out
 }
 
-// replay sends a recorded request and compares its events. Known differences must occur: an
-// obsolete exception is an error, too.
-func (w *auditFixture) replay(r *recorded, known string) {
+// replay sends a recorded request and compares its events. knownDifference is the reason for which
+// they differ, or "". If they do not differ although there is a reason, that is an error, too.
+func (w *auditFixture) replay(r *recorded, knownDifference string) {
 	w.t.Helper()
+	// 1. Send the request and wait for its events.
 	code, id := w.ask(r)
 	var got []json.RawMessage
 	w.eventually("audited: "+r.Name, func() bool {
@@ -212,34 +214,36 @@ func (w *auditFixture) replay(r *recorded, known string) {
 			id = w.unknown(all)
 		}
 		got = all[id]
-		return len(got) >= len(r.Lines) && (known == "" || isComplete(got))
+		return len(got) >= len(r.Lines) && (knownDifference == "" || isComplete(got))
 	})
-	w.known[id] = len(r.Lines)
-	if known != "" {
-		w.known[id] = -1
+	w.expected[id] = len(r.Lines)
+	if knownDifference != "" {
+		w.expected[id] = -1
 	}
+
+	// 2. Compare them with the recorded ones.
 	var wrong []string
 	if code != r.Status {
-		wrong = append(wrong, fmt.Sprintf("answered %d, want %d", code, r.Status))
+		wrong = append(wrong, fmt.Sprintf("got status %d, want %d", code, r.Status))
 	}
 	if len(got) != len(r.Lines) {
 		wrong = append(wrong, fmt.Sprintf("%d lines, want %d", len(got), len(r.Lines)))
 	}
 	for i := range min(len(got), len(r.Lines)) {
-		g := scrubbed(w.t, w.replace.Replace(string(got[i])))
+		line := scrubbed(w.t, w.replace.Replace(string(got[i])))
 		want := scrubbed(w.t, w.replace.Replace(string(r.Lines[i])))
 		if !strings.Contains(want, latencies) {
-			g = inTime(g)
+			line = inTime(line)
 		}
-		if g != want {
-			wrong = append(wrong, fmt.Sprintf("line %d\n   is %s\n want %s", i, g, want))
+		if line != want {
+			wrong = append(wrong, fmt.Sprintf("line %d\n  got %s\n want %s", i, line, want))
 		}
 	}
 	switch {
-	case known == "" && len(wrong) > 0:
+	case knownDifference == "" && len(wrong) > 0:
 		w.t.Errorf("%s: got events that differ from the recorded ones, want equal ones:\n%s", r.Name, strings.Join(wrong, "\n"))
-	case known != "" && len(wrong) == 0:
-		w.t.Errorf("%s: got the recorded events, want the known difference: %s", r.Name, known)
+	case knownDifference != "" && len(wrong) == 0:
+		w.t.Errorf("%s: got the recorded events, want the known difference: %s", r.Name, knownDifference)
 	}
 }
 
@@ -247,16 +251,16 @@ func (w *auditFixture) replay(r *recorded, known string) {
 func (w *auditFixture) checkUnexpected() {
 	w.t.Helper()
 	for id, lines := range w.logged() {
-		if n, ok := w.known[id]; !ok || n >= 0 && n != len(lines) {
-			w.t.Errorf("unexpected events, want %d: %s", n, lines)
+		if n, ok := w.expected[id]; !ok || n >= 0 && n != len(lines) {
+			w.t.Errorf("request %s: got %d events, want %d: %s", id, len(lines), n, lines)
 		}
 	}
 }
 
-// unknown returns an audit ID that was not seen before.
+// unknown returns an audit ID that no earlier request had, or "".
 func (w *auditFixture) unknown(all map[string][]json.RawMessage) string {
 	for id := range all {
-		if _, ok := w.known[id]; !ok {
+		if _, ok := w.expected[id]; !ok {
 			return id
 		}
 	}
@@ -366,13 +370,13 @@ func isUnsteady(name string) bool {
 }
 
 func replayFile(w *auditFixture, name string, before func(i int, r *recorded)) {
-	known := differences()
+	knownDifferences := differences()
 	for i, r := range recordings(w.t, name) {
 		if before != nil {
 			before(i, &r)
 		}
 		if r.Client != nil && !isUnsteady(r.Name) {
-			w.replay(&r, known[name+": "+r.Name])
+			w.replay(&r, knownDifferences[name+": "+r.Name])
 		}
 	}
 	w.checkUnexpected()

@@ -393,7 +393,10 @@ func TestFrontProxy(t *testing.T) {
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}
 	t.Cleanup(tr.CloseIdleConnections)
 	proxy := &api{t: t, url: a.url, client: &http.Client{Transport: tr}}
-	const path, body = "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	const (
+		path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+		body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	)
 	r := proxy.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol", "X-Remote-Group", "dev")
 	if r.at("status", "userInfo", "username") != "carol" ||
 		fmt.Sprint(r.at("status", "userInfo", "groups")) != "[dev system:authenticated]" {

@@ -25,7 +25,7 @@ type authorizerWebhook struct {
 	file string // kubeconfig
 
 	mu     sync.Mutex
-	asked  []authorizationv1.SubjectAccessReviewSpec
+	specs  []authorizationv1.SubjectAccessReviewSpec
 	answer func(*authorizationv1.SubjectAccessReviewSpec) (int, authorizationv1.SubjectAccessReviewStatus)
 }
 
@@ -40,7 +40,7 @@ func newAuthorizerWebhook(t *testing.T) *authorizerWebhook {
 		}
 		z.mu.Lock()
 		defer z.mu.Unlock()
-		z.asked = append(z.asked, review.Spec)
+		z.specs = append(z.specs, review.Spec)
 		var code int
 		code, review.Status = z.answer(&review.Spec)
 		w.WriteHeader(code)
@@ -74,9 +74,9 @@ func (z *authorizerWebhook) says(code int, s authorizationv1.SubjectAccessReview
 func (z *authorizerWebhook) reviews() []authorizationv1.SubjectAccessReviewSpec {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	asked := z.asked
-	z.asked = nil
-	return asked
+	specs := z.specs
+	z.specs = nil
+	return specs
 }
 
 // TestAuthorizationWebhook checks what the authorization webhook is asked, and that its answers,
@@ -93,24 +93,24 @@ func TestAuthorizationWebhook(t *testing.T) {
 
 	// The server and the services of the suite are authorized without the webhook. The webhook is
 	// asked about other users, with the selectors of the request.
-	if asked := z.reviews(); len(asked) != 0 {
-		t.Errorf("start of the server: got access reviews %+v, want none", asked)
+	if reviews := z.reviews(); len(reviews) != 0 {
+		t.Errorf("start of the server: got access reviews %+v, want none", reviews)
 	}
 	const pods = "/api/v1/namespaces/default/pods"
 	a.want(200, "GET", pods+"?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db", "", as("alice", "dev")...)
-	asked := z.reviews()
-	if len(asked) != 1 {
-		t.Fatalf("got access reviews %+v, want one", asked)
+	reviews := z.reviews()
+	if len(reviews) != 1 {
+		t.Fatalf("got access reviews %+v, want one", reviews)
 	}
-	if got := fmt.Sprint(asked[0].User, asked[0].Groups); got != "alice[dev system:authenticated]" {
+	if got := fmt.Sprint(reviews[0].User, reviews[0].Groups); got != "alice[dev system:authenticated]" {
 		t.Errorf("got a review of %s, want one of alice[dev system:authenticated]", got)
 	}
-	if got := asked[0].ResourceAttributes; got == nil || got.FieldSelector == nil || got.LabelSelector == nil {
+	if got := reviews[0].ResourceAttributes; got == nil || got.FieldSelector == nil || got.LabelSelector == nil {
 		t.Errorf("got a review of %+v, want one with both selectors", got)
 	}
 	a.want(200, "GET", pods, "", as("system:binnacle:authz-webhook", "system:binnacle")...)
-	if asked := z.reviews(); len(asked) != 0 {
-		t.Errorf("service of the suite: got access reviews %+v, want none", asked)
+	if reviews := z.reviews(); len(reviews) != 0 {
+		t.Errorf("service of the suite: got access reviews %+v, want none", reviews)
 	}
 
 	// Cached decisions stay valid, whatever the webhook responds. A change of any

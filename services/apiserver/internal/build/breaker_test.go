@@ -14,9 +14,9 @@ import (
 
 // newRejectingWebhook starts a validating webhook that rejects everything. It aborts the connection
 // of requests about objects that are labeled poison.
-func newRejectingWebhook(t *testing.T, at string) (server *httptest.Server, asked *atomic.Int64) {
+func newRejectingWebhook(t *testing.T, at string) (server *httptest.Server, calls *atomic.Int64) {
 	t.Helper()
-	asked = &atomic.Int64{}
+	calls = &atomic.Int64{}
 	server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct {
 			Request struct {
@@ -30,7 +30,7 @@ func newRejectingWebhook(t *testing.T, at string) (server *httptest.Server, aske
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		asked.Add(1)
+		calls.Add(1)
 		if review.Request.Object.Metadata.Labels["poison"] != "" {
 			panic(http.ErrAbortHandler)
 		}
@@ -47,7 +47,7 @@ func newRejectingWebhook(t *testing.T, at string) (server *httptest.Server, aske
 	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	return server, asked
+	return server, calls
 }
 
 func hookFor(name, url, policy string, server *httptest.Server) string {
@@ -89,11 +89,11 @@ func TestUnreachableWebhookIsSkippedUntilItReturns(t *testing.T) {
 	for range failuresThatOpen {
 		a.want(500, "POST", "/api/v1/namespaces/default/configmaps", configMap("y"))
 	}
-	_, asked := newRejectingWebhook(t, at)
+	_, calls := newRejectingWebhook(t, at)
 	a.eventually("asking it again", func() bool {
 		return a.send("POST", "/api/v1/namespaces/default/configmaps", configMap("y")).code == 400
 	})
-	if asked.Load() == 0 {
+	if calls.Load() == 0 {
 		t.Error("got no call of the webhook, want at least one")
 	}
 }

@@ -159,9 +159,8 @@ func (k *caches) waitForWrites(ctx context.Context, r *apiset.Resource) error {
 	return c.allWrites.Wait(ctx, c.cache)
 }
 
-// recordWrite records the revision of a write of a resource in the read-your-writes barriers: in
-// the barrier of all kinds, because parameters of policies may have any kind, and in the barrier of
-// the kind, if it has one.
+// recordWrite records the revision of a write in two read-your-writes barriers: the one for all kinds,
+// because parameters of policies may have any kind, and the one for the written kind, if it exists.
 func (k *caches) recordWrite(r schema.GroupResource, revision int64) {
 	cache, all := k.cache, k.allWrites
 	if c := k.resourceClusters[r]; c != nil {

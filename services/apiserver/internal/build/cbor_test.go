@@ -72,12 +72,12 @@ func TestCBOR(t *testing.T) {
 	if got := r.header.Get("Content-Type"); got != cborType {
 		t.Errorf("got Content-Type %s, want %s", got, cborType)
 	}
-	made := readCBOR[corev1.Secret](t, r.body)
-	if made.Kind != "Secret" || made.Type != corev1.SecretTypeOpaque || made.CreationTimestamp.IsZero() {
-		t.Errorf("create: got %+v, want an opaque Secret with a creation timestamp", made)
+	created := readCBOR[corev1.Secret](t, r.body)
+	if created.Kind != "Secret" || created.Type != corev1.SecretTypeOpaque || created.CreationTimestamp.IsZero() {
+		t.Errorf("create: got %+v, want an opaque Secret with a creation timestamp", created)
 	}
-	if !reflect.DeepEqual(made.Data, in.Data) {
-		t.Errorf("create: got data %v, want %v", made.Data, in.Data)
+	if !reflect.DeepEqual(created.Data, in.Data) {
+		t.Errorf("create: got data %v, want %v", created.Data, in.Data)
 	}
 	for i := range 30 { // exceeds the short encoding of a length
 		a.want(201, "POST", secrets, fmt.Sprintf(`{"metadata":{"name":"n%d"}}`, i))
@@ -122,11 +122,11 @@ func TestCBOR(t *testing.T) {
 	if s.Reason != metav1.StatusReasonNotFound {
 		t.Errorf("missing object: got status %+v, want reason NotFound", s)
 	}
-	made.Data["k2"] = []byte("x")
+	created.Data["k2"] = []byte("x")
 	updated := readCBOR[corev1.Secret](t,
-		a.want(200, "PUT", secrets+"/s", inCBOR(t, made), "Content-Type", cborType, "Accept", cborType).body)
-	if len(updated.Data) != 2 || updated.ResourceVersion == made.ResourceVersion {
-		t.Errorf("update: got %+v, want 2 keys of data and another resource version than %s", updated, made.ResourceVersion)
+		a.want(200, "PUT", secrets+"/s", inCBOR(t, created), "Content-Type", cborType, "Accept", cborType).body)
+	if len(updated.Data) != 2 || updated.ResourceVersion == created.ResourceVersion {
+		t.Errorf("update: got %+v, want 2 keys of data and another resource version than %s", updated, created.ResourceVersion)
 	}
 }
 

@@ -339,7 +339,7 @@ func (r *readiness) cacheChecks(reload bool) []startCheck {
 	}
 }
 
-// controllerChecks returns the checks of the controller of namespaces and of controllers that need
+// controllerChecks returns the health checks of the namespace controller, and of controllers that need
 // feature gates.
 func (r *readiness) controllerChecks() []startCheck {
 	var election, presence health.Check

@@ -17,7 +17,7 @@ import (
 // converters is a conversion webhook that records requested versions and can block.
 type converters struct {
 	*httptest.Server
-	asked chan string // requested versions
+	calls chan string // requested versions
 	gone  chan string // requested versions whose caller has gone while the webhook blocked
 
 	convert func(object map[string]any) // additional change, if set
@@ -27,7 +27,7 @@ type converters struct {
 }
 
 func newConverters(t *testing.T) *converters {
-	c := &converters{asked: make(chan string, 1000), gone: make(chan string, 1000)}
+	c := &converters{calls: make(chan string, 1000), gone: make(chan string, 1000)}
 	c.Server = httptest.NewTLSServer(c)
 	t.Cleanup(c.Close)
 	return c
@@ -49,7 +49,7 @@ func (c *converters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	hold := c.hold
 	c.mu.Unlock()
-	c.asked <- review.Request.DesiredAPIVersion
+	c.calls <- review.Request.DesiredAPIVersion
 	if hold != nil {
 		select {
 		case <-hold:
@@ -87,7 +87,7 @@ func (c *converters) holding() (release func()) {
 func (c *converters) forget() (n int) {
 	for {
 		select {
-		case <-c.asked:
+		case <-c.calls:
 			n++
 		default:
 			return n
@@ -144,7 +144,10 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 			`"matchConstraints":{"resourceRules":[{"operations":["CREATE"],` + resources +
 			`}]},"validations":[{"expression":"object != null"}]}}`
 	}
-	const policies, bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+	const (
+		policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+		bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+	)
 	mapOf := func(name string) string {
 		return fmt.Sprintf(`{"metadata":{"name":%q},"data":{"large":%q}}`, name, large)
 	}
@@ -208,13 +211,13 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 			defer release()
 			c.forget()
 			r := a.send(door.method, door.path+"&timeout=1s", door.body("late"), "Content-Type", door.media)
-			asked := c.forget()
+			calls := c.forget()
 			left := a.get(things + "/owned")
 			if r.code != 504 {
 				t.Errorf("hanging webhook: got status %d: %.300s, want 504", r.code, r.body)
 			}
-			if asked != 1 {
-				t.Errorf("hanging webhook: got %d calls, want 1", asked)
+			if calls != 1 {
+				t.Errorf("hanging webhook: got %d calls, want 1", calls)
 			}
 			if !strings.Contains(string(left.body), `"manager":"m4"`) {
 				t.Errorf("after a canceled apply: got %.1000s, want the field manager m4", left.body)
@@ -227,7 +230,7 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 					a.send(door.method, door.path+"&timeout=30s", door.body(fmt.Sprint("held-", i)), "Content-Type", door.media)
 				})
 				select {
-				case <-c.asked:
+				case <-c.calls:
 				case <-time.After(20 * time.Second):
 					t.Fatal("got no call of the webhook within 20 s, want one")
 				}

@@ -17,7 +17,7 @@ import (
 
 // spoil replaces a stored object with an invalid value, or creates an invalid value if there is
 // none. mend deletes it.
-func (a *api) spoil(path string) (mend func()) {
+func (a *api) corrupt(path string) (mend func()) {
 	a.t.Helper()
 	key := a.server.base.root + "/" + path
 	for { // the server updates statuses
@@ -66,7 +66,7 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 		`{"metadata":{"name":"strict","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"hostNetwork":true,"containers":[{"name":"c","image":"x:1"}]}}`
 	a.want(403, "POST", "/api/v1/namespaces/strict/pods", pod)
-	a.spoil("namespaces/strict")
+	a.corrupt("namespaces/strict")
 	unreadable("/api/v1/namespaces/strict")
 	a.want(500, "POST", "/api/v1/namespaces/strict/pods", pod)
 
@@ -81,33 +81,33 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 		}
 	}
 	rejected("a policy", 422, "denied request")
-	gone := a.spoil("validatingadmissionpolicies/no")
+	remove := a.corrupt("validatingadmissionpolicies/no")
 	unreadable(admissionPath + "validatingadmissionpolicies/no")
 	rejected("a policy that cannot be read any more", 422, "denied request")
-	goneToo := a.spoil("validatingadmissionpolicybindings/no")
+	removeBinding := a.corrupt("validatingadmissionpolicybindings/no")
 	unreadable(admissionPath + "validatingadmissionpolicybindings/no")
 	rejected("a binding that cannot be read any more", 422, "denied request")
-	gone()
-	goneToo()
+	remove()
+	removeBinding()
 	a.eventually("no policy any more", func() bool { return attempt().code == 201 })
 
 	a.want(201, "POST", admissionPath+"validatingwebhookconfigurations",
 		`{"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","sideEffects":"None","admissionReviewVersions":["v1"],
 		"clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]}]}`)
 	rejected("a webhook", 500, "failed calling webhook")
-	gone = a.spoil("validatingwebhookconfigurations/no")
+	remove = a.corrupt("validatingwebhookconfigurations/no")
 	unreadable(admissionPath + "validatingwebhookconfigurations/no")
 	rejected("a webhook that cannot be read any more", 500, "failed calling webhook")
-	gone()
+	remove()
 	a.eventually("no webhook any more", func() bool { return attempt().code == 201 })
 
 	for _, resource := range []string{
 		"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicybindings",
 	} {
-		gone := a.spoil(resource + "/never")
+		remove := a.corrupt(resource + "/never")
 		unreadable(admissionPath + resource + "/never")
 		rejected(resource+" that could never be read", 403, "not yet ready to handle request")
-		gone()
+		remove()
 		a.eventually(resource+" is gone", func() bool { return attempt().code == 201 })
 	}
 }
@@ -130,7 +130,7 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 		}
 	})
 	a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bad"}}`)
-	a.spoil("configmaps/default/bad")
+	a.corrupt("configmaps/default/bad")
 	const option = "?ignoreStoreReadErrorWithClusterBreakingPotential="
 	for _, c := range []struct {
 		name, query string

@@ -22,17 +22,17 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// given returns the completed options of a command line.
-func given(t *testing.T, args ...string) *config.Options {
+// optionsFromFlags returns the completed options of a command line.
+func optionsFromFlags(t *testing.T, args ...string) *config.Options {
 	t.Helper()
 	o := config.NewOptions()
 	dir := t.TempDir()
 	args = append(slices.Clone(args), "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir,
 		"--data-dir="+filepath.Join(dir, "data"))
-	var said strings.Builder
+	var output strings.Builder
 	run := func(context.Context, *slog.Logger) error { return nil }
-	if code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &said); code != options.ExitOK {
-		t.Fatal(said.String())
+	if code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &output); code != options.ExitOK {
+		t.Fatal(output.String())
 	}
 	return o
 }
@@ -51,7 +51,7 @@ func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 		{args: []string{"--authorization-mode=RBAC"}, code: http.StatusOK},
 	} {
 		a := start(t, func(o *config.Options) {
-			from := given(t, c.args...)
+			from := optionsFromFlags(t, c.args...)
 			o.Authentication.Anonymous = true
 			o.Authorization.Modes = from.Authorization.Modes
 		})
@@ -67,15 +67,15 @@ func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 // requests.
 func TestDisabledAnonymousAuthIsLogged(t *testing.T) {
 	t.Parallel()
-	for mode, said := range map[string]bool{"AlwaysAllow": true, "RBAC": false} {
-		o := given(t, "--authorization-mode="+mode)
+	for mode, output := range map[string]bool{"AlwaysAllow": true, "RBAC": false} {
+		o := optionsFromFlags(t, "--authorization-mode="+mode)
 		var log bytes.Buffer
 		if err := buildAndRelease(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(log.String(),
-			"level=WARN msg=\"AnonymousAuth is not allowed with the AlwaysAllow authorizer"); got != said {
-			t.Errorf("%s: got warning %t, want %t:\n%s", mode, got, said, log.String())
+			"level=WARN msg=\"AnonymousAuth is not allowed with the AlwaysAllow authorizer"); got != output {
+			t.Errorf("%s: got warning %t, want %t:\n%s", mode, got, output, log.String())
 		}
 	}
 }
@@ -84,14 +84,14 @@ func TestDisabledAnonymousAuthIsLogged(t *testing.T) {
 func TestUnverifiedKubeletsAreLogged(t *testing.T) {
 	t.Parallel()
 	ca := writeFile(t, filepath.Join(t.TempDir(), "ca.crt"), string(httptestCA(t)))
-	for flag, said := range map[string]bool{"": true, ca: false} {
-		o := given(t, "--kubelet-certificate-authority="+flag)
+	for flag, output := range map[string]bool{"": true, ca: false} {
+		o := optionsFromFlags(t, "--kubelet-certificate-authority="+flag)
 		var log bytes.Buffer
 		if err := buildAndRelease(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(log.String(), "level=WARN msg=\"kubelets are not verified"); got != said {
-			t.Errorf("%q: got warning %t, want %t:\n%s", flag, got, said, log.String())
+		if got := strings.Contains(log.String(), "level=WARN msg=\"kubelets are not verified"); got != output {
+			t.Errorf("%q: got warning %t, want %t:\n%s", flag, got, output, log.String())
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestNodeRestrictionDefaultFollowsAuthorizers(t *testing.T) {
 		{args: []string{"--authorization-config=some.yaml"}, on: true},
 		{args: []string{"--authorization-mode=Node", "--disable-admission-plugins=NodeRestriction"}, on: false},
 	} {
-		o := given(t, c.args...)
+		o := optionsFromFlags(t, c.args...)
 		if got := o.Admission.Enabled("NodeRestriction"); got != c.on {
 			t.Errorf("%v: on %v, want %v", c.args, got, c.on)
 		}
@@ -185,7 +185,7 @@ func TestShippedConfigurationsRestrictNodes(t *testing.T) {
 		args = slices.DeleteFunc(args, func(a string) bool { // files that do not exist, and flags that need them
 			return strings.Contains(a, "/certs/") || strings.HasPrefix(a, "--requestheader-")
 		})
-		o := given(t, args...)
+		o := optionsFromFlags(t, args...)
 		if !slices.Contains(o.Admission.Enable, "NodeRestriction") || !o.Admission.Enabled("NodeRestriction") {
 			t.Errorf("%s: arguments %s do not enable NodeRestriction, want it enabled", name, args)
 		}
@@ -196,13 +196,13 @@ func TestShippedConfigurationsRestrictNodes(t *testing.T) {
 func TestUnanchoredOriginsAreRejected(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]int{`example.com`: options.ExitUsage, `//example\.com(:|$)`: options.ExitOK} {
-		var said strings.Builder
+		var output strings.Builder
 		run := func(context.Context, *slog.Logger) error { return nil }
 		code := options.Main(t.Context(), config.Name, config.Short, config.NewOptions(), run, []string{
 			"--cert-dir=" + t.TempDir(), "--cors-allowed-origins=" + pattern,
-		}, io.Discard, &said)
-		if code != want || (code == options.ExitOK) == strings.Contains(said.String(), "does not pin to start/end of host") {
-			t.Errorf("%s: got exit code %d: %s, want %d, and an error about anchors only on failure", pattern, code, said.String(), want)
+		}, io.Discard, &output)
+		if code != want || (code == options.ExitOK) == strings.Contains(output.String(), "does not pin to start/end of host") {
+			t.Errorf("%s: got exit code %d: %s, want %d, and an error about anchors only on failure", pattern, code, output.String(), want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
 		o.Etcd.Servers = []string{etcd.Endpoint()}
 	}
 	a := start(t, on)
-	l := &laggingSource{asked: make(chan struct{}, 1)}
+	l := &laggingSource{requested: make(chan struct{}, 1)}
 	b := start(t, func(o *config.Options) {
 		on(o)
 		o.AdvertiseAddress = net.IPv4(127, 0, 0, 2)

@@ -132,7 +132,13 @@ func TestDeletionDetails(t *testing.T) {
 		},
 
 		{what: "create a pod on a missing node", method: "POST", path: podsPath, body: pod("q", `"nodeName":"gone",`), code: 201},
-		{what: "the log of a pod on a missing node", method: "GET", path: podsPath + "/q/log", code: 404, has: []string{`pods "gone" not found`}},
+		{
+			what:   "the log of a pod on a missing node",
+			method: "GET",
+			path:   podsPath + "/q/log",
+			code:   404,
+			has:    []string{`pods "gone" not found`},
+		},
 		{
 			what:   "a pod binding with another namespace",
 			method: "POST",

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// takenBits reads a range allocation like a server without IPAddress objects.
-func (a *api) takenBits(name string) (span string, taken []int, revision int64) {
+// allocatedBits reads a range allocation like a server without IPAddress objects.
+func (a *api) allocatedBits(name string) (span string, offsets []int, revision int64) {
 	a.t.Helper()
 	kv, _, err := a.server.stores.store.Get(context.Background(), a.server.base.root+"/ranges/"+name, 0)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -34,17 +34,17 @@ func (a *api) takenBits(name string) (span string, taken []int, revision int64) 
 	bits := new(big.Int).SetBytes(r.Data)
 	for i := range bits.BitLen() {
 		if bits.Bit(i) == 1 {
-			taken = append(taken, i)
+			offsets = append(offsets, i)
 		}
 	}
-	return r.Range, taken, kv.ModRevision
+	return r.Range, offsets, kv.ModRevision
 }
 
 // setBits writes a range allocation like such a server.
-func (a *api) setBits(name, span string, taken []int, revision int64) {
+func (a *api) setBits(name, span string, offsets []int, revision int64) {
 	a.t.Helper()
 	bits := new(big.Int)
-	for _, i := range taken {
+	for _, i := range offsets {
 		bits.SetBit(bits, i, 1)
 	}
 	r := &corev1.RangeAllocation{Range: span, Data: bits.Bytes()}
@@ -60,10 +60,10 @@ func (a *api) setBits(name, span string, taken []int, revision int64) {
 	}
 }
 
-func (a *api) wantBits(what, name, span string, taken ...int) {
+func (a *api) wantBits(what, name, span string, offsets ...int) {
 	a.t.Helper()
-	if s, got, _ := a.takenBits(name); s != span || fmt.Sprint(got) != fmt.Sprint(taken) {
-		a.t.Errorf("%s: in %s of %q taken are %v, want %v of %q", what, name, s, got, taken, span)
+	if s, got, _ := a.allocatedBits(name); s != span || fmt.Sprint(got) != fmt.Sprint(offsets) {
+		a.t.Errorf("%s: %s of %q: got allocated offsets %v, want %v of %q", what, name, s, got, offsets, span)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	}
 	alone := run("DisableAllocatorDualWrite=true")
 	alone.want(201, "POST", servicesPath, service("before", `"clusterIP":"10.0.0.6",`+onePort))
-	if s, _, _ := alone.takenBits(first); s != "" {
+	if s, _, _ := alone.allocatedBits(first); s != "" {
 		t.Errorf("without dual writes: got a range allocation of %s, want none", s)
 	}
 
@@ -99,8 +99,8 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	a.want(409, "POST", servicesPath, service("two", onePort))
 	a.wantBits("after a dry run and a refusal", first, "10.0.0.0/29", 0, 2, 5)
 
-	span, taken, revision := a.takenBits(first)
-	a.setBits(first, span, append(taken, 3), revision) // of a server without IPAddress objects
+	span, offsets, revision := a.allocatedBits(first)
+	a.setBits(first, span, append(offsets, 3), revision) // of a server without IPAddress objects
 	r := a.want(422, "POST", servicesPath, service("taken", `"clusterIP":"10.0.0.4",`+onePort))
 	const allocated = "failed to allocate IP 10.0.0.4: provided IP is already allocated"
 	if got := fmt.Sprint(r.at("message")); !strings.Contains(got, allocated) {
@@ -117,8 +117,8 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	a.want(500, "POST", servicesPath, service("z", onePort))
 	a.wantBits("when all are taken", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
 
-	_, taken, revision = a.takenBits(first)
-	a.setBits(first, span, append(taken[:3:3], 4, 5), revision) // the other server releases it
+	_, offsets, revision = a.allocatedBits(first)
+	a.setBits(first, span, append(offsets[:3:3], 4, 5), revision) // the other server releases it
 	if ip := a.want(201, "POST", servicesPath, service("z", onePort)).at("spec", "clusterIP"); ip != "10.0.0.4" {
 		t.Errorf("got address %v, want the free one, 10.0.0.4", ip)
 	}
@@ -131,7 +131,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	// A leaked address is released once it is certain to be unused, and the address of a
 	// service is allocated again.
 	a.want(201, "POST", servicesPath, service("kept", `"clusterIP":"10.0.0.5",`+onePort))
-	_, _, revision = a.takenBits(first)
+	_, _, revision = a.allocatedBits(first)
 	a.setBits(first, span, []int{0, 3}, revision)
 	allocator := a.secondAllocator()
 	allocator.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
@@ -145,7 +145,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 		}
 		a.wantBits(fmt.Sprintf("repair %d", i), first, span, want...)
 	}
-	_, _, revision = a.takenBits(first)
+	_, _, revision = a.allocatedBits(first)
 	a.setBits(first, "10.1.0.0/29", []int{1, 2}, revision) // of another range
 	a.want(201, "POST", servicesPath, service("after", `"clusterIP":"10.0.0.2",`+onePort))
 	a.wantBits("after another range", first, span, 0, 1, 4)
@@ -190,7 +190,7 @@ func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 	}
 
 	// A repair restores an address that the range allocation lacks.
-	span, _, revision := a.takenBits(first)
+	span, _, revision := a.allocatedBits(first)
 	a.setBits(first, span, []int{0}, revision)
 	if err := a.secondAllocator().Repair(context.Background()); err != nil {
 		t.Fatal(err)

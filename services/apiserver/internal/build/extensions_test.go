@@ -17,16 +17,16 @@ import (
 // extension is an extension server.
 type extension struct {
 	*httptest.Server
-	mu     sync.Mutex
-	broken bool
-	seen   []*http.Request
+	mu       sync.Mutex
+	broken   bool
+	requests []*http.Request
 }
 
 func (e *extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	broken := e.broken
 	if !strings.HasPrefix(r.Header.Get("X-Remote-User"), "system:kube-aggregator") {
-		e.seen = append(e.seen, r)
+		e.requests = append(e.requests, r)
 	}
 	e.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
@@ -57,10 +57,10 @@ func (e *extension) breaks(broken bool) {
 func (e *extension) last() *http.Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.seen) == 0 {
+	if len(e.requests) == 0 {
 		return nil
 	}
-	return e.seen[len(e.seen)-1]
+	return e.requests[len(e.requests)-1]
 }
 
 const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -129,41 +129,41 @@ func TestExtensionServer(t *testing.T) {
 	e := startExtension(t, a)
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
 
-	for _, c := range []struct{ method, path, body, asked string }{
+	for _, c := range []struct{ method, path, body, wantRequest string }{
 		{
-			method: "GET",
-			path:   "/apis/ext.test/v1/namespaces/n/things/t",
-			asked:  "GET /apis/ext.test/v1/namespaces/n/things/t",
+			method:      "GET",
+			path:        "/apis/ext.test/v1/namespaces/n/things/t",
+			wantRequest: "GET /apis/ext.test/v1/namespaces/n/things/t",
 		},
 		{
-			method: "GET",
-			path:   "/apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F",
-			asked:  "GET /apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F",
+			method:      "GET",
+			path:        "/apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F",
+			wantRequest: "GET /apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F",
 		},
 		{
-			method: "POST",
-			path:   "/apis/ext.test/v1/namespaces/n/things?dryRun=All",
-			body:   `{"a":1}`,
-			asked:  "POST /apis/ext.test/v1/namespaces/n/things?dryRun=All",
+			method:      "POST",
+			path:        "/apis/ext.test/v1/namespaces/n/things?dryRun=All",
+			body:        `{"a":1}`,
+			wantRequest: "POST /apis/ext.test/v1/namespaces/n/things?dryRun=All",
 		},
-		{method: "GET", path: "/apis/ext.test/v1/namespaces//things", asked: "GET /apis/ext.test/v1/namespaces//things"},
+		{method: "GET", path: "/apis/ext.test/v1/namespaces//things", wantRequest: "GET /apis/ext.test/v1/namespaces//things"},
 		{
-			method: "DELETE",
-			path:   "/apis/ext.test/v1/namespaces/n/things/t",
-			asked:  "DELETE /apis/ext.test/v1/namespaces/n/things/t",
+			method:      "DELETE",
+			path:        "/apis/ext.test/v1/namespaces/n/things/t",
+			wantRequest: "DELETE /apis/ext.test/v1/namespaces/n/things/t",
 		},
 	} {
 		r := a.want(200, c.method, c.path, c.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b",
 			"Impersonate-User", "eve", "Impersonate-Group", "system:masters")
-		if r.at("asked") != c.asked || r.at("body") != c.body {
-			t.Errorf("%s %s: got %s, want %v and %v", c.method, c.path, r.body, c.asked, c.body)
+		if r.at("asked") != c.wantRequest || r.at("body") != c.body {
+			t.Errorf("%s %s: got %s, want %v and %v", c.method, c.path, r.body, c.wantRequest, c.body)
 		}
-		seen := e.last().Header
-		if seen.Get("X-Remote-User") != "eve" || seen.Get("X-Remote-Extra-A") != "" ||
-			seen.Get("Impersonate-User") != "" || seen.Get("Authorization") != "" {
-			t.Errorf("%s: extension server received headers %v, want user eve and no credentials of the client", c.path, seen)
+		received := e.last().Header
+		if received.Get("X-Remote-User") != "eve" || received.Get("X-Remote-Extra-A") != "" ||
+			received.Get("Impersonate-User") != "" || received.Get("Authorization") != "" {
+			t.Errorf("%s: extension server received headers %v, want user eve and no credentials of the client", c.path, received)
 		}
-		if id := seen.Get("Audit-Id"); id == "" || r.header.Get("Audit-Id") != id || len(r.header.Values("Audit-Id")) != 1 {
+		if id := received.Get("Audit-Id"); id == "" || r.header.Get("Audit-Id") != id || len(r.header.Values("Audit-Id")) != 1 {
 			t.Errorf("extension server received Audit-Id %q, client %q, want the same one", id, r.header.Values("Audit-Id"))
 		}
 	}

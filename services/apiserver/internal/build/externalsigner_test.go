@@ -35,12 +35,12 @@ func TestExternalSigner(t *testing.T) {
 	other := externaljwttest.NewKey(t)
 	n := 0
 	for _, c := range []struct {
-		name       string
-		sign, keys func(*externaljwttest.State)
-		rejected   string
-		known      bool
+		name          string
+		sign, keys    func(*externaljwttest.State)
+		rejected      string
+		authenticated bool
 	}{
-		{name: "known key", known: true},
+		{name: "known key", authenticated: true},
 		{name: "unknown key id", sign: func(s *externaljwttest.State) { s.Key, s.Header["kid"] = other, "kid-2" }},
 		{name: "other key of the same id", sign: func(s *externaljwttest.State) { s.Key = other }},
 		{
@@ -50,7 +50,7 @@ func TestExternalSigner(t *testing.T) {
 				s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-3", other, false))
 				s.DataTime = time.Now()
 			},
-			known: true,
+			authenticated: true,
 		},
 		{
 			name: "undiscoverable key",
@@ -97,8 +97,8 @@ func TestExternalSigner(t *testing.T) {
 			token := fmt.Sprint(got.at("status", "token"))
 			review := a.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews",
 				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`)
-			if known := review.at("status", "authenticated") == true; known != c.known {
-				t.Errorf("%s, want authenticated: %v", review.body, c.known)
+			if authenticated := review.at("status", "authenticated") == true; authenticated != c.authenticated {
+				t.Errorf("%s, want authenticated: %v", review.body, c.authenticated)
 			}
 		})
 	}

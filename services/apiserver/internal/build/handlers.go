@@ -182,7 +182,13 @@ func newOperations(
 			SplitLogStreams:   enabled(features.PodLogsQuerySplitStreams),
 			BindingLabels:     enabled(features.PodTopologyLabelsAdmission),
 		}),
-		tokens.Operations(tokens.Config{Responder: respond, Writer: writer, Fields: sets.fields, Issuer: sec.authn.issuer, Now: time.Now}),
+		tokens.Operations(tokens.Config{
+			Responder: respond,
+			Writer:    writer,
+			Fields:    sets.fields,
+			Issuer:    sec.authn.issuer,
+			Now:       time.Now,
+		}),
 		reviewhandlers.Operations(reviewhandlers.Config{
 			Responder:  respond,
 			Writer:     writer,

@@ -28,7 +28,7 @@ func TestInternalCalls(t *testing.T) {
 		}
 	})
 	ctx := t.Context()
-	own := w.server.sets.client
+	client := w.server.sets.client
 	all := internalclient.Collection("", "v1", "configmaps", "")
 	here := internalclient.Collection("", "v1", "configmaps", "a")
 	there := internalclient.Collection("", "v1", "configmaps", "req")
@@ -47,7 +47,7 @@ func TestInternalCalls(t *testing.T) {
 	listed := func(ref internalclient.Ref, labels map[string]string) string {
 		t.Helper()
 		var list corev1.ConfigMapList
-		must(own.List(ctx, ref, labels, &list))
+		must(client.List(ctx, ref, labels, &list))
 		var names []string
 		for _, m := range list.Items {
 			if m.Labels["of"] != "" {
@@ -59,9 +59,9 @@ func TestInternalCalls(t *testing.T) {
 	}
 
 	// 1. Create objects, and list them by namespace and label.
-	must(own.Create(ctx, here, object("one", "x")))
-	must(own.Create(ctx, here, object("two", "y")))
-	must(own.Create(ctx, there, object("one", "y")))
+	must(client.Create(ctx, here, object("one", "x")))
+	must(client.Create(ctx, here, object("two", "y")))
+	must(client.Create(ctx, there, object("one", "y")))
 	for _, c := range []struct{ got, want string }{
 		{got: listed(all, nil), want: "a/one a/two req/one"},
 		{got: listed(here, nil), want: "a/one a/two"},
@@ -73,47 +73,48 @@ func TestInternalCalls(t *testing.T) {
 	}
 
 	// 2. Errors have the types that remote clients get.
-	if err := own.Create(ctx, here, object("one", "x")); !apierrors.IsAlreadyExists(err) {
+	if err := client.Create(ctx, here, object("one", "x")); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("create of an existing object: got error %v, want AlreadyExists", err)
 	}
-	must(own.Ensure(ctx, here, object("one", "x")))
-	must(own.Ensure(ctx, here, object("new", "x")))
+	must(client.Ensure(ctx, here, object("one", "x")))
+	must(client.Ensure(ctx, here, object("new", "x")))
 	var live corev1.ConfigMap
-	if err := own.Get(ctx, here.Named("none"), &live); !apierrors.IsNotFound(err) {
+	if err := client.Get(ctx, here.Named("none"), &live); !apierrors.IsNotFound(err) {
 		t.Errorf("get of a missing object: got error %v, want NotFound", err)
 	}
 
 	// 3. Update, apply, patch and delete objects.
-	must(own.Get(ctx, here.Named("one"), &live))
+	must(client.Get(ctx, here.Named("one"), &live))
 	stale := live.DeepCopy()
 	live.Data["k"] = "z"
-	must(own.Update(ctx, here.Named("one"), &live, &live))
+	must(client.Update(ctx, here.Named("one"), &live, &live))
 	if live.ResourceVersion == stale.ResourceVersion {
 		t.Errorf("after an update: got version %s unchanged, want another", live.ResourceVersion)
 	}
-	if err := own.Update(ctx, here.Named("one"), stale, nil); !apierrors.IsConflict(err) {
+	if err := client.Update(ctx, here.Named("one"), stale, nil); !apierrors.IsConflict(err) {
 		t.Errorf("update of a stale object: got error %v, want a conflict", err)
 	}
-	must(own.WithManager("other").Apply(ctx, here.Named("one"), map[string]any{
+	must(client.WithManager("other").Apply(ctx, here.Named("one"), map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "one"},
 		"data": map[string]any{"k": "forced"},
 	}))
-	must(own.GetCached(ctx, here.Named("one"), nil))
-	must(own.Get(ctx, here.Named("one"), &live))
+	must(client.GetCached(ctx, here.Named("one"), nil))
+	must(client.Get(ctx, here.Named("one"), &live))
 	if live.Data["k"] != "forced" {
 		t.Errorf("forced apply: got value %q, want forced", live.Data["k"])
 	}
-	if err := own.Create(ctx, here, &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}); err == nil {
+	if err := client.Create(ctx, here, &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}); err == nil {
 		t.Error("create of a Pod as ConfigMap: got no error, want one")
 	}
-	must(own.Delete(ctx, here.Named("two"), nil))
+	must(client.Delete(ctx, here.Named("two"), nil))
 	const ns = `{"status":{"phase":"Active"}}`
-	must(own.Patch(ctx, internalclient.Collection("", "v1", "namespaces", "").Named("a").Subresource("status"), json.RawMessage(ns)))
-	must(own.Create(ctx, internalclient.Collection("", "v1", "secrets", "a"), &corev1.Secret{
+	must(client.Patch(ctx, internalclient.Collection("", "v1", "namespaces", "").Named("a").Subresource("status"),
+		json.RawMessage(ns)))
+	must(client.Create(ctx, internalclient.Collection("", "v1", "secrets", "a"), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "s"},
 		StringData: map[string]string{"k": "v"},
 	}))
-	must(own.LabelSecret(ctx, "a", "s", "l", "v"))
+	must(client.LabelSecret(ctx, "a", "s", "l", "v"))
 
 	// 4. All these calls were audited.
 	w.checkOwnCalls(t)

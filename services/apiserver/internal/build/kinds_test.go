@@ -28,7 +28,8 @@ func TestKindSettingsReachClients(t *testing.T) {
 			m, _ := c.(map[string]any)
 			fields = append(fields, m["reason"].(string)+" "+m["field"].(string))
 		}
-		got, want := strings.Join(fields, ", "), "FieldValueInvalid spec.containers[0].name, FieldValueRequired spec.containers[0].image"
+		got := strings.Join(fields, ", ")
+		want := "FieldValueInvalid spec.containers[0].name, FieldValueRequired spec.containers[0].image"
 		if got != want {
 			t.Errorf("causes are %s, want %s", got, want)
 		}
@@ -48,7 +49,8 @@ func TestKindSettingsReachClients(t *testing.T) {
 	t.Run("warnings", func(t *testing.T) {
 		r := a.want(http.StatusCreated, http.MethodPost, podsPath+"?dryRun=All",
 			`{"metadata":{"name":"w"},"spec":{"nodeSelector":{"beta.kubernetes.io/os":"linux"},"containers":[{"name":"c","image":"i"}]}}`)
-		got, want := r.header.Get("Warning"), `299 - "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"`
+		got := r.header.Get("Warning")
+		want := `299 - "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"`
 		if got != want {
 			t.Errorf("warning is %s, want %s", got, want)
 		}

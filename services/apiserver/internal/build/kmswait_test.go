@@ -34,24 +34,24 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 			"/tiny").at("metadata", "uid")
 	})
 	const dispatched = `apiserver_flowcontrol_dispatched_requests_total{flow_schema="of-alice",priority_level="tiny"}`
-	came := make(chan answer, 2)
-	for _, ask := range []func() answer{
+	responses := make(chan answer, 2)
+	for _, send := range []func() answer{
 		func() answer { return a.get(secrets+"/s", as("alice")...) },
 		func() answer {
 			return a.send("PATCH", secrets+"/s", `{"data":{"more":"YQ=="}}`, append(as("alice"), "Content-Type", mergePatch)...)
 		},
 	} {
 		before := a.sample(dispatched)
-		go func() { came <- ask() }()
+		go func() { responses <- send() }()
 		a.eventually("a seat", func() bool { return a.sample(dispatched) > before })
 		a.eventually("other requests proceed", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
-		if len(came) > 0 {
-			t.Fatalf("got status %d while the plugin hangs, want no response yet", (<-came).code)
+		if len(responses) > 0 {
+			t.Fatalf("got status %d while the plugin hangs, want no response yet", (<-responses).code)
 		}
 	}
 	plugin.Resume()
 	for range 2 {
-		if r := <-came; r.code != 200 {
+		if r := <-responses; r.code != 200 {
 			t.Errorf("got status %d: %s, want status 200", r.code, r.body)
 		}
 	}

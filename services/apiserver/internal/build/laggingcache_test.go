@@ -21,14 +21,14 @@ import (
 // wait sees an old state.
 type laggingSource struct {
 	watchcache.Source
-	lags  atomic.Bool
-	asked chan struct{}
+	lags      atomic.Bool
+	requested chan struct{}
 }
 
 // startLagging starts a server whose cache can lag.
 func startLagging(t *testing.T, configure ...func(*config.Options)) (*api, *laggingSource) {
 	t.Helper()
-	l := &laggingSource{asked: make(chan struct{}, 1)}
+	l := &laggingSource{requested: make(chan struct{}, 1)}
 	a := start(t, func(o *config.Options) {
 		for _, set := range configure {
 			set(o)
@@ -45,7 +45,7 @@ func startLagging(t *testing.T, configure ...func(*config.Options)) (*api, *lagg
 
 func (l *laggingSource) let() {
 	select {
-	case l.asked <- struct{}{}:
+	case l.requested <- struct{}{}:
 	default:
 	}
 }
@@ -61,11 +61,11 @@ func (l *laggingSource) Follow(ctx context.Context, from storage.Position, apply
 	return l.Source.Follow(ctx, from, func(b storage.Batch) error {
 		if l.lags.Load() && len(b.Events) > 0 {
 			select { // drop earlier waits
-			case <-l.asked:
+			case <-l.requested:
 			default:
 			}
 			select {
-			case <-l.asked:
+			case <-l.requested:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -122,14 +122,14 @@ func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
 func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 	t.Parallel()
 	a, _ := startLagging(t)
-	var asked, rejects atomic.Int64
+	var calls, rejects atomic.Int64
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		asked.Add(1)
+		calls.Add(1)
 		fmt.Fprintf(w,
 			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":%t}}`,
 			review.Request.UID, rejects.Load() == 0)
@@ -158,13 +158,13 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 		if c.rejected {
 			rejects.Store(1)
 		}
-		before := asked.Load()
+		before := calls.Load()
 		header := []string{"Content-Type", "application/json"}
 		if c.method == "PATCH" {
 			header[1] = mergePatch
 		}
 		a.want(c.code, c.method, configMaps+"/c", c.body, header...)
-		if n := asked.Load() - before; n != 1 {
+		if n := calls.Load() - before; n != 1 {
 			t.Errorf("%d: %s: got %d calls, want 1", i, c.method, n)
 		}
 	}

@@ -57,7 +57,10 @@ func TestContinueTokenIsCheckedBeforeResourceVersion(t *testing.T) {
 // cannot serve names the possible media types.
 func TestNotAcceptableWatchNamesMediaTypes(t *testing.T) {
 	a := start(t, nil)
-	const objects, streams = "application/json, application/yaml, application/vnd.kubernetes.protobuf", "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+	const (
+		objects = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+		streams = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+	)
 	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"metadata":{"name":"foos.a.example.com"},"spec":{"group":"a.example.com","scope":"Cluster","names":{"plural":"foos","kind":"Foo"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	const custom = "/apis/a.example.com/v1/foos"

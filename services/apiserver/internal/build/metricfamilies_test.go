@@ -296,7 +296,7 @@ func TestMetricsCountRequests(t *testing.T) {
 func TestMetricsFlags(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *config.Options) {
-		o.Metrics = given(t, "--disabled-metrics=apiserver_storage_objects",
+		o.Metrics = optionsFromFlags(t, "--disabled-metrics=apiserver_storage_objects",
 			"--allow-metric-labels=apiserver_request_total,code=200").Metrics
 	})
 	a.get("/nothing")

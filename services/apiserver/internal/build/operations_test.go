@@ -120,12 +120,13 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 		o.Authorization.Modes = []string{"Webhook"}
 		o.Authorization.WebhookConfigFile = z.file
 	})
-	w := &clusterState{api: a, shown: map[string]string{}}
+	w := &clusterState{api: a, before: map[string]string{}}
 	w.fill()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
-	done := map[int]int{}
+	responses := map[int]int{} // number by status code
 	for i := range 1500 {
+		// 1. Draw a request.
 		prefix := pick("", "", "", "", "watch/", "proxy/")
 		in := pick("", "namespaces/a/", "namespaces/b/", "namespaces/a/namespaces/b/", "namespaces/a//", "/namespaces/b/")
 		what := pick("configmaps", "serviceaccounts", "namespaces", "priorityclasses", "pods")
@@ -146,34 +147,38 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 		if method == http.MethodPost || method == http.MethodPut {
 			body = fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"of":"x%d"}}}`, pick("a", "b", "new"), i)
 		}
-		z.reviews()
+
+		// 2. Send it, and compare what it returns and changes with the access review.
+		z.reviews() // forget earlier reviews
 		r := a.send(method, path+"?"+query, body, append(as(fmt.Sprint("user", i)), "Content-Type", contentType(method))...)
-		asked := z.reviews()
-		if len(asked) == 0 || asked[0].ResourceAttributes == nil {
+		reviews := z.reviews()
+		if len(reviews) == 0 || reviews[0].ResourceAttributes == nil {
 			t.Fatalf("%s %s: got no access review of a resource, want one", method, path)
 		}
-		done[r.code]++
-		w.check(t, method+" "+path+"?"+query, r, asked)
+		responses[r.code]++
+		w.check(t, method+" "+path+"?"+query, r, reviews)
 		if i%100 == 99 {
 			w.fill()
 		}
 	}
-	if done[200] < 50 || done[404] < 50 || done[405] < 10 {
-		t.Errorf("got responses by status %v, want at least 50 with 200, 50 with 404 and 10 with 405", done)
+	if responses[200] < 50 || responses[404] < 50 || responses[405] < 10 {
+		t.Errorf("got responses by status %v, want at least 50 with 200, 50 with 404 and 10 with 405", responses)
 	}
 }
 
 // clusterState is the state that the requests of a test can see and change.
 type clusterState struct {
 	*api
-	shown map[string]string // resource/namespace/name → resourceVersion
+	before map[string]string // resource/namespace/name → resourceVersion, before the next request
 }
 
+// clusterStateKinds maps the kinds of the objects to their resources.
 var clusterStateKinds = map[string]string{
 	"ConfigMap": "configmaps", "ServiceAccount": "serviceaccounts", "Namespace": "namespaces",
 	"PriorityClass": "priorityclasses", "Pod": "pods",
 }
 
+// fill creates the objects that are missing, and records the state.
 func (w *clusterState) fill() {
 	w.t.Helper()
 	for _, n := range []string{"a", "b"} {
@@ -187,7 +192,7 @@ func (w *clusterState) fill() {
 			w.send("POST", in+"/pods", `{`+meta+`,"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 		}
 	}
-	w.shown = w.now()
+	w.before = w.now()
 }
 
 // now returns the state of all objects.
@@ -208,10 +213,10 @@ func (w *clusterState) now() map[string]string {
 }
 
 // check verifies that everything that a request shows or changes was authorized.
-func (w *clusterState) check(t *testing.T, what string, r answer, asked []authorizationv1.SubjectAccessReviewSpec) {
+func (w *clusterState) check(t *testing.T, what string, r answer, reviews []authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
 	covers := func(verbs []string, resource, ns, name string) bool {
-		return slices.ContainsFunc(asked, func(s authorizationv1.SubjectAccessReviewSpec) bool {
+		return slices.ContainsFunc(reviews, func(s authorizationv1.SubjectAccessReviewSpec) bool {
 			q := s.ResourceAttributes
 			if resource == "namespaces" {
 				ns = q.Namespace
@@ -234,37 +239,38 @@ func (w *clusterState) check(t *testing.T, what string, r answer, asked []author
 						"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
 					}, resource, ns, name) {
 					t.Errorf("%s: got %s %s/%s in the response, want only what the review covers, %+v",
-						what, resource, ns, name, *asked[0].ResourceAttributes)
+						what, resource, ns, name, *reviews[0].ResourceAttributes)
 				}
 			}
 		}
 	}
-	if strings.HasPrefix(what, "GET") && len(asked) == 1 &&
-		slices.Contains([]string{"get", "list", "watch"}, asked[0].ResourceAttributes.Verb) {
+	if strings.HasPrefix(what, "GET") && len(reviews) == 1 &&
+		slices.Contains([]string{"get", "list", "watch"}, reviews[0].ResourceAttributes.Verb) {
 		return // an authorized read
 	}
 	now := w.now()
 	for key := range now {
-		if now[key] == w.shown[key] {
-			delete(w.shown, key)
+		if now[key] == w.before[key] {
+			delete(w.before, key)
 			continue
 		}
 		parts := strings.SplitN(key, "/", 3)
 		if !covers([]string{"create", "update", "patch", "delete", "deletecollection"}, parts[0], parts[1], parts[2]) {
-			t.Errorf("%s: got %s changed, want only what the review covers, %+v", what, key, *asked[0].ResourceAttributes)
+			t.Errorf("%s: got %s changed, want only what the review covers, %+v", what, key, *reviews[0].ResourceAttributes)
 		}
-		delete(w.shown, key)
+		delete(w.before, key)
 	}
-	for key := range w.shown {
+	for key := range w.before {
 		parts := strings.SplitN(key, "/", 3)
 		if !covers([]string{"delete", "deletecollection", "update", "patch"}, parts[0], parts[1], parts[2]) {
-			t.Errorf("%s: got %s removed, want only what the review covers, %+v", what, key, *asked[0].ResourceAttributes)
+			t.Errorf("%s: got %s removed, want only what the review covers, %+v", what, key, *reviews[0].ResourceAttributes)
 		}
 	}
-	w.shown = now
+	w.before = now
 }
 
-// objectsIn returns the objects of a response: one, those of a list, or that of an event.
+// objectsIn returns the objects in a line of a response: an object, the items of a list, or the object
+// in a watch event.
 func objectsIn(line string) []map[string]any {
 	var o map[string]any
 	if json.Unmarshal([]byte(line), &o) != nil {

@@ -94,7 +94,14 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 			{what: "lower the limit", method: "PATCH", path: configMaps + "/max", body: `{"data":{"max":"0"}}`, code: 200},
 			{what: "denied beyond the limit", method: "POST", path: dry, body: object, code: 422, has: []string{"too many"}},
 			{what: "delete the parameter", method: "DELETE", path: configMaps + "/max", code: 200},
-			{what: "denied without the parameter again", method: "POST", path: dry, body: object, code: 422, has: []string{"no params found"}},
+			{
+				what:   "denied without the parameter again",
+				method: "POST",
+				path:   dry,
+				body:   object,
+				code:   422,
+				has:    []string{"no params found"},
+			},
 			{what: "delete the binding", method: "DELETE", path: bindingsPath + "/m", code: 200},
 			{what: "delete the policy", method: "DELETE", path: policiesPath + "/m", code: 200},
 
@@ -182,7 +189,10 @@ func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 func TestPoliciesMatchOtherVersions(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	const scalers, deployments = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", "/apis/apps/v1/namespaces/default/deployments"
+	const (
+		scalers     = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+		deployments = "/apis/apps/v1/namespaces/default/deployments"
+	)
 	a.want(201, "POST", policiesPath, admissionPolicy("e", "autoscaling", "horizontalpodautoscalers",
 		`"validations":[{"expression":"object.apiVersion == 'autoscaling/v1' && object.spec.targetCPUUtilizationPercentage <= 50","message":"too much"}]`))
 	a.want(201, "POST", bindingsPath, policyBinding("e", denies))
@@ -240,7 +250,13 @@ func TestMutatingPoliciesApplyAtOnce(t *testing.T) {
 	object := configMap("a", "k", "v")
 	for range 5 {
 		a.steps(t, []step{
-			{what: "create the policy", method: "POST", path: changersPath, body: admissionPolicy("p", "", "configmaps", sets("one")), code: 201},
+			{
+				what:   "create the policy",
+				method: "POST",
+				path:   changersPath,
+				body:   admissionPolicy("p", "", "configmaps", sets("one")),
+				code:   201,
+			},
 			{what: "allowed without a binding", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":"one"`}},
 			{what: "its binding", method: "POST", path: changersBound, body: policyBinding("p", ""), code: 201},
 			{what: "with it", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"one"`}},

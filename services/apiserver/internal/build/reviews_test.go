@@ -15,7 +15,11 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 		return fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"metadata":{"namespace":%q},"spec":{%s}}`,
 			kind, namespace, spec)
 	}
-	const pods, path, by = `"resourceAttributes":{"verb":"get","resource":"pods","namespace":"default"}`, `"nonResourceAttributes":{"verb":"get","path":"/x"}`, `"user":"u",`
+	const (
+		pods = `"resourceAttributes":{"verb":"get","resource":"pods","namespace":"default"}`
+		path = `"nonResourceAttributes":{"verb":"get","path":"/x"}`
+		by   = `"user":"u",`
+	)
 	subject := func(spec string) string { return review("SubjectAccessReview", "", spec) }
 	within := func(namespace, spec string) string { return review("LocalSubjectAccessReview", namespace, spec) }
 	const neither = "spec.resourceAttributes: Invalid value: \"null\": exactly one of nonResourceAttributes or resourceAttributes must be specified"
@@ -177,7 +181,14 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			code:   404,
 			has:    []string{`serviceaccounts \"none\" not found`},
 		},
-		{what: "an unknown dry run option", method: "POST", path: at + "?dryRun=Odd", body: token("", "", ""), code: 422, has: []string{"dryRun"}},
+		{
+			what:   "an unknown dry run option",
+			method: "POST",
+			path:   at + "?dryRun=Odd",
+			body:   token("", "", ""),
+			code:   422,
+			has:    []string{"dryRun"},
+		},
 		{what: "invalid JSON", method: "POST", path: at, body: `{"spec":`, code: 400},
 		{
 			what:   "another kind",

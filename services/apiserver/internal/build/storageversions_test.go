@@ -14,7 +14,7 @@ import (
 
 const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
-func sayingVersions(t *testing.T, o *config.Options) {
+func withStorageVersions(t *testing.T, o *config.Options) {
 	t.Helper()
 	if err := errors.Join(o.Features.Set("StorageVersionAPI=true,APIServerIdentity=true"),
 		o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true")); err != nil {
@@ -32,7 +32,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd
 			o.Etcd.Servers = []string{etcd.Endpoint()}
-			sayingVersions(t, o)
+			withStorageVersions(t, o)
 		})
 	}
 	a := replica()
@@ -51,9 +51,9 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 		if common := fmt.Sprint(v.at("status", "commonEncodingVersion")); common != want.encoding {
 			t.Errorf("%s: got common version %s, want %s", name, common, want.encoding)
 		}
-		said, _ := v.at("status", "storageVersions").([]any)
+		entries, _ := v.at("status", "storageVersions").([]any)
 		ids := map[any]bool{}
-		for _, s := range said {
+		for _, s := range entries {
 			s := s.(map[string]any)
 			ids[s["apiServerID"]] = true
 			versions := fmt.Sprint(s["decodableVersions"])
@@ -138,7 +138,7 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd
 			o.Etcd.Servers = []string{etcd.Endpoint()}
-			sayingVersions(t, o)
+			withStorageVersions(t, o)
 		})
 	}
 	a := replica()
@@ -152,13 +152,14 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 			"names":{"plural":"things","kind":"Thing"},"versions":[` +
 			version("v1", true) + "," + version("v2", true) + "," + version("v0", false) + `]}}`
 	}
-	made := a.want(201, "POST", definitionsPath, definition("v1"))
+	created := a.want(201, "POST", definitionsPath, definition("v1"))
 	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
 		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
-	said := func() (common string, replicas map[string]string) {
+	// published returns the common version, and the versions of each replica.
+	published := func() (common string, replicas map[string]string) {
 		v := a.want(200, "GET", storageVersionsPath+"/example.com.things", "")
 		owners, _ := v.at("metadata", "ownerReferences").([]any)
-		if len(owners) != 1 || fmt.Sprint(owners[0].(map[string]any)["uid"]) != fmt.Sprint(made.at("metadata", "uid")) {
+		if len(owners) != 1 || fmt.Sprint(owners[0].(map[string]any)["uid"]) != fmt.Sprint(created.at("metadata", "uid")) {
 			t.Errorf("got owners %v, want only the new definition", owners)
 		}
 		replicas = map[string]string{}
@@ -170,26 +171,26 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 		return fmt.Sprint(v.at("status", "commonEncodingVersion")), replicas
 	}
 	const others = "[example.com/v1 example.com/v2 example.com/v0] [example.com/v1 example.com/v2]"
-	wanted := func(version string, replicas int) func() bool {
+	hasVersion := func(version string, replicas int) func() bool {
 		return func() bool {
-			common, said := said()
-			for _, s := range said {
+			common, byReplica := published()
+			for _, s := range byReplica {
 				if s != version+" "+others && s != version+others {
 					return false
 				}
 			}
-			return common == version && len(said) == replicas
+			return common == version && len(byReplica) == replicas
 		}
 	}
-	if !wanted("example.com/v1", 1)() { // published before the object was written
-		t.Error(said())
+	if !hasVersion("example.com/v1", 1)() { // published before the object was written
+		t.Error(published())
 	}
 	replica()
-	a.eventually("published by both", wanted("example.com/v1", 2))
+	a.eventually("published by both", hasVersion("example.com/v1", 2))
 	a.want(200, "PATCH", definitionsPath+"/things.example.com",
 		fmt.Sprintf(`{"spec":%s}`, strings.TrimSuffix(definition("v2")[strings.Index(definition("v2"), `"spec":`)+len(`"spec":`):],
 			"}")), "Content-Type", mergePatch)
-	a.eventually("published with the new version", wanted("example.com/v2", 2))
+	a.eventually("published with the new version", hasVersion("example.com/v2", 2))
 }
 
 // TestWebhooksDoNotPreventStart checks that a replica registers the versions of built-in resources
@@ -203,7 +204,7 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd
 			o.Etcd.Servers = []string{etcd.Endpoint()}
-			sayingVersions(t, o)
+			withStorageVersions(t, o)
 		})
 	}
 	a := replica()
@@ -247,7 +248,7 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 			o.Host = host
 			o.Etcd.Backend = config.BackendEtcd
 			o.Etcd.Servers = []string{etcd.Endpoint()}
-			sayingVersions(t, o)
+			withStorageVersions(t, o)
 			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + runtimeConfig); err != nil {
 				t.Fatal(err)
 			}
@@ -256,21 +257,22 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 	const cronJobs, nodes = storageVersionsPath + "/batch.cronjobs", storageVersionsPath + "/storage.k8s.io.csinodes"
 	a := replica("first", "")
 	b := replica("second", "storage.k8s.io/v1=false")
-	said := func(path string) int {
+	// servers returns the number of servers that published a version.
+	servers := func(path string) int {
 		all, _ := b.get(path).at("status", "storageVersions").([]any)
 		return len(all)
 	}
 	b.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
-	if n := said(cronJobs); n != 2 {
+	if n := servers(cronJobs); n != 2 {
 		t.Fatalf("storage version of cron jobs: got %d servers, want 2", n)
 	}
-	if n := said(nodes); n != 1 {
+	if n := servers(nodes); n != 1 {
 		t.Fatalf("storage version of nodes: got %d servers, want 1", n)
 	}
 	a.stop()
 	a = replica("first", "batch/v1=false,storage.k8s.io/v1=false")
 	a.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
-	if n := said(cronJobs); n != 1 {
+	if n := servers(cronJobs); n != 1 {
 		t.Errorf("after a server left: got %d servers of cron jobs, want 1", n)
 	}
 	if r := b.get(nodes); r.code != http.StatusNotFound {

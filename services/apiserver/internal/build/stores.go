@@ -415,7 +415,7 @@ func (l clusters) route(main storage.Interface) storage.Interface {
 	return r
 }
 
-// gatherer returns a gatherer of the metrics of the server (main) and of all clusters.
+// gatherer returns a gatherer for the metrics of the server, in main, and those of all clusters.
 func (l clusters) gatherer(main *prometheus.Registry) prometheus.Gatherer {
 	if len(l) == 0 {
 		return main

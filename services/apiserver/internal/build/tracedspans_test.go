@@ -250,7 +250,11 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 		"kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(o *config.Options) {
 		o.Tracing.ConfigFile = unsampled(t, collector)
 	})
-	const secrets, writing, reading = "/api/v1/namespaces/default/secrets", "0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102"
+	const (
+		secrets = "/api/v1/namespaces/default/secrets"
+		writing = "0af7651916cd43dd8448eb211c803101"
+		reading = "0af7651916cd43dd8448eb211c803102"
+	)
 	provider := map[string]string{"transformer.provider.name": "kms-provider"}
 	a.want(201, "POST", secrets, secret("fake", "bar"), "Traceparent", traceparent(writing))
 	wantSpans(t, collector, writing, []wantedSpan{{
@@ -280,8 +284,14 @@ func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 		o.Tracing.ConfigFile = unsampled(t, collector)
 		o.Authentication.TokenFile = tracingtest.File(t, "watcher,watcher,1,system:monitoring\nother,other,2,others\n")
 	})
-	const masters, monitoring, other, impersonated, anonymous, rejected = "0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102",
-		"0af7651916cd43dd8448eb211c803103", "0af7651916cd43dd8448eb211c803104", "0af7651916cd43dd8448eb211c803105", "0af7651916cd43dd8448eb211c803106"
+	const (
+		masters      = "0af7651916cd43dd8448eb211c803101"
+		monitoring   = "0af7651916cd43dd8448eb211c803102"
+		other        = "0af7651916cd43dd8448eb211c803103"
+		impersonated = "0af7651916cd43dd8448eb211c803104"
+		anonymous    = "0af7651916cd43dd8448eb211c803105"
+		rejected     = "0af7651916cd43dd8448eb211c803106"
+	)
 	b := a.bearer()
 	b.get("/healthz", "Traceparent", traceparent(anonymous))
 	b.get("/version", "Traceparent", traceparent(rejected), "Authorization", "Bearer unknown")

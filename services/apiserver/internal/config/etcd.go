@@ -90,14 +90,14 @@ func (o *Options) validateBackend() (errs []error) {
 	}
 	for _, f := range []struct {
 		name  string
-		given bool
+		isSet bool
 	}{
-		{name: "--etcd-servers", given: len(o.Etcd.Servers) > 0},
-		{name: "--etcd-servers-overrides", given: len(o.Etcd.Overrides) > 0},
-		{name: "--embedded-etcd-listen-client-url", given: o.Etcd.Embedded.ListenClientURL != ""},
-		{name: "--nats-servers", given: len(o.Fanout.Servers) > 0},
+		{name: "--etcd-servers", isSet: len(o.Etcd.Servers) > 0},
+		{name: "--etcd-servers-overrides", isSet: len(o.Etcd.Overrides) > 0},
+		{name: "--embedded-etcd-listen-client-url", isSet: o.Etcd.Embedded.ListenClientURL != ""},
+		{name: "--nats-servers", isSet: len(o.Fanout.Servers) > 0},
 	} {
-		if f.given {
+		if f.isSet {
 			errs = append(errs, fmt.Errorf("%s cannot be used with --storage-backend=%s", f.name, BackendMemory))
 		}
 	}

@@ -229,8 +229,8 @@ func (a *Terms) Match(s Set) bool {
 	return required == 0
 }
 
-// MatchFields reports whether the fields of an object meet the requirements of a selector of
-// fields. set holds the fields except metadata.namespace and metadata.name. Absent fields are
+// MatchFields reports whether an object meets the requirements of a field selector. set holds its
+// fields except metadata.namespace and metadata.name. Absent fields are
 // empty.
 func (a *Terms) MatchFields(namespace, name string, set Set) bool {
 	for i := range a.list {

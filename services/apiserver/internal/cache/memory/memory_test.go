@@ -14,9 +14,9 @@ import (
 
 // store holds items of 10 bytes.
 type store struct {
-	part *memory.Quota
-	kept int64
-	mu   sync.Mutex
+	part    *memory.Quota
+	entries int64
+	mu      sync.Mutex
 }
 
 // newStore registers a store as a cache of the budget.
@@ -30,7 +30,7 @@ func newStore(b *memory.Budget, name string, share int64) *store {
 func (s *store) keep(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept += n
+	s.entries += n
 	s.part.Add(10 * n)
 }
 
@@ -38,8 +38,8 @@ func (s *store) keep(n int64) {
 func (s *store) shrink(bytes int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min((bytes+9)/10, s.kept)
-	s.kept -= n
+	n := min((bytes+9)/10, s.entries)
+	s.entries -= n
 	s.part.Add(-10 * n)
 	return 10 * n
 }
@@ -55,8 +55,8 @@ func TestCachesShrinkByShare(t *testing.T) {
 	check := func(what string, wantLarge, wantSmall int64) {
 		t.Helper()
 		b.EvictToFit()
-		if large.kept != wantLarge || small.kept != wantSmall {
-			t.Errorf("%s: got %d and %d, want %d and %d", what, large.kept, small.kept, wantLarge, wantSmall)
+		if large.entries != wantLarge || small.entries != wantSmall {
+			t.Errorf("%s: got %d and %d, want %d and %d", what, large.entries, small.entries, wantLarge, wantSmall)
 		}
 	}
 	small.keep(100)
@@ -111,9 +111,9 @@ func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 	b.EvictToFit()
 	var sum int64
 	for _, s := range stores {
-		sum += 10 * s.kept
-		if s.part.Used() != 10*s.kept {
-			t.Errorf("part uses %d bytes, want %d", s.part.Used(), 10*s.kept)
+		sum += 10 * s.entries
+		if s.part.Used() != 10*s.entries {
+			t.Errorf("part uses %d bytes, want %d", s.part.Used(), 10*s.entries)
 		}
 	}
 	if sum > 600 || sum < 500 {

@@ -19,9 +19,9 @@ const (
 	maxRecent = 256 << 10
 	// maxSequence is the maximum size of a sequence in bytes.
 	maxSequence = 4 << 10
-	// recentPart is the divisor of the size of the text of recent values that limits the part of
-	// one value. Otherwise a few large values would fill the text. The rest of such a value is
-	// found in later values that are equal.
+	// recentPart is a divisor of the size of the text of recent values. The quotient is the maximum
+	// part of one value in the text. Otherwise a few large values would fill the text. Later equal
+	// values contribute the rest.
 	recentPart = 8
 )
 
@@ -46,6 +46,8 @@ func (p *Pool) learn(value []byte, totalSize int64) {
 	if x == nil {
 		return
 	}
+
+	// 1. Search the parts of the value that the dictionary does not contain.
 	found := 0
 	m := x.newMatcher(value)
 	for {
@@ -58,6 +60,8 @@ func (p *Pool) learn(value []byte, totalSize int64) {
 	}
 	found += p.searchSequences(value[m.unmatched:], totalSize)
 	p.found += found
+
+	// 2. Skip values after many without a new sequence.
 	p.pause.Store(0)
 	switch {
 	case found >= minSequence:
@@ -72,22 +76,22 @@ func (p *Pool) learn(value []byte, totalSize int64) {
 	}
 }
 
-// searchSequences searches the own bytes of a value for sequences that recent values contain too.
-// It returns the number of bytes of new sequences.
-func (p *Pool) searchSequences(own []byte, totalSize int64) (found int) {
-	if len(own) < minSequence {
+// searchSequences searches a part of a value for sequences that recent values contain too. It adds them
+// to the dictionary and returns their number of bytes.
+func (p *Pool) searchSequences(part []byte, totalSize int64) (found int) {
+	if len(part) < minSequence {
 		return 0
 	}
 	if p.recent == nil {
 		p.resetRecent(totalSize)
 	}
-	m := p.recent.newMatcher(own)
+	m := p.recent.newMatcher(part)
 	for {
 		start, end, at, ok := m.nextMatch()
 		if !ok {
 			break
 		}
-		if sequence := own[start:end]; len(sequence) >= minSequence {
+		if sequence := part[start:end]; len(sequence) >= minSequence {
 			sequence = sequence[:min(len(sequence), maxSequence)]
 			x := p.indexFor(len(sequence), totalSize)
 			if x != nil {
@@ -99,12 +103,14 @@ func (p *Pool) searchSequences(own []byte, totalSize int64) (found int) {
 		}
 		m.advance(start, end, at)
 	}
-	if found < len(own)/2 {
-		own = own[:min(len(own), len(p.recent.dict.text)/recentPart)]
-		if p.recent.free() < len(own) {
+
+	// Remember the part, if most of it is new.
+	if found < len(part)/2 {
+		part = part[:min(len(part), len(p.recent.dict.text)/recentPart)]
+		if p.recent.free() < len(part) {
 			p.resetRecent(totalSize)
 		}
-		p.recent.add(own)
+		p.recent.add(part)
 	}
 	return found
 }

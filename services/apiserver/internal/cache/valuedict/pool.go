@@ -13,10 +13,10 @@ const (
 	maxDictionary = 256 << 10
 	// growth is the factor between successive dictionary sizes.
 	growth = 4
-	// freeDictionaries is the number of dictionaries of the largest size that values of any total
-	// size may use at a time.
+	// freeDictionaries is the number of largest dictionaries that may be in use regardless of the
+	// total size of the values.
 	freeDictionaries = 4
-	// bytesPerDictionary is the number of bytes of values for each additional dictionary.
+	// bytesPerDictionary is the total size of values in bytes that allows one more dictionary.
 	bytesPerDictionary = 16 << 20
 	// maxIdleCompactions is the number of calls of Compact without new sequences after which the
 	// text of recent values is discarded.

@@ -7,7 +7,7 @@ const (
 	minValue = 256
 	// worthDictionary is the total size of values in bytes from which there is a dictionary.
 	worthDictionary = 128 << 10
-	// worthPerByte is the number of bytes of values that justify one byte of a larger dictionary.
+	// worthPerByte is the size of values in bytes that justifies one more byte of dictionary.
 	worthPerByte = 8
 )
 

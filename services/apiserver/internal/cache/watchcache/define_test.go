@@ -168,6 +168,9 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 		return storage.Event{Type: storage.Created, Key: key, Revision: revision, CreateRevision: revision, Value: []byte(value)}
 	}
 	definition := definitions + "widgets"
+
+	// Before the load, a widget was written at revision 4. after is the oldest revision from which
+	// a watch of widgets can start, and want the number of events after it.
 	tests := []struct {
 		name   string
 		loaded []storage.Event

@@ -27,7 +27,7 @@ const (
 	maxKeptImages = 8
 	// keptImageTTL is how long an older state is kept after its last use.
 	keptImageTTL = 75 * time.Second
-	// imagesShare is the weight of older states in the division of the memory of all caches.
+	// imagesShare is the weight of older states when the caches divide their memory.
 	imagesShare = 1
 )
 
@@ -260,8 +260,8 @@ func (c *Cache) boundLogs() {
 	shrinkLargestLogs(sizes, excess, c.now())
 }
 
-// dropLargestValues drops large values of the logs, first of those with the most bytes of them,
-// until excess bytes are free. It returns the remaining excess and updates sizes.
+// dropLargestValues drops large values until excess bytes are free. It starts with the logs that have
+// the most bytes in large values. It returns the remaining excess and updates sizes.
 func dropLargestValues(sizes []logSize, excess int64) int64 {
 	slices.SortFunc(sizes, func(a, b logSize) int { return cmp.Compare(b.largeBytes, a.largeBytes) })
 	for i := 0; i < len(sizes) && sizes[i].largeBytes > 0 && excess > 0; i++ {

@@ -15,10 +15,10 @@ import (
 // pendingLoad is a state that is being read while the previous one is served.
 type pendingLoad struct {
 	cache       *Cache
-	incarnation uint64
-	newest      storage.ChangeID
+	incarnation uint64           // of the cache when the load began
+	newest      storage.ChangeID // newest change among the values
 	images      map[*Store]*objects.Image
-	unclaimed   []storage.KeyValue
+	unclaimed   []storage.KeyValue // values without a store
 }
 
 // load reads everything and replaces the contents of the cache.
@@ -197,11 +197,12 @@ func (c *Cache) updateDefinition(
 	revision int64,
 	wakes []*watchgroup.Wake,
 ) []*watchgroup.Wake {
-	var r ResourceConfig
-	defines := false
+	// 1. Determine the resource that the entry defines.
 	if e != nil && e.IsCorrupt() {
 		return wakes // an unreadable definition leaves the resource as it is
 	}
+	var r ResourceConfig
+	defines := false
 	if e != nil {
 		r, defines = definer.DefinedResource(e.Summary())
 	}
@@ -209,6 +210,8 @@ func (c *Cache) updateDefinition(
 	if defines && old != nil && old.resource.equal(&r) {
 		return wakes
 	}
+
+	// 2. Remove the resource that was defined before.
 	if old != nil {
 		delete(c.defined, key)
 		wakes = c.removeResource(old, wakes)
@@ -219,6 +222,8 @@ func (c *Cache) updateDefinition(
 		}
 		return wakes
 	}
+
+	// 3. Add the new one.
 	s, err := c.addResource(r, revision)
 	if err != nil {
 		if old != nil {
@@ -261,7 +266,8 @@ func (l *pendingLoad) alignDefinitions(revision int64) (wakes []*watchgroup.Wake
 // addResource registers a resource and loads its unclaimed values. Its history starts at a
 // revision. The caller holds mu.
 func (c *Cache) addResource(r ResourceConfig, revision int64) (*Store, error) {
-	if !strings.HasPrefix(r.Prefix, c.cfg.Root) || !strings.HasSuffix(r.Prefix, "/") || r.Attributes == nil || r.Name == "" {
+	validPrefix := strings.HasPrefix(r.Prefix, c.cfg.Root) && strings.HasSuffix(r.Prefix, "/")
+	if !validPrefix || r.Attributes == nil || r.Name == "" {
 		return nil, fmt.Errorf("resource %q: prefix %q, attributes and name are required", r.Name, r.Prefix)
 	}
 	r.Index = slices.Compact(slices.Sorted(slices.Values(r.Index)))
@@ -269,6 +275,8 @@ func (c *Cache) addResource(r ResourceConfig, revision int64) (*Store, error) {
 	if old.overlaps(&r) {
 		return nil, &DuplicateError{Name: r.Name, Prefix: r.Prefix}
 	}
+
+	// 1. Create an empty store whose history starts at the revision.
 	s := newStore(c, r)
 	if c.life.Err() != nil {
 		s.ended = ErrStopped
@@ -277,6 +285,8 @@ func (c *Cache) addResource(r ResourceConfig, revision int64) (*Store, error) {
 	s.incarnation.Store(c.Incarnation())
 	s.live.Last = revision
 	s.log.Restart(revision, c.now())
+
+	// 2. Load the values of its keys, which had no store so far.
 	var claimed []string
 	c.unclaimed.Ascend(r.Prefix, func(key string, kv storage.KeyValue) bool {
 		if !strings.HasPrefix(key, r.Prefix) {

@@ -196,7 +196,8 @@ func (gs *Groups) WakeCount(namespace, name string, index []string, value func(f
 	return n
 }
 
-// Stats returns the number of groups except the one of all objects, and of the watchers of all groups.
+// Stats returns the number of groups, except the one for all objects, and the number of watchers in
+// all groups.
 func (gs *Groups) Stats() (scoped, watchers int) { return len(gs.scoped), gs.watchers }
 
 // narrowestScope returns the narrowest scope that contains all selected objects of a resource with the

@@ -47,6 +47,8 @@ func certificate(t *testing.T, name string) *tls.Certificate {
 func TestRenewalUsesNewConnections(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
 		t.Run(name, func(t *testing.T) {
+			// 1. The server returns the certificate and the address of the client. It holds
+			// requests to /long.
 			proceed := make(chan struct{})
 			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				user := r.Proto + " none"
@@ -64,9 +66,14 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 			defer s.Close()
 			trusted := x509.NewCertPool()
 			trusted.AddCert(s.Certificate())
-			var now atomic.Pointer[tls.Certificate]
-			pool := clientcerts.NewPool(now.Load, func(show clientcerts.CertificateFunc) *http.Transport {
-				return &http.Transport{ForceAttemptHTTP2: http2, TLSClientConfig: &tls.Config{RootCAs: trusted, GetClientCertificate: show}}
+
+			// 2. The pool uses the certificate in current.
+			var current atomic.Pointer[tls.Certificate]
+			pool := clientcerts.NewPool(current.Load, func(getCertificate clientcerts.CertificateFunc) *http.Transport {
+				return &http.Transport{
+					ForceAttemptHTTP2: http2,
+					TLSClientConfig:   &tls.Config{RootCAs: trusted, GetClientCertificate: getCertificate},
+				}
 			})
 			defer pool.CloseIdleConnections()
 			get := func(path string) *http.Response {
@@ -94,22 +101,27 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 				}
 				return all
 			}
+
+			// 3. A connection is reused while the certificate stays the same.
 			checkUser("none")
-			now.Store(certificate(t, "first"))
+			current.Store(certificate(t, "first"))
 			before := checkUser("first")
 			if after := checkUser("first"); after != before {
 				t.Errorf("got connection %s, want %s reused", after, before)
 			}
+
+			// 4. A new certificate is used by new connections. A request in progress ends on its
+			// connection.
 			old := pool.Transport()
 			defer old.CloseIdleConnections()
 			long := get("/long")
-			now.Store(certificate(t, "second"))
+			current.Store(certificate(t, "second"))
 			checkUser("second")
 			close(proceed)
 			if got := bodyOf(long); got[:len(name)+6] != name+" first" {
 				t.Errorf("request in progress: got %q, want it served with the first certificate", got)
 			}
-			now.Store(nil)
+			current.Store(nil)
 			checkUser("none")
 		})
 	}

@@ -57,8 +57,8 @@ type UDSTransport struct {
 	UDSName string `json:"udsName,omitempty"`
 }
 
-// TLSConfig holds the paths of the CA bundle of the proxy and of the client key pair of this
-// server.
+// TLSConfig holds the paths of two things: the CA bundle that verifies the proxy, and this server's
+// client key pair.
 type TLSConfig struct {
 	CABundle   string `json:"caBundle,omitempty"`
 	ClientKey  string `json:"clientKey,omitempty"`

@@ -276,22 +276,26 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 		}
 		return string(text)
 	}
-	both := []kubeletproxy.TargetKind{kubeletproxy.Kubelet, kubeletproxy.UnverifiedKubelet}
-	expect := func(name string) {
+
+	// 1. The first certificate is presented while only the certificate of the new pair has been
+	// written.
+	wantPresented := func(name string) {
 		t.Helper()
-		for _, to := range both {
+		for _, to := range []kubeletproxy.TargetKind{kubeletproxy.Kubelet, kubeletproxy.UnverifiedKubelet} {
 			if got := presented(to); got != name {
-				t.Errorf("got client certificate %q, want %s", got, name)
+				t.Errorf("target %v: got client certificate %q, want %q", to, got, name)
 			}
 		}
 	}
-	expect("first")
+	wantPresented("first")
 	cert, key := writePair(t, t.TempDir(), "second")
 	if err := os.Rename(cert, o.CertFile); err != nil {
 		t.Fatal(err)
 	}
 	up.Close() // later requests use new connections
-	expect("first")
+	wantPresented("first")
+
+	// 2. The new pair is presented once the key has been written, too.
 	if err := os.Rename(key, o.KeyFile); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +304,9 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 			t.Fatal("the renewed certificate was not used")
 		}
 	}
-	expect("second")
+	wantPresented("second")
+
+	// 3. Targets other than kubelets never get a client certificate.
 	w := httptest.NewRecorder()
 	_, port, _ := net.SplitHostPort(at.Host)
 	up.Proxy(w, httptest.NewRequest(http.MethodGet, "/", nil), kubeletproxy.Target, &url.URL{

@@ -17,8 +17,8 @@ var errFrame = errors.New("the WebSocket frame is too long")
 // frameLimiter is a WebSocket connection. Reading fails at a frame that is longer than MaxFrame.
 type frameLimiter struct {
 	net.Conn
-	in   *bufio.Reader
-	left uint64 // bytes of the current frame that were not read yet
+	in     *bufio.Reader
+	unread uint64 // bytes of the current frame that were not read yet
 }
 
 // limitFrames returns the connection and its buffers with the limit of MaxFrame. It keeps buffered
@@ -30,14 +30,14 @@ func limitFrames(conn net.Conn, rw *bufio.ReadWriter) (net.Conn, *bufio.ReadWrit
 
 // Read implements net.Conn. It never reads beyond the end of a frame.
 func (l *frameLimiter) Read(b []byte) (int, error) {
-	if l.left == 0 {
+	if l.unread == 0 {
 		var err error
-		if l.left, err = frameSize(l.in); err != nil {
+		if l.unread, err = frameSize(l.in); err != nil {
 			return 0, err
 		}
 	}
-	n, err := l.in.Read(b[:min(uint64(len(b)), l.left)])
-	l.left -= uint64(n)
+	n, err := l.in.Read(b[:min(uint64(len(b)), l.unread)])
+	l.unread -= uint64(n)
 	return n, err
 }
 

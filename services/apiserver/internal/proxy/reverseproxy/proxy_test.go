@@ -205,6 +205,8 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 			}
 			synctest.Wait()
 		}
+
+		// 1. Only three consecutive failures start probes.
 		fail(2)
 		b.cut.Store(false)
 		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
@@ -214,6 +216,8 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		if n, _ := b.probesAndChanges(); n != 0 {
 			t.Fatalf("got %d probes after two consecutive failures, want none", n)
 		}
+
+		// 2. One probe runs at a time, once per second. The first failed one opens the breaker.
 		fail(3) // during the first probe
 		if n := b.maxRunningProbes.Load(); n != 1 {
 			t.Errorf("got %d concurrent probes, want 1", n)
@@ -223,12 +227,16 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		if n != 10 || !slices.Equal(changes, []bool{true}) || b.Breaker.Open() == nil {
 			t.Errorf("got %d probes in ten seconds, want 10; changes %v", n, changes)
 		}
+
+		// 3. An open breaker rejects requests without a connection.
 		asked := b.connections.Load()
 		w := b.request(t.Context(), "a", nil, nil)
 		b.checkResponse(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
 		if w.Header().Get("Retry-After") != "1" || b.connections.Load() != asked {
 			t.Errorf("got headers %v after %d connections, want Retry-After: 1 after none", w.Header(), b.connections.Load()-asked)
 		}
+
+		// 4. A successful probe closes the breaker and ends the probes.
 		b.cut.Store(false)
 		b.alive.Store(true)
 		time.Sleep(2 * time.Second)
@@ -241,6 +249,8 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		if later, _ := b.probesAndChanges(); later != n {
 			t.Errorf("got %d probes of a healthy server, want none", later-n)
 		}
+
+		// 5. Failures before the recovery do not count.
 		b.Connections.CloseIdleConnections()
 		b.cut.Store(true)
 		fail(2)

@@ -27,7 +27,7 @@ const (
 	smallResponse = 4 << 10
 )
 
-// ResponseLimiter bounds the memory and CPU of the responses of one kind of webhook. Huge responses
+// ResponseLimiter bounds the memory and CPU for responses from one kind of webhook. Huge responses
 // are read a few at a time, and large ones are decoded one at a time. A response that holds a slot
 // waits only for its own webhook, which must keep sending. No webhook and no principal can occupy
 // all slots: a principal can have any number of webhooks, and a webhook can be called for any

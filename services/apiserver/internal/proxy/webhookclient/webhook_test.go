@@ -109,6 +109,7 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	defer s.Close()
 	w := newWebhooks(t, s.Listener.Addr().String())
 
+	// 1. By URL: the query has the timeout, and the request has the headers of kube-apiserver.
 	got, err := call(t, w, &webhookclient.Webhook{URL: s.URL + "/convert", CABundle: caBundle(s)})
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +126,9 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	if err != nil || got.Data["uri"] != "/short?timeout=3s" {
 		t.Errorf("with a timeout: got %v, %v, want the URI /short?timeout=3s", got.Data, err)
 	}
-	// The certificate of the test server is valid only for example.com.
+
+	// 2. By service: the certificate must be that of the service. The one of the test server is
+	// valid only for example.com.
 	_, err = call(t, w, &webhookclient.Webhook{
 		Service:  &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443},
 		CABundle: caBundle(s),
@@ -135,6 +138,8 @@ func TestWebhookByURLAndByService(t *testing.T) {
 		!strings.Contains(err.Error(), `Post "https://hook.ns.svc:8443/p?timeout=10s"`) {
 		t.Errorf("certificate of another service: got %v", err)
 	}
+
+	// 3. Errors name the cause.
 	for want, hook := range map[string]*webhookclient.Webhook{
 		`Post "https://absent.ns.svc:443/?timeout=10s": service "absent" not found`: {
 			Service:  &webhookclient.ServiceReference{Namespace: "ns", Name: "absent"},

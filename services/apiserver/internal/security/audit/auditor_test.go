@@ -200,11 +200,11 @@ func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
 		return auditor.Open(podsInfo, anonymous, func() ReceivedRequest { return ReceivedRequest{ID: "id", Principal: principal} })
 	}
 	text := []byte(`"` + strings.Repeat("x", 1<<10-2) + `"`)
-	var held []*Record
+	var records []*Record
 	for range 3 { // as many as one principal may hold, and one more
 		r := recordOf("network 192.0.2.0/24")
 		r.SetResponseObject(text)
-		held = append(held, r)
+		records = append(records, r)
 	}
 	other := recordOf("network 198.51.100.0/24")
 	other.SetResponseObject(text)
@@ -212,7 +212,7 @@ func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
 	if e := sink.lastEvent(t); e.ResponseObject == nil {
 		t.Error("object of another network: got no response object, want one: each network has its own budget")
 	}
-	for _, r := range held {
+	for _, r := range records {
 		r.End(t.Context(), nil)
 	}
 	if len(auditor.budget.held) != 0 {

@@ -309,8 +309,8 @@ func (state *recordState) setCode(code int) {
 	state.event.Status = &st
 }
 
-// End emits the last event of the request and ends the record. failure is the value of a panic of
-// the handler, or nil.
+// End emits the last event of the request and ends the record. failure is the value with which
+// the handler panicked, or nil.
 func (r *Record) End(ctx context.Context, failure any) {
 	state := r.lockState()
 	if state == nil {

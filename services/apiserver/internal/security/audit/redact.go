@@ -44,8 +44,8 @@ func redactObject(st *metav1.Status) *metav1.Status {
 	return out
 }
 
-// withoutManagedFields removes managedFields from the metadata of an object, of the items of a list
-// and of the objects in a table. It returns nil for invalid JSON, because that might still contain
+// withoutManagedFields removes metadata.managedFields from an object, from each item of a list, or
+// from each object in a table. It returns nil for invalid JSON, because that might still contain
 // managedFields.
 func withoutManagedFields(text []byte) []byte {
 	d, err := tape.Parse(text)

@@ -31,19 +31,19 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 	}
 	patch := `Invalid value: "{\"data\":\"` + secret + `\"}": no such field`
 	for _, c := range []struct {
-		name  string
-		level Level
-		st    *metav1.Status
-		shown bool
+		name      string
+		level     Level
+		st        *metav1.Status
+		isVisible bool
 	}{
-		{name: "metadata", level: Metadata, st: invalid("", "patch", patch), shown: false},
-		{name: "requests", level: Request, st: invalid("", "patch", patch), shown: false},
-		{name: "a value that does not end", level: Request, st: invalid("", "patch", `Invalid value: "`+secret), shown: false},
-		{name: "responses", level: RequestResponse, st: invalid("", "patch", patch), shown: true},
-		{name: "of a kind", level: Request, st: invalid("Pod", "patch", patch), shown: true},
-		{name: "another field", level: Request, st: invalid("", "spec", patch), shown: true},
-		{name: "another message", level: Request, st: invalid("", "patch", secret), shown: true},
-		{name: "no details", level: Request, st: &metav1.Status{Message: secret}, shown: true},
+		{name: "metadata", level: Metadata, st: invalid("", "patch", patch), isVisible: false},
+		{name: "requests", level: Request, st: invalid("", "patch", patch), isVisible: false},
+		{name: "a value that does not end", level: Request, st: invalid("", "patch", `Invalid value: "`+secret), isVisible: false},
+		{name: "responses", level: RequestResponse, st: invalid("", "patch", patch), isVisible: true},
+		{name: "of a kind", level: Request, st: invalid("Pod", "patch", patch), isVisible: true},
+		{name: "another field", level: Request, st: invalid("", "spec", patch), isVisible: true},
+		{name: "another message", level: Request, st: invalid("", "patch", secret), isVisible: true},
+		{name: "no details", level: Request, st: &metav1.Status{Message: secret}, isVisible: true},
 	} {
 		auditor, sink := newAuditor(Decision{Level: c.level})
 		r := auditor.Open(podsInfo, nil, newArrival)
@@ -51,10 +51,10 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 		r.SetResponseStatus(c.st)
 		r.End(t.Context(), nil)
 		text, _ := json.Marshal(sink.lastEvent(t).ResponseStatus)
-		if strings.Contains(string(text), secret) != c.shown || c.st.String() != before.String() {
-			t.Errorf("%s: got %s, want object shown = %t", c.name, text, c.shown)
+		if strings.Contains(string(text), secret) != c.isVisible || c.st.String() != before.String() {
+			t.Errorf("%s: got %s, want object shown = %t", c.name, text, c.isVisible)
 		}
-		if !c.shown && !strings.Contains(string(text), "redacted") ||
+		if !c.isVisible && !strings.Contains(string(text), "redacted") ||
 			strings.HasPrefix(c.name, "m") && !strings.Contains(sink.lastEvent(t).ResponseStatus.Message, "no such field") {
 			t.Errorf("%s: got %s, want a redacted message", c.name, text)
 		}

@@ -109,17 +109,17 @@ func TestWebSocketToken(t *testing.T) {
 		plain     bool // no upgrade
 		user      string
 		rejected  bool
-		left      string
+		remaining string
 	}{
 		"a token and another": {
 			protocols: []string{prefix + enc([]byte("good")) + ", v4.channel.k8s.io"},
 			user:      "alice",
-			left:      "v4.channel.k8s.io",
+			remaining: "v4.channel.k8s.io",
 		},
 		"a token among protocols on several lines": {
 			protocols: []string{"v5.channel.k8s.io", prefix + enc([]byte("good")), "v4.channel.k8s.io"},
 			user:      "alice",
-			left:      "v5.channel.k8s.io,v4.channel.k8s.io",
+			remaining: "v5.channel.k8s.io,v4.channel.k8s.io",
 		},
 		"the token alone": {protocols: []string{prefix + enc([]byte("good"))}, rejected: true},
 		"two tokens": {
@@ -149,8 +149,8 @@ func TestWebSocketToken(t *testing.T) {
 			if userName(user) != c.user || errors.Is(err, authn.ErrInvalid) != c.rejected {
 				t.Fatalf("got user %v, error %v, want user %q, rejected: %t", user, err, c.user, c.rejected)
 			}
-			if left := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), "|"); user != nil && left != c.left {
-				t.Errorf("got remaining protocols %q, want %q", left, c.left)
+			if remaining := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), "|"); user != nil && remaining != c.remaining {
+				t.Errorf("got remaining protocols %q, want %q", remaining, c.remaining)
 			}
 		})
 	}

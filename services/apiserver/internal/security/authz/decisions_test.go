@@ -54,13 +54,13 @@ func TestForbiddenNamesUserAndResource(t *testing.T) {
 type fixedAuthorizer struct {
 	decision authz.Decision
 	err      error
-	asked    *[]string
+	requests *[]string
 	only     string // resource name that the decision is for
 }
 
 func (s fixedAuthorizer) Authorize(_ context.Context, attrs *authz.Attributes) (authz.Decision, string, error) {
-	if s.asked != nil {
-		*s.asked = append(*s.asked,
+	if s.requests != nil {
+		*s.requests = append(*s.requests,
 			strings.Join([]string{attrs.User.Name, attrs.Verb, attrs.Group, attrs.ResourceName, attrs.Name}, " "))
 	}
 	if s.only != "" && attrs.Name != s.only {
@@ -91,13 +91,13 @@ func TestSignerPermissionMayCoverDomain(t *testing.T) {
 		"allowed with an error": {fixed: fixedAuthorizer{decision: authz.Allow, err: broken}, may: false},
 		"an error":              {fixed: fixedAuthorizer{err: broken}, may: false},
 	} {
-		var asked []string
-		c.fixed.asked = &asked
+		var requests []string
+		c.fixed.requests = &requests
 		if may := authz.MayOnSigner(t.Context(), c.fixed, &request.User{Name: "u"}, "sign", "example.com/a"); may != c.may {
 			t.Errorf("%s: got %v, want %v", what, may, c.may)
 		}
-		if asked[0] != "u sign certificates.k8s.io signers example.com/a" {
-			t.Errorf("%s: got requests %q, want \"u sign certificates.k8s.io signers example.com/a\"", what, asked)
+		if requests[0] != "u sign certificates.k8s.io signers example.com/a" {
+			t.Errorf("%s: got requests %q, want \"u sign certificates.k8s.io signers example.com/a\"", what, requests)
 		}
 	}
 }

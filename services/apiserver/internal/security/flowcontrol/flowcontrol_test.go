@@ -316,8 +316,10 @@ func TestNoFlowStarves(t *testing.T) {
 // than the limit.
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
+		// widths holds the widths of the running requests. Their sum must never exceed the nominal
+		// limit.
 		const seats = 20
-		f := newFixture(t, seats, newLevel("l", 15, 8, 3, 4)) // 15 of 20
+		f := newFixture(t, seats, newLevel("l", 15, 8, 3, 4)) // its nominal limit is 15 seats
 		var running []*flowcontrol.Request
 		widths := map[*flowcontrol.Request]int{}
 		var mu sync.Mutex
@@ -336,7 +338,7 @@ func TestSeatsAreConserved(t *testing.T) {
 				name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "user")
 				ctx, cancel := context.WithCancel(context.Background())
 				before := f.waitingRequests()
-				came := make(chan bool, 1)
+				acquired := make(chan bool, 1)
 				waiters.Go(func() {
 					request, _, err := f.Acquire(ctx, newUser(name, "l"),
 						list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
@@ -346,16 +348,16 @@ func TestSeatsAreConserved(t *testing.T) {
 						running = append(running, request)
 						mu.Unlock()
 					}
-					came <- true
+					acquired <- true
 				})
 				// The request runs, is rejected or waits. A waiting request is canceled.
 				for {
 					select {
-					case <-came:
+					case <-acquired:
 					default:
 						if f.waitingRequests() > before {
 							cancel()
-							<-came
+							<-acquired
 						} else {
 							continue
 						}
@@ -392,7 +394,7 @@ func TestSeatsAreConserved(t *testing.T) {
 			f.Release(request)
 		}
 		if request, err := f.acquire("a", "l"); err != nil {
-			rt.Fatalf("an empty level rejects: %v, want no error", err)
+			rt.Fatalf("request to an empty level: got error %v, want none", err)
 		} else {
 			f.Release(request)
 		}

@@ -17,7 +17,7 @@ func TestSeatsAreLent(t *testing.T) {
 	busy.Spec.Limited.BorrowingLimitPercent = nil
 	quiet.Spec.Limited.LendablePercent = &half
 	f := newFixture(t, 100, busy, quiet)
-	var held []*flowcontrol.Request
+	var running []*flowcontrol.Request
 	fillLevel := func(level string) (n int) {
 		for {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -35,7 +35,7 @@ func TestSeatsAreLent(t *testing.T) {
 			if <-done != nil {
 				return n
 			}
-			held = append(held, request)
+			running = append(running, request)
 			n++
 		}
 	}
@@ -48,10 +48,10 @@ func TestSeatsAreLent(t *testing.T) {
 	if n := fillLevel("busy"); n != 15 {
 		t.Errorf("got %d borrowed seats, want 15", n)
 	}
-	for _, request := range held {
+	for _, request := range running {
 		f.Release(request)
 	}
-	held = nil
+	running = nil
 	if n := fillLevel("quiet"); n != 33 {
 		t.Errorf("quiet level: got %d seats at once, want 33", n)
 	}

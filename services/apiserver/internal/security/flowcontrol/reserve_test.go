@@ -9,27 +9,28 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
+// seatsOnly is the maximum width, without final seats.
 func seatsOnly(most int) flowcontrol.Width { return flowcontrol.Width{Seats: most} }
 
 // sendFlood sends n requests of maximum width in one flow. It returns the running ones when waits
 // requests wait, and a channel with the others.
 func (f *fixture) sendFlood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
 	f.t.Helper()
-	came := make(chan *flowcontrol.Request, n)
+	acquired := make(chan *flowcontrol.Request, n)
 	for range n {
 		go func() {
 			request, _, err := f.Acquire(context.Background(), newUser(name, "l"), list, seatsOnly)
 			if err != nil {
 				f.t.Errorf("%s: got %v, want no error", name, err)
 			}
-			came <- request
+			acquired <- request
 		}()
 	}
 	for range n - waits {
-		running = append(running, <-came)
+		running = append(running, <-acquired)
 	}
 	f.awaitWaiting(waits)
-	return running, came
+	return running, acquired
 }
 
 // TestReserveIsForIdleFlows checks that while one flow floods the level, some seats remain for
@@ -38,17 +39,17 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
 	f := newFixture(t, 21, newLevel("l", 15, 1024, 2, 50))
 	beginMany := func(name string, n int) <-chan *flowcontrol.Request {
-		came := make(chan *flowcontrol.Request, n)
+		acquired := make(chan *flowcontrol.Request, n)
 		for range n {
 			go func() {
 				request, err := f.acquire(name, "l")
 				if err != nil {
 					t.Errorf("%s: got %v, want no error", name, err)
 				}
-				came <- request
+				acquired <- request
 			}()
 		}
-		return came
+		return acquired
 	}
 	flood := beginMany("flood", 20)
 	var running []*flowcontrol.Request
@@ -108,9 +109,9 @@ func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 		}
 		running = append(running, request)
 	}
-	for left := 6; len(running) > 0; running = running[1:] {
+	for waiting := 6; len(running) > 0; running = running[1:] {
 		f.Release(running[0])
-		for ; left > 0 && f.waitingRequests() < left; left-- {
+		for ; waiting > 0 && f.waitingRequests() < waiting; waiting-- {
 			running = append(running, <-rest)
 		}
 	}
@@ -125,21 +126,21 @@ func TestReserveIsNotExceeded(t *testing.T) {
 	f := newFixture(t, 21, newLevel("l", 15, 64, 2, 50)) // 16 seats, at most two per request
 	running, rest := f.sendFlood("flood", 8, 1)
 	f.clock.advance(time.Second) // the flood arrived first
-	came := make(chan *flowcontrol.Request, 1)
+	acquired := make(chan *flowcontrol.Request, 1)
 	go func() {
 		request, _, err := f.Acquire(context.Background(),
 			newUser("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
 		if err != nil {
 			t.Error(err)
 		}
-		came <- request
+		acquired <- request
 	}()
 	f.awaitWaiting(2)
 	for _, request := range running {
 		f.Release(request)
 	}
 	f.Release(<-rest)
-	f.Release(<-came)
+	f.Release(<-acquired)
 	f.wantIdle()
 }
 
@@ -148,27 +149,27 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 	f := newFixture(t, 85, newLevel("l", 80, 8, 2, 50)) // 80 seats
 	for i := range 80 {
 		ctx, cancel := context.WithCancel(t.Context())
-		came := make(chan *flowcontrol.Request)
+		acquired := make(chan *flowcontrol.Request)
 		go func() {
 			request, _, _ := f.Acquire(ctx, newUser(fmt.Sprint(i), "l"), list, oneSeat)
-			came <- request
+			acquired <- request
 		}()
-		look := time.NewTicker(time.Millisecond)
+		poll := time.NewTicker(time.Millisecond)
 		for started := false; !started; {
 			select {
-			case request := <-came:
+			case request := <-acquired:
 				started = true
 				if request != nil {
 					defer f.Release(request)
 				}
-			case <-look.C:
+			case <-poll.C:
 				if f.waitingRequests() > 0 {
 					t.Errorf("flow %d: got a waiting request although seats are free, want none", i)
 					cancel()
 				}
 			}
 		}
-		look.Stop()
+		poll.Stop()
 		cancel()
 		if t.Failed() {
 			return
@@ -181,31 +182,32 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	f := newFixture(t, 100, newLevel("l", 0, 1024, 1, 50))
 	type served struct {
-		name string
-		q    *flowcontrol.Request
+		name    string
+		request *flowcontrol.Request
 	}
-	came := make(chan served)
+	acquired := make(chan served)
 	start := func(name string) {
 		go func() {
 			request, err := f.acquire(name, "l")
 			if err != nil {
 				t.Error(err)
 			}
-			came <- served{name, request}
+			acquired <- served{name, request}
 		}()
 	}
 	start("often")
-	runs, often := <-came, 0
+	running := <-acquired
+	servedOften := 0 // number of served requests of the flow "often"
 	for range 4 {
 		start("often")
 	}
 	f.awaitWaiting(4)
 	endOne := func() {
 		f.clock.advance(10 * time.Millisecond)
-		f.Release(runs.q)
-		runs = <-came
-		if runs.name == "often" {
-			often++
+		f.Release(running.request)
+		running = <-acquired
+		if running.name == "often" {
+			servedOften++
 		}
 	}
 	for i := range 40 {
@@ -213,31 +215,31 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 		f.awaitWaiting(5)
 		endOne()
 	}
-	if often == 0 {
-		t.Error("only new flows are served")
+	if servedOften == 0 {
+		t.Error("got no served request of the known flow after 40 new flows, want some")
 	}
 	for range 4 {
 		endOne()
 	}
-	f.Release(runs.q)
+	f.Release(running.request)
 }
 
 // TestNamesOfOnePrincipalShareSeats checks that many service accounts of one namespace leave the
 // reserved seats to a principal without a running request.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
 	f := newFixture(t, 21, newLevel("l", 15, 1024, 2, 50)) // 16 seats
-	came := make(chan *flowcontrol.Request, 20)
+	acquired := make(chan *flowcontrol.Request, 20)
 	for i := range 20 {
 		go func() {
 			request, err := f.acquire(fmt.Sprintf("system:serviceaccount:b:a%d", i), "l")
 			if err != nil {
 				t.Error(err)
 			}
-			came <- request
+			acquired <- request
 		}()
 	}
 	for range 14 {
-		defer f.Release(<-came)
+		defer f.Release(<-acquired)
 	}
 	f.awaitWaiting(6)
 	request, err := f.acquire("system:serviceaccount:c:a", "l")

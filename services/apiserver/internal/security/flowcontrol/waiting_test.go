@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// pendingRequest is a request of a test. began is nil until it runs.
+// pendingRequest is a request of a test. request is nil until it runs.
 type pendingRequest struct {
-	began     *flowcontrol.Request
+	request   *flowcontrol.Request
 	done      chan struct{} // closed when the request runs or has failed
 	cancel    context.CancelFunc
 	suspended bool
@@ -31,6 +31,7 @@ type dumpRow struct {
 	runs                bool
 }
 
+// dumpRows returns the running and waiting requests in the dump of the controller.
 func (f *fixture) dumpRows(t *rapid.T) (rows []dumpRow) {
 	var b bytes.Buffer
 	if err := f.DumpRequests(&b, true); err != nil {
@@ -41,7 +42,7 @@ func (f *fixture) dumpRows(t *rapid.T) (rows []dumpRow) {
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
-		n := func(i int) int {
+		number := func(i int) int { // of a column
 			v, err := strconv.Atoi(cells[i])
 			if err != nil {
 				t.Fatalf("%s: got %v, want no error", line, err)
@@ -52,9 +53,9 @@ func (f *fixture) dumpRows(t *rapid.T) (rows []dumpRow) {
 			name:  cells[14],
 			level: cells[0],
 			flow:  cells[4],
-			queue: n(2),
-			place: n(3),
-			seats: max(n(6), n(7)),
+			queue: number(2),
+			place: number(3),
+			seats: max(number(6), number(7)),
 			runs:  !strings.HasPrefix(cells[9], "0001-"),
 		})
 	}
@@ -85,36 +86,43 @@ func (r *fixture) currentLimit(t *rapid.T, level string) int {
 type randomRequests struct {
 	*fixture
 	all    map[string]*pendingRequest
-	count  int
+	count  int // number of started requests
 	levels map[string]*flowcontrolv1.PriorityLevelConfiguration
 }
 
-// describeBlocked describes a request that waits although it fits. It returns "" if there is none.
+// describeBlocked describes a request that waits although it may run, or that the dump reports in
+// another state. It returns "" if there is none.
 func (c *randomRequests) describeBlocked(t *rapid.T) string {
+	// 1. The dump must report each request that is not done as waiting.
 	rows := c.dumpRows(t)
-	known := map[string]bool{}
-	for _, w := range rows {
-		known[w.name] = w.runs
+	isRunning := map[string]bool{}
+	for _, row := range rows {
+		isRunning[row.name] = row.runs
 	}
 	for name, a := range c.all {
-		runs, is := known[name]
+		runs, reported := isRunning[name]
 		select {
 		case <-a.done:
 		default:
-			if !is && !a.resumed || runs {
-				return name + " is not reported as running"
+			if !reported && !a.resumed {
+				return name + " waits and is not in the dump"
+			}
+			if runs {
+				return name + " runs in the dump, but Acquire has not returned"
 			}
 		}
 	}
+
+	// 2. In each level, the next request that fits must not wait.
 	for level, p := range c.levels {
 		limit, used, waiting, running := c.currentLimit(t, level), 0, 0, 0
-		has := map[string]bool{}
-		for _, w := range rows {
+		hasRunning := map[string]bool{} // flows with a running request that was queued
+		for _, row := range rows {
 			switch {
-			case w.level != level:
-			case w.runs:
-				used, running = used+w.seats, running+1
-				has[w.flow] = has[w.flow] || w.queue >= 0
+			case row.level != level:
+			case row.runs:
+				used, running = used+row.seats, running+1
+				hasRunning[row.flow] = hasRunning[row.flow] || row.queue >= 0
 			default:
 				waiting++
 			}
@@ -123,24 +131,36 @@ func (c *randomRequests) describeBlocked(t *rapid.T) string {
 		if q := p.Spec.Limited.LimitResponse.Queuing; q != nil && q.HandSize < q.Queues {
 			reserve = limit / 8
 		}
-		var first, firstOfNone [2]int // numbers of requests that do not fit and that fit
-		for _, w := range rows {
-			if w.level != level || w.runs || w.place != 0 {
+		// Count the first requests of the queues, and those of flows without a running request.
+		var first, firstOfIdle struct{ fitting, notFitting int }
+		for _, row := range rows {
+			if row.level != level || row.runs || row.place != 0 {
 				continue
 			}
-			free, fits := limit-used, 0
-			if has[w.flow] {
+			free := limit - used
+			if hasRunning[row.flow] {
 				free -= reserve
 			}
-			if w.seats <= free || w.seats > limit && running == 0 {
-				fits = 1
+			runsAlone := row.seats > limit && running == 0
+			fits := row.seats <= free || runsAlone
+			if fits {
+				first.fitting++
+			} else {
+				first.notFitting++
 			}
-			first[fits]++
-			if !has[w.flow] {
-				firstOfNone[fits]++
+			switch {
+			case hasRunning[row.flow]:
+			case fits:
+				firstOfIdle.fitting++
+			default:
+				firstOfIdle.notFitting++
 			}
 		}
-		if waiting > 0 && running == 0 || firstOfNone[1] > 0 && firstOfNone[0] == 0 || first[1] > 0 && first[0] == 0 {
+		// A request that does not fit may block others, because it is next.
+		levelIsIdle := waiting > 0 && running == 0
+		idleFlowIsBlocked := firstOfIdle.fitting > 0 && firstOfIdle.notFitting == 0
+		allAreBlocked := first.fitting > 0 && first.notFitting == 0
+		if levelIsIdle || idleFlowIsBlocked || allAreBlocked {
 			return fmt.Sprintf("%s: %d wait, %d run with %d seats of %d: %v", level, waiting, running, used, limit, rows)
 		}
 	}
@@ -149,20 +169,20 @@ func (c *randomRequests) describeBlocked(t *rapid.T) string {
 
 // awaitNoBlocked waits until no fitting request waits. Final seats are released soon.
 func (c *randomRequests) awaitNoBlocked(t *rapid.T) {
-	var now string
+	var blocked string
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(100 * time.Microsecond) {
-		now = c.describeBlocked(t)
-		if now == "" {
+		blocked = c.describeBlocked(t)
+		if blocked == "" {
 			break
 		}
 	}
-	if now != "" {
-		t.Fatal(now)
+	if blocked != "" {
+		t.Fatal(blocked)
 	}
 	for name, a := range c.all {
 		select {
 		case <-a.done:
-			if a.began == nil {
+			if a.request == nil {
 				delete(c.all, name)
 			}
 		default:
@@ -170,6 +190,7 @@ func (c *randomRequests) awaitNoBlocked(t *rapid.T) {
 	}
 }
 
+// startRequest starts a request with the next name, r1, r2 and so on.
 func (c *randomRequests) startRequest(name, level string, w flowcontrol.Width) {
 	c.count++
 	ctx, cancel := context.WithCancel(context.Background())
@@ -178,17 +199,17 @@ func (c *randomRequests) startRequest(name, level string, w flowcontrol.Width) {
 	info.Name = fmt.Sprintf("r%d", c.count)
 	c.all[info.Name] = a
 	go func() {
-		a.began, _, _ = c.Acquire(ctx, newUser(name, level), &info, func(int) flowcontrol.Width { return w })
+		a.request, _, _ = c.Acquire(ctx, newUser(name, level), &info, func(int) flowcontrol.Width { return w })
 		close(a.done)
 	}()
 }
 
-// drawRequest draws a request that satisfies of. It skips the operation if there is none.
-func (c *randomRequests) drawRequest(t *rapid.T, of func(*pendingRequest) bool) (name string, a *pendingRequest) {
+// drawRequest draws an eligible request. It skips the operation if there is none.
+func (c *randomRequests) drawRequest(t *rapid.T, eligible func(*pendingRequest) bool) (name string, a *pendingRequest) {
 	var names []string
 	for i := range c.count {
 		name := fmt.Sprintf("r%d", i+1)
-		if a := c.all[name]; a != nil && of(a) {
+		if a := c.all[name]; a != nil && eligible(a) {
 			names = append(names, name)
 		}
 	}
@@ -199,15 +220,17 @@ func (c *randomRequests) drawRequest(t *rapid.T, of func(*pendingRequest) bool) 
 	return name, c.all[name]
 }
 
+// hasStarted reports whether a request runs or is suspended.
 func hasStarted(a *pendingRequest) bool {
 	select {
 	case <-a.done:
-		return a.began != nil
+		return a.request != nil
 	default:
 		return false
 	}
 }
 
+// reconfigure draws the settings of both levels.
 func (c *randomRequests) reconfigure(t *rapid.T) {
 	var schemas []*flowcontrolv1.FlowSchema
 	var levels []*flowcontrolv1.PriorityLevelConfiguration
@@ -223,8 +246,8 @@ func (c *randomRequests) reconfigure(t *rapid.T) {
 	c.SetConfig(flowcontrol.Compile(schemas, levels))
 }
 
-// TestFittingRequestsDoNotWait checks that random operations change free seats and demand. After
-// each, no fitting request waits.
+// TestFittingRequestsDoNotWait checks that no request waits that may run, after each of many random
+// operations that change the free seats and the demand.
 func TestFittingRequestsDoNotWait(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &randomRequests{
@@ -236,8 +259,8 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 			for _, a := range c.all {
 				a.cancel()
 				<-a.done
-				if a.began != nil {
-					c.Release(a.began)
+				if a.request != nil {
+					c.Release(a.request)
 				}
 			}
 		}()
@@ -254,7 +277,7 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 			},
 			"end": func(rt *rapid.T) {
 				name, a := c.drawRequest(rt, hasStarted)
-				c.Release(a.began)
+				c.Release(a.request)
 				delete(c.all, name)
 			},
 			"cancel": func(rt *rapid.T) {
@@ -264,7 +287,7 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 			},
 			"suspend": func(rt *rapid.T) {
 				_, a := c.drawRequest(rt, running)
-				c.Suspend(a.began)
+				c.Suspend(a.request)
 				a.suspended = true
 			},
 			"resume": func(rt *rapid.T) {
@@ -273,10 +296,10 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 				b := &pendingRequest{done: make(chan struct{}), cancel: cancel, resumed: true}
 				c.all[name] = b
 				go func() {
-					if c.Resume(ctx, a.began) == nil {
-						b.began = a.began
+					if c.Resume(ctx, a.request) == nil {
+						b.request = a.request
 					} else {
-						c.Release(a.began)
+						c.Release(a.request)
 					}
 					close(b.done)
 				}()
@@ -291,12 +314,12 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 		for limit := time.Now().Add(10 * time.Second); len(c.all) > 0; c.awaitNoBlocked(rt) {
 			for name, a := range c.all {
 				if hasStarted(a) {
-					c.Release(a.began)
+					c.Release(a.request)
 					delete(c.all, name)
 				}
 			}
 			if time.Now().After(limit) {
-				rt.Fatalf("got %d requests still waiting at the limit, want them decided", len(c.all))
+				rt.Fatalf("got %d requests still waiting at the limit, want none", len(c.all))
 			}
 		}
 	})

@@ -29,8 +29,11 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 	first := live.Current()
 	ended, end := context.WithCancel(t.Context())
 	end()
-	const old = "kms: {name: a, endpoint: 'unix:///nowhere/a'}" // version 1
+	const kmsV1 = "kms: {name: a, endpoint: 'unix:///nowhere/a'}"
 	failures := 0.0
+
+	// 1. Each unusable configuration is logged and counted, unless it has the error of the previous
+	// one. done means that the reload need not be retried.
 	for _, c := range []struct {
 		name    string
 		content string
@@ -56,7 +59,7 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 		},
 		{
 			name:    "KMS v1 without its feature gate",
-			content: rulesYAML(ruleYAML("secrets", old)),
+			content: rulesYAML(ruleYAML("secrets", kmsV1)),
 			done:    true,
 			counted: true,
 			log:     "KMSv1 is deprecated",
@@ -100,7 +103,9 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 			t.Errorf("%s: got %v failures, want %v", c.name, got, failures)
 		}
 	}
-	// A stop of the server is not a failure.
+
+	// 2. The first configuration stays. A reload that is canceled because the server stops is not a
+	// failure.
 	if !live.Changed(ended, []byte(rulesYAML(ruleYAML("secrets", absentPlugin("c")))), nil) ||
 		reloadCounts(t, reg)["failure"] != failures {
 		t.Errorf("at the stop: got %v failures, want %v", reloadCounts(t, reg), failures)
@@ -114,6 +119,8 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 	if got := log.count("encryption configuration applied"); got > 0 {
 		t.Errorf("unusable configuration: got %d log lines of its application, want none", got)
 	}
+
+	// 3. A usable configuration is applied.
 	if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))), nil) ||
 		live.Current() == first {
 		t.Error("usable configuration was not applied")

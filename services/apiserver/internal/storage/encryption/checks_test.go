@@ -21,7 +21,10 @@ func TestAllPluginsAreChecked(t *testing.T) {
 	b := newBuilder(t)
 	b.Intervals = shortIntervals()
 	live := openWith(t, b, rulesYAML(ruleYAML("secrets", pluginAt(one.Endpoint(), "one"), pluginAt(two.Endpoint(), "two"))), false)
-	const ill1, ill2 = "kms-provider-0: kmsv2 Provider one is not healthy, error: got unexpected healthz status: ill", "kms-provider-1: kmsv2 Provider two is not healthy, error: got unexpected healthz status: ill"
+	const (
+		ill1 = "kms-provider-0: kmsv2 Provider one is not healthy, error: got unexpected healthz status: ill"
+		ill2 = "kms-provider-1: kmsv2 Provider two is not healthy, error: got unexpected healthz status: ill"
+	)
 	for _, c := range []struct{ one, two, want string }{
 		{one: "ok", two: "ok"},
 		{one: "ill", two: "ok", want: ill1},

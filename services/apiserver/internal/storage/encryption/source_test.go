@@ -14,22 +14,22 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kms/kmstest"
 )
 
-// kept is a source of values that do not change.
-type kept struct {
+// fixedSource is a source of values that do not change.
+type fixedSource struct {
 	items []storage.KeyValue
 	// follow is called by Follow and returns its error.
 	follow func(ctx context.Context) error
 }
 
-func (k kept) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+func (k fixedSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	return storage.Position{Revision: 1}, page(slices.Clone(k.items))
 }
 
-func (k kept) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
+func (k fixedSource) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
 	return k.follow(ctx)
 }
 
-func (kept) Progress(context.Context) error { return nil }
+func (fixedSource) Progress(context.Context) error { return nil }
 
 // storedItem returns a stored value.
 func (s *rawStore) storedItem(key string) storage.KeyValue {
@@ -37,7 +37,7 @@ func (s *rawStore) storedItem(key string) storage.KeyValue {
 }
 
 // newLoadedSource returns a source that has loaded its stream.
-func newLoadedSource(t testing.TB, k kept, live *encryption.Live) *encryption.Source {
+func newLoadedSource(t testing.TB, k fixedSource, live *encryption.Live) *encryption.Source {
 	t.Helper()
 	source := encryption.NewSource(k, live, builtIn(), nil)
 	if _, err := source.Load(t.Context(), func([]storage.KeyValue) error { return nil }); err != nil {
@@ -76,7 +76,7 @@ func TestSourceFollowReturnsReason(t *testing.T) {
 			live := openWith(t, newBuilder(t), rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32))), true)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			source := newLoadedSource(t, kept{follow: func(inner context.Context) error {
+			source := newLoadedSource(t, fixedSource{follow: func(inner context.Context) error {
 				if c.ends != nil {
 					return c.ends
 				}
@@ -106,7 +106,10 @@ func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
 	s.values[damaged] = []byte("k8s:enc:absent:v1:x")
 	p.Stop()
 	live := openKMS(t, p, 100*time.Millisecond, nil)
-	source := newLoadedSource(t, kept{[]storage.KeyValue{s.storedItem(secretKey), s.storedItem(damaged)}, untilCancelled}, live)
+	source := newLoadedSource(t, fixedSource{
+		[]storage.KeyValue{s.storedItem(secretKey), s.storedItem(damaged)},
+		untilCancelled,
+	}, live)
 	ended := make(chan error, 1)
 	go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()
 	p.Start()
@@ -158,7 +161,7 @@ func TestRetriesAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := openKMS(t, p, 5*time.Second, pacing)
-			source := newLoadedSource(t, kept{items, untilCancelled}, live)
+			source := newLoadedSource(t, fixedSource{items, untilCancelled}, live)
 			before := p.Calls("Decrypt")
 			ended := make(chan error, 1)
 			go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()

@@ -193,17 +193,17 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 // ZapLogger returns a zap logger that writes warnings and errors to a slog logger;
 // nil discards. The etcd client and the embedded server log through it. Messages
 // that contain one of the known texts are dropped.
-func ZapLogger(to *slog.Logger, known ...string) *zap.Logger {
+func ZapLogger(to *slog.Logger, suppressed ...string) *zap.Logger {
 	if to == nil {
 		return zap.NewNop()
 	}
-	return zap.New(zapCore{to: to.Handler(), known: known})
+	return zap.New(zapCore{to: to.Handler(), suppressed: suppressed})
 }
 
 // zapCore is immutable, as zap requires.
 type zapCore struct {
-	to    slog.Handler
-	known []string
+	to         slog.Handler
+	suppressed []string
 }
 
 // zapLevel converts a level of zap to one of slog.
@@ -219,12 +219,12 @@ func (c zapCore) Enabled(l zapcore.Level) bool {
 }
 
 func (c zapCore) With(fields []zapcore.Field) zapcore.Core {
-	return zapCore{to: c.to.WithAttrs(zapAttrs(fields)), known: c.known}
+	return zapCore{to: c.to.WithAttrs(zapAttrs(fields)), suppressed: c.suppressed}
 }
 
 func (c zapCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if !c.Enabled(e.Level) || slices.ContainsFunc(c.known, func(known string) bool {
-		return strings.Contains(e.Message, known)
+	if !c.Enabled(e.Level) || slices.ContainsFunc(c.suppressed, func(suppressed string) bool {
+		return strings.Contains(e.Message, suppressed)
 	}) {
 		return ce
 	}

@@ -137,7 +137,7 @@ func TestUnknownEtcdIsUnreliable(t *testing.T) {
 		t.Fatal(err)
 	}
 	self, other := status.Header.MemberId, status.Header.MemberId+1
-	fresh := etcdtest.NewOldVersionProxy(t, target, "3.6.1").Endpoint()
+	current := etcdtest.NewOldVersionProxy(t, target, "3.6.1").Endpoint()
 	old := etcdtest.NewOldVersionProxy(t, target, "3.5.3").Endpoint()
 	const unreachable = "http://127.0.0.1:1"
 	var checks sync.WaitGroup
@@ -146,17 +146,17 @@ func TestUnknownEtcdIsUnreliable(t *testing.T) {
 		serving   uint64
 		want      string
 	}{
-		{endpoints: []string{fresh}, serving: self, want: "reliable"},
+		{endpoints: []string{current}, serving: self, want: "reliable"},
 		{endpoints: []string{old}, serving: self, want: "unreliable"},
-		{endpoints: []string{fresh, unreachable}, serving: self, want: "reliable"},
-		{endpoints: []string{fresh}, serving: other, want: "reliable"},
+		{endpoints: []string{current, unreachable}, serving: self, want: "reliable"},
+		{endpoints: []string{current}, serving: other, want: "reliable"},
 		{endpoints: []string{old}, serving: other, want: "unreliable"},
-		{endpoints: []string{fresh, old}, serving: other, want: "unreliable"},
-		{endpoints: []string{fresh, unreachable}, serving: other, want: "unknown"},
+		{endpoints: []string{current, old}, serving: other, want: "unreliable"},
+		{endpoints: []string{current, unreachable}, serving: other, want: "unknown"},
 		{endpoints: []string{old, unreachable}, serving: other, want: "unreliable"},
 		{endpoints: []string{unreachable}, serving: self, want: "unknown"},
-		{endpoints: []string{fresh}, serving: 0, want: "reliable"},
-		{endpoints: []string{fresh, unreachable}, serving: 0, want: "unknown"},
+		{endpoints: []string{current}, serving: 0, want: "reliable"},
+		{endpoints: []string{current, unreachable}, serving: 0, want: "unknown"},
 	} {
 		checks.Go(func() {
 			client, err := etcd.Dial(etcd.DialOptions{Servers: c.endpoints})

@@ -74,14 +74,18 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 		"nothing written since the restoration": {same: []string{"a", "b"}, old: []string{"c"}, replaced: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// 1. Two servers get the same values, which stand for the backup. Then the first one
+			// gets the values of old.
 			w := newFixture(t)
-			far := etcdtest.Dial(t, w.proxy.Endpoint()) // empties the first server without a write
+			store := etcdtest.Dial(t, w.proxy.Endpoint()) // empties the first server without a write
 			w.writeKeys(0, c.same...)
 			start := w.writeKeys(1, c.same...)
 			if len(c.old) > 0 {
 				start = w.writeKeys(0, c.old...)
 			}
-			events, err := far.Watch(t.Context(), "/registry/", 1)
+
+			// 2. A watch receives everything from the first server.
+			events, err := store.Watch(t.Context(), "/registry/", 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,17 +94,22 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 			for position.Revision < start {
 				position = position.Advance(awaitValue(t, "events", events.Batches()))
 			}
+
+			// 3. The address leads to the second server, with the values of restored.
 			if len(c.restored) > 0 {
 				w.writeKeys(1, c.restored...)
 			}
 			w.proxy.Switch(t, w.servers[1].Endpoint())
+
+			// 4. The watch continues if the second server has all changes that it delivered, and
+			// ends otherwise.
 			if !c.replaced {
 				next := w.writeKeys(1, "next")
 				for position.Revision < next {
 					position = position.Advance(awaitValue(t, "events", events.Batches()))
 				}
-				if _, err := far.VerifyHistory(t.Context(), position); err != nil {
-					t.Errorf("confirm: %v", err)
+				if _, err := store.VerifyHistory(t.Context(), position); err != nil {
+					t.Errorf("VerifyHistory(%+v): got error %v, want none", position, err)
 				}
 				return
 			}
@@ -110,8 +119,8 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 			if err := events.Err(); !isReplaced(err) {
 				t.Errorf("watch ended with %v, want ReplacedError", err)
 			}
-			if _, err := confirmAfterOutage(t.Context(), far, position); !isReplaced(err) {
-				t.Errorf("confirm: got %v, want ReplacedError", err)
+			if _, err := confirmAfterOutage(t.Context(), store, position); !isReplaced(err) {
+				t.Errorf("VerifyHistory after the replacement: got %v, want ReplacedError", err)
 			}
 		})
 	}

@@ -76,7 +76,8 @@ func TestHeartbeatsCarryProgress(t *testing.T) {
 	})
 }
 
-// TestHangingPublisherIsDetected checks that a publisher that hangs without losing its term or connection is
+// TestHangingPublisherIsDetected checks that a publisher that hangs without losing its term or
+// connection is
 // detected by its silence, or earlier by a replica that waits for an answer.
 func TestHangingPublisherIsDetected(t *testing.T) {
 	for name, ask := range map[string]bool{"silence": false, "unanswered": true} {
@@ -285,6 +286,8 @@ func TestSlowReplicaReadsFromStore(t *testing.T) {
 func TestSplitKeepsTheChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settledSuite(t, 2)
+
+		// 1. Record the messages of the publisher. A message in parts counts once it is complete.
 		tap := newBusNode(s.bus)
 		if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
 			t.Fatal(err)
@@ -292,7 +295,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		defer tap.close()
 		var received []*message
 		var parts partAssembler
-		cut := 0
+		parted := 0 // number of received parts
 		if err := tap.subscribe(s.anyListener().changeSubject, func(b []byte) {
 			m, err := decodeMessage(b)
 			if err != nil {
@@ -300,7 +303,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 				return
 			}
 			if m.part != nil {
-				cut++
+				parted++
 				whole, ok := parts.addPart(m)
 				if !ok {
 					return
@@ -316,6 +319,8 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+
+		// 2. Write more than fits into one message, while the store delivers nothing.
 		s.store.setStalled(true)
 		first := s.store.newest()
 		for i := range 20 {
@@ -325,6 +330,8 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		last := s.store.write(1, 10)
 		s.store.setStalled(false)
 		s.awaitIdle()
+
+		// 3. The messages follow each other without gaps, up to the last write.
 		at := first
 		for _, m := range received {
 			if m.previous != at {
@@ -332,8 +339,8 @@ func TestSplitKeepsTheChain(t *testing.T) {
 			}
 			at = m.revision
 		}
-		if at != last || cut < 2 || len(received) < 3 {
-			t.Errorf("got %d messages up to %d, %d parts, want up to %d", len(received), at, cut, last)
+		if at != last || parted < 2 || len(received) < 3 {
+			t.Errorf("got %d messages up to %d, %d parts, want up to %d", len(received), at, parted, last)
 		}
 	})
 }

@@ -53,19 +53,19 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 		} {
 			mustCreate(t, s, key, "v", storage.WriteOptions{TTL: ttl})
 		}
-		var gone []string
-		for len(gone) < 3 {
+		var expiredKeys []string
+		for len(expiredKeys) < 3 {
 			for _, e := range (<-w.Batches()).Events {
 				if e.Type == storage.Deleted {
-					gone = append(gone, e.Key)
-					if want := time.Duration(len(gone)) * time.Hour; time.Since(start) != want {
+					expiredKeys = append(expiredKeys, e.Key)
+					if want := time.Duration(len(expiredKeys)) * time.Hour; time.Since(start) != want {
 						t.Errorf("%s expired after %s, want %s", e.Key, time.Since(start), want)
 					}
 				}
 			}
 		}
-		if !slices.Equal(gone, []string{"/registry/a", "/registry/b", "/registry/c"}) {
-			t.Errorf("got keys expired in the order %v, want a, b, c", gone)
+		if !slices.Equal(expiredKeys, []string{"/registry/a", "/registry/b", "/registry/c"}) {
+			t.Errorf("got keys expired in the order %v, want a, b, c", expiredKeys)
 		}
 	})
 }

@@ -95,8 +95,8 @@ func (s *Store) preconditionsHold(preconditions []storage.Precondition) bool {
 	return true
 }
 
-// putValue writes a copy of a value. A created revision of 0 stands for the revision of the write
-// itself.
+// putValue writes a copy of a value and returns the revision of the write. created is the create
+// revision, or 0 if this write creates the key.
 func (s *Store) putValue(change storage.EventType, key string, value []byte, created int64, ttl time.Duration) int64 {
 	v := &version{Event: storage.Event{Type: change, Key: key, CreateRevision: created, Value: bytes.Clone(value)}}
 	if ttl > 0 {

@@ -17,7 +17,8 @@ import (
 
 const (
 	webhookName = "webhook"
-	// postTimeout is the timeout of one post, and of all posts of an event in the blocking modes.
+	// postTimeout is the timeout of one post. In the blocking modes, it also bounds all posts of an
+	// event together.
 	postTimeout = 30 * time.Second
 	maxPosts    = 5
 	// backoffFactor is the factor by which the backoff grows. backoffJitter is the maximum random

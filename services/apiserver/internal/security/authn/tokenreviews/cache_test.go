@@ -186,6 +186,8 @@ func TestCachedReviewEndsWithToken(t *testing.T) {
 // TestEventsInvalidate checks that a change of an object that a token depends on removes the cached
 // response.
 func TestEventsInvalidate(t *testing.T) {
+	// cached means that the event does not concern the token. user is the user of an opaque token,
+	// whose objects follow from the user only.
 	for name, c := range map[string]struct {
 		token  string
 		user   authenticator.User
@@ -269,7 +271,7 @@ func TestEventsInvalidate(t *testing.T) {
 				f.awaitEvents()
 				f.review(c.token)
 				if f.reviewer.reviewsOf(c.token) != n {
-					t.Error("an unrelated event removed the response")
+					t.Errorf("%s: got another review of %q, want the cached response", name, c.token)
 				}
 				return
 			}
@@ -329,7 +331,8 @@ func TestCreationInvalidatesRejections(t *testing.T) {
 	f.awaitTrue("known", func() bool { return f.review(token).Authenticated })
 }
 
-// TestEventDuringReviewPreventsCaching checks that a response that precedes an event is not cached, and requests
+// TestEventDuringReviewPreventsCaching checks that a response that precedes an event is not cached,
+// and requests
 // that arrive after the event do not get it.
 func TestEventDuringReviewPreventsCaching(t *testing.T) {
 	f := newFixture(t, nil)
@@ -398,7 +401,8 @@ func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
 	f.awaitTrue("kept", func() bool { return f.isCached("opaque") })
 }
 
-// TestPanicInReviewRejectsOnlyItsToken checks that a token that makes a library panic is rejected, and does not affect
+// TestPanicInReviewRejectsOnlyItsToken checks that a token that makes a library panic is rejected,
+// and does not affect
 // other tokens.
 func TestPanicInReviewRejectsOnlyItsToken(t *testing.T) {
 	f := newFixtureWithoutObjects(t, nil)

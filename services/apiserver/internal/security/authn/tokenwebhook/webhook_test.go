@@ -77,17 +77,18 @@ func reviewJSON(version, status string) string {
 	return `{"apiVersion":"authentication.k8s.io/` + version + `","kind":"TokenReview","status":` + status + `}`
 }
 
-// TestReviewResultFollowsResponse checks the requests to the webhook, and the results for its responses.
+// TestReviewResultFollowsResponse checks the requests to the webhook, and the results for its
+// responses.
 func TestReviewResultFollowsResponse(t *testing.T) {
 	alice := `{"authenticated":true,"user":{"username":"alice","uid":"u","groups":["dev"],"extra":{"k":["v"]}}}`
 	for name, c := range map[string]struct {
 		version, answer string
 		code            int
 		audiences       []string
-		user            string
-		got             []string
-		err             string
-		undecided       bool
+		user            string // wanted; "" means that the token is rejected
+		wantAudiences   []string
+		err             string // part of the wanted error
+		unavailable     bool   // the error is authenticator.ErrUnavailable
 	}{
 		"v1":                {version: "v1", answer: reviewJSON("v1", alice), user: "alice"},
 		"v1beta1":           {version: "v1beta1", answer: reviewJSON("v1beta1", alice), user: "alice"},
@@ -109,11 +110,11 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 		},
 		"no user name": {version: "v1", answer: reviewJSON("v1", `{"authenticated":true}`), err: "without a name"},
 		"own audience": {
-			version:   "v1",
-			audiences: []string{"x", "api"},
-			answer:    reviewJSON("v1", alice),
-			user:      "alice",
-			got:       []string{"api"},
+			version:       "v1",
+			audiences:     []string{"x", "api"},
+			answer:        reviewJSON("v1", alice),
+			user:          "alice",
+			wantAudiences: []string{"api"},
 		},
 		"no audience in the response": {
 			version:   "v1",
@@ -122,41 +123,41 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 			err:       "other audiences",
 		},
 		"audiences in the response": {
-			version:   "v1",
-			audiences: []string{"x", "y"},
-			answer:    reviewJSON("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`),
-			user:      "alice",
-			got:       []string{"y"},
+			version:       "v1",
+			audiences:     []string{"x", "y"},
+			answer:        reviewJSON("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`),
+			user:          "alice",
+			wantAudiences: []string{"y"},
 		},
-		"another version": {version: "v1", answer: reviewJSON("v1beta1", alice), err: "expected TokenReview", undecided: true},
+		"another version": {version: "v1", answer: reviewJSON("v1beta1", alice), err: "expected TokenReview", unavailable: true},
 		"another kind": {
-			version:   "v1",
-			answer:    `{"apiVersion":"authentication.k8s.io/v1","kind":"Status"}`,
-			err:       "Status",
-			undecided: true,
+			version:     "v1",
+			answer:      `{"apiVersion":"authentication.k8s.io/v1","kind":"Status"}`,
+			err:         "Status",
+			unavailable: true,
 		},
-		"no JSON":   {version: "v1", answer: `hello`, err: "not a TokenReview", undecided: true},
-		"empty":     {version: "v1", answer: ``, err: "not a TokenReview", undecided: true},
-		"forbidden": {version: "v1", code: 403, answer: reviewJSON("v1", alice), err: "403", undecided: true},
-		"broken":    {version: "v1", code: 500, answer: secret, err: "500", undecided: true},
+		"no JSON":   {version: "v1", answer: `hello`, err: "not a TokenReview", unavailable: true},
+		"empty":     {version: "v1", answer: ``, err: "not a TokenReview", unavailable: true},
+		"forbidden": {version: "v1", code: 403, answer: reviewJSON("v1", alice), err: "403", unavailable: true},
+		"broken":    {version: "v1", code: 500, answer: secret, err: "500", unavailable: true},
 		"too long": {
-			version:   "v1",
-			answer:    reviewJSON("v1", alice) + strings.Repeat(" ", 2<<20),
-			err:       "too large",
-			undecided: true,
+			version:     "v1",
+			answer:      reviewJSON("v1", alice) + strings.Repeat(" ", 2<<20),
+			err:         "too large",
+			unavailable: true,
 		},
 		"many groups": {
 			version: "v1",
 			answer: reviewJSON("v1",
 				`{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
-			err:       "too many values",
-			undecided: true,
+			err:         "too many values",
+			unavailable: true,
 		},
-		"redirect": {version: "v1", code: 307, err: "307", undecided: true},
+		"redirect": {version: "v1", code: 307, err: "307", unavailable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []byte
-			c_, _ := startService(t, c.version, func(w http.ResponseWriter, r *http.Request) {
+			service, _ := startService(t, c.version, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/authenticate" || r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer our-own" {
 					t.Errorf("got %s %s with headers %v, want POST /authenticate with the client's credentials", r.Method, r.URL, r.Header)
 				}
@@ -167,14 +168,14 @@ func TestReviewResultFollowsResponse(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, c.answer)
 			})
-			r, ok, err := c_.AuthenticateToken(t.Context(), secret, c.audiences)
-			if ok != (c.user != "") || ok && (r.User.Name != c.user || !slices.Equal(r.Audiences, c.got)) {
-				t.Errorf("got %+v, %v, %v; want user %q, audiences %q", r, ok, err, c.user, c.got)
+			r, ok, err := service.AuthenticateToken(t.Context(), secret, c.audiences)
+			if ok != (c.user != "") || ok && (r.User.Name != c.user || !slices.Equal(r.Audiences, c.wantAudiences)) {
+				t.Errorf("got %+v, %v, %v; want user %q, audiences %q", r, ok, err, c.user, c.wantAudiences)
 			}
 			if (err != nil) != (c.err != "") ||
 				err != nil && !strings.Contains(err.Error(), c.err) ||
-				errors.Is(err, authenticator.ErrUnavailable) != c.undecided {
-				t.Errorf("got error %v, want %q, unavailable %t", err, c.err, c.undecided)
+				errors.Is(err, authenticator.ErrUnavailable) != c.unavailable {
+				t.Errorf("got error %v, want %q, unavailable %t", err, c.err, c.unavailable)
 			}
 			if err != nil && strings.Contains(err.Error(), secret) {
 				t.Errorf("got error %v, want one without the token", err)
@@ -310,7 +311,8 @@ func TestServiceDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestInvalidKubeconfigsAreRejected checks that unusable kubeconfigs are rejected, and that a server without TLS
+// TestInvalidKubeconfigsAreRejected checks that unusable kubeconfigs are rejected, and that a
+// server without TLS
 // only causes a warning.
 func TestInvalidKubeconfigsAreRejected(t *testing.T) {
 	for name, c := range map[string]tokenwebhook.Config{
@@ -347,7 +349,8 @@ func TestInvalidKubeconfigsAreRejected(t *testing.T) {
 	}
 }
 
-// TestDeadConnectionDelaysOnlyOneRequest checks that a dead connection delays only its own request. Each request has a
+// TestDeadConnectionDelaysOnlyOneRequest checks that a dead connection delays only its own request.
+// Each request has a
 // connection of its own, which also distributes requests over replicas.
 func TestDeadConnectionDelaysOnlyOneRequest(t *testing.T) {
 	var dead atomic.Value

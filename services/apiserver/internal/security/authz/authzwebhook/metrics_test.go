@@ -12,7 +12,10 @@ import (
 
 // TestCallsAreCountedByResult makes one call per case, to a webhook without cached decisions.
 func TestCallsAreCountedByResult(t *testing.T) {
-	const evaluations, failOpen = "apiserver_authorization_webhook_evaluations_total", "apiserver_authorization_webhook_evaluations_fail_open_total"
+	const (
+		evaluations = "apiserver_authorization_webhook_evaluations_total"
+		failOpen    = "apiserver_authorization_webhook_evaluations_fail_open_total"
+	)
 	const kept = "binnacle_authorization_cache_requests_total"
 	forbidden := func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }
 	for name, c := range map[string]struct {

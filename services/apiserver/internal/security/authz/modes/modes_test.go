@@ -214,7 +214,8 @@ func (l recordingHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestReloadKeepsAuthorizersOfInvalidFile changes the configuration file. An invalid file keeps the previous authorizers.
+// TestReloadKeepsAuthorizersOfInvalidFile changes the configuration file. An invalid file keeps the
+// previous authorizers.
 func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 	var calls atomic.Int64
 	first := startWebhook(t, func(user string) bool { calls.Add(1); return user == "alice" })
@@ -225,6 +226,8 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
+	// 1. Start with a webhook that allows alice.
 	writeFile(webhookFile(first))
 	b := newBuilderWithoutNodes(t)
 	parse := func() *authzconfig.Configuration {
@@ -239,6 +242,8 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
+
+	// 2. Follow the file.
 	registry := prometheus.NewRegistry()
 	texts := make(chan string, 10)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -264,6 +269,8 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 	if got := fmt.Sprint(isAllowed("alice"), isAllowed("bob")); got != "true false" {
 		t.Fatalf("first configuration: got alice, bob allowed: %s, want true false", got)
 	}
+
+	// 3. Invalid files are logged and change nothing.
 	for i, bad := range []string{
 		"nonsense", webhookFile("/no/such/file"),
 		strings.ReplaceAll(webhookFile(first), "type: Webhook\n  name: w", "type: Node\n  name: node"),
@@ -278,6 +285,8 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 			t.Errorf("invalid file %d: got other decisions, want those of the previous file", i)
 		}
 	}
+
+	// 4. A valid file replaces the webhook by one that allows bob.
 	writeFile(webhookFile(second))
 	if text := <-texts; text != "authorization configuration reloaded" {
 		t.Errorf("got log %q, want \"authorization configuration reloaded\"", text)
@@ -285,6 +294,8 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 	if got := fmt.Sprint(isAllowed("alice"), isAllowed("bob")); got != "false true" {
 		t.Errorf("new configuration: got alice, bob allowed: %s, want false true", got)
 	}
+
+	// 5. The metrics count both results, and have a hash as the identity of the server.
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -300,6 +311,6 @@ func TestReloadKeepsAuthorizersOfInvalidFile(t *testing.T) {
 	}
 	const prefix = "apiserver_authorization_config_controller_automatic_"
 	if len(counts) != 4 || counts[prefix+"reloads_total failure"] != 5 || counts[prefix+"reloads_total success"] != 1 {
-		t.Errorf("got metrics %v; want length 4, 5, 1", counts)
+		t.Errorf("got metrics %v, want 4 series with 5 failures and 1 success", counts)
 	}
 }

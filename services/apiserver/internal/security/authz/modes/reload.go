@@ -22,7 +22,9 @@ type Reloadable struct {
 	builder *Builder
 	current atomic.Pointer[authorizerChain]
 
-	mu       sync.Mutex // orders changes of the chain and of the policy; before the locks of the webhooks' caches
+	// mu orders changes of the chain and of the policy. It is acquired before the locks of the
+	// webhooks' caches.
+	mu       sync.Mutex
 	position rbac.Position
 }
 

@@ -100,7 +100,11 @@ func TestV1StoredFormsAreDecrypted(t *testing.T) {
 
 // TestV1PluginFailuresAreErrors checks the errors for plugins of version 1 that misbehave.
 func TestV1PluginFailuresAreErrors(t *testing.T) {
-	const internal, late, version = "rpc error: code = Internal", "code = DeadlineExceeded", "KMS provider api version v2 is not supported, only v1beta1 is supported now"
+	const (
+		internal = "rpc error: code = Internal"
+		late     = "code = DeadlineExceeded"
+		version  = "KMS provider api version v2 is not supported, only v1beta1 is supported now"
+	)
 	const noVersion = "failed get version from remote KMS provider: rpc error: " + late
 	for _, c := range []struct {
 		name              string
@@ -168,7 +172,7 @@ func TestV1PluginFailuresAreErrors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fresh := func(want string) kms.Provider { // has not called the plugin yet
+			newProvider := func(want string) kms.Provider { // has not called the plugin yet
 				cfg := newConfig(t, p)
 				if strings.Contains(want, late) {
 					cfg.Timeout = time.Second
@@ -176,11 +180,11 @@ func TestV1PluginFailuresAreErrors(t *testing.T) {
 				return newV1Provider(t, cfg)
 			}
 			c.with(p)
-			_, err = fresh(c.seal).Seal(t.Context(), nil, []byte("value"), storedKey)
+			_, err = newProvider(c.seal).Seal(t.Context(), nil, []byte("value"), storedKey)
 			checkError(t, "Seal", err, c.seal)
-			_, _, err = fresh(c.open).Open(t.Context(), sealed, storedKey)
+			_, _, err = newProvider(c.open).Open(t.Context(), sealed, storedKey)
 			checkError(t, "Open", err, c.open)
-			checkError(t, "Check", fresh(c.check).Check(t.Context()), c.check)
+			checkError(t, "Check", newProvider(c.check).Check(t.Context()), c.check)
 		})
 	}
 }

@@ -18,21 +18,21 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
-// seen is a zap core that detects a message.
-type seen struct {
+// messageWatcher is a zap core that detects a message.
+type messageWatcher struct {
 	zapcore.LevelEnabler
 	message string
 	once    *sync.Once
 	found   chan struct{}
 }
 
-func (s seen) With([]zapcore.Field) zapcore.Core { return s }
-func (s seen) Sync() error                       { return nil }
-func (s seen) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (s messageWatcher) With([]zapcore.Field) zapcore.Core { return s }
+func (s messageWatcher) Sync() error                       { return nil }
+func (s messageWatcher) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	return ce.AddCore(e, s)
 }
 
-func (s seen) Write(e zapcore.Entry, _ []zapcore.Field) error {
+func (s messageWatcher) Write(e zapcore.Entry, _ []zapcore.Field) error {
 	if strings.Contains(e.Message, s.message) {
 		s.once.Do(func() { close(s.found) })
 	}
@@ -68,7 +68,7 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watch := seen{zapcore.WarnLevel, "failed to lock file", &sync.Once{}, make(chan struct{})}
+	watch := messageWatcher{zapcore.WarnLevel, "failed to lock file", &sync.Once{}, make(chan struct{})}
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewTee(etcd.ZapLogger(slogger, suppressedWarnings...).Core(),
 		watch)))
 	e, err := embed.StartEtcd(cfg)
