@@ -27,11 +27,11 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 	store.put("/registry/pods/a/x", podOnNode(""))
 	r := newRig(t, store, nil)
 	e, _ := r.pods.Get("/registry/pods/a/x")
-	var made atomic.Int32
+	var encoded atomic.Int32
 	inside := make(chan struct{})
 	proceed := make(chan struct{})
 	encode := func(e *objects.Entry) ([]byte, error) {
-		if made.Add(1) == 1 {
+		if encoded.Add(1) == 1 {
 			close(inside)
 		}
 		<-proceed
@@ -60,7 +60,7 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 			t.Error("callers got different bytes")
 		}
 	}
-	if n := made.Load(); n != 1 {
+	if n := encoded.Load(); n != 1 {
 		t.Errorf("encoded %d times, want 1", n)
 	}
 	other, err := e.Encoding(2, func(e *objects.Entry) ([]byte, error) {
@@ -101,10 +101,10 @@ func TestEncodingsStayWithinBudget(t *testing.T) {
 		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), podOnNode(""))
 	}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(limit*3/2, nil) })
-	made := map[string]int{}
+	encoded := map[string]int{}
 	read := func(e *objects.Entry) {
 		b, err := e.Encoding(7, func(e *objects.Entry) ([]byte, error) {
-			made[e.Name()]++
+			encoded[e.Name()]++
 			return bytes.Repeat([]byte{e.Name()[2]}, size), nil
 		})
 		if err != nil || len(b) != size || b[0] != e.Name()[2] {
@@ -120,34 +120,34 @@ func TestEncodingsStayWithinBudget(t *testing.T) {
 			return true
 		})
 	}
-	kept := 0
+	cached := 0
 	r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *objects.Entry) bool {
 		if _, ok := e.Encoded(7); ok {
-			kept++
+			cached++
 		}
 		return true
 	})
-	if kept*size > limit || kept*size < limit/2 {
-		t.Errorf("%d encodings are kept, want %d to %d", kept, limit/2/size, limit/size)
+	if cached*size > limit || cached*size < limit/2 {
+		t.Errorf("%d encodings are cached, want %d to %d", cached, limit/2/size, limit/size)
 	}
-	if made["050"] != 1 || made["001"] != 3 {
-		t.Errorf("encoded the hot entry %d times and another one %d times, want 1 and 3", made["050"], made["001"])
+	if encoded["050"] != 1 || encoded["001"] != 3 {
+		t.Errorf("encoded the hot entry %d times and another one %d times, want 1 and 3", encoded["050"], encoded["001"])
 	}
-	r.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, kept))
+	r.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, cached))
 }
 
 // Encodings of entries that only readers reference do not count towards the budget.
 func TestEncodingsOfForgottenEntriesAreDropped(t *testing.T) {
-	for _, tc := range []struct{ events, kept int }{
-		{events: 64, kept: 64},
-		{events: 1 << 17, kept: 256},
+	for _, tc := range []struct{ events, cached int }{
+		{events: 64, cached: 64},
+		{events: 1 << 17, cached: 256},
 	} {
-		t.Run(fmt.Sprint(tc.events), func(t *testing.T) { testForgotten(t, tc.events, tc.kept) })
+		t.Run(fmt.Sprint(tc.events), func(t *testing.T) { testForgotten(t, tc.events, tc.cached) })
 	}
 }
 
 // testForgotten checks how many encodings are kept of deleted objects that history still contains.
-func testForgotten(t *testing.T, events, kept int) {
+func testForgotten(t *testing.T, events, cached int) {
 	store := newMemStore()
 	after := define(store, "pods", "")
 	r := newRig(t, store, func(c *watchcache.Config) { withDefinitions(c); c.LogEvents = events })
@@ -167,7 +167,7 @@ func testForgotten(t *testing.T, events, kept int) {
 			}
 		}
 	}
-	r.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, kept))
+	r.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, cached))
 	r.undefine("pods")
 	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
 	if n := r.metric(`binnacle_watch_cache_history_bytes`); n > 1000 { // the end of the definition

@@ -22,11 +22,11 @@ func newBus(payload int) *bus { return &bus{payload: payload, nodes: map[*busNod
 
 // busNode is a transport with faults for the messages that it receives.
 type busNode struct {
-	bus    *bus
-	ev     linkEvents
-	notify chan struct{} // receives a value when queue grows
-	done   chan struct{} // closed by close
-	gone   chan struct{} // closed when run returns
+	bus     *bus
+	ev      linkEvents
+	notify  chan struct{} // receives a value when queue grows
+	done    chan struct{} // closed by close
+	stopped chan struct{} // closed when run returns
 
 	mu       sync.Mutex
 	up       bool
@@ -54,7 +54,7 @@ func (n *busNode) dial(ev linkEvents) (transport, error) {
 	n.handlers = map[string]func([]byte){}
 	n.notify = make(chan struct{}, 1)
 	n.done = make(chan struct{})
-	n.gone = make(chan struct{})
+	n.stopped = make(chan struct{})
 	if n.up {
 		n.enqueueLocked(ev.up)
 	}
@@ -77,7 +77,7 @@ func (n *busNode) enqueueLocked(f func()) {
 
 // run calls queued deliveries and events in order, until close.
 func (n *busNode) run() {
-	defer close(n.gone)
+	defer close(n.stopped)
 	for {
 		n.mu.Lock()
 		queue := n.queue
@@ -222,5 +222,5 @@ func (n *busNode) close() {
 	n.closed = true
 	n.mu.Unlock()
 	close(n.done)
-	<-n.gone
+	<-n.stopped
 }

@@ -239,15 +239,16 @@ func (s *fakeStore) watchLocked(ctx context.Context, after int64) (storage.Watch
 	return w, nil
 }
 
+// fakeWatcher is a watch of a fakeStore.
 type fakeWatcher struct {
-	s      *fakeStore
-	out    chan storage.Batch
-	cancel context.CancelFunc
-	broken chan struct{}
-	life   int // history in which it started
-	after  int64
-	wanted bool  // guarded by s.mu
-	err    error // guarded by s.mu
+	s              *fakeStore
+	out            chan storage.Batch
+	cancel         context.CancelFunc
+	broken         chan struct{}
+	life           int // history in which it started
+	after          int64
+	progressWanted bool  // guarded by s.mu
+	err            error // guarded by s.mu
 }
 
 func (w *fakeWatcher) Batches() <-chan storage.Batch { return w.out }
@@ -260,7 +261,7 @@ func (w *fakeWatcher) Err() error {
 }
 
 func (w *fakeWatcher) Progress(ctx context.Context) error {
-	w.s.update(func() { w.wanted = true })
+	w.s.update(func() { w.progressWanted = true })
 	return ctx.Err()
 }
 
@@ -314,10 +315,10 @@ func (w *fakeWatcher) nextBatch() (b storage.Batch, ok bool, changed chan struct
 	}
 	i := s.indexLocked(w.after)
 	if i == len(s.history) {
-		if !w.wanted {
+		if !w.progressWanted {
 			return b, false, s.changed, nil
 		}
-		w.wanted = false
+		w.progressWanted = false
 		w.after = max(w.after, s.revision)
 		return storage.Batch{Revision: w.after}, true, nil, nil
 	}
@@ -334,10 +335,10 @@ type fakeElector struct {
 	store *fakeStore
 	seat  chan struct{} // holds a token while the seat is free
 
-	mu   sync.Mutex
-	id   string
-	lost chan struct{}
-	held bool // no candidate is elected
+	mu        sync.Mutex
+	id        string        // of the elected candidate, or ""
+	lost      chan struct{} // closed when its term ends; nil without a term
+	suspended bool          // no candidate is elected
 }
 
 func newFakeElector(s *fakeStore) *fakeElector {
@@ -371,22 +372,23 @@ func (e *fakeElector) endTerm(lost chan struct{}) {
 	e.id = ""
 	e.lost = nil
 	e.store.writeOutsideRoot()
-	if !e.held {
+	if !e.suspended {
 		e.seat <- struct{}{}
 	}
 }
 
-// holdElection prevents the election of a successor until release.
-func (e *fakeElector) holdElection() {
+// suspendElection prevents the election of a successor until resumeElection.
+func (e *fakeElector) suspendElection() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.held = true
+	e.suspended = true
 }
 
-func (e *fakeElector) releaseElection() {
+// resumeElection allows elections again.
+func (e *fakeElector) resumeElection() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.held = false
+	e.suspended = false
 	if e.lost == nil {
 		e.seat <- struct{}{}
 	}

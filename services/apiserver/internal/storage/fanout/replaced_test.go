@@ -53,7 +53,7 @@ func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {
 		l.node.mu.Lock()
 		late := l.node.recent[len(l.node.recent)-1]
 		l.node.mu.Unlock()
-		s.elector.holdElection()
+		s.elector.suspendElection()
 		s.store.restore(2, 0)
 		for range 10 {
 			s.settle(DefaultHeartbeat)
@@ -63,7 +63,7 @@ func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {
 		if l.rec.loads != 1 || len(l.rec.events) > 0 {
 			t.Errorf("loaded %d times with events %+v, want 1 without events", l.rec.loads, l.rec.events)
 		}
-		s.elector.releaseElection()
+		s.elector.resumeElection()
 		s.settle(time.Minute)
 		if err := s.onStream(); err != nil {
 			t.Error(err)
