@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// spoil replaces a stored object with an invalid value, or creates an invalid value if there is
+// corrupt replaces a stored object with an invalid value, or creates an invalid value if there is
 // none. mend deletes it.
 func (a *api) corrupt(path string) (mend func()) {
 	a.t.Helper()

@@ -316,11 +316,10 @@ func TestNoFlowStarves(t *testing.T) {
 // than the limit.
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		// widths holds the widths of the running requests. Their sum must never exceed the nominal
-		// limit.
 		const seats = 20
 		f := newFixture(t, seats, newLevel("l", 15, 8, 3, 4)) // its nominal limit is 15 seats
 		var running []*flowcontrol.Request
+		// The sum of the widths of the running requests must never exceed the nominal limit.
 		widths := map[*flowcontrol.Request]int{}
 		var mu sync.Mutex
 		var waiters sync.WaitGroup
