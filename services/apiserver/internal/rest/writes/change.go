@@ -19,25 +19,38 @@ import (
 )
 
 // computeChange computes the object that an update or patch stores. obj is the object that the
-// client wants, l the live state. owned reports whether obj already records its field ownership.
-func (w *Writer) computeChange(ctx context.Context, r *Request, l *liveObject, obj registry.Object, owned bool) (outcome, error) {
+// client wants, l the live state. ownershipRecorded reports whether the managedFields of obj already
+// include the change. An error leaves no open reservation.
+func (w *Writer) computeChange(
+	ctx context.Context,
+	r *Request,
+	l *liveObject,
+	obj registry.Object,
+	ownershipRecorded bool,
+) (outcome, error) {
 	old := l.obj
-	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
-	// is a precondition.
+
+	// 1. Check the uid. In an update it is a precondition. In a patch it is a change of the object,
+	// which validation rejects.
 	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
 		return outcome{}, r.uidConflict(uid, old.GetUID())
 	}
+
+	// 2. Set defaults and record the field ownership.
 	if r.Resource.Default != nil {
 		r.Resource.Default(obj)
 	}
-	if !owned {
+	if !ownershipRecorded {
 		if err := w.recordOwnership(ctx, r, old, obj); err != nil {
 			return outcome{}, err
 		}
 	}
+
+	// 3. Run mutating admission, unless it has seen the object already (a scale). It sees the metadata
+	// that the client sent.
 	var typeErr error
-	if r.Sub == nil { // A write of the status restores the type.
-		typeErr = r.checkType(obj) // before webhooks, whose response has the type of the resource
+	if r.Sub == nil { // a write of the status restores the type
+		typeErr = r.checkType(obj) // before webhooks: their response always has the type of the resource
 	}
 	attrs := r.admission
 	if attrs == nil {
@@ -47,7 +60,8 @@ func (w *Writer) computeChange(ctx context.Context, r *Request, l *liveObject, o
 			return outcome{}, err
 		}
 	}
-	// Mutating admission sees the metadata that the client sent.
+
+	// 4. Restore what this write must not change.
 	if err := r.checkResourceVersion(obj, old); err != nil {
 		return outcome{}, err
 	}
@@ -62,38 +76,42 @@ func (w *Writer) computeChange(ctx context.Context, r *Request, l *liveObject, o
 	if typeErr != nil {
 		return outcome{}, typeErr
 	}
-	claim, err := w.allocateValues(ctx, r, obj, old)
+
+	// 5. Allocate values, validate, and run validating admission.
+	reservation, err := w.allocateValues(ctx, r, obj, old)
 	if err != nil {
 		return outcome{}, err
 	}
 	text, err := r.Resource.Coder.ServedJSON(obj)
 	if err != nil {
-		claim.Rollback(ctx)
+		reservation.Rollback(ctx)
 		return outcome{}, fmt.Errorf("encode: %w", err)
 	}
 	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
-		claim.Rollback(ctx)
+		reservation.Rollback(ctx)
 		return outcome{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
 	}
 	r.addUpdateWarnings(ctx, obj, old)
-	claim, err = w.admitComplete(ctx, attrs, claim)
+	reservation, err = w.admitComplete(ctx, attrs, reservation)
 	if err != nil {
 		return outcome{}, err
 	}
+
+	// 6. Encode the object and decide what happens to the stored one.
 	value, err := r.encodeObject(ctx, obj, text)
 	if err != nil {
-		claim.Rollback(ctx)
+		reservation.Rollback(ctx)
 		return outcome{}, err
 	}
 	switch {
 	case r.DryRun:
-		return outcome{value: value, obj: obj, claim: claim, unchanged: true}, nil
+		return outcome{value: value, obj: obj, reservation: reservation, unchanged: true}, nil
 	case r.canBeRemoved(obj):
-		return outcome{value: value, obj: obj, claim: claim, remove: true}, nil
+		return outcome{value: value, obj: obj, reservation: reservation, remove: true}, nil
 	case bytes.Equal(value, l.kv.Value) && !l.kv.Stale():
-		return outcome{claim: claim, unchanged: true}, nil
+		return outcome{reservation: reservation, unchanged: true}, nil
 	}
-	return outcome{value: value, obj: obj, claim: claim}, nil
+	return outcome{value: value, obj: obj, reservation: reservation}, nil
 }
 
 // showUnsetTime sets a creationTimestamp that the client left out to null, as encoding a built-in
@@ -120,9 +138,10 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj registry.Obje
 	return nil
 }
 
-// errOtherUID returns the error of a write that names the uid of another object.
-func errOtherUID(desired, is types.UID) error {
-	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", desired, is) //nolint:staticcheck // the wording is the API's
+// errOtherUID returns the error of a write whose uid differs from the uid of the stored object.
+func errOtherUID(expected, actual types.UID) error {
+	//nolint:staticcheck // the wording is the API's
+	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", expected, actual)
 }
 
 // checkResourceVersion checks the resourceVersion that the client sent or mutating admission set.
@@ -173,16 +192,23 @@ func (r *Request) prepareUpdate(obj, old registry.Object) {
 	}
 }
 
-// validateUpdate validates obj as the successor of l. text is the encoded obj.
-func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *liveObject, obj registry.Object, text []byte) field.ErrorList {
+// validateUpdate validates obj as the successor of l. text is the result of KindCodec.ServedJSON for
+// obj.
+func (w *Writer) validateUpdate(
+	ctx context.Context,
+	r *Request,
+	l *liveObject,
+	obj registry.Object,
+	text []byte,
+) field.ErrorList {
 	old := l.obj
 	order, rules := r.Resource.Update.Order, r.Resource.Update.Validate
 	if r.Sub != nil {
 		order = r.Sub.Order
 		rules = r.Sub.ValidateUpdate
 	}
-	errs := meta.ValidateUpdate(r.Resource.Kind, order, obj, old, func(found field.ErrorList) field.ErrorList {
-		errs := r.validateDocument(ctx, found, obj, text, l.text)
+	errs := meta.ValidateUpdate(r.Resource.Kind, order, obj, old, func(metadataErrors field.ErrorList) field.ErrorList {
+		errs := r.validateDocument(ctx, metadataErrors, obj, text, l.text)
 		if rules != nil {
 			errs = append(errs, rules(obj, old)...)
 		}

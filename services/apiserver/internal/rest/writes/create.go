@@ -29,11 +29,11 @@ func (w *Writer) Create(ctx context.Context, r *Request) (Result, error) {
 
 // creation holds the options of a write that creates an object.
 type creation struct {
-	// owned means that the field ownership is recorded already.
-	owned bool
-	// absent means that the write is an update or an apply of an absent object. Its
+	// ownershipRecorded means that the managedFields of the object are already complete.
+	ownershipRecorded bool
+	// byUpdate means that the write is an update or an apply of an absent object. Its
 	// resourceVersion is ignored.
-	absent bool
+	byUpdate bool
 }
 
 // createObject creates obj. Create, Update and Patch share it.
@@ -41,16 +41,18 @@ func (w *Writer) createObject(ctx context.Context, r *Request, obj registry.Obje
 	if err := r.checkCreation(obj); err != nil {
 		return Result{}, err
 	}
-	attrs, err := w.mutateCreation(ctx, r, obj, opts.owned)
+	attrs, err := w.mutateCreation(ctx, r, obj, opts.ownershipRecorded)
 	if err != nil {
 		return Result{}, err
 	}
-	if opts.absent {
+	if opts.byUpdate {
 		if err := r.checkVersion(obj); err != nil {
 			return Result{}, err
 		}
 	}
 	w.stampCreation(r, obj)
+
+	// Store the object. If its name is generated and taken, try other names.
 	requestedName := attrs.Name
 	generated := obj.GetName() == "" && obj.GetGenerateName() != ""
 	for attempt := 1; ; attempt++ {
@@ -69,11 +71,11 @@ func (w *Writer) createObject(ctx context.Context, r *Request, obj registry.Obje
 			attrs.Name = candidate.GetName()
 		}
 		res, err := w.tryCreate(ctx, r, candidate, attrs, opts)
-		if !generated || attempt == generatedAttempts || !apierrors.IsAlreadyExists(err) {
-			if apierrors.IsAlreadyExists(err) {
-				err = w.alreadyExists(ctx, r, candidate)
-			}
+		switch {
+		case !apierrors.IsAlreadyExists(err):
 			return res, err
+		case !generated || attempt == generatedAttempts:
+			return res, w.alreadyExists(ctx, r, candidate)
 		}
 	}
 }
@@ -85,7 +87,11 @@ func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Obj
 	if obj.GetGenerateName() != "" {
 		err = apierrors.NewGenerateNameConflict(r.Resource.GroupResource(), obj.GetName(), 1)
 	}
-	if l, failed := w.readLive(ctx, r.ForObject(r.Resource, nil, r.Namespace, obj.GetName()), true); failed == nil && l.obj.GetDeletionTimestamp() != nil {
+	if l, failed := w.readLive(
+		ctx,
+		r.ForObject(r.Resource, nil, r.Namespace, obj.GetName()),
+		true,
+	); failed == nil && l.obj.GetDeletionTimestamp() != nil {
 		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
 	}
 	return err
@@ -95,7 +101,12 @@ func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Obj
 // Admission sees neither the metadata that the server sets nor a generated name. Both steps see the
 // status that the client sent, as in Kubernetes: a status that does not fit the schema leaves the
 // object without managedFields.
-func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Object, owned bool) (*admission.Request, error) {
+func (w *Writer) mutateCreation(
+	ctx context.Context,
+	r *Request,
+	obj registry.Object,
+	ownershipRecorded bool,
+) (*admission.Request, error) {
 	meta.SetServerFields(obj, "", metav1.Time{})
 	obj.SetNamespace(r.objectNamespace())
 	attrs := r.Admission(admission.Create, obj, nil)
@@ -103,14 +114,14 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 		r.Resource.Default(obj)
 	}
 	if r.Patch == nil {
-		removeDuplicateOwners(ctx, obj, false)
+		removeDuplicateOwners(ctx, obj, duplicateOwners)
 	}
-	if !owned {
+	if !ownershipRecorded {
 		if err := w.recordOwnership(ctx, r, nil, obj); err != nil {
 			return nil, err
 		}
 	}
-	typeErr := r.checkType(obj) // before webhooks, whose response has the type of the resource
+	typeErr := r.checkType(obj) // before webhooks: their response always has the type of the resource
 	if err := w.runMutation(ctx, r, obj, attrs); err != nil {
 		return nil, err
 	}
@@ -120,12 +131,12 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 	return attrs, typeErr
 }
 
-// creationVersion returns the resourceVersion that the client sent, which the response to a dry run
-// shows. Other creations with a resourceVersion other than 0 are rejected. The check comes after
-// admission. As in Kubernetes, a value that is not a number counts as none.
+// creationVersion returns the resourceVersion that the client sent. The response to a dry run shows
+// it. It rejects all other creations with a resourceVersion other than 0. As in Kubernetes, a value
+// that is not a number counts as none.
 func (r *Request) creationVersion(obj registry.Object, opts creation) (int64, error) {
 	version, err := codec.ParseVersion(obj.GetResourceVersion())
-	if !r.DryRun && !opts.absent && err == nil && version > 0 {
+	if !r.DryRun && !opts.byUpdate && err == nil && version > 0 {
 		return 0, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	return version, nil
@@ -156,6 +167,7 @@ func (w *Writer) tryCreate(
 	attrs *admission.Request,
 	opts creation,
 ) (Result, error) {
+	// 1. Complete the object.
 	r.prepareCreate(ctx, obj, attrs.User)
 	if err := w.completeObject(r, obj, nil); err != nil {
 		return Result{}, err
@@ -164,37 +176,41 @@ func (w *Writer) tryCreate(
 	if err != nil {
 		return Result{}, fmt.Errorf("encode: %w", err)
 	}
-	claim, err := w.allocateValues(ctx, r, obj, nil)
+
+	// 2. Allocate values, validate, and run validating admission.
+	reservation, err := w.allocateValues(ctx, r, obj, nil)
 	if err != nil {
 		return Result{}, err
 	}
 	if errs := w.validateCreate(ctx, r, obj, text); len(errs) > 0 {
-		claim.Rollback(ctx)
+		reservation.Rollback(ctx)
 		return Result{}, status.Invalid(r.Resource.GroupKind(), obj.GetName(), errs)
 	}
 	r.addWarnings(ctx, obj)
-	claim, err = w.admitComplete(ctx, attrs, claim)
+	reservation, err = w.admitComplete(ctx, attrs, reservation)
 	if err != nil {
 		return Result{}, err
 	}
+
+	// 3. Store the object. As in Kubernetes, the check of the version comes after admission.
 	version, err := r.creationVersion(obj, opts)
 	if err != nil {
-		claim.Rollback(ctx)
+		reservation.Rollback(ctx)
 		return Result{}, err
 	}
 	value, err := r.encodeStored(ctx, obj, text)
 	if err != nil {
-		claim.Rollback(ctx)
+		reservation.Rollback(ctx)
 		return Result{}, fmt.Errorf("encode: %w", err)
 	}
 	if r.DryRun {
-		claim.Rollback(ctx)
+		reservation.Rollback(ctx)
 		if err := w.checkAbsent(ctx, r, obj.GetName()); err != nil {
 			return Result{}, err
 		}
 		return Result{Item: codec.Item{Stored: value, Revision: version}, Created: true}, nil
 	}
-	return w.storeCreated(ctx, r, obj, value, claim)
+	return w.storeCreated(ctx, r, obj, value, reservation)
 }
 
 // prepareCreate calls the functions of the kind that run before validation.
@@ -226,19 +242,19 @@ func (w *Writer) checkAbsent(ctx context.Context, r *Request, name string) error
 	return w.checkDefined(ctx, r.Resource)
 }
 
-// storeCreated stores a new object and settles its claim.
+// storeCreated stores a new object and settles its reservation.
 func (w *Writer) storeCreated(
 	ctx context.Context,
 	r *Request,
 	obj registry.Object,
 	value []byte,
-	claim admission.Reservation,
+	reservation admission.Reservation,
 ) (Result, error) {
 	key := r.Resource.Key(r.Namespace, obj.GetName())
 	value, rev, err := w.putValue(ctx, r, obj, value, func(ctx context.Context, value []byte) (int64, error) {
 		return w.Store.Create(ctx, key, value, w.writeOptions(r, r.Resource.Preconditions))
 	})
-	settleClaim(ctx, claim, err)
+	settleReservation(ctx, reservation, err)
 	var precondition *storage.PreconditionError
 	if len(r.ExtraPreconditions) == 0 && errors.As(err, &precondition) {
 		return Result{}, apiset.ErrGone // the definition of the kind was deleted

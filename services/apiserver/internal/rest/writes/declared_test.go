@@ -32,7 +32,12 @@ func TestDeclaredRulesRunBesideHandwritten(t *testing.T) {
 		// Expected values of the counters of mismatches and panics.
 		mismatches, panics float64
 	}{
-		{name: "no declared rules", gates: DeclarativeValidationOptions{true, true}, written: field.ErrorList{other}, want: []string{other.Error()}},
+		{
+			name:    "no declared rules",
+			gates:   DeclarativeValidationOptions{true, true},
+			written: field.ErrorList{other},
+			want:    []string{other.Error()},
+		},
 		{
 			name:     "disabled",
 			written:  field.ErrorList{other, covered()},
@@ -97,7 +102,11 @@ func TestDeclaredRulesRunBesideHandwritten(t *testing.T) {
 			metrics := prometheus.NewRegistry()
 			w := &Writer{Config: Config{Declared: c.gates, Metrics: NewMetrics(metrics), Logger: slog.New(slog.DiscardHandler)}}
 			var got []string
-			for _, e := range w.addDeclarativeErrors(&registry.Kind{DeclarativeValidation: c.declared}, &corev1.ReplicationController{}, c.written) {
+			for _, e := range w.addDeclarativeErrors(
+				&registry.Kind{DeclarativeValidation: c.declared},
+				&corev1.ReplicationController{},
+				c.written,
+			) {
 				got = append(got, e.Error())
 			}
 			if len(got) != len(c.want) {

@@ -32,12 +32,14 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 	if !ok {
 		return Result{}, fmt.Errorf("a deletion with %T", r.Options)
 	}
-	var obj registry.Object
-	var action deletion
 	op := admission.Delete
 	if r.Admitted {
 		op = ""
 	}
+
+	// Both are of the last attempt, which is the one that succeeds.
+	var obj registry.Object
+	var action deletion
 	tracing.Event(ctx, eventDelete)
 	res, err := w.modifyLive(ctx, r, op, func(l *liveObject) (outcome, error) {
 		obj = l.obj.DeepCopyObject().(registry.Object)
@@ -67,6 +69,8 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+
+	// The object has been stored with its deletion timestamp. Remove it now.
 	if action.write && action.remove && !r.DryRun {
 		if res, err = w.removeMarked(ctx, r, obj, res); err != nil {
 			return Result{}, err
@@ -82,7 +86,11 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 // admitted and cannot be undone, so a concurrent change of the object does not matter. Neither does
 // a concurrent removal.
 func (w *Writer) removeMarked(ctx context.Context, r *Request, obj registry.Object, marked Result) (Result, error) {
-	l := &liveObject{kv: storage.KeyValue{Key: r.objectKey(), Value: marked.Stored, ModRevision: marked.Revision}, obj: obj, confirmed: true}
+	l := &liveObject{
+		kv:        storage.KeyValue{Key: r.objectKey(), Value: marked.Stored, ModRevision: marked.Revision},
+		obj:       obj,
+		confirmed: true,
+	}
 	res, err := w.modifyFrom(ctx, r, "", l, func(l *liveObject) (outcome, error) {
 		if l.obj.GetUID() != obj.GetUID() {
 			return outcome{}, storage.ErrNotFound
@@ -114,22 +122,26 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 // the grace period that the object gets, and with its uid if the deletion takes several steps.
 func (r *Request) effectiveOptions(live registry.Object, o *metav1.DeleteOptions) *metav1.DeleteOptions {
 	o = o.DeepCopy()
+	terminating := live.GetDeletionTimestamp() != nil
 	// As in Kubernetes, the first step of a deletion in several steps has the options of the
 	// client.
-	first := (r.Resource.Delete.TwoPhase || r.Resource.Delete.MarkDeletion != nil) && live.GetDeletionTimestamp() == nil
-	if o.GracePeriodSeconds != nil && !first {
+	isFirstStep := (r.Resource.Delete.TwoPhase || r.Resource.Delete.MarkDeletion != nil) && !terminating
+	if o.GracePeriodSeconds != nil && !isFirstStep {
 		*o.GracePeriodSeconds = nonNegativeGrace(*o.GracePeriodSeconds)
 	}
-	if period := r.Resource.Delete.GracePeriod; period != nil && live.GetDeletionTimestamp() == nil {
-		o.GracePeriodSeconds = ptr.To(period(live, o.GracePeriodSeconds))
+	if gracePeriod := r.Resource.Delete.GracePeriod; gracePeriod != nil && !terminating {
+		o.GracePeriodSeconds = ptr.To(gracePeriod(live, o.GracePeriodSeconds))
 	}
-	if r.Resource.Delete.RemovalBlocked == nil && r.Resource.Delete.MarkDeletion == nil || o.Preconditions != nil && o.Preconditions.UID != nil {
+	takesSteps := r.Resource.Delete.RemovalBlocked != nil || r.Resource.Delete.MarkDeletion != nil
+	if !takesSteps {
 		return o
 	}
 	if o.Preconditions == nil {
 		o.Preconditions = &metav1.Preconditions{}
 	}
-	o.Preconditions.UID = ptr.To(live.GetUID())
+	if o.Preconditions.UID == nil {
+		o.Preconditions.UID = ptr.To(live.GetUID())
+	}
 	return o
 }
 
@@ -145,11 +157,13 @@ func (r *Request) CheckPreconditions(obj registry.Object) error {
 	}
 	kind := schema.GroupResource{Group: r.Resource.GroupKind().Group, Resource: r.Resource.Kind.Kind}
 	if p.UID != nil && *p.UID != obj.GetUID() {
-		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated",
+		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
+			"The object might have been deleted and then recreated",
 			*p.UID, obj.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified",
+		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the ResourceVersion in the precondition (%s) "+
+			"does not match the ResourceVersion in record (%s). The object might have been modified",
 			*p.ResourceVersion, obj.GetResourceVersion()))
 	}
 	return nil
@@ -158,15 +172,16 @@ func (r *Request) CheckPreconditions(obj registry.Object) error {
 // checkPreconditionsOfSteps checks preconditions with the messages that Kubernetes has for kinds
 // with Delete.MarkDeletion or Delete.TwoPhase.
 func (r *Request) checkPreconditionsOfSteps(p *metav1.Preconditions, obj registry.Object) error {
-	failed := func(subject string, expected, is any) error {
-		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v",
-			subject, expected, subject, is)) //nolint:staticcheck // the wording is the API's
+	conflict := func(field string, expected, actual any) error {
+		//nolint:staticcheck // the wording is the API's
+		cause := fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v", field, expected, field, actual)
+		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, cause)
 	}
 	if p.UID != nil && *p.UID != obj.GetUID() {
-		return failed("UID", *p.UID, obj.GetUID())
+		return conflict("UID", *p.UID, obj.GetUID())
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-		return failed("ResourceVersion", *p.ResourceVersion, obj.GetResourceVersion())
+		return conflict("ResourceVersion", *p.ResourceVersion, obj.GetResourceVersion())
 	}
 	return nil
 }
@@ -175,8 +190,8 @@ func (r *Request) checkPreconditionsOfSteps(p *metav1.Preconditions, obj registr
 type deletion struct {
 	// write stores the changed object, remove removes it. With both, write is first.
 	write, remove bool
-	// pending means that the object already ends soon enough. Nothing is done, and admission is not
-	// called.
+	// pending means that the object is already terminating and ends soon enough. Nothing is done, and
+	// admission is not called.
 	pending bool
 }
 
@@ -189,19 +204,25 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 		r.Resource.Delete.MarkDeletion(obj, at)
 		return deletion{write: true}
 	}
+
+	// 1. Determine whether the rules of the kind hold the object.
 	terminating := obj.GetDeletionTimestamp() != nil
-	marked := false
-	ends := true
-	if r.Resource.Delete.TwoPhase && terminating && r.Resource.Delete.RemovalBlocked(obj) {
+	blocked := r.Resource.Delete.RemovalBlocked != nil && r.Resource.Delete.RemovalBlocked(obj)
+	if r.Resource.Delete.TwoPhase && terminating && blocked {
 		return deletion{pending: true}
 	}
-	held := r.Resource.Delete.RemovalBlocked != nil && r.Resource.Delete.RemovalBlocked(obj) || r.Resource.Delete.TwoPhase && !terminating
+	held := blocked || r.Resource.Delete.TwoPhase && !terminating
+
+	// 2. Apply the grace period.
+	marked, graceOver := false, true
 	if r.Resource.Delete.GracePeriod != nil {
-		marked, ends = r.markGraceful(obj, o, now)
-		if !marked && !ends {
+		marked, graceOver = r.markGraceful(obj, o, now)
+		if !marked && !graceOver {
 			return deletion{pending: true}
 		}
 	}
+
+	// 3. Set the finalizers of the garbage collector.
 	changed := marked
 	if !w.NoGarbageCollector {
 		if finalizers := r.deletionFinalizers(obj, o); !slices.Equal(finalizers, obj.GetFinalizers()) {
@@ -209,10 +230,12 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 			changed = true
 		}
 	}
+
+	// 4. Remove the object, or mark it until nothing holds it.
 	switch {
 	case len(obj.GetFinalizers()) == 0 && !held:
 		// A change of the finalizers alone is not written before the object is removed.
-		return deletion{write: marked, remove: ends}
+		return deletion{write: marked, remove: graceOver}
 	case !terminating && !marked:
 		r.markDeletion(obj, 0, held, now)
 		changed = true
@@ -221,9 +244,9 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 }
 
 // markGraceful sets the deletion timestamp and grace period of an object of a kind with graceful
-// deletion. marked reports whether they changed. ends reports whether the grace period allows
+// deletion. marked reports whether they changed. graceOver reports whether the grace period allows
 // removing the object now.
-func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now time.Time) (marked, ends bool) {
+func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now time.Time) (marked, graceOver bool) {
 	requested := o.GracePeriodSeconds
 	if requested != nil {
 		requested = ptr.To(nonNegativeGrace(*requested))
@@ -281,7 +304,7 @@ func (r *Request) markDeletion(obj registry.Object, grace int64, held bool, now 
 	}
 }
 
-// The option of an unsafe deletion, and the verb that the user must be allowed.
+// The option of an unsafe deletion, and the verb for which the user needs permission.
 const (
 	unsafeOption = "ignoreStoreReadErrorWithClusterBreakingPotential"
 	unsafeVerb   = "unsafe-delete-ignore-read-errors"
@@ -365,5 +388,9 @@ func IgnoresReadErrors(o *metav1.DeleteOptions) bool {
 // RejectForCollections returns the error for options that only a deletion of a single object may
 // have.
 func RejectForCollections() *field.Error {
-	return field.Invalid(field.NewPath(unsafeOption), true, "is not allowed with DELETECOLLECTION, try again after removing the option")
+	return field.Invalid(
+		field.NewPath(unsafeOption),
+		true,
+		"is not allowed with DELETECOLLECTION, try again after removing the option",
+	)
 }

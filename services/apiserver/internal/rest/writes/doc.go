@@ -13,7 +13,8 @@
 //	          removes it in a second write
 //	UpdateUnvalidated ─► the same loop without rules: for operations that were admitted before
 //
-// An error computed from a cached state counts only after the store confirms that state. A claim
-// (allocated addresses, charged quota) is kept or dropped according to the result of the write. If
-// the result is unknown, the claim is not dropped and the write is not repeated.
+// An error computed from a cached state counts only after the store confirms that state. A
+// reservation (allocated addresses, charged quota) is committed or rolled back according to the
+// result of the write. If the result is unknown, the reservation is not rolled back and the write is
+// not repeated.
 package writes

@@ -41,9 +41,9 @@ type memory struct {
 	events   []storage.Event // not yet sent to the cache
 	// swaps and reads count calls of the store.
 	swaps, reads int
-	// before, if set, is called before swap n, counted from 1. Its error is returned. The swap is
-	// applied if it returns no error or done.
-	before func(n int, key string, value []byte) (done bool, err error)
+	// beforeSwap, if set, is called before swap n, counted from 1. The swap returns its error. The
+	// swap is applied if it returns no error, or if it returns applyAnyway.
+	beforeSwap func(n int, key string, value []byte) (applyAnyway bool, err error)
 }
 
 func (m *memory) Get(_ context.Context, key string, _ int64) (storage.KeyValue, int64, error) {
@@ -57,47 +57,48 @@ func (m *memory) Get(_ context.Context, key string, _ int64) (storage.KeyValue, 
 	return kv, m.revision, nil
 }
 
-// runHook runs the hook. The swap is applied if more is true.
-func (m *memory) runHook(key string, value []byte) (more bool, err error) {
+// startSwap counts a swap and calls beforeSwap. The caller applies the swap if shouldApply is true,
+// and returns err in any case.
+func (m *memory) startSwap(key string, value []byte) (shouldApply bool, err error) {
 	m.mu.Lock()
 	m.swaps++
-	n, before := m.swaps, m.before
+	n, beforeSwap := m.swaps, m.beforeSwap
 	m.mu.Unlock()
-	if before == nil {
+	if beforeSwap == nil {
 		return true, nil
 	}
-	done, err := before(n, key, value)
-	return done || err == nil, err
+	applyAnyway, err := beforeSwap(n, key, value)
+	return applyAnyway || err == nil, err
 }
 
 func (m *memory) Create(_ context.Context, key string, value []byte, _ storage.WriteOptions) (int64, error) {
-	more, err := m.runHook(key, value)
-	if !more {
+	shouldApply, err := m.startSwap(key, value)
+	if !shouldApply {
 		return 0, err
 	}
-	rev, failed := m.swap(key, value, 0)
-	return rev, errors.Join(err, failed)
+	rev, swapErr := m.swap(key, value, 0)
+	return rev, errors.Join(err, swapErr)
 }
 
 func (m *memory) Update(_ context.Context, key string, value []byte, expected int64, _ storage.WriteOptions) (int64, error) {
-	more, err := m.runHook(key, value)
-	if !more {
+	shouldApply, err := m.startSwap(key, value)
+	if !shouldApply {
 		return 0, err
 	}
-	rev, failed := m.swap(key, value, expected)
-	return rev, errors.Join(err, failed)
+	rev, swapErr := m.swap(key, value, expected)
+	return rev, errors.Join(err, swapErr)
 }
 
 func (m *memory) Delete(_ context.Context, key string, expected int64, _ ...storage.Precondition) (int64, error) {
-	more, err := m.runHook(key, nil)
-	if !more {
+	shouldApply, err := m.startSwap(key, nil)
+	if !shouldApply {
 		return 0, err
 	}
-	rev, failed := m.swap(key, nil, expected)
-	return rev, errors.Join(err, failed)
+	rev, swapErr := m.swap(key, nil, expected)
+	return rev, errors.Join(err, swapErr)
 }
 
-// anyRevision makes put skip the comparison.
+// anyRevision as the expected revision makes swap skip the comparison.
 const anyRevision = -1
 
 // swap writes a value, or deletes the key if value is nil, provided that the key is at the expected
@@ -105,15 +106,15 @@ const anyRevision = -1
 func (m *memory) swap(key string, value []byte, expected int64) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was, exists := m.values[key]
+	live, exists := m.values[key]
 	switch {
-	case expected == anyRevision || expected == was.ModRevision:
+	case expected == anyRevision || expected == live.ModRevision:
 	case expected == 0:
 		return 0, &storage.ExistsError{Key: key}
 	case !exists:
 		return 0, storage.ErrNotFound
 	default:
-		return 0, &storage.ConflictError{Live: was}
+		return 0, &storage.ConflictError{Live: live}
 	}
 	m.revision++
 	ev := storage.Event{Type: storage.Deleted, Key: key, Revision: m.revision, Value: bytes.Clone(value)}
@@ -121,7 +122,7 @@ func (m *memory) swap(key string, value []byte, expected int64) (int64, error) {
 		delete(m.values, key)
 	} else {
 		ev.Type = storage.Updated
-		ev.CreateRevision = was.CreateRevision
+		ev.CreateRevision = live.CreateRevision
 		if !exists {
 			ev.Type = storage.Created
 			ev.CreateRevision = m.revision
@@ -132,7 +133,7 @@ func (m *memory) swap(key string, value []byte, expected int64) (int64, error) {
 	return m.revision, nil
 }
 
-// manualSource is a source of the cache whose batches tests send.
+// manualSource is a source of the watch cache. Tests send its batches.
 type manualSource struct {
 	batches chan storage.Batch
 	applied chan error
@@ -165,14 +166,16 @@ type fixture struct {
 	source manualSource
 	set    *apiset.Set
 	writer *writes.Writer
-	// requests are those that admission saw in the validating phase. admit, if set, returns its
-	// result. mutate, if set, runs in the mutating phase.
-	requests      []*admission.Request
-	mutate, admit func(*admission.Request) error
-	// kept and dropped count claims. written lists the revisions reported to Written.
-	kept, dropped int
-	written       []int64
-	forbidden     bool
+	// mutate and validate, if set, run in the phases of admission. validated lists the requests of
+	// the validating phase.
+	mutate, validate func(*admission.Request) error
+	validated        []*admission.Request
+	// commits and rollbacks count the reservations of the allocator that the writer settled.
+	commits, rollbacks int
+	// written lists the revisions of config maps that were reported to Config.Written.
+	written []int64
+	// forbidden makes the authorizer deny every request.
+	forbidden bool
 }
 
 func fixedClock() time.Time { return now }
@@ -199,36 +202,47 @@ func newBase(t *testing.T) *base {
 	return &base{catalog, c, apply.New(catalog, fixedClock)}
 }
 
-// fixture returns a fixture with an empty store at revision 1.
-func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
+// fixture returns a fixture with an empty store at revision 1. customVersions are the versions of
+// one custom resource, which the fixture serves beside a few built-in kinds.
+func (b *base) fixture(t *testing.T, customVersions ...*registry.Kind) *fixture {
 	t.Helper()
-	w := &fixture{
+	f := &fixture{
 		t:      t,
 		base:   b,
 		store:  &memory{revision: 1, values: map[string]storage.KeyValue{}},
 		source: manualSource{make(chan storage.Batch), make(chan error)},
 	}
 	var resources []watchcache.ResourceConfig
-	resource := func(k *registry.Kind, coder *codec.KindCodec) {
-		resources = append(resources, watchcache.ResourceConfig{Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix("/registry", k),
+	addResource := func(k *registry.Kind, coder *codec.KindCodec) {
+		resources = append(resources, watchcache.ResourceConfig{
+			Name:   k.GVR().GroupResource().String(),
+			Prefix: apiset.KeyPrefix("/registry", k),
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
 				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name}, err
-			}})
+			},
+		})
 	}
+	builtinResources := []string{"configmaps", "pods", "limitranges", "replicationcontrollers", "namespaces", "events"}
 	for _, k := range b.catalog.Kinds() {
-		if slices.Contains([]string{"configmaps", "pods", "limitranges", "replicationcontrollers", "namespaces", "events"}, k.Resource) && k.Group == "" {
-			resource(k, w.codec.ForKind(k))
+		if k.Group == "" && slices.Contains(builtinResources, k.Resource) {
+			addResource(k, f.codec.ForKind(k))
 		}
 	}
-	for _, k := range more[:min(1, len(more))] { // all versions share a store
-		coder, err := w.codec.NewKindCodec(k)
+	if len(customVersions) > 0 {
+		k := customVersions[0] // all versions share a key prefix
+		coder, err := f.codec.NewKindCodec(k)
 		if err != nil {
 			t.Fatal(err)
 		}
-		resource(k, coder)
+		addResource(k, coder)
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: w.source, CurrentRevision: w.store, Resources: resources, ConfirmEvery: time.Hour})
+	cache, err := watchcache.New(watchcache.Config{
+		Source:          f.source,
+		CurrentRevision: f.store,
+		Resources:       resources,
+		ConfirmEvery:    time.Hour,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,32 +254,34 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 		t.Fatal(err)
 	}
 	sets := apiset.Builder{Codec: b.codec, Cache: cache, Root: "/registry", Fields: b.fields}
-	w.set = sets.Set(b.catalog, 1)
-	if len(more) > 0 {
-		custom, err := sets.Custom(more, cache.Store(apiset.KeyPrefix("/registry", more[0])), 0)
+	f.set = sets.Set(b.catalog, 1)
+	if len(customVersions) > 0 {
+		k := customVersions[0]
+		custom, err := sets.Custom(customVersions, cache.Store(apiset.KeyPrefix("/registry", k)), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.set = w.set.WithDefinitions([]apiset.Definition{{Resource: more[0].GVR().GroupResource(), Versions: custom}}, 2)
+		f.set = f.set.WithDefinitions([]apiset.Definition{{Resource: k.GVR().GroupResource(), Versions: custom}}, 2)
 	}
-	w.writer = writes.New(writes.Config{
-		Codec:      w.codec,
+	f.writer = writes.New(writes.Config{
+		Codec:      f.codec,
 		Fields:     b.fields,
-		Store:      w.store,
-		Admission:  admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(w)}),
-		Authorizer: (*authorizer)(w),
-		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(w)},
+		Store:      f.store,
+		Admission:  admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(f)}),
+		Authorizer: (*authorizer)(f),
+		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(f)},
 		Written: func(r schema.GroupResource, rev int64) {
 			if r.Resource == "configmaps" {
-				w.written = append(w.written, rev)
+				f.written = append(f.written, rev)
 			}
 		},
 		Now:    fixedClock,
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	return w
+	return f
 }
 
+// plugin is the admission plugin of a fixture.
 type plugin fixture
 
 func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
@@ -276,13 +292,14 @@ func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
 }
 
 func (p *plugin) Validate(_ context.Context, r *admission.Request) error {
-	p.requests = append(p.requests, r)
-	if p.admit != nil {
-		return p.admit(r)
+	p.validated = append(p.validated, r)
+	if p.validate != nil {
+		return p.validate(r)
 	}
 	return nil
 }
 
+// authorizer is the authorizer of a fixture.
 type authorizer fixture
 
 func (a *authorizer) Authorize(context.Context, *authz.Attributes) (authz.Decision, string, error) {
@@ -292,75 +309,77 @@ func (a *authorizer) Authorize(context.Context, *authz.Attributes) (authz.Decisi
 	return authz.Allow, "", nil
 }
 
-// allocator makes a claim for each attempt.
+// allocator is the allocator of config maps. It makes a reservation for each attempt of a write.
 type allocator fixture
 
 func (a *allocator) Complete(_, _ registry.Object) field.ErrorList { return nil }
 func (a *allocator) Allocate(context.Context, registry.Object, registry.Object, bool) (admission.Reservation, error) {
-	return (*claim)(a), nil
+	return (*reservation)(a), nil
 }
 func (a *allocator) Release(context.Context, registry.Object) {}
 
-type claim fixture
+// reservation counts how often it is settled.
+type reservation fixture
 
-func (c *claim) Commit(context.Context)   { c.kept++ }
-func (c *claim) Rollback(context.Context) { c.dropped++ }
+func (r *reservation) Commit(context.Context)   { r.commits++ }
+func (r *reservation) Rollback(context.Context) { r.rollbacks++ }
 
-func (w *fixture) kind(resource string) *apiset.Resource {
-	w.t.Helper()
+// kind returns a resource that the fixture serves.
+func (f *fixture) kind(resource string) *apiset.Resource {
+	f.t.Helper()
 	for _, gv := range []schema.GroupVersion{{Version: "v1"}, {Group: "example.com", Version: "v1"}} {
-		if k := w.set.Resource(gv.WithResource(resource)); k != nil {
+		if k := f.set.Resource(gv.WithResource(resource)); k != nil {
 			return k
 		}
 	}
-	w.t.Fatalf("unknown resource %s", resource)
+	f.t.Fatalf("unknown resource %s", resource)
 	return nil
 }
 
 // syncCache applies all writes of the store to the cache.
-func (w *fixture) syncCache() {
-	w.t.Helper()
-	w.store.mu.Lock()
-	b := storage.Batch{Events: w.store.events, Revision: w.store.revision}
-	w.store.events = nil
-	w.store.mu.Unlock()
-	w.source.batches <- b
-	if err := <-w.source.applied; err != nil {
-		w.t.Fatal(err)
+func (f *fixture) syncCache() {
+	f.t.Helper()
+	f.store.mu.Lock()
+	b := storage.Batch{Events: f.store.events, Revision: f.store.revision}
+	f.store.events = nil
+	f.store.mu.Unlock()
+	f.source.batches <- b
+	if err := <-f.source.applied; err != nil {
+		f.t.Fatal(err)
 	}
 }
 
 // storeDirectly writes an object to the store, without a Writer, and returns its revision.
-func (w *fixture) storeDirectly(k *apiset.Resource, obj registry.Object) int64 {
-	w.t.Helper()
+func (f *fixture) storeDirectly(k *apiset.Resource, obj registry.Object) int64 {
+	f.t.Helper()
 	value, err := k.Coder.EncodeStored(obj)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	rev, err := w.store.swap(k.Key(obj.GetNamespace(), obj.GetName()), value, anyRevision)
+	rev, err := f.store.swap(k.Key(obj.GetNamespace(), obj.GetName()), value, anyRevision)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return rev
 }
 
 // removeDirectly deletes an object in the store, without a Writer.
-func (w *fixture) removeDirectly(k *apiset.Resource, name string) {
-	if _, err := w.store.swap(k.Key("ns", name), nil, anyRevision); err != nil {
-		w.t.Fatal(err)
+func (f *fixture) removeDirectly(k *apiset.Resource, name string) {
+	if _, err := f.store.swap(k.Key("ns", name), nil, anyRevision); err != nil {
+		f.t.Fatal(err)
 	}
 }
 
 // storedObject returns an object of the store, or nil if it does not exist.
-func (w *fixture) storedObject(k *apiset.Resource, name string) registry.Object {
-	w.t.Helper()
-	kv, ok := w.store.values[k.Key("ns", name)]
+func (f *fixture) storedObject(k *apiset.Resource, name string) registry.Object {
+	f.t.Helper()
+	kv, ok := f.store.values[k.Key("ns", name)]
 	if !ok {
 		return nil
 	}
 	obj, err := k.Coder.DecodeStored(kv.Value, kv.ModRevision)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return obj
 }
@@ -385,7 +404,8 @@ func sentConfigMap(data ...string) *corev1.ConfigMap {
 	return c
 }
 
-// summarize returns data, deletion mark and finalizers in one line.
+// summarize describes a config map in one line: its data, "marked" if it has a deletionTimestamp,
+// and its finalizers. The summary of nil is "gone".
 func summarize(o registry.Object) string {
 	c, ok := o.(*corev1.ConfigMap)
 	if !ok {
@@ -402,6 +422,17 @@ func summarize(o registry.Object) string {
 }
 
 // requestFor returns a request for a config map.
-func (w *fixture) requestFor(name string) *writes.Request {
-	return &writes.Request{Resource: w.kind("configmaps"), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
+func (f *fixture) requestFor(name string) *writes.Request {
+	return f.newRequest("configmaps", name)
+}
+
+// newRequest returns a request for an object in namespace "ns".
+func (f *fixture) newRequest(resource, name string) *writes.Request {
+	return &writes.Request{
+		Resource:  f.kind(resource),
+		Namespace: "ns",
+		Name:      name,
+		User:      &request.User{Name: "alice"},
+		Manager:   "test",
+	}
 }

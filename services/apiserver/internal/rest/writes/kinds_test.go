@@ -22,16 +22,11 @@ import (
 	"binnacle/services/apiserver/internal/crd/rules"
 	"binnacle/services/apiserver/internal/registry"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/rest/writes"
 )
 
-// newRequest returns a request for an object in namespace "ns".
-func (w *fixture) newRequest(resource, name string) *writes.Request {
-	return &writes.Request{Resource: w.kind(resource), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
-}
-
+// newLimits returns the limit range "l". Its label "by" names the client that wrote it.
 func newLimits(uid, by string) *corev1.LimitRange {
 	return &corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", UID: types.UID(uid), Labels: map[string]string{"by": by}},
@@ -43,67 +38,67 @@ func newLimits(uid, by string) *corev1.LimitRange {
 func TestUpdateCreatesMissingObject(t *testing.T) {
 	b := newBase(t)
 	tests := []struct {
-		name    string
-		wanted  *corev1.LimitRange
-		prepare func(*fixture)
-		reason  metav1.StatusReason
-		created bool
-		swaps   int
+		name        string
+		sent        *corev1.LimitRange
+		setup       func(*fixture)
+		wantReason  metav1.StatusReason // of the error; empty for success
+		wantCreated bool
+		wantSwaps   int
 	}{
-		{name: "missing", wanted: newLimits("", "me"), created: true, swaps: 1},
-		{name: "UID of another object", wanted: newLimits("u", "me"), reason: metav1.StatusReasonConflict},
+		{name: "missing", sent: newLimits("", "me"), wantCreated: true, wantSwaps: 1},
+		{name: "UID of another object", sent: newLimits("u", "me"), wantReason: metav1.StatusReasonConflict},
 		{
-			name:    "not allowed",
-			wanted:  newLimits("", "me"),
-			prepare: func(w *fixture) { w.forbidden = true },
-			reason:  metav1.StatusReasonForbidden,
+			name:       "creation forbidden",
+			sent:       newLimits("", "me"),
+			setup:      func(f *fixture) { f.forbidden = true },
+			wantReason: metav1.StatusReasonForbidden,
 		},
 		{
-			name:   "created concurrently",
-			wanted: newLimits("", "me"),
-			prepare: func(w *fixture) {
-				w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+			name: "created concurrently",
+			sent: newLimits("", "me"),
+			setup: func(f *fixture) {
+				f.store.beforeSwap = func(n int, _ string, _ []byte) (bool, error) {
 					if n == 1 {
-						w.storeDirectly(w.kind("limitranges"), newLimits("", "you"))
+						f.storeDirectly(f.kind("limitranges"), newLimits("", "you"))
 					}
 					return false, nil
 				}
 			},
-			swaps: 2,
+			wantSwaps: 2,
 		},
 		{
-			name:   "deleted concurrently",
-			wanted: newLimits("", "me"),
-			prepare: func(w *fixture) {
-				w.storeDirectly(w.kind("limitranges"), newLimits("", "you"))
-				w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+			name: "deleted concurrently",
+			sent: newLimits("", "me"),
+			setup: func(f *fixture) {
+				f.storeDirectly(f.kind("limitranges"), newLimits("", "you"))
+				f.store.beforeSwap = func(n int, _ string, _ []byte) (bool, error) {
 					if n == 1 {
-						w.removeDirectly(w.kind("limitranges"), "l")
+						f.removeDirectly(f.kind("limitranges"), "l")
 					}
 					return false, nil
 				}
 			},
-			created: true,
-			swaps:   2,
+			wantCreated: true,
+			wantSwaps:   2,
 		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			w := b.fixture(t)
-			if tc.prepare != nil {
-				tc.prepare(w)
+			f := b.fixture(t)
+			if tc.setup != nil {
+				tc.setup(f)
 			}
-			r := w.newRequest("limitranges", "l")
-			r.Object = tc.wanted
+			r := f.newRequest("limitranges", "l")
+			r.Object = tc.sent
 			r.Options = &metav1.UpdateOptions{}
-			res, err := w.writer.Update(context.Background(), r)
-			if apierrors.ReasonForError(err) != tc.reason && tc.reason != "" || (err != nil) != (tc.reason != "") {
-				t.Fatalf("got error %v, want %q", err, tc.reason)
+			res, err := f.writer.Update(context.Background(), r)
+			if tc.wantReason == "" && err != nil || tc.wantReason != "" && apierrors.ReasonForError(err) != tc.wantReason {
+				t.Fatalf("got error %v, want reason %q", err, tc.wantReason)
 			}
-			if res.Created != tc.created || w.store.swaps != tc.swaps {
-				t.Errorf("got created %v after %d swaps, want %v and %d", res.Created, w.store.swaps, tc.created, tc.swaps)
+			if res.Created != tc.wantCreated || f.store.swaps != tc.wantSwaps {
+				t.Errorf("got created %v after %d swaps, want %v and %d", res.Created, f.store.swaps, tc.wantCreated, tc.wantSwaps)
 			}
-			if stored := w.storedObject(w.kind("limitranges"), "l"); err == nil && stored.GetLabels()["by"] != "me" {
+			if stored := f.storedObject(f.kind("limitranges"), "l"); err == nil && stored.GetLabels()["by"] != "me" {
 				t.Errorf("got stored object %v, want the label by=me", stored)
 			}
 		})
@@ -116,11 +111,13 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 	type step struct {
 		after          time.Duration // since the previous step
-		requestedGrace *int64
-		grace, ends    int64 // in seconds; ends since the first step, grace -1 if the pod was removed
-		swaps          int
+		requestedGrace *int64        // in seconds
+		grace          int64         // expected grace period in seconds; removed if the pod was removed
+		ends           int64         // expected end in seconds since the first step
+		swaps          int           // expected number of swaps
 	}
-	in := func(n int64) *int64 { return &n }
+	const removed = -1
+	in := func(seconds int64) *int64 { return &seconds }
 	start := now.Truncate(time.Second)
 	b := newBase(t)
 	for name, tc := range map[string]struct {
@@ -132,31 +129,44 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 			{after: 0, requestedGrace: in(50), grace: 20, ends: 20, swaps: 0},
 			{after: 0, requestedGrace: in(5), grace: 5, ends: 5, swaps: 1},
 			{after: 0, grace: 5, ends: 5, swaps: 0},
-			{after: 0, requestedGrace: in(0), grace: -1, ends: 0, swaps: 2},
+			{after: 0, requestedGrace: in(0), grace: removed, ends: 0, swaps: 2},
 		}},
 		"shortened to less than has passed": {
-			steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 4 * time.Second, requestedGrace: in(2), grace: 1, ends: 4, swaps: 1}, {after: 0, requestedGrace: in(1), grace: 1, ends: 4, swaps: 0}, {after: 0, requestedGrace: in(0), grace: -1, ends: 0, swaps: 2}}},
-		"shortened by a negative period": {steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 0, requestedGrace: in(-5), grace: 1, ends: 1, swaps: 1}}},
-		"without a node":                 {change: func(p *corev1.Pod) { p.Spec.NodeName = "" }, steps: []step{{after: 0, grace: -1, ends: 0, swaps: 2}}},
+			steps: []step{
+				{after: 0, grace: 20, ends: 20, swaps: 1},
+				{after: 4 * time.Second, requestedGrace: in(2), grace: 1, ends: 4, swaps: 1},
+				{after: 0, requestedGrace: in(1), grace: 1, ends: 4, swaps: 0},
+				{after: 0, requestedGrace: in(0), grace: removed, ends: 0, swaps: 2},
+			}},
+		"shortened by a negative period": {
+			steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 0, requestedGrace: in(-5), grace: 1, ends: 1, swaps: 1}},
+		},
+		"without a node": {
+			change: func(p *corev1.Pod) { p.Spec.NodeName = "" },
+			steps:  []step{{after: 0, grace: removed, ends: 0, swaps: 2}},
+		},
 		"finished": {change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
-			steps: []step{{after: 0, requestedGrace: in(7), grace: -1, ends: 0, swaps: 2}}},
+			steps: []step{{after: 0, requestedGrace: in(7), grace: removed, ends: 0, swaps: 2}}},
 		"already marked with period 0": {change: func(p *corev1.Pod) {
 			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			p.DeletionGracePeriodSeconds = in(0)
-		}, steps: []step{{after: 0, grace: -1, ends: 0, swaps: 1}}},
+		}, steps: []step{{after: 0, grace: removed, ends: 0, swaps: 1}}},
 		"finished while terminating": {change: func(p *corev1.Pod) {
 			p.Status.Phase = corev1.PodFailed
 			p.DeletionTimestamp = &metav1.Time{Time: start.Add(20 * time.Second)}
 			p.DeletionGracePeriodSeconds = in(20)
 		}, steps: []step{{after: 0, grace: 20, ends: 20, swaps: 0}}},
 		"held by a finalizer": {change: func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} },
-			steps: []step{{after: 0, requestedGrace: in(0), grace: 0, ends: 0, swaps: 1}, {after: 0, requestedGrace: in(0), grace: 0, ends: 0, swaps: 0}}},
+			steps: []step{
+				{after: 0, requestedGrace: in(0), grace: 0, ends: 0, swaps: 1},
+				{after: 0, requestedGrace: in(0), grace: 0, ends: 0, swaps: 0},
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := b.fixture(t)
+			f := b.fixture(t)
 			at := start
-			w.writer.Now = func() time.Time { return at }
-			pods := w.kind("pods")
+			f.writer.Now = func() time.Time { return at }
+			pods := f.kind("pods")
 			p := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Generation: 1},
 				Spec:       corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))},
@@ -165,24 +175,24 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 			if tc.change != nil {
 				tc.change(p)
 			}
-			w.storeDirectly(pods, p)
+			f.storeDirectly(pods, p)
 			for i, step := range tc.steps {
 				at = at.Add(step.after)
-				r := w.newRequest("pods", "p")
+				r := f.newRequest("pods", "p")
 				r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.requestedGrace}
-				w.store.swaps = 0
-				res, err := w.writer.Delete(context.Background(), r)
+				f.store.swaps = 0
+				res, err := f.writer.Delete(context.Background(), r)
 				if err != nil {
 					t.Fatal(err)
 				}
-				grace, ends := int64(-1), int64(0)
-				if o := w.storedObject(pods, "p"); o != nil {
+				grace, ends := int64(removed), int64(0)
+				if o := f.storedObject(pods, "p"); o != nil {
 					grace = *o.GetDeletionGracePeriodSeconds()
 					ends = int64(o.GetDeletionTimestamp().Sub(start) / time.Second)
 				}
-				if grace != step.grace || ends != step.ends || res.Deleted != (step.grace < 0) || w.store.swaps != step.swaps {
+				if grace != step.grace || ends != step.ends || res.Deleted != (step.grace < 0) || f.store.swaps != step.swaps {
 					t.Errorf("step %d: got grace period %d, end %d, removed %v, %d swaps, want %+v", i,
-						grace, ends, res.Deleted, w.store.swaps, step)
+						grace, ends, res.Deleted, f.store.swaps, step)
 				}
 			}
 		})
@@ -199,44 +209,53 @@ func TestPodDeletionWithConcurrentChange(t *testing.T) {
 	}
 	b := newBase(t)
 	for name, tc := range map[string]struct {
-		meanwhile func(w *fixture, pods *apiset.Resource)
-		stays     bool
+		meanwhile func(f *fixture, pods *apiset.Resource)
+		wantStays bool
 	}{
-		"changed": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.storeDirectly(pods, pod("u", "2")) }, stays: false},
-		"removed": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.removeDirectly(pods, "p") }, stays: false},
-		"another": {meanwhile: func(w *fixture, pods *apiset.Resource) { w.storeDirectly(pods, pod("v", "2")) }, stays: true},
+		"changed": {meanwhile: func(f *fixture, pods *apiset.Resource) { f.storeDirectly(pods, pod("u", "2")) }, wantStays: false},
+		"removed": {meanwhile: func(f *fixture, pods *apiset.Resource) { f.removeDirectly(pods, "p") }, wantStays: false},
+		"another": {meanwhile: func(f *fixture, pods *apiset.Resource) { f.storeDirectly(pods, pod("v", "2")) }, wantStays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := b.fixture(t)
-			pods := w.kind("pods")
-			w.storeDirectly(pods, pod("u", "1"))
-			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+			f := b.fixture(t)
+			pods := f.kind("pods")
+			f.storeDirectly(pods, pod("u", "1"))
+			f.store.beforeSwap = func(n int, _ string, _ []byte) (bool, error) {
 				if n == 2 {
-					tc.meanwhile(w, pods)
+					tc.meanwhile(f, pods)
 				}
 				return true, nil
 			}
-			r := w.newRequest("pods", "p")
+			r := f.newRequest("pods", "p")
 			r.Options = &metav1.DeleteOptions{}
-			res, err := w.writer.Delete(context.Background(), r)
+			res, err := f.writer.Delete(context.Background(), r)
 			if err != nil || !res.Deleted || res.Object.GetDeletionTimestamp() == nil {
 				t.Errorf("got removed %v, %v, want true", res.Deleted, err)
 			}
-			if stays := w.storedObject(pods, "p") != nil; stays != tc.stays {
-				t.Errorf("pod exists: got %v, want %v", stays, tc.stays)
+			if stays := f.storedObject(pods, "p") != nil; stays != tc.wantStays {
+				t.Errorf("pod exists: got %v, want %v", stays, tc.wantStays)
 			}
 		})
 	}
 }
 
-// newVersions returns the versions of a custom resource, one of them the stored one. v1 has a default
-// for d.
+// newVersions returns the versions v1 and v2 of the custom resource "things". stored is the version
+// in which objects are stored. In v1, the field d has a default. Both reject "wrong" in the field a.
 func newVersions(t *testing.T, stored string) []*registry.Kind {
 	t.Helper()
 	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
 		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}}
-		names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: "Thing", ListKind: "ThingList"}
-		d.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Names: names, Scope: apiextensionsv1.NamespaceScoped}
+		names := apiextensionsv1.CustomResourceDefinitionNames{
+			Plural:   "things",
+			Singular: "thing",
+			Kind:     "Thing",
+			ListKind: "ThingList",
+		}
+		d.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.com",
+			Names: names,
+			Scope: apiextensionsv1.NamespaceScoped,
+		}
 		d.Status.AcceptedNames = names
 		wrong := []apiextensionsv1.ValidationRule{{Rule: "self != 'wrong'"}}
 		for _, name := range []string{"v1", "v2"} {
@@ -270,8 +289,8 @@ func newVersions(t *testing.T, stored string) []*registry.Kind {
 // concurrently writes in another version. The patch is applied to that object.
 func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 	b := newBase(t)
-	w := b.fixture(t, newVersions(t, "v1")...)
-	things := w.kind("things")
+	f := b.fixture(t, newVersions(t, "v1")...)
+	things := f.kind("things")
 	thing := func(version, field, value string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/" + version, "kind": "Thing", "metadata": map[string]any{
@@ -284,19 +303,19 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.store.swap(things.Key("ns", "x"), raw, anyRevision); err != nil {
+		if _, err := f.store.swap(things.Key("ns", "x"), raw, anyRevision); err != nil {
 			t.Fatal(err)
 		}
 	}
 	put(thing("v1", "a", "1"))
-	w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+	f.store.beforeSwap = func(n int, _ string, _ []byte) (bool, error) {
 		if n == 1 {
 			put(thing("v2", "a", "2"))
 		}
 		return false, nil
 	}
-	r := w.newRequest("things", "x")
-	res, err := merge(`{"b":"1"}`)(w, r)
+	r := f.newRequest("things", "x")
+	res, err := mergePatch(`{"b":"1"}`)(f, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,17 +324,17 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := obj.(*unstructured.Unstructured)
-	if u.Object["a"] != "2" || u.Object["b"] != "1" || u.GetAPIVersion() != "example.com/v1" || w.store.swaps != 2 {
-		t.Errorf("got %s after %d swaps, want both fields in v1 after 2", res.Stored, w.store.swaps)
+	if u.Object["a"] != "2" || u.Object["b"] != "1" || u.GetAPIVersion() != "example.com/v1" || f.store.swaps != 2 {
+		t.Errorf("got %s after %d swaps, want both fields in v1 after 2", res.Stored, f.store.swaps)
 	}
 	// A value that cannot be decoded in the requested version fails the write.
-	w.store.before = func(int, string, []byte) (bool, error) {
-		_, err := w.store.swap(things.Key("ns", "x"), []byte(`[]`), anyRevision)
+	f.store.beforeSwap = func(int, string, []byte) (bool, error) {
+		_, err := f.store.swap(things.Key("ns", "x"), []byte(`[]`), anyRevision)
 		return false, err
 	}
-	w.store.swaps = 0
-	if _, err := merge(`{"b":"2"}`)(w, w.newRequest("things", "x")); err == nil || w.store.swaps != 1 {
-		t.Errorf("invalid live value: got %v after %d swaps, want an error after 1", err, w.store.swaps)
+	f.store.swaps = 0
+	if _, err := mergePatch(`{"b":"2"}`)(f, f.newRequest("things", "x")); err == nil || f.store.swaps != 1 {
+		t.Errorf("invalid live value: got %v after %d swaps, want an error after 1", err, f.store.swaps)
 	}
 }
 
@@ -324,12 +343,16 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 func TestPatchOfLabelsAppliesDefaults(t *testing.T) {
 	b := newBase(t)
 	for _, patch := range []string{`{"metadata":{"labels":{"x":"y"}}}`, `{"metadata":{"labels":{"x":"y"}},"a":"1"}`} {
-		w := b.fixture(t, newVersions(t, "v2")...)
-		things := w.kind("things")
-		if _, err := w.store.swap(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
+		f := b.fixture(t, newVersions(t, "v2")...)
+		things := f.kind("things")
+		if _, err := f.store.swap(
+			things.Key("ns", "x"),
+			[]byte(`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`),
+			anyRevision,
+		); err != nil {
 			t.Fatal(err)
 		}
-		res, err := merge(patch)(w, w.newRequest("things", "x"))
+		res, err := mergePatch(patch)(f, f.newRequest("things", "x"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,48 +373,53 @@ func TestPatchOfLabelsAppliesDefaults(t *testing.T) {
 // evaluated if its metadata has missing or too long values, as for other fields. Other invalid
 // metadata does not matter.
 func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
-	w := newBase(t).fixture(t, newVersions(t, "v1")...)
+	f := newBase(t).fixture(t, newVersions(t, "v1")...)
 	long := map[string]any{"long": strings.Repeat("x", 300<<10)}
 	for _, tt := range []struct {
 		name     string
-		update   bool
+		update   bool // instead of a creation
 		metadata map[string]any
-		causes   string
+		// wantFields are the fields of the causes. "<nil>" stands for the skipped rules.
+		wantFields string
 	}{
-		{name: "no name", metadata: map[string]any{}, causes: "metadata.name <nil>"},
+		{name: "no name", metadata: map[string]any{}, wantFields: "metadata.name <nil>"},
 		{
-			name:     "long annotations",
-			metadata: map[string]any{"name": "x", "annotations": long},
-			causes:   "metadata.annotations <nil>",
+			name:       "long annotations",
+			metadata:   map[string]any{"name": "x", "annotations": long},
+			wantFields: "metadata.annotations <nil>",
 		},
 		{
-			name:     "an invalid label",
-			metadata: map[string]any{"name": "x", "labels": map[string]any{"a": "-"}},
-			causes:   "metadata.labels a",
+			name:       "an invalid label",
+			metadata:   map[string]any{"name": "x", "labels": map[string]any{"a": "-"}},
+			wantFields: "metadata.labels a",
 		},
 		{
-			name:     "an update with long annotations",
-			update:   true,
-			metadata: map[string]any{"name": "x", "annotations": long},
-			causes:   "metadata.annotations <nil>",
+			name:       "an update with long annotations",
+			update:     true,
+			metadata:   map[string]any{"name": "x", "annotations": long},
+			wantFields: "metadata.annotations <nil>",
 		},
-		{name: "an update with valid metadata", update: true, metadata: map[string]any{"name": "x"}, causes: "a"},
+		{name: "an update with valid metadata", update: true, metadata: map[string]any{"name": "x"}, wantFields: "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			things := w.kind("things")
-			if _, err := w.store.swap(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
+			things := f.kind("things")
+			if _, err := f.store.swap(
+				things.Key("ns", "x"),
+				[]byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`),
+				anyRevision,
+			); err != nil {
 				t.Fatal(err)
 			}
-			r := w.newRequest("things", "x")
-			write := w.writer.Create
+			r := f.newRequest("things", "x")
+			write := f.writer.Create
 			obj := &unstructured.Unstructured{
 				Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": tt.metadata, "a": "wrong"},
 			}
 			r.Object = obj
 			r.Options = &metav1.UpdateOptions{}
 			if tt.update {
-				obj.SetResourceVersion(w.storedObject(things, "x").GetResourceVersion())
-				write = w.writer.Update
+				obj.SetResourceVersion(f.storedObject(things, "x").GetResourceVersion())
+				write = f.writer.Update
 			} else {
 				r.Options = &metav1.CreateOptions{}
 				r.Name = ""
@@ -407,8 +435,8 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 					got = append(got, c.Field)
 				}
 			}
-			if strings.Join(got, " ") != tt.causes {
-				t.Errorf("got causes %q, want %q", got, tt.causes)
+			if strings.Join(got, " ") != tt.wantFields {
+				t.Errorf("got causes of the fields %q, want %q", got, tt.wantFields)
 			}
 		})
 	}
@@ -417,12 +445,12 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 // TestWriteReportsStartedWhileStoreBlocks checks that a write reports that it only waits for the
 // store.
 func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
-	w := newBase(t).fixture(t)
+	f := newBase(t).fixture(t)
 	for name, write := range map[string]func(context.Context, *writes.Request) (writes.Result, error){
-		"create": w.writer.Create, "update": w.writer.Update,
+		"create": f.writer.Create, "update": f.writer.Update,
 	} {
 		waits := make(chan struct{})
-		w.store.before = func(int, string, []byte) (bool, error) {
+		f.store.beforeSwap = func(int, string, []byte) (bool, error) {
 			select {
 			case <-waits:
 			case <-t.Context().Done():
@@ -431,7 +459,7 @@ func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
 			}
 			return false, nil
 		}
-		r := w.newRequest("limitranges", name)
+		r := f.newRequest("limitranges", name)
 		wanted := newLimits("", "me")
 		wanted.Name = name
 		r.Object = wanted
@@ -442,7 +470,10 @@ func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
 			r.Name = ""
 		}
 		once := sync.OnceFunc(func() { close(waits) })
-		if _, err := write((&requesttest.Work{OnSuspend: func() func() { once(); return func() {} }}).With(t.Context()), r); err != nil {
+		if _, err := write(
+			(&requesttest.Work{OnSuspend: func() func() { once(); return func() {} }}).With(t.Context()),
+			r,
+		); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

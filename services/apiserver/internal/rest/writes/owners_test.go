@@ -38,7 +38,7 @@ func TestDuplicateOwnersAreRemoved(t *testing.T) {
 			want = append(want, o)
 		}
 		ctx, warnings := requesttest.WithWarnings(t.Context())
-		removeDuplicateOwners(ctx, obj, false)
+		removeDuplicateOwners(ctx, obj, duplicateOwners)
 		if !reflect.DeepEqual(obj.OwnerReferences, want) {
 			t.Fatalf("round %d: got %v, want %v", round, obj.OwnerReferences, want)
 		}

@@ -39,9 +39,10 @@ func (w *Writer) authorizeCreate(ctx context.Context, r *Request) error {
 	return authz.Forbidden(attrs, reason)
 }
 
-// recordOwnership records the field ownership of obj, to which the request changes live (nil for a
-// creation). Objects that cannot be compared lose their managedFields, which would no longer be
-// true. It returns an error only for an expired request, whose object may well be comparable.
+// recordOwnership records the field ownership of obj. live is the object that the request changes,
+// or nil for a creation. An object that cannot be compared with live loses its managedFields, which
+// would no longer be true. recordOwnership returns an error only if the request has expired, because
+// then the comparison may have failed for that reason.
 func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj registry.Object) error {
 	if r.Sub == nil && r.checkType(obj) != nil { // the schema does not describe its fields
 		obj.SetManagedFields(nil)
@@ -51,10 +52,10 @@ func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj regi
 	return ctx.Err()
 }
 
-// RecordSentOwnership records the field ownership of the body of a creation that is not stored as
-// it is. As for a stored object, duplicate owner references are removed first.
+// RecordSentOwnership records the field ownership of the body of a creation that is never stored. As
+// for a stored object, duplicate owner references are removed first.
 func (w *Writer) RecordSentOwnership(ctx context.Context, r *Request, m *apply.Manager, obj registry.Object) {
-	removeDuplicateOwners(ctx, obj, false)
+	removeDuplicateOwners(ctx, obj, duplicateOwners)
 	w.recordOwnershipAs(ctx, r, m, nil, obj)
 }
 
@@ -76,11 +77,11 @@ func (w *Writer) runMutation(ctx context.Context, r *Request, obj registry.Objec
 	if after := apply.ManagedFieldsOf(obj); !before.EqualExceptTimes(after) {
 		if err := r.fieldManager().Check(after.Entries()); err != nil {
 			before.ApplyTo(obj)
-			request.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v",
-				err))
+			request.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; "+
+				"this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
 		}
 	}
-	removeDuplicateOwners(ctx, obj, true)
+	removeDuplicateOwners(ctx, obj, duplicateOwnersAdmitted)
 	return nil
 }
 

@@ -29,7 +29,9 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	configMaps := apiset.Builder{Fields: apply.New(catalog, time.Now)}.Set(catalog, 0).Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
+	configMaps := apiset.Builder{
+		Fields: apply.New(catalog, time.Now),
+	}.Set(catalog, 0).Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	for _, c := range []struct {
 		name   string
 		change func(registry.Object)

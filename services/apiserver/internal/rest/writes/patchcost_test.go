@@ -19,36 +19,38 @@ import (
 	"binnacle/services/apiserver/internal/rest/patch"
 )
 
-// TestPatchCostIncludesPatchedObject checks all patch types. Rejected patches change nothing.
+// TestPatchCostIncludesPatchedObject sends small patches of all types to a large object. The estimate
+// covers the object, and a patch that is rejected because of it changes nothing.
 func TestPatchCostIncludesPatchedObject(t *testing.T) {
-	w := newBase(t).fixture(t)
+	f := newBase(t).fixture(t)
 	const size = 200_000
-	w.storeDirectly(w.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
+	f.storeDirectly(f.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
 	for typ, body := range map[types.PatchType]string{
 		types.JSONPatchType:           `[{"op":"add","path":"/data/a","value":"1"}]`,
 		types.MergePatchType:          `{"data":{"a":"1"}}`,
 		types.StrategicMergePatchType: `{"data":{"a":"1"}}`,
 		types.ApplyYAMLPatchType:      `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`,
 	} {
-		for _, may := range []bool{false, true} {
-			weighed := 0
+		for _, admitted := range []bool{false, true} {
+			estimate := 0
 			ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
-			request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }}
-			r := w.requestFor("c")
+			request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { estimate = max(estimate, n); return admitted }}
+			r := f.requestFor("c")
 			var err error
 			if r.Patch, err = patch.Decode(typ, []byte(body), false); err != nil {
 				t.Fatal(err)
 			}
-			_, err = w.writer.Patch(ctx, r)
-			if may && err != nil || !may && !apierrors.IsTooManyRequests(err) || weighed < size {
-				t.Errorf("%s, admitted %t: got weight %d, error %v, want at least %d bytes, and TooManyRequests unless admitted", typ, may, weighed, err, size)
+			_, err = f.writer.Patch(ctx, r)
+			if admitted && err != nil || !admitted && !apierrors.IsTooManyRequests(err) || estimate < size {
+				t.Errorf("%s, admitted: %t: got estimate %d, error %v, want at least %d bytes, and TooManyRequests unless admitted",
+					typ, admitted, estimate, err, size)
 			}
-			if got := strings.Contains(summarize(w.storedObject(r.Resource, "c")), "a=1"); got && !may {
+			if got := strings.Contains(summarize(f.storedObject(r.Resource, "c")), "a=1"); got && !admitted {
 				t.Errorf("rejected %s: got it applied, want it rejected without effect", typ)
 			}
-			w.syncCache()
+			f.syncCache()
 		}
-		w.storeDirectly(w.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
+		f.storeDirectly(f.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
 	}
 }
 
@@ -68,35 +70,36 @@ func TestPatchCostIncludesWork(t *testing.T) {
 		fmt.Fprintf(&env, `{"name":"E%d","value":"1"},`, i)
 	}
 	for name, tc := range map[string]struct {
-		typ   types.PatchType
-		body  string
-		large bool
+		typ  types.PatchType
+		body string
+		// isLarge means that the estimate reaches large.
+		isLarge bool
 	}{
 		"one operation": {typ: types.JSONPatchType, body: `[{"op":"remove","path":"/metadata/finalizers/0"}]`},
 		"many operations": {
-			typ:   types.JSONPatchType,
-			body:  "[" + strings.TrimSuffix(strings.Repeat(`{"op":"remove","path":"/metadata/finalizers/0"},`, 200), ",") + "]",
-			large: true,
+			typ:     types.JSONPatchType,
+			body:    "[" + strings.TrimSuffix(strings.Repeat(`{"op":"remove","path":"/metadata/finalizers/0"},`, 200), ",") + "]",
+			isLarge: true,
 		},
 		"copies": {
 			typ: types.JSONPatchType,
 			body: `[{"op":"copy","from":"/metadata/finalizers","path":"/metadata/annotations/a"},{"op":"copy","from":"/metadata","path":"/metadata/labels"},` +
 				`{"op":"copy","from":"/metadata","path":"/b"},{"op":"copy","from":"/b","path":"/c"},{"op":"copy","from":"/c","path":"/metadata/d"}]`,
-			large: true,
+			isLarge: true,
 		},
 		"copies that are removed": {
-			typ:   types.JSONPatchType,
-			body:  "[" + strings.Repeat(`{"op":"copy","from":"/metadata","path":"/metadata/x"},`, 5) + `{"op":"remove","path":"/metadata/x"}]`,
-			large: true,
+			typ:     types.JSONPatchType,
+			body:    "[" + strings.Repeat(`{"op":"copy","from":"/metadata","path":"/metadata/x"},`, 5) + `{"op":"remove","path":"/metadata/x"}]`,
+			isLarge: true,
 		},
 		"few elements": {
 			typ:  types.StrategicMergePatchType,
 			body: `{"spec":{"containers":[{"name":"c","env":[{"name":"E1","value":"1"}]}]}}`,
 		},
 		"many elements": {
-			typ:   types.StrategicMergePatchType,
-			body:  `{"spec":{"containers":[{"name":"c","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}}`,
-			large: true,
+			typ:     types.StrategicMergePatchType,
+			body:    `{"spec":{"containers":[{"name":"c","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}}`,
+			isLarge: true,
 		},
 		"a kubelet's status with an atomic list": {
 			typ:  types.StrategicMergePatchType,
@@ -111,38 +114,39 @@ func TestPatchCostIncludesWork(t *testing.T) {
 			kind = "pods"
 			object = pod
 		}
-		w := newBase(t).fixture(t)
-		w.storeDirectly(w.kind(kind), object.DeepCopyObject().(registry.Object))
-		weighed := 0
+		f := newBase(t).fixture(t)
+		f.storeDirectly(f.kind(kind), object.DeepCopyObject().(registry.Object))
+		estimate := 0
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return n < large }}
-		r := w.requestFor(object.GetName())
-		r.Resource = w.kind(kind)
+		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { estimate = max(estimate, n); return n < large }}
+		r := f.requestFor(object.GetName())
+		r.Resource = f.kind(kind)
 		var err error
 		if r.Patch, err = patch.Decode(tc.typ, []byte(tc.body), false); err != nil {
 			t.Fatal(err)
 		}
-		_, err = w.writer.Patch(ctx, r)
-		if apierrors.IsTooManyRequests(err) != tc.large {
-			t.Errorf("%s: weighed %d bytes, got %v, want rejected %t", name, weighed, err, tc.large)
+		_, err = f.writer.Patch(ctx, r)
+		if apierrors.IsTooManyRequests(err) != tc.isLarge {
+			t.Errorf("%s: estimate %d bytes, got %v, want rejected %t", name, estimate, err, tc.isLarge)
 		}
 	}
 }
 
 // TestUpdateCostIncludesReplacedObject updates a large object with a small one.
 func TestUpdateCostIncludesReplacedObject(t *testing.T) {
-	w := newBase(t).fixture(t)
+	f := newBase(t).fixture(t)
 	const size = 200_000
-	w.storeDirectly(w.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
-	for _, may := range []bool{false, true} {
-		weighed := 0
+	f.storeDirectly(f.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
+	for _, admitted := range []bool{false, true} {
+		estimate := 0
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "update"})
-		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }}
-		r := w.requestFor("c")
+		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { estimate = max(estimate, n); return admitted }}
+		r := f.requestFor("c")
 		r.Object = storedConfigMap("a", "1")
-		_, err := w.writer.Update(ctx, r)
-		if may && err != nil || !may && !apierrors.IsTooManyRequests(err) || weighed < size {
-			t.Errorf("admitted %t: got weight %d, error %v, want at least %d bytes, and TooManyRequests unless admitted", may, weighed, err, size)
+		_, err := f.writer.Update(ctx, r)
+		if admitted && err != nil || !admitted && !apierrors.IsTooManyRequests(err) || estimate < size {
+			t.Errorf("admitted: %t: got estimate %d, error %v, want at least %d bytes, and TooManyRequests unless admitted",
+				admitted, estimate, err, size)
 		}
 	}
 }
@@ -150,16 +154,16 @@ func TestUpdateCostIncludesReplacedObject(t *testing.T) {
 // TestWriteIsSuspendedWhileItSettles checks that a request releases its work limit while it waits
 // until the server has acted on the write.
 func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
-	w := newBase(t).fixture(t)
+	f := newBase(t).fixture(t)
 	suspended, settled := 0, -1
-	w.writer.WaitForRevision = map[schema.GroupResource]func(context.Context, int64){
+	f.writer.WaitForRevision = map[schema.GroupResource]func(context.Context, int64){
 		{Resource: "configmaps"}: func(context.Context, int64) { settled = suspended },
 	}
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
 	request.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() { suspended++; return func() { suspended-- } }}
-	r := w.requestFor("c")
+	r := f.requestFor("c")
 	r.Object = storedConfigMap("a", "1")
-	if _, err := w.writer.Create(ctx, r); err != nil {
+	if _, err := f.writer.Create(ctx, r); err != nil {
 		t.Fatal(err)
 	}
 	if settled != 1 || suspended != 0 {
@@ -169,16 +173,16 @@ func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
 
 // TestScaleCostIncludesScaledObject sends a small patch to the scale of a large object.
 func TestScaleCostIncludesScaledObject(t *testing.T) {
-	w := newBase(t).fixture(t)
+	f := newBase(t).fixture(t)
 	const size = 200_000
-	k := w.kind("replicationcontrollers")
-	w.storeDirectly(k, &corev1.ReplicationController{
+	k := f.kind("replicationcontrollers")
+	f.storeDirectly(k, &corev1.ReplicationController{
 		ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}},
 	})
-	weighed := 0
+	estimate := 0
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
-	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = n; return false }}
-	r := w.requestFor("c")
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { estimate = n; return false }}
+	r := f.requestFor("c")
 	r.Resource = k
 	for i := range k.Subresources {
 		if k.Subresources[i].Scale != nil {
@@ -189,9 +193,9 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	if r.Patch, err = patch.Decode(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), false); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.writer.Patch(ctx, r)
-	if !apierrors.IsTooManyRequests(err) || weighed < size {
-		t.Errorf("got weight %d, error %v, want at least %d bytes and TooManyRequests", weighed, err, size)
+	_, err = f.writer.Patch(ctx, r)
+	if !apierrors.IsTooManyRequests(err) || estimate < size {
+		t.Errorf("got estimate %d, error %v, want at least %d bytes and TooManyRequests", estimate, err, size)
 	}
 }
 
@@ -202,10 +206,10 @@ func TestPatchCostIncludesValues(t *testing.T) {
 		Spec:       corev1.PodSpec{Tolerations: make([]corev1.Toleration, 3000)},
 	}
 	for _, typ := range []types.PatchType{types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType} {
-		w := newBase(t).fixture(t)
-		r := w.requestFor("many")
-		r.Resource = w.kind("pods")
-		w.storeDirectly(r.Resource, pod.DeepCopyObject().(registry.Object))
+		f := newBase(t).fixture(t)
+		r := f.requestFor("many")
+		r.Resource = f.kind("pods")
+		f.storeDirectly(r.Resource, pod.DeepCopyObject().(registry.Object))
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { return n < request.LargeBody }}
 		var err error
@@ -214,7 +218,7 @@ func TestPatchCostIncludesValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Manager = "me"
-		_, err = w.writer.Patch(ctx, r)
+		_, err = f.writer.Patch(ctx, r)
 		if !apierrors.IsTooManyRequests(err) {
 			t.Errorf("%s: got %v, want TooManyRequests", typ, err)
 		}
@@ -222,21 +226,21 @@ func TestPatchCostIncludesValues(t *testing.T) {
 }
 
 // TestWaitingRequestHoldsNoValue checks that a write of a large object waits for other large work
-// before it reads the object from the store. Hundreds of requests may wait.
+// before it reads the object from the store. Hundreds of requests admitted wait.
 func TestWaitingRequestHoldsNoValue(t *testing.T) {
-	w := newBase(t).fixture(t)
-	w.storeDirectly(w.kind("configmaps"), &corev1.ConfigMap{
+	f := newBase(t).fixture(t)
+	f.storeDirectly(f.kind("configmaps"), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: "ns"},
 		Data:       map[string]string{"a": strings.Repeat("x", request.LargeBody)},
 	})
 	ctx := (&requesttest.Work{
 		OnEstimate: func(int) bool { return false },
 	}).With(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"}))
-	w.syncCache()
-	before := w.store.reads
-	r := w.requestFor("large")
-	r.Resource = w.kind("configmaps")
-	if _, err := w.writer.Read(ctx, r); !apierrors.IsTooManyRequests(err) || w.store.reads != before {
-		t.Errorf("got %v after %d reads of the store, want TooManyRequests and none", err, w.store.reads-before)
+	f.syncCache()
+	before := f.store.reads
+	r := f.requestFor("large")
+	r.Resource = f.kind("configmaps")
+	if _, err := f.writer.Read(ctx, r); !apierrors.IsTooManyRequests(err) || f.store.reads != before {
+		t.Errorf("got %v after %d reads of the store, want TooManyRequests and none", err, f.store.reads-before)
 	}
 }

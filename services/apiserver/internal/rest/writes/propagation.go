@@ -8,20 +8,21 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// deletionFinalizers returns the finalizers of the object with those of the garbage collector added
-// or removed as the propagation policy requires. It keeps the order if none is added or removed.
+// deletionFinalizers returns the finalizers that the object has after a DELETE: those of the garbage
+// collector are added or removed as the propagation policy requires. It keeps the order if none is
+// added or removed.
 func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOptions) []string {
-	had := obj.GetFinalizers()
+	existing := obj.GetFinalizers()
 	desired := r.collectorFinalizer(obj, o)
 	if r.Resource.Delete.TwoPhase && obj.GetDeletionTimestamp() == nil {
-		desired = firstStepFinalizers(had, o)
+		desired = firstStepFinalizers(existing, o)
 	}
-	unwanted := func(f string) bool { return isCollectorFinalizer(f) && !slices.Contains(desired, f) }
-	missing := func(f string) bool { return !slices.Contains(had, f) }
-	if !slices.ContainsFunc(had, unwanted) && !slices.ContainsFunc(desired, missing) {
-		return had
+	isUnwanted := func(f string) bool { return isCollectorFinalizer(f) && !slices.Contains(desired, f) }
+	isMissing := func(f string) bool { return !slices.Contains(existing, f) }
+	if !slices.ContainsFunc(existing, isUnwanted) && !slices.ContainsFunc(desired, isMissing) {
+		return existing
 	}
-	return append(slices.DeleteFunc(slices.Clone(had), isCollectorFinalizer), desired...)
+	return append(slices.DeleteFunc(slices.Clone(existing), isCollectorFinalizer), desired...)
 }
 
 // isCollectorFinalizer reports whether the garbage collector removes a finalizer after it has
@@ -57,13 +58,13 @@ func (r *Request) collectorFinalizer(obj registry.Object, o *metav1.DeleteOption
 }
 
 // firstStepFinalizers is collectorFinalizer for the first step of a deletion in two steps. As in
-// Kubernetes, not to orphan dependents means to delete them in the foreground there, and an object
-// may have both finalizers.
-func firstStepFinalizers(had []string, o *metav1.DeleteOptions) (desired []string) {
+// Kubernetes, orphanDependents=false means foreground deletion in that step, and an object may have
+// both finalizers.
+func firstStepFinalizers(existing []string, o *metav1.DeleteOptions) (desired []string) {
 	orphan, foreground, set := propagationPolicy(o)
 	if !set {
-		orphan = slices.Contains(had, metav1.FinalizerOrphanDependents)
-		foreground = slices.Contains(had, metav1.FinalizerDeleteDependents)
+		orphan = slices.Contains(existing, metav1.FinalizerOrphanDependents)
+		foreground = slices.Contains(existing, metav1.FinalizerDeleteDependents)
 	}
 	if o.OrphanDependents != nil { //nolint:staticcheck // clients still send it
 		foreground = !orphan
@@ -77,14 +78,15 @@ func firstStepFinalizers(had []string, o *metav1.DeleteOptions) (desired []strin
 	return desired
 }
 
-// propagationPolicy returns the propagation policy of the options. set reports whether they have
-// one.
+// propagationPolicy returns the propagation policy of the options. If neither orphan nor foreground
+// is true, it is deletion in the background. set reports whether the options have a policy.
 func propagationPolicy(o *metav1.DeleteOptions) (orphan, foreground, set bool) {
 	switch {
 	case o.OrphanDependents != nil: //nolint:staticcheck // clients still send it
 		return *o.OrphanDependents, false, true //nolint:staticcheck // clients still send it
 	case o.PropagationPolicy != nil:
-		return *o.PropagationPolicy == metav1.DeletePropagationOrphan, *o.PropagationPolicy == metav1.DeletePropagationForeground, true
+		policy := *o.PropagationPolicy
+		return policy == metav1.DeletePropagationOrphan, policy == metav1.DeletePropagationForeground, true
 	}
 	return false, false, false
 }

@@ -27,7 +27,11 @@ func TestOnlyFirstDeletionChangesNamespaceFinalizers(t *testing.T) {
 	}{
 		{name: "no policy"},
 		{name: "no policy, both finalizers", had: []string{orphan, "a/b", foreground}, want: []string{orphan, "a/b", foreground}},
-		{name: "orphan", options: metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)}, want: []string{orphan}},
+		{
+			name:    "orphan",
+			options: metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)},
+			want:    []string{orphan},
+		},
 		{
 			name:    "background",
 			had:     []string{orphan, "a/b", foreground},
@@ -41,7 +45,7 @@ func TestOnlyFirstDeletionChangesNamespaceFinalizers(t *testing.T) {
 			options:     metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)},
 		},
 	} {
-		w := b.fixture(t)
+		f := b.fixture(t)
 		namespace := &corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Finalizers: c.had},
 			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
@@ -49,12 +53,12 @@ func TestOnlyFirstDeletionChangesNamespaceFinalizers(t *testing.T) {
 		if c.terminating {
 			namespace.DeletionTimestamp = &metav1.Time{Time: now.Truncate(time.Second)}
 		}
-		w.storeDirectly(w.kind("namespaces"), namespace)
-		w.syncCache()
-		r := w.newRequest("namespaces", "n")
+		f.storeDirectly(f.kind("namespaces"), namespace)
+		f.syncCache()
+		r := f.newRequest("namespaces", "n")
 		r.Namespace = ""
 		r.Options = &c.options
-		res, err := w.writer.Delete(t.Context(), r)
+		res, err := f.writer.Delete(t.Context(), r)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
@@ -68,15 +72,20 @@ func TestOnlyFirstDeletionChangesNamespaceFinalizers(t *testing.T) {
 func TestEventsIgnorePropagation(t *testing.T) {
 	b := newBase(t)
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground} {
-		w := b.fixture(t)
-		w.storeDirectly(w.kind("events"), &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n", UID: "u", Finalizers: []string{metav1.FinalizerOrphanDependents}}})
-		w.syncCache()
-		r := w.newRequest("events", "n")
+		f := b.fixture(t)
+		f.storeDirectly(
+			f.kind("events"),
+			&corev1.Event{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n", UID: "u", Finalizers: []string{metav1.FinalizerOrphanDependents}},
+			},
+		)
+		f.syncCache()
+		r := f.newRequest("events", "n")
 		r.Options = &metav1.DeleteOptions{PropagationPolicy: &policy}
-		if _, err := w.writer.Delete(t.Context(), r); err != nil {
+		if _, err := f.writer.Delete(t.Context(), r); err != nil {
 			t.Fatalf("%s: %v", policy, err)
 		}
-		if left := w.storedObject(w.kind("events"), "n"); left != nil {
+		if left := f.storedObject(f.kind("events"), "n"); left != nil {
 			t.Errorf("%s: Delete left an event with finalizers %q, want none", policy, left.GetFinalizers())
 		}
 	}
@@ -99,24 +108,54 @@ func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
 		uid            *types.UID
 	}{
 		{name: "scheduled pod", resource: "pods", object: pod("node"), grace: ptr.To(int64(20))},
-		{name: "scheduled pod, shorter", resource: "pods", object: pod("node"), requestedGrace: ptr.To(int64(5)), grace: ptr.To(int64(5))},
-		{name: "pod that is not scheduled", resource: "pods", object: pod(""), requestedGrace: ptr.To(int64(5)), grace: ptr.To(int64(0))},
+		{
+			name:           "scheduled pod, shorter",
+			resource:       "pods",
+			object:         pod("node"),
+			requestedGrace: ptr.To(int64(5)),
+			grace:          ptr.To(int64(5)),
+		},
+		{
+			name:           "pod that is not scheduled",
+			resource:       "pods",
+			object:         pod(""),
+			requestedGrace: ptr.To(int64(5)),
+			grace:          ptr.To(int64(0)),
+		},
 		{name: "pod of a collection", resource: "pods", object: pod("node"), collection: true},
 		{name: "config map", resource: "configmaps", object: &corev1.ConfigMap{ObjectMeta: meta}},
-		{name: "negative period", resource: "configmaps", object: &corev1.ConfigMap{ObjectMeta: meta}, requestedGrace: ptr.To(int64(-5)), grace: ptr.To(int64(1))},
-		{name: "namespace", resource: "namespaces", object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, uid: ptr.To(types.UID("u"))},
-		{name: "namespace, negative period", resource: "namespaces", object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}, requestedGrace: ptr.To(int64(-1)), grace: ptr.To(int64(-1)), uid: ptr.To(types.UID("u"))},
+		{
+			name:           "negative period",
+			resource:       "configmaps",
+			object:         &corev1.ConfigMap{ObjectMeta: meta},
+			requestedGrace: ptr.To(int64(-5)),
+			grace:          ptr.To(int64(1)),
+		},
+		{
+			name:     "namespace",
+			resource: "namespaces",
+			object:   &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}},
+			uid:      ptr.To(types.UID("u")),
+		},
+		{
+			name:           "namespace, negative period",
+			resource:       "namespaces",
+			object:         &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}},
+			requestedGrace: ptr.To(int64(-1)),
+			grace:          ptr.To(int64(-1)),
+			uid:            ptr.To(types.UID("u")),
+		},
 	} {
-		w := b.fixture(t)
-		w.storeDirectly(w.kind(c.resource), c.object)
-		w.syncCache()
-		r := w.newRequest(c.resource, "n")
+		f := b.fixture(t)
+		f.storeDirectly(f.kind(c.resource), c.object)
+		f.syncCache()
+		r := f.newRequest(c.resource, "n")
 		r.Namespace, r.Collection = c.object.GetNamespace(), c.collection
 		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: c.requestedGrace}
-		if _, err := w.writer.Delete(t.Context(), r); err != nil || len(w.requests) == 0 {
-			t.Fatalf("%s: got error %v, %d admission requests, want none and at least one", c.name, err, len(w.requests))
+		if _, err := f.writer.Delete(t.Context(), r); err != nil || len(f.validated) == 0 {
+			t.Fatalf("%s: got error %v, %d admission requests, want none and at least one", c.name, err, len(f.validated))
 		}
-		got := w.requests[0].Options.(*metav1.DeleteOptions)
+		got := f.validated[0].Options.(*metav1.DeleteOptions)
 		var uid *types.UID
 		if got.Preconditions != nil {
 			uid = got.Preconditions.UID

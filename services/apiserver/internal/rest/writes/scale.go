@@ -24,57 +24,57 @@ import (
 
 // updateScale updates an object through its scale subresource.
 func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
-	sc, ok := r.Object.(*autoscalingv1.Scale)
+	sent, ok := r.Object.(*autoscalingv1.Scale)
 	if !ok {
 		return Result{}, fmt.Errorf("%T is not a Scale", r.Object)
 	}
-	if err := r.checkNamespace(sc); err != nil {
+	if err := r.checkNamespace(sent); err != nil {
 		return Result{}, err
 	}
-	if err := r.checkName(sc); err != nil {
+	if err := r.checkName(sent); err != nil {
 		return Result{}, err
 	}
-	removeDuplicateOwners(ctx, sc, false)
-	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
-		out := sc.DeepCopy()
-		return out, w.scales.Update(ctx, now, out, r.Manager)
+	removeDuplicateOwners(ctx, sent, duplicateOwners)
+	return w.writeScale(ctx, r, func(live *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		scale := sent.DeepCopy()
+		return scale, w.scales.Update(ctx, live, scale, r.Manager)
 	})
 }
 
 // patchScale patches an object through its scale subresource.
 func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
-	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
-		obj, err := r.Patch.Apply(ctx, w.scaleTarget(r, now))
+	return w.writeScale(ctx, r, func(live *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		obj, err := r.Patch.Apply(ctx, w.scaleTarget(r, live))
 		if err != nil {
 			return nil, err
 		}
-		sc := obj.(*autoscalingv1.Scale)
+		scale := obj.(*autoscalingv1.Scale)
 		if r.Patch.ServerSideApply {
-			return sc, nil
+			return scale, nil
 		}
-		return sc, w.scales.Update(ctx, now, sc, r.Manager)
+		return scale, w.scales.Update(ctx, live, scale, r.Manager)
 	})
 }
 
-// scaleTarget returns a scale as the target of the patch.
-func (w *Writer) scaleTarget(r *Request, now *autoscalingv1.Scale) *patch.Target {
+// scaleTarget returns the live scale as the target of the patch.
+func (w *Writer) scaleTarget(r *Request, live *autoscalingv1.Scale) *patch.Target {
 	return &patch.Target{
-		Object:          now,
+		Object:          live,
 		GVK:             scaleGVK,
 		Name:            r.Name,
 		FieldValidation: r.FieldValidation,
 		Codec:           w.Codec,
 		New:             declare.New[autoscalingv1.Scale],
-		Encode:          func() ([]byte, error) { return w.Codec.Encode(now.DeepCopy(), scaleGVK, api.MediaJSON, false) },
+		Encode:          func() ([]byte, error) { return w.Codec.Encode(live.DeepCopy(), scaleGVK, api.MediaJSON, false) },
 		Decode: func(doc []byte, strict bool) (codec.Decoded, error) {
 			d, err := w.Codec.Decode(api.MediaJSON, doc, scaleGVK, nil, strict)
 			if err == nil && d.GVK != scaleGVK {
-				err = fmt.Errorf("unable to decode %s into %T", d.GVK, now)
+				err = fmt.Errorf("unable to decode %s into %T", d.GVK, live)
 			}
 			return d, err
 		},
 		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
-			return w.scales.Apply(ctx, now, configuration, r.Manager, r.Force)
+			return w.scales.Apply(ctx, live, configuration, r.Manager, r.Force)
 		},
 		Cost:     r.patchedCost,
 		Estimate: request.Estimate,
@@ -104,81 +104,89 @@ func fieldPath(names []string) (p fieldpath.Path) {
 
 // admitScale runs mutating admission on the scale that the client wants. It returns the admission
 // request for validating admission, which sees the stored metadata and status.
-func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalingv1.Scale) (*admission.Request, error) {
-	if err := w.Admission.Mutate(ctx, r.Admission(admission.Update, sc, now)); err != nil {
+func (w *Writer) admitScale(ctx context.Context, r *Request, desired, live *autoscalingv1.Scale) (*admission.Request, error) {
+	if err := w.Admission.Mutate(ctx, r.Admission(admission.Update, desired, live)); err != nil {
 		return nil, err
 	}
-	removeDuplicateOwners(ctx, sc, true)
-	old := now.DeepCopy()
+	removeDuplicateOwners(ctx, desired, duplicateOwnersAdmitted)
+	old := live.DeepCopy()
 	old.ManagedFields = nil
-	stored := old.DeepCopy()
-	stored.Spec = sc.Spec
-	return r.Admission(admission.Update, stored, old), nil
+	validated := old.DeepCopy()
+	validated.Spec = desired.Spec
+	return r.Admission(admission.Update, validated, old), nil
 }
 
 // validateScale validates a scale, unless the rules of its object suffice.
-func (r *Request) validateScale(sc *autoscalingv1.Scale) field.ErrorList {
+func (r *Request) validateScale(scale *autoscalingv1.Scale) field.ErrorList {
 	if r.Sub.Scale.ValidatedWithObject {
 		return nil
 	}
-	errs := meta.ValidateObject(sc, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	if sc.Spec.Replicas < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"))
+	errs := meta.ValidateObject(scale, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	if n := scale.Spec.Replicas; n < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), n, "must be greater than or equal to 0"))
 	}
 	return errs
 }
 
-// writeScale copies the replicas of a scale to its object.
+// writeScale copies the replicas of a scale to its object. compute returns the scale that the client
+// wants, given the live one.
 func (w *Writer) writeScale(
 	ctx context.Context,
 	r *Request,
-	expected func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error),
+	compute func(live *autoscalingv1.Scale) (*autoscalingv1.Scale, error),
 ) (Result, error) {
 	// The rules of the object itself apply.
 	parent := r.ForObject(r.Resource, nil, r.Namespace, r.Name)
 	res, err := w.modifyLive(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
+		// 1. Compute the desired scale.
 		fields := r.scaledFields(l.obj)
-		now := r.Sub.Scale.FromObject(l.obj)
+		live := r.Sub.Scale.FromObject(l.obj)
 		var err error
-		if now.ManagedFields, err = fields.ToSubresource(); err != nil {
+		if live.ManagedFields, err = fields.ToSubresource(); err != nil {
 			return outcome{}, err
 		}
-		sc, err := expected(now)
+		desired, err := compute(live)
 		if err == nil {
-			err = r.checkIdentity(sc)
+			err = r.checkIdentity(desired)
 		}
 		if err != nil {
 			return outcome{}, err
 		}
-		if r.Patch == nil && sc.UID != "" && sc.UID != l.obj.GetUID() {
-			return outcome{}, parent.uidConflict(sc.UID, l.obj.GetUID())
+
+		// 2. Admit and validate it. As in Kubernetes, the uid of an update is checked before, the uid of
+		// a patch afterwards.
+		if r.Patch == nil && desired.UID != "" && desired.UID != l.obj.GetUID() {
+			return outcome{}, parent.uidConflict(desired.UID, l.obj.GetUID())
 		}
-		if parent.admission, err = w.admitScale(ctx, r, sc, now); err != nil {
+		if parent.admission, err = w.admitScale(ctx, r, desired, live); err != nil {
 			return outcome{}, err
 		}
-		if errs := r.validateScale(sc); len(errs) > 0 {
-			return outcome{}, status.Invalid(scaleGVK.GroupKind(), sc.Name, errs)
+		if errs := r.validateScale(desired); len(errs) > 0 {
+			return outcome{}, status.Invalid(scaleGVK.GroupKind(), desired.Name, errs)
 		}
-		if r.Patch != nil && sc.UID != "" && sc.UID != l.obj.GetUID() {
+		if r.Patch != nil && desired.UID != "" && desired.UID != l.obj.GetUID() {
 			resource := r.Resource.GroupResource()
 			resource.Resource += "/" + r.Sub.Name
-			return outcome{}, apierrors.NewConflict(resource, r.Name, errOtherUID(sc.UID, l.obj.GetUID()))
+			return outcome{}, apierrors.NewConflict(resource, r.Name, errOtherUID(desired.UID, l.obj.GetUID()))
 		}
+
+		// 3. Change the object accordingly.
 		obj := l.obj.DeepCopyObject().(registry.Object)
-		if sc.UID != "" {
-			obj.SetUID(sc.UID)
+		if desired.UID != "" {
+			obj.SetUID(desired.UID)
 		}
-		obj.SetResourceVersion(sc.ResourceVersion)
-		if sc.ResourceVersion == "" && r.Sub.Scale.AllowUnconditionalUpdate {
+		obj.SetResourceVersion(desired.ResourceVersion)
+		if desired.ResourceVersion == "" && r.Sub.Scale.AllowUnconditionalUpdate {
 			obj.SetResourceVersion(l.obj.GetResourceVersion())
 		}
-		r.Sub.Scale.SetReplicas(obj, sc.Spec.Replicas)
-		entries, err := fields.ToParent(sc.ManagedFields)
+		r.Sub.Scale.SetReplicas(obj, desired.Spec.Replicas)
+		entries, err := fields.ToParent(desired.ManagedFields)
 		if err != nil {
 			return outcome{}, err
 		}
 		obj.SetManagedFields(entries)
-		return w.computeChange(ctx, parent, l, obj, true) // the ownership is recorded by the entries of the scale
+		ownershipRecorded := true // by the entries of the scale
+		return w.computeChange(ctx, parent, l, obj, ownershipRecorded)
 	})
 	if err != nil {
 		return Result{}, err

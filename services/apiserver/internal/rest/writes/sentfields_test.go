@@ -25,28 +25,31 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 		}
 	}
 	for _, sub := range []string{"resize", "ephemeralcontainers"} {
-		w := b.fixture(t)
-		r := w.newRequest("pods", "")
+		f := b.fixture(t)
+		r := f.newRequest("pods", "")
 		r.Object, r.Options = pod(), &metav1.CreateOptions{}
-		if _, err := w.writer.Create(t.Context(), r); err != nil {
+		if _, err := f.writer.Create(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		w.syncCache()
+		f.syncCache()
 		wanted := pod()
 		wanted.Labels = map[string]string{"a": "b"}
 		wanted.Spec.Containers[0].Image = "j"
-		r = w.newRequest("pods", "n")
+		r = f.newRequest("pods", "n")
 		r.Sub = r.Resource.Subresource(sub)
 		r.Object, r.Options = wanted, &metav1.UpdateOptions{}
-		if _, err := w.writer.Update(t.Context(), r); err != nil {
+		if _, err := f.writer.Update(t.Context(), r); err != nil {
 			t.Fatalf("%s: %v", sub, err)
 		}
-		stored := w.storedObject(w.kind("pods"), "n").(*corev1.Pod)
+		stored := f.storedObject(f.kind("pods"), "n").(*corev1.Pod)
 		if len(stored.Labels) > 0 || stored.Spec.Containers[0].Image != "i" {
 			t.Errorf("%s: Update stored labels %v and image %s, want none and i", sub, stored.Labels, stored.Spec.Containers[0].Image)
 		}
 		owns := func(m metav1.ManagedFieldsEntry) bool {
-			return m.Subresource == sub && strings.Contains(string(m.FieldsV1.Raw), `"f:a"`) && strings.Contains(string(m.FieldsV1.Raw), `"f:image"`)
+			return m.Subresource == sub && strings.Contains(string(m.FieldsV1.Raw), `"f:a"`) && strings.Contains(
+				string(m.FieldsV1.Raw),
+				`"f:image"`,
+			)
 		}
 		if !slices.ContainsFunc(stored.ManagedFields, owns) {
 			t.Errorf("%s: got managedFields %v, want an entry with the label and the image", sub, stored.ManagedFields)
@@ -57,14 +60,14 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 // TestMutatingAdmissionOfUpdateSeesSentMetadata checks that the server adds its metadata after
 // mutating admission, and validating admission sees it.
 func TestMutatingAdmissionOfUpdateSeesSentMetadata(t *testing.T) {
-	w := newBase(t).fixture(t)
+	f := newBase(t).fixture(t)
 	live := sentConfigMap("k=v")
 	live.UID, live.Generation, live.CreationTimestamp = "u", 1, metav1.NewTime(now)
-	w.storeDirectly(w.kind("configmaps"), live)
+	f.storeDirectly(f.kind("configmaps"), live)
 	sees := func(o metav1.Object) bool {
 		return o.GetUID() != "" && o.GetResourceVersion() != "" && !o.GetCreationTimestamp().Time.IsZero()
 	}
-	w.mutate = func(r *admission.Request) error {
+	f.mutate = func(r *admission.Request) error {
 		if o := r.Object.(metav1.Object); o.GetUID() != "" || o.GetResourceVersion() != "" || !o.GetCreationTimestamp().Time.IsZero() {
 			t.Errorf("mutating admission: got metadata of the server in %v, want none", o)
 		}
@@ -73,30 +76,36 @@ func TestMutatingAdmissionOfUpdateSeesSentMetadata(t *testing.T) {
 		}
 		return nil
 	}
-	r := w.requestFor("c")
+	r := f.requestFor("c")
 	r.Object, r.Options = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}, &metav1.UpdateOptions{}
-	if _, err := w.writer.Update(t.Context(), r); err != nil {
+	if _, err := f.writer.Update(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.requests) != 1 {
-		t.Fatalf("got %d requests of validating admission, want 1", len(w.requests))
+	if len(f.validated) != 1 {
+		t.Fatalf("got %d requests of validating admission, want 1", len(f.validated))
 	}
-	if o := w.requests[0].Object.(metav1.Object); !sees(o) {
+	if o := f.validated[0].Object.(metav1.Object); !sees(o) {
 		t.Errorf("validating admission: got %v, want an object with metadata of the server", o)
 	}
 }
 
 // TestMutatingAdmissionOfScaleSeesNamespace sends a scale without its namespace.
 func TestMutatingAdmissionOfScaleSeesNamespace(t *testing.T) {
-	w := newBase(t).fixture(t)
-	k := w.kind("replicationcontrollers")
-	w.storeDirectly(k, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"}, Spec: corev1.ReplicationControllerSpec{Replicas: new(int32)}})
+	f := newBase(t).fixture(t)
+	k := f.kind("replicationcontrollers")
+	f.storeDirectly(
+		k,
+		&corev1.ReplicationController{
+			ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"},
+			Spec:       corev1.ReplicationControllerSpec{Replicas: new(int32)},
+		},
+	)
 	namespace := ""
-	w.mutate = func(r *admission.Request) error {
+	f.mutate = func(r *admission.Request) error {
 		namespace = r.Object.(metav1.Object).GetNamespace()
 		return nil
 	}
-	r := w.requestFor("c")
+	r := f.requestFor("c")
 	r.Resource, r.Options = k, &metav1.UpdateOptions{}
 	for i := range k.Subresources {
 		if k.Subresources[i].Scale != nil {
@@ -104,12 +113,12 @@ func TestMutatingAdmissionOfScaleSeesNamespace(t *testing.T) {
 		}
 	}
 	r.Object = &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
-	_, _ = w.writer.Update(t.Context(), r) // the controller itself is incomplete
+	_, _ = f.writer.Update(t.Context(), r) // the controller itself is incomplete
 	if namespace != "ns" {
 		t.Errorf("mutating admission: got namespace %q, want ns", namespace)
 	}
 	r.Object = &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "other"}}
-	if _, err := w.writer.Update(t.Context(), r); !apierrors.IsBadRequest(err) {
+	if _, err := f.writer.Update(t.Context(), r); !apierrors.IsBadRequest(err) {
 		t.Errorf("scale of another namespace: got error %v, want a bad request", err)
 	}
 }
@@ -117,17 +126,17 @@ func TestMutatingAdmissionOfScaleSeesNamespace(t *testing.T) {
 // TestUpdateThatRemovesObjectReturnsItsLastVersion removes the last finalizer of an object that is
 // being deleted.
 func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
-	w := newBase(t).fixture(t)
+	f := newBase(t).fixture(t)
 	live := storedConfigMap()
 	live.DeletionTimestamp, live.Finalizers = &metav1.Time{Time: now}, []string{"example.com/f"}
-	version := w.storeDirectly(w.kind("configmaps"), live)
-	r := w.requestFor("c")
+	version := f.storeDirectly(f.kind("configmaps"), live)
+	r := f.requestFor("c")
 	r.Object, r.Options = sentConfigMap(), &metav1.UpdateOptions{}
-	result, err := w.writer.Update(t.Context(), r)
+	result, err := f.writer.Update(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.storedObject(w.kind("configmaps"), "c") != nil {
+	if f.storedObject(f.kind("configmaps"), "c") != nil {
 		t.Error("the object still exists")
 	}
 	if result.Item.Revision != version {
@@ -138,14 +147,14 @@ func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
 // TestUpdateOfAbsentObjectWarnsOfDuplicateOwners checks that duplicate owner references are found
 // before the object is.
 func TestUpdateOfAbsentObjectWarnsOfDuplicateOwners(t *testing.T) {
-	w := newBase(t).fixture(t)
-	r := w.requestFor("c")
+	f := newBase(t).fixture(t)
+	r := f.requestFor("c")
 	obj := sentConfigMap()
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "o", UID: "u"}
 	obj.OwnerReferences = []metav1.OwnerReference{owner, owner}
 	r.Object, r.Options = obj, &metav1.UpdateOptions{}
 	ctx, warnings := requesttest.WithWarnings(t.Context())
-	if _, err := w.writer.Update(ctx, r); !apierrors.IsNotFound(err) {
+	if _, err := f.writer.Update(ctx, r); !apierrors.IsNotFound(err) {
 		t.Errorf("got error %v, want not found", err)
 	}
 	if got := warnings.Headers(); len(got) != 1 || !strings.Contains(got[0], "duplicate entries") {

@@ -31,7 +31,8 @@ type liveObject struct {
 	confirmed bool
 }
 
-// minCounted is the size in bytes of a stored value from which its values are counted.
+// minCounted is the minimum size in bytes of a stored value whose JSON values are counted. The work
+// on a smaller one is never large.
 const minCounted = 8 << 10
 
 // waitForWork waits until work on the object may start. Even a small change of a large object is
@@ -57,12 +58,14 @@ const maxAttempts = 100
 func (w *Writer) readLive(ctx context.Context, r *Request, confirmed bool) (*liveObject, error) {
 	e, ok := r.Resource.Store.Get(r.objectKey())
 	if ok && e.Corrupt() == nil {
-		// A request that waits for other large work does not hold a copy of the value meanwhile.
+		// Wait before the value is copied, so that waiting requests hold no copies.
 		if err := request.Estimate(ctx, e.Size()); err != nil {
 			return nil, err
 		}
 		if !confirmed {
-			l := &liveObject{kv: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}}
+			l := &liveObject{
+				kv: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision},
+			}
 			return l, l.decodeValue(ctx, r)
 		}
 	}
@@ -86,20 +89,23 @@ func (l *liveObject) decodeValue(ctx context.Context, r *Request) (err error) {
 		return err
 	}
 	defer audit.FromContext(ctx).StartTimer(audit.Decoding).Stop()
-	l.obj, l.text, err = r.Resource.Coder.DecodeWithJSON(ctx, codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision})
+	l.obj, l.text, err = r.Resource.Coder.DecodeWithJSON(
+		ctx,
+		codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision},
+	)
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
 		return &storage.CorruptObjectError{Key: r.objectKey(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
 	}
 	return err
 }
 
-// withoutLazyField returns the stored value with a mark in place of the lazily decoded field, if
-// the write does not need that field.
+// withoutLazyField returns the stored value with a placeholder for the lazily decoded field, if the
+// write does not need that field.
 func (r *Request) withoutLazyField(stored []byte) []byte {
-	r.restore = nil
-	if a := r.Resource.Stored.LazyField; r.WithoutLazyField && a != nil {
-		if text, restore, ok := a.WithPlaceholders(stored); ok {
-			r.restore = restore
+	r.restoreLazyField = nil
+	if lazy := r.Resource.Stored.LazyField; r.WithoutLazyField && lazy != nil {
+		if text, restore, ok := lazy.WithPlaceholders(stored); ok {
+			r.restoreLazyField = restore
 			return text
 		}
 	}
@@ -110,9 +116,9 @@ func (r *Request) withoutLazyField(stored []byte) []byte {
 // KindCodec.ServedJSON, or nil if it is not available.
 func (r *Request) encodeObject(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
 	value, err := r.encodeStored(ctx, obj, text)
-	if err == nil && r.restore != nil {
+	if err == nil && r.restoreLazyField != nil {
 		var ok bool
-		if value, ok = r.restore(value); !ok {
+		if value, ok = r.restoreLazyField(value); !ok {
 			err = errors.New("the field of a lazily decoded value does not exist")
 		}
 	}
@@ -150,14 +156,15 @@ func (w *Writer) Read(ctx context.Context, r *Request) (registry.Object, error) 
 
 // outcome is the result of computing a write.
 type outcome struct {
+	// value is the value to store. obj is the object that it encodes.
 	value []byte
-	// obj is the object that value encodes.
-	obj    registry.Object
+	obj   registry.Object
+	// remove removes the object instead of storing value.
 	remove bool
 	// unchanged leaves the store unchanged.
 	unchanged bool
-	// claim, if not nil, is settled with the result of the write.
-	claim admission.Reservation
+	// reservation, if not nil, is settled with the result of the write.
+	reservation admission.Reservation
 }
 
 // putValue writes an object's value. If the object is too large for the store, it writes the object
@@ -179,7 +186,9 @@ func (w *Writer) putValue(
 	} else {
 		request.Step(ctx, request.StepFailed)
 	}
-	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil || r.Patch != nil && r.Patch.ServerSideApply {
+	isApply := r.Patch != nil && r.Patch.ServerSideApply
+	canShrink := obj != nil && obj.GetManagedFields() != nil && !isApply
+	if !errors.Is(err, storage.ErrTooLarge) || !canShrink {
 		return value, rev, err
 	}
 	obj.SetManagedFields(nil)
@@ -209,9 +218,9 @@ func (w *Writer) observeUpdate(r *Request, old, obj registry.Object) {
 
 // awaitSettled waits until the server has acted on a write of the object itself.
 func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
-	if settled := w.WaitForRevision[r.Resource.GVR().GroupResource()]; settled != nil && r.Sub == nil {
+	if wait := w.WaitForRevision[r.Resource.GVR().GroupResource()]; wait != nil && r.Sub == nil {
 		defer request.Suspend(ctx)() // this waits for other components, too
-		settled(ctx, revision)
+		wait(ctx, revision)
 	}
 }
 
@@ -240,7 +249,12 @@ func (w *Writer) modifyOrCreate(
 // object, compare-and-swap, and retry after a conflict. An error computed from a cached state
 // counts only if that state is current. If compute may call a webhook, it starts from the
 // store's state, so that the webhook does not see an outdated object.
-func (w *Writer) modifyLive(ctx context.Context, r *Request, op admission.Operation, compute func(*liveObject) (outcome, error)) (Result, error) {
+func (w *Writer) modifyLive(
+	ctx context.Context,
+	r *Request,
+	op admission.Operation,
+	compute func(*liveObject) (outcome, error),
+) (Result, error) {
 	l, err := w.readLive(ctx, r, op != "" && w.Admission.CallsExternal(ctx, r.Admission(op, nil, nil)))
 	if err != nil {
 		return Result{}, w.toAPIError(r, op, err)
@@ -258,17 +272,21 @@ func (w *Writer) modifyFrom(
 ) (Result, error) {
 	for attempt := 0; ; attempt++ {
 		rollbackWarnings := request.CheckpointWarnings(ctx)
+
+		// 1. Compute the new object.
 		out, computeErr := compute(l)
+
+		// 2. Confirm a cached state on which no swap will follow: an error, or no change.
 		if (computeErr != nil || out.unchanged) && !l.confirmed {
 			fresh, err := w.readLive(ctx, r, true)
 			if err != nil {
-				out.rollbackClaim(ctx)
+				out.rollbackReservation(ctx)
 				return Result{}, w.toAPIError(r, op, err)
 			}
-			// A write without changes still rewrites a stale value.
-			rewrites := computeErr == nil && !r.DryRun && fresh.kv.Stale()
-			if fresh.kv.ModRevision != l.kv.ModRevision || rewrites {
-				out.rollbackClaim(ctx)
+			// A write without changes still rewrites a value that is stored in an old form.
+			rewriteStale := computeErr == nil && !r.DryRun && fresh.kv.Stale()
+			if fresh.kv.ModRevision != l.kv.ModRevision || rewriteStale {
+				out.rollbackReservation(ctx)
 				rollbackWarnings()
 				l = fresh
 				continue
@@ -280,6 +298,8 @@ func (w *Writer) modifyFrom(
 		if out.unchanged {
 			return out.resultUnchanged(ctx, l), nil
 		}
+
+		// 3. Swap.
 		rev, err := w.compareAndSwap(ctx, r, l, &out)
 		if err == nil {
 			w.reportStored(ctx, r, l, out, rev)
@@ -288,6 +308,8 @@ func (w *Writer) modifyFrom(
 			}
 			return Result{Item: codec.Item{Stored: out.value, Revision: rev}}, nil
 		}
+
+		// 4. After a conflict, start again from the live value that the store returned.
 		var conflict *storage.ConflictError
 		if !errors.As(err, &conflict) || attempt == maxAttempts {
 			return Result{}, w.toAPIError(r, op, err)
@@ -302,7 +324,7 @@ func (w *Writer) modifyFrom(
 
 // resultUnchanged returns the result of an outcome that leaves the store unchanged.
 func (o *outcome) resultUnchanged(ctx context.Context, l *liveObject) Result {
-	o.rollbackClaim(ctx)
+	o.rollbackReservation(ctx)
 	value := l.kv.Value
 	if o.value != nil { // a dry run
 		value = o.value
@@ -311,7 +333,7 @@ func (o *outcome) resultUnchanged(ctx context.Context, l *liveObject) Result {
 }
 
 // compareAndSwap replaces or removes the object if it is still the live one. It sets out.value to
-// the stored value, settles the claim, and returns the revision.
+// the stored value, settles the reservation, and returns the revision.
 func (w *Writer) compareAndSwap(ctx context.Context, r *Request, l *liveObject, out *outcome) (rev int64, err error) {
 	if out.remove {
 		resume := request.Suspend(ctx)
@@ -323,8 +345,8 @@ func (w *Writer) compareAndSwap(ctx context.Context, r *Request, l *liveObject, 
 		}
 		out.value, rev, err = w.putValue(ctx, r, out.obj, out.value, update)
 	}
-	if out.claim != nil {
-		settleClaim(ctx, out.claim, err)
+	if out.reservation != nil {
+		settleReservation(ctx, out.reservation, err)
 	}
 	return rev, err
 }
@@ -357,10 +379,10 @@ func (w *Writer) toAPIError(r *Request, op admission.Operation, err error) error
 	return w.CorruptObjects.OfWrite(unreadable)
 }
 
-// rollbackClaim drops the claim of an outcome that is not written.
-func (o *outcome) rollbackClaim(ctx context.Context) {
-	if o.claim != nil {
-		o.claim.Rollback(ctx)
+// rollbackReservation rolls back the reservation of an outcome that is not written.
+func (o *outcome) rollbackReservation(ctx context.Context) {
+	if o.reservation != nil {
+		o.reservation.Rollback(ctx)
 	}
 }
 
@@ -384,15 +406,17 @@ func (r *Request) expectedUID() types.UID {
 }
 
 // uidConflict returns the error of an update whose uid differs from the uid of the stored object.
-// have is empty if there is no object. The text has the form of Kubernetes' storage errors, in
-// which dry runs leave out the root of the key.
-func (r *Request) uidConflict(expected, have types.UID) error {
+// stored is empty if there is no object. The text is that of Kubernetes' storage errors. For a dry
+// run, it leaves out the root of the key.
+func (r *Request) uidConflict(expected, stored types.UID) error {
 	key := r.objectKey()
-	if at := strings.Index(key, "/"+r.Resource.Stored.Prefix+"/"); r.DryRun && at > 0 {
-		key = key[at:]
+	if rootLength := strings.Index(key, "/"+r.Resource.Stored.Prefix+"/"); r.DryRun && rootLength > 0 {
+		key = key[rootLength:]
 	}
 	return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf(
-		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v", key, expected, have))
+		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, "+
+			"AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v",
+		key, expected, stored))
 }
 
 // checkVersion rejects a resourceVersion that is not an unsigned integer.

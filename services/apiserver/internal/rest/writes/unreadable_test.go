@@ -23,47 +23,50 @@ func TestDeleteUnreadableKeepsObjectsThatMayBeReadable(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for name, c := range map[string]struct {
-		ctx     context.Context
-		err     error
-		deleted bool
-		is      func(error) bool
+		ctx         context.Context
+		readErr     error
+		wantDeleted bool
+		isWanted    func(error) bool
 	}{
 		"damaged": {
-			ctx:     t.Context(),
-			err:     errors.New("no such key"),
-			deleted: true,
-			is:      func(err error) bool { return err == nil },
+			ctx:         t.Context(),
+			readErr:     errors.New("no such key"),
+			wantDeleted: true,
+			isWanted:    func(err error) bool { return err == nil },
 		},
 		"too many waiting": {
-			ctx: t.Context(),
-			err: fmt.Errorf("open: %w", status.ManyWait()),
-			is:  apierrors.IsTooManyRequests,
+			ctx:      t.Context(),
+			readErr:  fmt.Errorf("open: %w", status.ManyWait()),
+			isWanted: apierrors.IsTooManyRequests,
 		},
 		"deadline exceeded": {
-			ctx: t.Context(),
-			err: fmt.Errorf("open: %w", apierrors.NewTimeoutError("late", 0)),
-			is:  apierrors.IsTimeout,
+			ctx:      t.Context(),
+			readErr:  fmt.Errorf("open: %w", apierrors.NewTimeoutError("late", 0)),
+			isWanted: apierrors.IsTimeout,
 		},
 		"client disconnected": {
-			ctx: ended,
-			err: context.Canceled,
-			is:  func(err error) bool { return errors.Is(err, context.Canceled) },
+			ctx:      ended,
+			readErr:  context.Canceled,
+			isWanted: func(err error) bool { return errors.Is(err, context.Canceled) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := b.fixture(t)
-			k := w.kind("configmaps")
-			rev := w.storeDirectly(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
+			f := b.fixture(t)
+			k := f.kind("configmaps")
+			rev := f.storeDirectly(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
 			key := k.Key("n", "c")
-			kv := w.store.values[key]
-			kv.Seal = &storage.Seal{Err: &storage.CorruptObjectError{Key: key, Revision: rev, Err: c.err}}
-			w.store.values[key] = kv
-			err := w.writer.DeleteUnreadable(c.ctx, &writes.Request{Resource: k, Namespace: "n", Name: "c", User: &request.User{Name: "u"}})
-			if !c.is(err) {
-				t.Errorf("got error %v", err)
+			kv := f.store.values[key]
+			kv.Seal = &storage.Seal{Err: &storage.CorruptObjectError{Key: key, Revision: rev, Err: c.readErr}}
+			f.store.values[key] = kv
+			err := f.writer.DeleteUnreadable(
+				c.ctx,
+				&writes.Request{Resource: k, Namespace: "n", Name: "c", User: &request.User{Name: "u"}},
+			)
+			if !c.isWanted(err) {
+				t.Errorf("read error %v: DeleteUnreadable returned %v", c.readErr, err)
 			}
-			if _, kept := w.store.values[key]; kept == c.deleted {
-				t.Errorf("object kept: got %t, want %t", kept, !c.deleted)
+			if _, exists := f.store.values[key]; exists == c.wantDeleted {
+				t.Errorf("object exists: got %t, want %t", exists, !c.wantDeleted)
 			}
 		})
 	}

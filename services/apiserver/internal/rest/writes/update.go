@@ -27,7 +27,7 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	if err := r.checkName(r.Object); err != nil {
 		return Result{}, err
 	}
-	removeDuplicateOwners(ctx, r.Object, false) // duplicates added by a patch are found after mutating admission
+	removeDuplicateOwners(ctx, r.Object, duplicateOwners) // duplicates added by a patch are found after mutating admission
 	desired := func() registry.Object {
 		obj := r.Object.DeepCopyObject().(registry.Object)
 		obj.SetNamespace(r.objectNamespace())
@@ -55,12 +55,12 @@ func (w *Writer) UpdateStored(ctx context.Context, r *Request, change func(regis
 	})
 }
 
-// UpdateUnvalidated applies alter to a copy of the live object and stores it without the rules of
-// its kind. It is for operations that have been admitted and keep the rules themselves.
-func (w *Writer) UpdateUnvalidated(ctx context.Context, r *Request, alter func(registry.Object) error) (Result, error) {
+// UpdateUnvalidated is UpdateStored without admission and without the rules of the kind. It is for
+// operations that were admitted before and that ensure the rules themselves.
+func (w *Writer) UpdateUnvalidated(ctx context.Context, r *Request, change func(registry.Object) error) (Result, error) {
 	return w.modifyLive(ctx, r, "", func(l *liveObject) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
-		if err := alter(obj); err != nil {
+		if err := change(obj); err != nil {
 			return outcome{}, err
 		}
 		value, err := r.Resource.Coder.EncodeFor(ctx, obj)
@@ -71,12 +71,12 @@ func (w *Writer) UpdateUnvalidated(ctx context.Context, r *Request, alter func(r
 	})
 }
 
-// createUpdated creates the object of an update that does not exist yet.
+// createUpdated creates an object because an update did not find it.
 func (w *Writer) createUpdated(ctx context.Context, r *Request, obj registry.Object) (Result, error) {
 	if err := w.authorizeCreate(ctx, r); err != nil {
 		return Result{}, err
 	}
-	return w.createObject(ctx, r, obj, creation{absent: true})
+	return w.createObject(ctx, r, obj, creation{byUpdate: true})
 }
 
 // Patch applies Request.Patch to the stored object, or to the part of it that a subresource may
@@ -120,8 +120,8 @@ func (r *Request) applyPatch(ctx context.Context, t *patch.Target) (registry.Obj
 	return obj, nil
 }
 
-// checkConfiguration returns the error of a configuration that cannot be converted. Types that do
-// not fit are found later.
+// checkConfiguration returns an error if the configuration of an apply cannot be converted to the
+// stored version. It ignores fields of a wrong type: the merge reports them.
 func (r *Request) checkConfiguration(configuration map[string]any) error {
 	if r.Resource.Convertible == nil {
 		return nil
@@ -136,7 +136,7 @@ func (r *Request) checkConfiguration(configuration map[string]any) error {
 	return nil
 }
 
-// createApplied creates the object of an apply patch that does not exist yet.
+// createApplied creates an object because an apply did not find it.
 func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) {
 	obj, err := r.applyPatch(ctx, w.patchTarget(r, r.Resource.New().(registry.Object), nil))
 	if err != nil {
@@ -144,8 +144,8 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	}
 	// A patch with a uid is for an existing object. It may lack the name.
 	if uid := obj.GetUID(); uid != "" {
-		return Result{}, apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found",
-			uid))
+		return Result{}, apierrors.NewConflict(r.Resource.GroupResource(), r.Name,
+			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
 	if err := r.checkIdentity(obj); err != nil {
 		return Result{}, err
@@ -153,7 +153,7 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	if err := w.authorizeCreate(ctx, r); err != nil {
 		return Result{}, err
 	}
-	return w.createObject(ctx, r, obj, creation{owned: true, absent: true})
+	return w.createObject(ctx, r, obj, creation{ownershipRecorded: true, byUpdate: true})
 }
 
 // patchTarget returns an object as the target of the patch. defaulted reports whether a document

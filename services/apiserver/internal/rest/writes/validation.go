@@ -35,8 +35,12 @@ func (r *Request) checkNamespace(obj registry.Object) error {
 // checkCreation checks the body's namespace and, if the path has a name, the body's name. The
 // request was authorized to create an object of that name.
 func (r *Request) checkCreation(obj registry.Object) error {
-	if err := r.checkNamespace(obj); err != nil || r.Name == "" || obj.GetName() == "" && obj.GetGenerateName() == "" {
+	if err := r.checkNamespace(obj); err != nil {
 		return err
+	}
+	hasNoName := obj.GetName() == "" && obj.GetGenerateName() == ""
+	if r.Name == "" || hasNoName {
+		return nil
 	}
 	return r.checkName(obj)
 }
@@ -68,31 +72,36 @@ func (r *Request) checkIdentity(obj registry.Object) error {
 }
 
 // admitComplete runs the last steps of admission on a complete object: the validating phase and the
-// quota charge. It drops claim on an error, and otherwise joins it with the charged claim.
-func (w *Writer) admitComplete(ctx context.Context, attrs *admission.Request, claim admission.Reservation) (admission.Reservation, error) {
+// quota charge. It returns allocated joined with the reservation of the quota. After an error, it has
+// rolled both back.
+func (w *Writer) admitComplete(
+	ctx context.Context,
+	attrs *admission.Request,
+	allocated admission.Reservation,
+) (admission.Reservation, error) {
 	err := w.Admission.Validate(ctx, attrs)
 	if err != nil {
-		claim.Rollback(ctx)
+		allocated.Rollback(ctx)
 		return nil, err
 	}
 	charged, err := w.Admission.Reserve(ctx, attrs)
 	if err != nil {
-		claim.Rollback(ctx)
+		allocated.Rollback(ctx)
 		return nil, err
 	}
-	return admission.Reservations{claim, charged}, nil
+	return admission.Reservations{allocated, charged}, nil
 }
 
-// validateCreate validates a new object. text is the encoded obj.
+// validateCreate validates a new object. text is the result of KindCodec.ServedJSON for obj.
 func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Object, text []byte) field.ErrorList {
 	errs := meta.ValidateCreate(r.Resource.Kind, obj)
 	errs = append(errs, r.validateDocument(ctx, errs, obj, text, nil)...)
 	if r.Resource.Create.Validate != nil {
-		own := r.Resource.Create.Validate(obj)
-		if len(own) > 0 && r.Resource.Create.RulesFirst {
-			errs = nil
+		kindErrors := r.Resource.Create.Validate(obj)
+		if len(kindErrors) > 0 && r.Resource.Create.RulesFirst {
+			errs = nil // as in Kubernetes, these kinds do not report errors of the metadata then
 		}
-		errs = append(errs, own...)
+		errs = append(errs, kindErrors...)
 	}
 	return w.addDeclarativeErrors(r.Resource.Kind, obj, errs)
 }
@@ -117,21 +126,28 @@ func (r *Request) checkType(obj registry.Object) error {
 	return status.Invalid(u.GroupVersionKind().GroupKind(), u.GetName(), errs)
 }
 
-// validateDocument validates an object without a Go type against its schema. found holds the errors
-// of its metadata.
-func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, obj registry.Object, text, old []byte) field.ErrorList {
+// validateDocument validates an object without a Go type against its schema. metadataErrors are the
+// errors that the validation of its metadata found. text and oldText are the served documents of the
+// object and of the live object; oldText is nil for a creation.
+func (r *Request) validateDocument(
+	ctx context.Context,
+	metadataErrors field.ErrorList,
+	obj registry.Object,
+	text, oldText []byte,
+) field.ErrorList {
 	subresource := ""
 	if r.Sub != nil {
 		subresource = r.Sub.Name
 	}
 	return r.Resource.ValidateDocument(ctx, registry.DocumentWrite{
-		Object:            obj,
-		JSON:              text,
-		OldJSON:           old,
-		MetadataErrors:    found,
-		Subresource:       subresource,
-		Warn:              func(text string) { request.Warn(ctx, text) },
-		BeforeCostlyRules: func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
+		Object:         obj,
+		JSON:           text,
+		OldJSON:        oldText,
+		MetadataErrors: metadataErrors,
+		Subresource:    subresource,
+		Warn:           func(text string) { request.Warn(ctx, text) },
+		// The result is ignored, because the cost of rules is bounded.
+		BeforeCostlyRules: func() { _ = request.Estimate(ctx, request.LargeBody) },
 	})
 }
 
@@ -164,8 +180,8 @@ func (r *Request) addUpdateWarnings(ctx context.Context, obj, old registry.Objec
 	}
 }
 
-// addDeclarativeErrors runs the declarative validation of a kind beside the handwritten one, whose
-// errors are errs. It returns the errors that apply.
+// addDeclarativeErrors runs the declarative validation of a kind. errs holds the errors of the
+// handwritten validation. It returns the errors that the client gets.
 func (w *Writer) addDeclarativeErrors(k *registry.Kind, obj registry.Object, errs field.ErrorList) field.ErrorList {
 	if k.DeclarativeValidation == nil || !w.Declared.Enabled {
 		return errs
@@ -201,27 +217,33 @@ func (w *Writer) validateDeclared(k *registry.Kind, obj registry.Object) (errs f
 
 // unmatchedErrors returns the errors that only one side reports. Two errors are equal if they have
 // the same type, origin and field.
-func unmatchedErrors(written, declared field.ErrorList) (out []string) {
-	same := field.ErrorMatcher{}.ByType().ByField().ByOrigin()
-	missing := func(side string, of, in field.ErrorList) {
-		for _, e := range of {
-			found := false
-			for _, other := range in {
-				found = found || same.Matches(e, other)
-			}
-			if !found {
-				out = append(out, side+" only: "+e.Error())
+func unmatchedErrors(handwritten, declared field.ErrorList) (differences []string) {
+	matcher := field.ErrorMatcher{}.ByType().ByField().ByOrigin()
+	addUnmatched := func(side string, errs, otherSide field.ErrorList) {
+		for _, e := range errs {
+			if !slices.ContainsFunc(otherSide, func(o *field.Error) bool { return matcher.Matches(e, o) }) {
+				differences = append(differences, side+" only: "+e.Error())
 			}
 		}
 	}
-	missing("written", written, declared)
-	missing("declared", declared, written)
-	return out
+	addUnmatched("written", handwritten, declared)
+	addUnmatched("declared", declared, handwritten)
+	return differences
 }
 
-// removeDuplicateOwners removes duplicate owner references and adds a warning. admitted means that
-// mutating admission has run.
-func removeDuplicateOwners(ctx context.Context, obj registry.Object, admitted bool) {
+// The texts of the warning about duplicate owner references, as in Kubernetes.
+const (
+	duplicateOwners = ".metadata.ownerReferences contains duplicate entries; " + duplicateOwnersAdvice
+	// duplicateOwnersAdmitted is for duplicates that are found after mutating admission.
+	duplicateOwnersAdmitted = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; " +
+		duplicateOwnersAdvice
+	duplicateOwnersAdvice = "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; " +
+		"please fix your requests; duplicate UID(s) observed: %v"
+)
+
+// removeDuplicateOwners removes duplicate owner references and warns the client with the text, which
+// formats the UIDs of the duplicates.
+func removeDuplicateOwners(ctx context.Context, obj registry.Object, warning string) {
 	refs := obj.GetOwnerReferences()
 	var unique []metav1.OwnerReference
 	var duplicates []string // the UIDs of the removed references
@@ -240,22 +262,18 @@ func removeDuplicateOwners(ctx context.Context, obj registry.Object, admitted bo
 		return
 	}
 	obj.SetOwnerReferences(unique)
-	format := ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
-	if admitted {
-		format = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
-	}
-	request.Warn(ctx, fmt.Sprintf(format, strings.Join(duplicates, ", ")))
+	request.Warn(ctx, fmt.Sprintf(warning, strings.Join(duplicates, ", ")))
 }
 
-// ownerReferenceSet detects duplicates in a list of owner references. It stores only the index of
-// each, because a list may have hundreds of thousands.
+// ownerReferenceSet detects duplicates in a list of owner references. It stores only their indices,
+// because a list may have hundreds of thousands of them.
 type ownerReferenceSet struct {
 	all         []metav1.OwnerReference
 	seed        maphash.Seed
-	indexByHash map[uint64]int32 // index by hash; nil for short lists, which are compared pairwise
+	indexByHash map[uint64]int32 // nil for short lists, which are compared pairwise
 }
 
-// maxPairwise is the number of references up to which they are compared pairwise.
+// maxPairwise is the maximum length of a list of references that are compared pairwise.
 const maxPairwise = 8
 
 // newOwnerReferenceSet returns a set for a list of references. It contains none of them yet.

@@ -82,17 +82,19 @@ func New(c Config) *Writer {
 
 // Request is one write. It owns its Object.
 type Request struct {
-	// Resource and Sub are the resource and subresource, Namespace and Name the object. Name is
-	// empty for a creation.
-	Resource        *apiset.Resource
-	Sub             *registry.Subresource
+	// Resource is the resource of the path. Sub is the subresource, or nil.
+	Resource *apiset.Resource
+	Sub      *registry.Subresource
+	// Namespace and Name identify the object. Name is empty for a creation.
 	Namespace, Name string
 
+	// User is the author of the write.
 	User *request.User
 	// Options are the CreateOptions, UpdateOptions, PatchOptions or DeleteOptions that the client
 	// sent. Admission sees them.
 	Options runtime.Object
-	DryRun  bool
+	// DryRun leaves the store and all allocations unchanged.
+	DryRun bool
 	// Manager is the field manager of the write. Force lets an apply take over fields of other
 	// managers.
 	Manager string
@@ -110,10 +112,12 @@ type Request struct {
 	Collection bool
 
 	// WithoutLazyField reports whether the write neither reads nor changes the lazily decoded field
-	// of its object (registry.LazyField), and no admission webhook or policy sees the object. The
-	// field is then replaced by a mark and not decoded. restore puts it back.
+	// of its object (registry.LazyField), and no admission webhook or policy sees the object. A
+	// placeholder then replaces the field, which is not decoded.
 	WithoutLazyField bool
-	restore          func(stored []byte) ([]byte, bool)
+	// restoreLazyField puts the field back into a stored value. It is nil if the field was not
+	// replaced.
+	restoreLazyField func(stored []byte) ([]byte, bool)
 
 	// encoded describes the value that the next write stores, for its span.
 	encoded request.StoredValue
@@ -126,8 +130,10 @@ type Request struct {
 	SkipWritten bool
 
 	// Admitted reports whether a deletion has been admitted as part of an operation; admission is
-	// not called again. BeforeDelete changes the object that is deleted.
-	Admitted     bool
+	// not called again.
+	Admitted bool
+	// BeforeDelete, if set, changes the object before it is deleted. The changed object is stored
+	// first.
 	BeforeDelete func(registry.Object)
 }
 
@@ -143,9 +149,9 @@ type Result struct {
 }
 
 // ForObject returns the same request for another object.
-func (r *Request) ForObject(kind *apiset.Resource, sub *registry.Subresource, namespace, name string) *Request {
+func (r *Request) ForObject(resource *apiset.Resource, sub *registry.Subresource, namespace, name string) *Request {
 	other := *r
-	other.Resource = kind
+	other.Resource = resource
 	other.Sub = sub
 	other.Namespace = namespace
 	other.Name = name
@@ -330,27 +336,28 @@ func (w *Writer) completeObject(r *Request, obj, old registry.Object) error {
 func (w *Writer) allocateValues(ctx context.Context, r *Request, obj, old registry.Object) (admission.Reservation, error) {
 	allocator := w.allocatorOf(r)
 	if allocator == nil || r.Sub != nil {
-		return noClaim{}, nil
+		return noReservation{}, nil
 	}
 	return allocator.Allocate(ctx, obj, old, r.DryRun)
 }
 
-// settleClaim keeps or drops a claim according to the result of the write. If the result is
-// unknown, nothing is dropped: the repair loop finds unused values.
-func settleClaim(ctx context.Context, claim admission.Reservation, err error) {
+// settleReservation commits or rolls back a reservation according to the result of the write. It does
+// neither if the result is unknown: the repair loop finds unused values.
+func settleReservation(ctx context.Context, reservation admission.Reservation, err error) {
 	var exists *storage.ExistsError
 	var conflict *storage.ConflictError
 	switch {
 	case err == nil:
-		claim.Commit(ctx)
-	case errors.As(err, &exists), errors.As(err, &conflict), errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrTooLarge):
-		claim.Rollback(ctx)
+		reservation.Commit(ctx)
+	case errors.As(err, &exists), errors.As(err, &conflict),
+		errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrTooLarge):
+		reservation.Rollback(ctx)
 	}
 }
 
-// noClaim is the claim of kinds without an Allocator.
-type noClaim struct{}
+// noReservation is the reservation of a kind without an Allocator.
+type noReservation struct{}
 
-func (noClaim) Commit(context.Context) {}
+func (noReservation) Commit(context.Context) {}
 
-func (noClaim) Rollback(context.Context) {}
+func (noReservation) Rollback(context.Context) {}

@@ -22,75 +22,87 @@ import (
 // writeCase is a write of the config map "c" in "ns" and its expected effects.
 type writeCase struct {
 	name string
-	// existing is stored before and known to the cache. since is stored after the cache has seen
-	// existing.
-	existing, since *corev1.ConfigMap
-	do              func(*fixture, *writes.Request) (writes.Result, error)
-	dryRun          bool
-	prepare         func(*fixture)
-	// before runs between the read and swap n, counted from 1.
-	before func(w *fixture, n int, key string) (done bool, err error)
+	// existing is in the store and in the cache. uncached is stored after it, and the cache has not
+	// seen it.
+	existing, uncached *corev1.ConfigMap
+	write              writeFunc
+	dryRun             bool
+	setup              func(*fixture)
+	beforeSwap         swapHook
 
-	code    int // of the error; 0: success
-	message string
-	want    string // summary of the stored object; "gone" if there is none
-	swaps   int    // attempted swaps
-	reads   int    // reads of the store, bypassing the cache
-	dropped int    // dropped claims; a successful write keeps one
-	unknown bool   // outcome unknown: the last claim is neither kept nor dropped
+	wantCode      int    // status code of the error; 0 means success
+	wantMessage   string // a part of the error
+	wantStored    string // summary of the stored object; "gone" if there is none
+	wantSwaps     int    // attempted swaps
+	wantReads     int    // reads of the store, which bypass the cache
+	wantRollbacks int    // reservations rolled back; a successful write commits one
+	// outcomeUnknown means that the last reservation is neither committed nor rolled back.
+	outcomeUnknown bool
 }
 
+// writeFunc completes a request for the config map "c" and executes it.
+type writeFunc func(*fixture, *writes.Request) (writes.Result, error)
+
+// swapHook runs between the read and swap n, counted from 1. The swap returns its error, and is
+// applied if there is none or if applyAnyway is set.
+type swapHook func(f *fixture, n int, key string) (applyAnyway bool, err error)
+
 // create returns an operation that creates a config map.
-func create(c *corev1.ConfigMap) func(*fixture, *writes.Request) (writes.Result, error) {
-	return func(w *fixture, r *writes.Request) (writes.Result, error) {
+func create(c *corev1.ConfigMap) writeFunc {
+	return func(f *fixture, r *writes.Request) (writes.Result, error) {
 		r.Object = c
 		r.Name = ""
 		r.Options = &metav1.CreateOptions{}
-		return w.writer.Create(context.Background(), r)
+		return f.writer.Create(context.Background(), r)
 	}
 }
 
 // update returns an operation that updates a config map.
-func update(c *corev1.ConfigMap) func(*fixture, *writes.Request) (writes.Result, error) {
-	return func(w *fixture, r *writes.Request) (writes.Result, error) {
+func update(c *corev1.ConfigMap) writeFunc {
+	return func(f *fixture, r *writes.Request) (writes.Result, error) {
 		r.Object = c
 		r.Options = &metav1.UpdateOptions{}
-		return w.writer.Update(context.Background(), r)
+		return f.writer.Update(context.Background(), r)
 	}
 }
 
 // applyPatch returns an operation that applies a patch of any type.
-func applyPatch(typ types.PatchType, text string) func(*fixture, *writes.Request) (writes.Result, error) {
-	return func(w *fixture, r *writes.Request) (writes.Result, error) {
+func applyPatch(typ types.PatchType, text string) writeFunc {
+	return func(f *fixture, r *writes.Request) (writes.Result, error) {
 		p, err := patch.Decode(typ, []byte(text), true)
 		if err != nil {
 			return writes.Result{}, err
 		}
 		r.Patch = p
 		r.Options = &metav1.PatchOptions{}
-		return w.writer.Patch(context.Background(), r)
+		return f.writer.Patch(context.Background(), r)
 	}
 }
 
 // merge returns an operation that applies a JSON merge patch.
-func merge(text string) func(*fixture, *writes.Request) (writes.Result, error) {
+func mergePatch(text string) writeFunc {
 	return applyPatch(types.MergePatchType, text)
 }
 
 // applyConfig returns an operation that applies a config map with the given data, as a server-side
 // apply.
-func applyConfig(data string, force bool) func(*fixture, *writes.Request) (writes.Result, error) {
-	return func(w *fixture, r *writes.Request) (writes.Result, error) {
-		r.Force = force
-		return applyPatch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":`+data+`}`)(w, r)
+func applyConfig(data string) writeFunc {
+	return applyPatch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":`+data+`}`)
+}
+
+// forceApplyConfig is applyConfig that takes over fields of other managers.
+func forceApplyConfig(data string) writeFunc {
+	return func(f *fixture, r *writes.Request) (writes.Result, error) {
+		r.Force = true
+		return applyConfig(data)(f, r)
 	}
 }
 
-// deleteOp returns an operation that deletes the config map.
-func deleteOp(o metav1.DeleteOptions) func(*fixture, *writes.Request) (writes.Result, error) {
-	return func(w *fixture, r *writes.Request) (writes.Result, error) {
+// deleteWith returns an operation that deletes the config map with the options.
+func deleteWith(o metav1.DeleteOptions) writeFunc {
+	return func(f *fixture, r *writes.Request) (writes.Result, error) {
 		r.Options = &o
-		return w.writer.Delete(context.Background(), r)
+		return f.writer.Delete(context.Background(), r)
 	}
 }
 
@@ -107,8 +119,8 @@ func precondition(uid, version string) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: p}
 }
 
-// atVersion sets the resourceVersion of a config map. This function and the ones below change and
-// return it.
+// atVersion sets the resourceVersion of a config map. It and the functions down to generateName
+// change the config map and return it.
 func atVersion(c *corev1.ConfigMap, version string) *corev1.ConfigMap {
 	c.ResourceVersion = version
 	return c
@@ -136,138 +148,155 @@ func generateName(c *corev1.ConfigMap) *corev1.ConfigMap {
 	return c
 }
 
-// failOnce returns a hook that calls fault before the first swap. This function and the ones below
-// make hooks for memory.
-func failOnce(fault func(w *fixture, key string)) func(*fixture, int, string) (bool, error) {
-	return func(w *fixture, n int, key string) (bool, error) {
+// beforeFirstSwap returns a hook that calls interfere before the first swap.
+func beforeFirstSwap(interfere func(f *fixture, key string)) swapHook {
+	return func(f *fixture, n int, key string) (bool, error) {
 		if n == 1 {
-			fault(w, key)
+			interfere(f, key)
 		}
 		return false, nil
 	}
 }
 
-// failAlways returns a hook that calls fault before every swap.
-func failAlways(fault func(w *fixture, n int, key string)) func(*fixture, int, string) (bool, error) {
-	return func(w *fixture, n int, key string) (bool, error) {
-		fault(w, n, key)
+// beforeEverySwap returns a hook that calls interfere before every swap.
+func beforeEverySwap(interfere func(f *fixture, n int, key string)) swapHook {
+	return func(f *fixture, n int, key string) (bool, error) {
+		interfere(f, n, key)
 		return false, nil
 	}
 }
 
-// overwriteFirst returns a fault that writes a config map.
-func overwriteFirst(c *corev1.ConfigMap) func(*fixture, string) {
-	return func(w *fixture, _ string) { w.storeDirectly(w.kind("configmaps"), c) }
+// overwriteWith returns a function that stores a config map as another client would.
+func overwriteWith(c *corev1.ConfigMap) func(*fixture, string) {
+	return func(f *fixture, _ string) { f.storeDirectly(f.kind("configmaps"), c) }
 }
 
-func deleteObject(w *fixture, _ string) { w.removeDirectly(w.kind("configmaps"), "c") }
+// deleteDirectly deletes the config map "c" as another client would.
+func deleteDirectly(f *fixture, _ string) { f.removeDirectly(f.kind("configmaps"), "c") }
 
-func takeName(w *fixture, key string) {
+// createSameName creates the object that the request is about to create.
+func createSameName(f *fixture, key string) {
 	c := storedConfigMap()
 	c.Name = key[strings.LastIndexByte(key, '/')+1:]
-	w.storeDirectly(w.kind("configmaps"), c)
+	f.storeDirectly(f.kind("configmaps"), c)
 }
 
-// failWith returns a hook that makes each swap return an error; done reports whether the swap is
-// applied before.
-func failWith(err error, done bool) func(*fixture, int, string) (bool, error) {
-	return func(*fixture, int, string) (bool, error) { return done, err }
+// failAfterApplying returns a hook that makes each swap return an error although it is applied, as
+// if the response of the store was lost.
+func failAfterApplying(err error) swapHook {
+	return func(*fixture, int, string) (bool, error) { return true, err }
 }
 
-func rejectAll(w *fixture) {
-	w.admit = func(*admission.Request) error {
+// failWithoutApplying returns a hook that makes each swap return an error.
+func failWithoutApplying(err error) swapHook {
+	return func(*fixture, int, string) (bool, error) { return false, err }
+}
+
+// rejectAll makes validating admission reject every request.
+func rejectAll(f *fixture) {
+	f.validate = func(*admission.Request) error {
 		return status.Error(http.StatusForbidden, metav1.StatusReasonForbidden, "no", nil)
 	}
 }
 
-// writeCases returns all cases. The first assigned revision is 2. An existing object has it, the
-// one written since has 3.
+// writeCases returns all cases. The first revision that the store assigns is 2. Therefore existing
+// is at revision 2 and uncached at revision 3.
 func writeCases() []writeCase {
 	return slices.Concat(createCases(), updateCases(), patchCases(), deleteCases())
 }
 
-// TestWritesHaveExpectedEffects checks the result of each write, its number of attempts and the fate of its claims.
+// TestWritesHaveExpectedEffects checks the result of each write, how often it reads and writes the
+// store, and whether its reservations are committed or rolled back.
 func TestWritesHaveExpectedEffects(t *testing.T) {
 	b := newBase(t)
 	for _, tc := range writeCases() {
 		t.Run(tc.name, func(t *testing.T) {
-			w := b.fixture(t)
-			w.prepare(&tc)
-			r := w.requestFor("c")
+			f := b.fixture(t)
+			f.setup(&tc)
+			r := f.requestFor("c")
 			r.DryRun = tc.dryRun
-			res, err := tc.do(w, r)
-			w.checkEffects(&tc, res, err)
+			res, err := tc.write(f, r)
+			f.checkError(&tc, err)
+			f.checkEffects(&tc, res, err)
 		})
 	}
 }
 
-// prepare prepares the fixture for a case.
-func (w *fixture) prepare(tc *writeCase) {
-	configs := w.kind("configmaps")
+// setup stores the objects of a case and installs its hook.
+func (f *fixture) setup(tc *writeCase) {
+	configs := f.kind("configmaps")
 	if tc.existing != nil {
-		w.storeDirectly(configs, tc.existing)
+		f.storeDirectly(configs, tc.existing)
 	}
-	w.syncCache()
-	if tc.since != nil {
-		w.storeDirectly(configs, tc.since)
+	f.syncCache()
+	if tc.uncached != nil {
+		f.storeDirectly(configs, tc.uncached)
 	}
-	if tc.prepare != nil {
-		tc.prepare(w)
+	if tc.setup != nil {
+		tc.setup(f)
 	}
-	w.store.swaps = 0
-	w.store.reads = 0
-	if tc.before != nil {
-		w.store.before = func(n int, key string, _ []byte) (bool, error) { return tc.before(w, n, key) }
+	f.store.swaps = 0
+	f.store.reads = 0
+	if tc.beforeSwap != nil {
+		f.store.beforeSwap = func(n int, key string, _ []byte) (bool, error) { return tc.beforeSwap(f, n, key) }
 	}
 }
 
-// checkEffects compares the effects of a write with the expected ones.
-func (w *fixture) checkEffects(tc *writeCase, res writes.Result, err error) {
-	t := w.t
+// checkError compares the error of a write with the expected one.
+func (f *fixture) checkError(tc *writeCase, err error) {
+	t := f.t
 	t.Helper()
 	switch {
-	case tc.code == 0 && err != nil:
+	case tc.wantCode == 0 && err != nil:
 		t.Fatalf("got error %v", err)
-	case tc.code == 0:
+	case tc.wantCode == 0:
 	case err == nil:
-		t.Fatalf("got success, want %d %q", tc.code, tc.message)
+		t.Fatalf("got success, want %d %q", tc.wantCode, tc.wantMessage)
 	default:
-		if st := status.FromError(err); int(st.Code) != tc.code || !strings.Contains(st.Message, tc.message) {
-			t.Errorf("got error %v, want %d %q", err, tc.code, tc.message)
+		if st := status.FromError(err); int(st.Code) != tc.wantCode || !strings.Contains(st.Message, tc.wantMessage) {
+			t.Errorf("got error %v, want %d %q", err, tc.wantCode, tc.wantMessage)
 		}
 	}
-	configs := w.kind("configmaps")
-	if got := summarize(w.storedObject(configs, "c")); got != tc.want {
-		t.Errorf("stored object: got %q, want %q", got, tc.want)
+}
+
+// checkEffects compares the stored object and the calls of the store, the allocator, admission and
+// Written with the expected ones.
+func (f *fixture) checkEffects(tc *writeCase, res writes.Result, err error) {
+	t := f.t
+	t.Helper()
+	configs := f.kind("configmaps")
+	if got := summarize(f.storedObject(configs, "c")); got != tc.wantStored {
+		t.Errorf("stored object: got %q, want %q", got, tc.wantStored)
 	}
-	if w.store.swaps != tc.swaps || w.store.reads != tc.reads {
-		t.Errorf("got %d swaps and %d reads, want %d and %d", w.store.swaps, w.store.reads, tc.swaps, tc.reads)
+	if f.store.swaps != tc.wantSwaps || f.store.reads != tc.wantReads {
+		t.Errorf("got %d swaps and %d reads, want %d and %d", f.store.swaps, f.store.reads, tc.wantSwaps, tc.wantReads)
 	}
-	wrote := 0
-	if err == nil && !tc.dryRun && tc.swaps > 0 {
-		wrote = 1
+	wantWritten := 0
+	if err == nil && !tc.dryRun && tc.wantSwaps > 0 {
+		wantWritten = 1
 	}
-	if len(w.written) != wrote {
-		t.Errorf("Written was called %d times, want %d", len(w.written), wrote)
+	if len(f.written) != wantWritten {
+		t.Errorf("Written was called %d times, want %d", len(f.written), wantWritten)
 	}
-	kept := wrote
-	if len(w.requests) > 0 && w.requests[0].Operation == admission.Delete {
-		kept = 0 // deletions claim nothing
+	wantCommits := wantWritten
+	if len(f.validated) > 0 && f.validated[0].Operation == admission.Delete {
+		wantCommits = 0 // deletions reserve nothing
 	}
-	if w.kept != kept || w.dropped != tc.dropped {
-		t.Errorf("got %d claims kept and %d dropped, want %d and %d", w.kept, w.dropped, kept, tc.dropped)
+	if f.commits != wantCommits || f.rollbacks != tc.wantRollbacks {
+		t.Errorf("got %d reservations committed and %d rolled back, want %d and %d",
+			f.commits, f.rollbacks, wantCommits, tc.wantRollbacks)
 	}
-	for _, a := range w.requests {
+	for _, a := range f.validated {
 		if a.DryRun != tc.dryRun || a.User.Name != "alice" || a.Options == nil {
 			t.Errorf("got admission request %+v, want dry run: %t, user alice, options", a, tc.dryRun)
 		}
 	}
-	if err == nil && wrote == 1 && !res.Deleted && tc.want != "gone" {
-		if kv := w.store.values[configs.Key("ns", "c")]; string(kv.Value) != string(res.Stored) || kv.ModRevision != res.Revision {
+	if wantWritten == 1 && !res.Deleted && tc.wantStored != "gone" {
+		if kv := f.store.values[configs.Key("ns", "c")]; string(kv.Value) != string(res.Stored) || kv.ModRevision != res.Revision {
 			t.Errorf("got result %s at %d, want the stored object %s at %d", res.Stored, res.Revision, kv.Value, kv.ModRevision)
 		}
 	}
-	if apierrors.IsInternalError(err) && tc.unknown && w.kept+w.dropped != 0 {
-		t.Error("claim of a write with unknown outcome was settled")
+	if apierrors.IsInternalError(err) && tc.outcomeUnknown && f.commits+f.rollbacks != 0 {
+		t.Error("the reservation of a write with unknown outcome was settled")
 	}
 }
