@@ -34,9 +34,12 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 			writeInternalError(w, r, errEventNotStored)
 			return
 		}
-		handled := false
+
+		// The record ends with a panic of the handler, or with the response, which may continue after
+		// the handler has returned.
+		hasReturned := false
 		defer func() {
-			if handled {
+			if hasReturned {
 				return
 			}
 			failure := recover()
@@ -47,7 +50,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 		}()
 		s.AuditEvent = rec
 		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r)
-		handled = true
+		hasReturned = true
 		exchange.AtEnd(w, func(failure any) { rec.End(ctx, failure) })
 	})
 }
@@ -98,7 +101,7 @@ func (w *auditedWriter) recordStart(code int) {
 }
 
 func (w *auditedWriter) WriteHeader(code int) {
-	if code >= http.StatusOK || code == http.StatusSwitchingProtocols { // informational responses do not begin it
+	if code >= http.StatusOK || code == http.StatusSwitchingProtocols { // other 1xx responses are informational
 		w.recordStart(code)
 	}
 	w.ResponseWriter.WriteHeader(code)
@@ -106,9 +109,9 @@ func (w *auditedWriter) WriteHeader(code int) {
 
 func (w *auditedWriter) Write(b []byte) (int, error) {
 	w.recordStart(http.StatusOK)
-	at := time.Now()
+	start := time.Now()
 	n, err := w.ResponseWriter.Write(b)
-	w.rec.AddDuration(audit.Writing, time.Since(at))
+	w.rec.AddDuration(audit.Writing, time.Since(start))
 	return n, err
 }
 
@@ -122,9 +125,9 @@ func (w *auditedWriter) Flush() {
 // Send implements exchange.Sender.
 func (w *auditedWriter) Send(b []byte) error {
 	w.recordStart(http.StatusOK)
-	at := time.Now()
+	start := time.Now()
 	err := exchange.Send(w.ResponseWriter, b)
-	w.rec.AddDuration(audit.Writing, time.Since(at))
+	w.rec.AddDuration(audit.Writing, time.Since(start))
 	return err
 }
 

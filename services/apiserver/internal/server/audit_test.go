@@ -36,7 +36,7 @@ func (l levelPolicy) Decide(*requestinfo.Info, *request.User) audit.Decision {
 	return audit.Decision{Level: audit.Level(l)}
 }
 
-// recordingSink is a sink that keeps copies of events, or returns fail.
+// recordingSink is a sink that records copies of events, or returns fail if it is set.
 type recordingSink struct {
 	mu     sync.Mutex
 	events []*audit.Event
@@ -85,11 +85,12 @@ func (rejectingAuthenticator) Authenticate(*http.Request) (*request.User, error)
 	return nil, errors.New("no credentials")
 }
 
+// auditFixture is a server with its recorded audit events.
 type auditFixture struct {
 	*recordingSink
 	http.Handler
 	registry *prometheus.Registry
-	handled  int
+	handled  int // number of requests that reached the handler
 }
 
 // newAuditFixture returns a server that audits at a level and passes requests to mux. change
@@ -135,6 +136,7 @@ func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), m
 	return a
 }
 
+// serve sends a request. failure is the value of the handler's panic, or nil.
 func (a *auditFixture) serve(r *http.Request) (rec *httptest.ResponseRecorder, failure any) {
 	rec = httptest.NewRecorder()
 	defer func() { failure = recover() }()
@@ -149,41 +151,56 @@ const (
 
 // TestEveryOutcomeIsAudited checks the audit events of a request for each way in which it can end.
 func TestEveryOutcomeIsAudited(t *testing.T) {
-	answer := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }
+	writeBody := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }
 	for name, c := range map[string]struct {
-		change func(*server.Config)
-		path   string
-		header []string
-		gone   bool
-		mux    http.HandlerFunc
-		want   []string
-		panics bool
+		change     func(*server.Config)
+		path       string   // listPath if empty
+		header     []string // alternately a name and a value
+		clientGone bool
+		mux        http.HandlerFunc
+		want       []string // events as stage, code and user
+		wantPanic  bool
 	}{
-		"a read": {mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
+		"a read": {mux: writeBody, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
 		"a watch": {
 			path: watchPath,
-			mux:  answer,
+			mux:  writeBody,
 			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"},
 		},
-		"a watch that is only flushed": {path: watchPath, mux: func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() },
-			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}},
-		"a watch without an answer": {path: watchPath, mux: func(http.ResponseWriter, *http.Request) {},
-			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}},
-		"an informational response": {mux: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) },
-			want: []string{"RequestReceived ada", "ResponseComplete 404 ada"}},
-		"a panic": {mux: func(http.ResponseWriter, *http.Request) { panic("oh") }, want: []string{"RequestReceived ada", "Panic 500 ada"}},
+		"a watch that is only flushed": {
+			path: watchPath,
+			mux:  func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() },
+			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"},
+		},
+		"a watch without a response": {
+			path: watchPath,
+			mux:  func(http.ResponseWriter, *http.Request) {},
+			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"},
+		},
+		"an informational response": {
+			mux:  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) },
+			want: []string{"RequestReceived ada", "ResponseComplete 404 ada"},
+		},
+		"a panic": {
+			mux:  func(http.ResponseWriter, *http.Request) { panic("oh") },
+			want: []string{"RequestReceived ada", "Panic 500 ada"},
+		},
 		"the response is aborted": {
-			mux:    func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			want:   []string{"RequestReceived ada", "Panic 500 ada"},
-			panics: true,
+			mux:       func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			want:      []string{"RequestReceived ada", "Panic 500 ada"},
+			wantPanic: true,
 		},
 		"a panic after the response started": {
-			path:   watchPath,
-			mux:    func(w http.ResponseWriter, r *http.Request) { answer(w, r); panic("oh") },
-			want:   []string{"RequestReceived ada", "ResponseStarted 200 ada", "Panic 500 ada"},
-			panics: true,
+			path:      watchPath,
+			mux:       func(w http.ResponseWriter, r *http.Request) { writeBody(w, r); panic("oh") },
+			want:      []string{"RequestReceived ada", "ResponseStarted 200 ada", "Panic 500 ada"},
+			wantPanic: true,
 		},
-		"the client disconnects before the response": {gone: true, mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
+		"the client disconnects before the response": {
+			clientGone: true,
+			mux:        writeBody,
+			want:       []string{"RequestReceived ada", "ResponseComplete 200 ada"},
+		},
 		"not authenticated": {
 			change: func(c *server.Config) { c.Authenticator = rejectingAuthenticator{} },
 			want:   []string{"ResponseStarted 401"},
@@ -194,8 +211,8 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 			want:   []string{"ResponseStarted 429"},
 		},
 		"a long URL without a permit": {
-			path: listPath + "?labelSelector=" + strings.Repeat("x", 1<<20),
-			gone: true,
+			path:       listPath + "?labelSelector=" + strings.Repeat("x", 1<<20),
+			clientGone: true,
 			change: func(c *server.Config) {
 				c.Overload.LargeRequests = limit.New[string](limit.Options{Size: 1})
 				c.Overload.LargeRequests.TryAcquire(limit.Claim[string]{})
@@ -210,7 +227,11 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 			change: func(c *server.Config) { c.Authorizer = failingAuthorizer{} },
 			want:   []string{"RequestReceived ada", "ResponseComplete 500 ada"},
 		},
-		"a path with dot segments": {path: "/api/v1//..;/%2e%2e/x", mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
+		"a path with dot segments": {
+			path: "/api/v1//..;/%2e%2e/x",
+			mux:  writeBody,
+			want: []string{"RequestReceived ada", "ResponseComplete 200 ada"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAuditFixture(t, audit.RequestResponse, c.change, c.mux)
@@ -222,17 +243,17 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 			for i := 0; i < len(c.header); i += 2 {
 				r.Header.Set(c.header[i], c.header[i+1])
 			}
-			if c.gone {
-				ctx, leave := context.WithCancel(t.Context())
-				leave()
+			if c.clientGone {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
 				r = r.WithContext(ctx)
 			}
 			rec, failure := a.serve(r)
 			if got := a.stages(); !slices.Equal(got, c.want) {
 				t.Errorf("got events %q, want %q", got, c.want)
 			}
-			if (failure != nil) != c.panics {
-				t.Errorf("got panic %v, want one: %t", failure, c.panics)
+			if (failure != nil) != c.wantPanic {
+				t.Errorf("got panic %v, want one: %t", failure, c.wantPanic)
 			}
 			if a.events[0].ID != rec.Header().Get("Audit-Id") || a.events[0].ID == "" {
 				t.Errorf("got event id %q, want the id %q of the response", a.events[0].ID, rec.Header().Get("Audit-Id"))
@@ -241,6 +262,7 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 	}
 }
 
+// failingAuthorizer cannot decide.
 type failingAuthorizer struct{}
 
 func (failingAuthorizer) Authorize(context.Context, *authz.Attributes) (authz.Decision, string, error) {
@@ -271,7 +293,8 @@ func TestRequestIsRejectedWhenAuditFails(t *testing.T) {
 	}
 }
 
-// Slow requests have latency annotations, watches do not.
+// TestSlowRequestHasLatencyAnnotations checks that slow requests have latency annotations, and
+// watches do not.
 func TestSlowRequestHasLatencyAnnotations(t *testing.T) {
 	for path, want := range map[string]bool{listPath: true, watchPath: false} {
 		a := newAuditFixture(t, audit.Metadata, func(c *server.Config) {
@@ -294,7 +317,8 @@ func TestSlowRequestHasLatencyAnnotations(t *testing.T) {
 	}
 }
 
-// At level None no event is recorded and handlers get the unwrapped response writer.
+// TestLevelNoneRecordsNothing checks that no event is recorded at level None, and that handlers get
+// the unwrapped response writer.
 func TestLevelNoneRecordsNothing(t *testing.T) {
 	a := newAuditFixture(t, audit.None, nil, func(w http.ResponseWriter, r *http.Request) {
 		if audit.FromContext(r.Context()) != nil || strings.Contains(fmt.Sprintf("%T", w), "audit") {
@@ -311,7 +335,8 @@ func TestLevelNoneRecordsNothing(t *testing.T) {
 // with its user.
 func TestRejectedRequestIsAudited(t *testing.T) {
 	var a *auditFixture
-	a = newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Overload.MaxInFlight = 1 }, func(w http.ResponseWriter, _ *http.Request) {
+	oneInFlight := func(c *server.Config) { c.Overload.MaxInFlight = 1 }
+	a = newAuditFixture(t, audit.Metadata, oneInFlight, func(w http.ResponseWriter, _ *http.Request) {
 		a.serve(httptest.NewRequest("GET", listPath, nil))
 		w.WriteHeader(200)
 	})
@@ -343,16 +368,16 @@ func TestAuditMemoryIsReleased(t *testing.T) {
 	}
 	inner = func() { a.serve(httptest.NewRequest("GET", listPath, nil)) }
 	a.serve(httptest.NewRequest("GET", listPath, nil))
-	whole, cut := 0, 0
+	complete, truncated := 0, 0
 	for _, e := range a.events {
 		if e.Stage == audit.ResponseComplete && e.ResponseObject != nil {
-			whole++
+			complete++
 		} else if e.Annotations.Get(audit.Truncated) == "true" {
-			cut++
+			truncated++
 		}
 	}
-	if whole != 11 || cut != 1 {
-		t.Errorf("got %d complete and %d truncated events, want 11 and 1", whole, cut)
+	if complete != 11 || truncated != 1 {
+		t.Errorf("got %d complete and %d truncated events, want 11 and 1", complete, truncated)
 	}
 }
 

@@ -70,6 +70,7 @@ type Config struct {
 // Handler builds the filter chain. A request passes the filters from the first to the last of the
 // list, a response from the last to the first.
 func Handler(c Config) (http.Handler, error) {
+	// 1. Build the filters that can fail.
 	engine, err := c.engineFilter()
 	if err != nil {
 		return nil, err
@@ -81,6 +82,8 @@ func Handler(c Config) (http.Handler, error) {
 	if c.Kinds != nil {
 		c.Metrics.KeepWhileServed(c.Kinds)
 	}
+
+	// 2. List all filters in order.
 	observe := c.telemetryFilters()
 	protection := overload.New(c.Overload, observe)
 	filters := []func(http.Handler) http.Handler{
@@ -110,7 +113,9 @@ func Handler(c Config) (http.Handler, error) {
 	if c.UpdateDocuments != nil {
 		filters = append(filters, c.UpdateDocuments) // discovery and OpenAPI include the newest definitions
 	}
-	h := c.Mux // routing
+
+	// 3. Wrap the routing in them, from the last to the first.
+	h := c.Mux
 	for i := len(filters) - 1; i >= 0; i-- {
 		h = filters[i](h)
 	}

@@ -5,14 +5,16 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-const originsHelp = "each pattern must be anchored to the start of the host by '^' or '//', and to its end by '$' or ':', as in '//example\\.com(:|$)' and '^https://example\\.com(:|$)'"
+const originsHelp = "each pattern must be anchored to the start of the host by '^' or '//', and to its end by '$' or ':', " +
+	"as in '//example\\.com(:|$)' and '^https://example\\.com(:|$)'"
 
-// CheckOrigins validates patterns of origins. A pattern must be anchored, because
-// otherwise example.com matches evil-example.com.attacker.net. As in Kubernetes, the
-// check only looks for the characters of an anchor.
+// CheckOrigins validates patterns of origins. A pattern must be anchored, because otherwise
+// example.com matches evil-example.com.attacker.net. As in Kubernetes, the check only looks for the
+// characters of an anchor.
 func CheckOrigins(patterns []string) (errs []error) {
 	for _, p := range patterns {
 		if p == "" {
@@ -45,8 +47,8 @@ func anchorsHostEnd(pattern string) bool {
 	return strings.ContainsAny(strings.ReplaceAll(pattern, "://", ""), "$:")
 }
 
-// corsFilter returns the filter that adds CORS headers for allowed
-// origins and responds to preflight requests.
+// corsFilter returns the filter that adds CORS headers for allowed origins and responds to preflight
+// requests.
 func (c *Config) corsFilter() (func(http.Handler) http.Handler, error) {
 	var patterns []*regexp.Regexp
 	for _, o := range c.AllowedOrigins {
@@ -65,22 +67,21 @@ func (c *Config) corsFilter() (func(http.Handler) http.Handler, error) {
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			origin := r.Header.Get("Origin")
-			for _, re := range patterns {
-				if origin == "" || !re.MatchString(origin) {
-					continue
-				}
-				h := w.Header()
-				h.Set("Access-Control-Allow-Origin", origin)
-				h.Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH")
-				h.Set("Access-Control-Allow-Headers",
-					"Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since")
-				h.Set("Access-Control-Expose-Headers", "Date")
-				h.Set("Access-Control-Allow-Credentials", "true")
-				if r.Method == http.MethodOptions {
-					w.WriteHeader(http.StatusNoContent)
-					return
-				}
-				break
+			isAllowed := func(re *regexp.Regexp) bool { return re.MatchString(origin) }
+			if origin == "" || !slices.ContainsFunc(patterns, isAllowed) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			h := w.Header()
+			h.Set("Access-Control-Allow-Origin", origin)
+			h.Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH")
+			h.Set("Access-Control-Allow-Headers",
+				"Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since")
+			h.Set("Access-Control-Expose-Headers", "Date")
+			h.Set("Access-Control-Allow-Credentials", "true")
+			if r.Method == http.MethodOptions { // a preflight request
+				w.WriteHeader(http.StatusNoContent)
+				return
 			}
 			next.ServeHTTP(w, r)
 		})

@@ -51,12 +51,13 @@ func LongRunning(kinds *apiset.Live, delegates routing.Delegates) func(*http.Req
 	}
 }
 
-// withRequestInfo returns the filter that attaches the state of the request and resolves its
-// request info. Only withUnknownResource may replace it later.
+// withRequestInfo returns the filter that attaches the state of the request and resolves its request
+// info. Only withUnknownResource replaces that info later.
 func (c *Config) withRequestInfo(protection *overload.Filters) func(next http.Handler) http.Handler {
-	overloaded := c.telemetryFilters().WithMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	reject := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.rejectWith(w, r, func(w http.ResponseWriter, _ *http.Request) { overload.TooManyRequests(w, 1) })
-	})))
+	})
+	overloaded := c.telemetryFilters().WithMetrics(c.withSecurityHeaders(reject))
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx, s := request.Derive(r.Context())
@@ -74,7 +75,7 @@ func (c *Config) withRequestInfo(protection *overload.Filters) func(next http.Ha
 	}
 }
 
-// requestInfo resolves the request info, and releases the permit for the URL.
+// requestInfo resolves the request info, and then releases the permit for the URL.
 func (c *Config) requestInfo(r *http.Request, release func()) *requestinfo.Info {
 	defer release()
 	return c.Delegates.Resolve(r, c.Kinds.Current())
@@ -110,17 +111,17 @@ func (c *Config) withNegotiationLimit(next http.Handler) http.Handler {
 	maximum := c.Overload.Bounds.NegotiationFields
 	fields := []string{"Accept", "Content-Type", "Accept-Encoding"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n := 0
+		size := 0
 		for _, name := range fields {
 			for _, value := range r.Header[name] {
-				n += len(value)
+				size += len(value)
 			}
 		}
-		if n <= maximum || maximum == 0 {
+		if size <= maximum || maximum == 0 {
 			next.ServeHTTP(w, r)
 			return
 		}
-		for _, name := range fields {
+		for _, name := range fields { // the rejection must not parse them
 			r.Header.Del(name)
 		}
 		c.reject(w, r, status.LongFields(fields, maximum))
@@ -151,11 +152,12 @@ func (c *Config) withGoaway(next http.Handler) http.Handler {
 	})
 }
 
-// withReloadCheck rejects requests for a resource whose cache is being
-// reloaded, which takes as long as at startup.
+// withReloadCheck rejects requests for a resource whose cache is being reloaded. A reload takes as
+// long as the load at startup.
 func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c.Reloading != nil && requestinfo.FromContext(r.Context()).IsResource && c.Reloading(requestinfo.FromContext(r.Context())) {
+		op := requestinfo.FromContext(r.Context())
+		if c.Reloading != nil && op.IsResource && c.Reloading(op) {
 			w.Header().Set("Retry-After", "1")
 			c.reject(w, r, status.Reloading())
 			return
@@ -164,8 +166,8 @@ func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 	})
 }
 
-// withDeadline sets the deadline of the request to --request-timeout, or less if the client asks
-// for less. A watch has no deadline here, but its client must keep reading.
+// withDeadline sets the deadline of the request to RequestTimeout, or less if the client asks for
+// less. A long-running request has no deadline here, but the client of a watch must keep reading.
 func (c *Config) withDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request.FromContext(r.Context()).Lifetime = r.Context()
@@ -180,8 +182,9 @@ func (c *Config) withDeadline(next http.Handler) http.Handler {
 		limit := c.RequestTimeout
 		if s, _ := api.Parameter(r.URL.RawQuery, "timeout"); s != "" {
 			d, err := time.ParseDuration(s)
+			isIgnored := op.Verb == "watch" || op.LooksLongRunning() // Kubernetes does not read it
 			switch {
-			case err != nil && (op.Verb == "watch" || op.LooksLongRunning()): // Kubernetes does not read it
+			case err != nil && isIgnored:
 			case err != nil:
 				c.reject(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err)))
 				return
@@ -239,12 +242,14 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 		ctx := r.Context()
 		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.FromContext(ctx))
 		rec := audit.FromContext(ctx)
+
 		start := time.Now()
-		spanned, span := c.telemetryFilters().BeginSpan(ctx, "authorization")
-		decision, reason, err := c.Authorizer.Authorize(spanned, attrs)
+		spanCtx, span := c.telemetryFilters().BeginSpan(ctx, "authorization")
+		decision, reason, err := c.Authorizer.Authorize(spanCtx, attrs)
 		span.End()
 		took := time.Since(start)
 		rec.AddDuration(audit.Authorization, took)
+
 		if decision == authz.Allow {
 			rec.Annotate(decisionAnnotation, "allow")
 			rec.Annotate(reasonAnnotation, reason)

@@ -38,6 +38,7 @@ func inFlightRequests(t *testing.T, r *prometheus.Registry) (n float64) {
 // has started and does not count as in flight. Watches and rejected requests have the flow control
 // headers.
 func TestLongRunningRequestsPassFlowControl(t *testing.T) {
+	// One priority level with one seat serves all requests.
 	everything := []string{"*"}
 	schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "u"}, Spec: flowcontrolv1.FlowSchemaSpec{
 		PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "catch-all"}, MatchingPrecedence: 1,
@@ -68,34 +69,41 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 		h.ServeHTTP(w, newRequest("GET", path))
 		return w
 	}
-	judged := func(w *httptest.ResponseRecorder, code int, want bool) {
+	type response struct {
+		code           int
+		hasFlowHeaders bool
+	}
+	checkResponse := func(path string, w *httptest.ResponseRecorder, want response) {
 		t.Helper()
-		_, is := w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)]
-		_, level := w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID)]
-		if w.Code != code || is != want || level != want {
-			t.Errorf("got code %d and flow headers %t in %v, want %d and %t", w.Code, is, w.Header(), code, want)
+		_, hasSchema := w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)]
+		_, hasLevel := w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID)]
+		if got := (response{w.Code, hasSchema}); got != want || hasLevel != hasSchema {
+			t.Errorf("%s: got %+v, header fields %v, want %+v", path, got, w.Header(), want)
 		}
 	}
+	rejected := response{code: http.StatusTooManyRequests, hasFlowHeaders: true}
+	served := response{code: http.StatusOK, hasFlowHeaders: true}
+	servedUnclassified := response{code: http.StatusOK}
 	const pods, exec = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p/exec"
-	for path, says := range map[string]bool{pods: true, pods + "?watch=1": true, exec: false} {
+	for path, want := range map[string]response{pods: served, pods + "?watch=1": served, exec: servedUnclassified} {
 		inside = func(r *http.Request) {
-			long := requestinfo.FromContext(r.Context()).LongRunning()
-			want := 1.0
-			if long {
-				want = 0
+			longRunning := requestinfo.FromContext(r.Context()).LongRunning()
+			wantInFlight := 1.0
+			if longRunning {
+				wantInFlight = 0
 			}
-			if n := inFlightRequests(t, registry); n != want {
-				t.Errorf("%s: got %v requests in flight, want %v", path, n, want)
+			if n := inFlightRequests(t, registry); n != wantInFlight {
+				t.Errorf("%s: got %v requests in flight, want %v", path, n, wantInFlight)
 			}
-			judged(send(exec), http.StatusTooManyRequests, true)
-			if !long {
+			checkResponse(exec, send(exec), rejected) // the only seat is taken
+			if !longRunning {
 				return
 			}
 			request.Started(r.Context())
 			inside = func(*http.Request) {}
-			judged(send(pods), http.StatusOK, true)
+			checkResponse(pods, send(pods), served)
 		}
-		judged(send(path), http.StatusOK, says)
+		checkResponse(path, send(path), want)
 	}
 	inside = func(*http.Request) {}
 	if w := send("/version"); w.Code != http.StatusOK ||
@@ -106,13 +114,13 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 
 // TestStrictTransportSecurityHeader checks that the header has the configured directives.
 func TestStrictTransportSecurityHeader(t *testing.T) {
-	for _, wanted := range [][]string{nil, {"max-age=1", "preload"}} {
-		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.StrictTransportSecurity = wanted })
+	for _, directives := range [][]string{nil, {"max-age=1", "preload"}} {
+		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.StrictTransportSecurity = directives })
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, newRequest("GET", "/version"))
-		values, is := w.Header()["Strict-Transport-Security"]
-		if is != (wanted != nil) || is && values[0] != "max-age=1; preload" {
-			t.Errorf("configured %q: got %q", wanted, values)
+		values, exists := w.Header()["Strict-Transport-Security"]
+		if exists != (directives != nil) || exists && values[0] != "max-age=1; preload" {
+			t.Errorf("configured %q: got header %q, want them joined by \"; \", or no header", directives, values)
 		}
 	}
 }

@@ -31,11 +31,13 @@ const (
 	impersonateExtra  = headerImpersonate + "Extra-"
 )
 
-// headerFieldOverhead is the size in bytes that each header field counts besides
-// its text, as in HTTP/2 (RFC 9113, "SETTINGS_MAX_HEADER_LIST_SIZE"). An empty
-// group needs an authorization check like any other.
+// headerFieldOverhead is the size in bytes that each header field counts besides its text, as in
+// HTTP/2 (RFC 9113, "SETTINGS_MAX_HEADER_LIST_SIZE"). It makes empty groups count: each needs an
+// authorization check like any other.
 const headerFieldOverhead = 32
 
+// authenticationGroup is the API group of the resources userextras and uids, which stand for parts of
+// a user in authorization checks.
 const authenticationGroup = "authentication." + api.Domain
 
 // errNoPermit reports that no permit became free in time.
@@ -85,9 +87,9 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 	})
 }
 
-// authorizeImpersonation returns nil if the client may impersonate the user.
-// It checks the name first, so that a client without that permission waits for
-// no permit and the other headers are not parsed.
+// authorizeImpersonation returns nil if the client may impersonate the user. It checks the name
+// first, so that a client without that permission waits for no permit and the other headers are not
+// parsed.
 func (c *Config) authorizeImpersonation(r *http.Request, target *impersonatedUser) error {
 	if err := c.authorizeImpersonatedPart(r, target.nameAttributes()); err != nil {
 		return err
@@ -215,7 +217,8 @@ func (p *impersonatedUser) partAttributes() iter.Seq[*authz.Attributes] {
 	}
 }
 
-// addImpliedGroups adds the groups that the name of the user implies.
+// addImpliedGroups adds the groups that the name of the user implies: those of a service account
+// unless the client named groups, and the group of authenticated or unauthenticated users.
 func addImpliedGroups(u *request.User) {
 	if namespace, _, ok := satoken.SplitUsername(u.Name); ok && len(u.Groups) == 0 {
 		u.Groups = satoken.Groups(namespace)

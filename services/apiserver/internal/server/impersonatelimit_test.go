@@ -52,10 +52,18 @@ type impersonationFixture struct {
 	checkedWithPermit []bool // for each check, whether the request held the permit
 }
 
+// decisionFunc decides on a permission check of the fixture.
+type decisionFunc func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision
+
+// allowAll is a decisionFunc that allows every impersonation.
+func allowAll(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision {
+	return authz.Allow
+}
+
 // newImpersonationFixture returns a server whose authorizer calls decide for each permission.
 func newImpersonationFixture(
 	t *testing.T,
-	decide func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision,
+	decide decisionFunc,
 ) *impersonationFixture {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -86,10 +94,12 @@ func newImpersonationFixture(
 
 func (i *impersonationFixture) permitIsFree() bool { return i.permits.InUse() == 0 }
 
+// send sends a request that impersonates a user with groups, and returns the status code.
 func (i *impersonationFixture) send(ctx context.Context, groups ...string) int {
 	return i.sendAs(ctx, http.Header{"Impersonate-Group": groups})
 }
 
+// sendAs sends a request with impersonation headers, and returns the status code.
 func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) int {
 	r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 	r.Header = parts.Clone()
@@ -105,30 +115,30 @@ func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) in
 // a permit it is rejected.
 func TestLargeImpersonationNeedsPermit(t *testing.T) {
 	large := strings.Repeat("a", overload.LargeURL)
-	allow := func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow }
 	for name, tc := range map[string]struct {
-		decide func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision
+		decide decisionFunc
 		taken  bool // another request holds the permit
 		groups []string
-		code   int
-		asked  []bool
-		within time.Duration
+		// wantCode is the status code, wantHeld tells for each check whether the permit is taken.
+		wantCode int
+		wantHeld []bool
+		maxWait  time.Duration // for the permit
 	}{
-		"few groups":    {decide: allow, taken: true, groups: []string{"a"}, code: 200, asked: []bool{true, true}},
-		"a large group": {decide: allow, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true}},
+		"few groups":    {decide: allowAll, taken: true, groups: []string{"a"}, wantCode: 200, wantHeld: []bool{true, true}},
+		"a large group": {decide: allowAll, groups: []string{large, "b"}, wantCode: 200, wantHeld: []bool{false, true, true}},
 		"many empty groups": {
-			decide: allow,
-			groups: make([]string, overload.LargeURL/headerFieldOverhead),
-			code:   200,
-			asked:  append([]bool{false}, slices.Repeat([]bool{true}, overload.LargeURL/headerFieldOverhead)...),
+			decide:   allowAll,
+			groups:   make([]string, overload.LargeURL/headerFieldOverhead),
+			wantCode: 200,
+			wantHeld: append([]bool{false}, slices.Repeat([]bool{true}, overload.LargeURL/headerFieldOverhead)...),
 		},
 		"other requests hold all permits": {
-			decide: allow,
-			taken:  true,
-			groups: []string{large},
-			code:   429,
-			asked:  []bool{true},
-			within: 15 * time.Second,
+			decide:   allowAll,
+			taken:    true,
+			groups:   []string{large},
+			wantCode: 429,
+			wantHeld: []bool{true},
+			maxWait:  15 * time.Second,
 		},
 		"another server answers": {
 			decide: func(i *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
@@ -139,16 +149,16 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 				resume()
 				return authz.Allow
 			},
-			groups: []string{large, "b"},
-			code:   200,
-			asked:  []bool{false, true, true},
+			groups:   []string{large, "b"},
+			wantCode: 200,
+			wantHeld: []bool{false, true, true},
 		},
 		"an unauthorized client": {
-			decide: func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.NoOpinion },
-			taken:  true,
-			groups: []string{large},
-			code:   403,
-			asked:  []bool{true},
+			decide:   func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.NoOpinion },
+			taken:    true,
+			groups:   []string{large},
+			wantCode: 403,
+			wantHeld: []bool{true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,15 +169,15 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 				}
 				start := time.Now()
 				code := i.send(t.Context(), tc.groups...)
-				if code != tc.code || i.passed.Load() != (tc.code == 200) || time.Since(start) > tc.within {
+				if code != tc.wantCode || i.passed.Load() != (tc.wantCode == 200) || time.Since(start) > tc.maxWait {
 					t.Errorf("got %d after %v, passed = %t, want %d within %v", code, time.Since(start),
-						i.passed.Load(), tc.code, tc.within)
+						i.passed.Load(), tc.wantCode, tc.maxWait)
 				}
-				if !slices.Equal(i.checkedWithPermit, tc.asked) {
-					t.Errorf("checks with permit: got %v, want %v", i.checkedWithPermit, tc.asked)
+				if !slices.Equal(i.checkedWithPermit, tc.wantHeld) {
+					t.Errorf("checks with permit: got %v, want %v", i.checkedWithPermit, tc.wantHeld)
 				}
 				if i.permitIsFree() == tc.taken {
-					t.Errorf("permit free afterwards = %t, want %t", tc.taken, !tc.taken)
+					t.Errorf("permit free afterwards = %t, want %t", !tc.taken, tc.taken)
 				}
 			})
 		})
@@ -192,9 +202,9 @@ func TestImpersonationReleasesPermit(t *testing.T) {
 		t.Errorf("after a panic: got %d checks, permit free = %t, want 2 and true", len(i.checkedWithPermit), i.permitIsFree())
 	}
 
-	ctx, leave := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	i = newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision {
-		leave()
+		cancel()
 		return authz.Allow
 	})
 	i.send(ctx, large, "b")
@@ -204,14 +214,15 @@ func TestImpersonationReleasesPermit(t *testing.T) {
 	}
 }
 
-// Extra headers are parsed after the name is authorized and the request has a permit.
+// TestExtraIsParsedAfterNameIsAuthorized checks that extra headers are parsed after the name is
+// authorized and the request has a permit.
 func TestExtraIsParsedAfterNameIsAuthorized(t *testing.T) {
 	const fields = 5000
 	parts := http.Header{}
 	for n := range fields {
 		parts[fmt.Sprint("Impersonate-Extra-", n)] = []string{"a"}
 	}
-	i := newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow })
+	i := newImpersonationFixture(t, allowAll)
 	if code := i.sendAs(t.Context(), parts); code != 200 ||
 		!slices.Equal(i.checkedWithPermit, append([]bool{false}, slices.Repeat([]bool{true}, fields)...)) {
 		t.Errorf("got %d after %d checks, want 200 after %d", code, len(i.checkedWithPermit), fields+1)
@@ -223,10 +234,14 @@ func TestExtraIsParsedAfterNameIsAuthorized(t *testing.T) {
 		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 		parts.Set("Impersonate-User", "alice")
 		r.Header = parts
-		r = r.WithContext(requesttest.WithUser(requesttest.WithInfo(t.Context(), &requestinfo.Info{}), &request.User{Name: "unauthorized"}))
+		r = r.WithContext(requesttest.WithUser(
+			requesttest.WithInfo(t.Context(), &requestinfo.Info{}),
+			&request.User{Name: "unauthorized"},
+		))
 		return testing.AllocsPerRun(1, func() { i.h.ServeHTTP(httptest.NewRecorder(), r) })
 	}
 	if few, many := unauthorizedAllocs(http.Header{}), unauthorizedAllocs(parts); many > few+fields/10 {
-		t.Errorf("%d extra fields of an unauthorized client: got %v allocations, want about the %v of a request without extra", fields, many, few)
+		t.Errorf("%d extra fields of an unauthorized client: got %v allocations, want about the %v of a request without extra",
+			fields, many, few)
 	}
 }

@@ -28,8 +28,9 @@ func (headerAuthenticator) Authenticate(r *http.Request) (*request.User, error) 
 	return &request.User{Name: r.Header.Get("Name")}, nil
 }
 
-// TestStalledRequestsDoNotBlockOtherUsers checks that the requests of one user never end and fill
-// the user's share. Other users and health checks are still served.
+// TestStalledRequestsDoNotBlockOtherUsers checks that other users and health checks are served while
+// the requests of one user, which never end, fill the share of that user: 9 of 20 reads and 5 of 10
+// writes.
 func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -58,7 +59,7 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	do := func(name, method, path string) int {
+	send := func(name, method, path string) int {
 		r := httptest.NewRequest(method, path, nil)
 		r.Header.Set("Name", name)
 		w := httptest.NewRecorder()
@@ -69,42 +70,43 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	rejected := make(chan int, 100)
 	for range 50 {
 		for _, method := range []string{"GET", "POST"} {
-			wg.Go(func() { rejected <- do("mallory", method, "/api/v1/namespaces/a/pods") })
+			wg.Go(func() { rejected <- send("mallory", method, "/api/v1/namespaces/a/pods") })
 		}
 	}
 	// The admitted requests wait in the handler.
-	for range 50 - 9 + 50 - 5 {
+	const shareOfReads, shareOfWrites = 9, 5
+	for range 50 - shareOfReads + 50 - shareOfWrites {
 		if code := <-rejected; code != http.StatusTooManyRequests {
 			t.Errorf("beyond the share: got %d, want 429", code)
 		}
 	}
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/livez/etcd", "/api/v1/namespaces/a/pods"} {
-		if code := do("alice", "GET", path); code != 200 {
+		if code := send("alice", "GET", path); code != 200 {
 			t.Errorf("%s of another user: got %d, want 200", path, code)
 		}
 	}
-	if code := do("alice", "POST", "/api/v1/namespaces/a/pods"); code != 200 {
+	if code := send("alice", "POST", "/api/v1/namespaces/a/pods"); code != 200 {
 		t.Errorf("write of another user: got %d, want 200", code)
 	}
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/livez/etcd"} { // health checks have no limit
-		if code := do("mallory", "GET", path); code != 200 {
+		if code := send("mallory", "GET", path); code != 200 {
 			t.Errorf("%s beyond the share: got %d, want 200", path, code)
 		}
 	}
-	if code := do("mallory", "GET", "/api/v1/namespaces/a/pods/livez"); code != http.StatusTooManyRequests {
+	if code := send("mallory", "GET", "/api/v1/namespaces/a/pods/livez"); code != http.StatusTooManyRequests {
 		t.Errorf("pod named livez: got %d, want 429", code)
 	}
-	if code := do("mallory", "GET", "/version"); code != http.StatusTooManyRequests {
+	if code := send("mallory", "GET", "/version"); code != http.StatusTooManyRequests {
 		t.Errorf("/version beyond the share: got %d, want 429", code)
 	}
 	close(release)
 	wg.Wait()
-	for range 9 + 5 { // the shares of reads and of writes
+	for range shareOfReads + shareOfWrites {
 		if code := <-rejected; code != 200 {
 			t.Errorf("within the share: got %d, want 200", code)
 		}
 	}
-	if code := do("alice", "GET", "/livezz"); code != 200 {
+	if code := send("alice", "GET", "/livezz"); code != 200 {
 		t.Errorf("/livezz: got %d, want 200", code)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/server/routing"
 )
 
-// LongRunning returns the same for a long query as a full parse.
+// TestLongRunningOfLongQueries checks that LongRunning, which does not parse long queries, returns
+// the same as the request info of a full parse.
 func TestLongRunningOfLongQueries(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {

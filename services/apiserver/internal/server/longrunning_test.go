@@ -13,19 +13,20 @@ import (
 	"binnacle/services/apiserver/internal/server/routing"
 )
 
-// Watches, pod streams and upgrades to a delegate are long-running.
+// TestLongRunningRecognizesWatchesStreamsAndUpgrades checks that watches, pod streams and upgrades to
+// a delegate are long-running.
 func TestLongRunningRecognizesWatchesStreamsAndUpgrades(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign := routing.Delegates{Extension: func(gv schema.GroupVersion) http.Handler {
+	delegates := routing.Delegates{Extension: func(gv schema.GroupVersion) http.Handler {
 		if gv.Group != "ext.test" {
 			return nil
 		}
 		return http.NotFoundHandler()
 	}}
-	lasts := server.LongRunning(apiset.NewLive(apiset.Builder{}.Set(catalog, 0)), foreign)
+	isLongRunning := server.LongRunning(apiset.NewLive(apiset.Builder{}.Set(catalog, 0)), delegates)
 	for path, want := range map[string][2]bool{ // without an upgrade, and with one
 		"/api/v1/pods":                                  {false, false},
 		"/api/v1/pods?watch=1":                          {true, true},
@@ -41,7 +42,7 @@ func TestLongRunningRecognizesWatchesStreamsAndUpgrades(t *testing.T) {
 				r.Header.Set("Connection", "keep-alive, Upgrade")
 				r.Header.Set("Upgrade", "websocket")
 			}
-			if got := lasts(r); got != want[i] {
+			if got := isLongRunning(r); got != want[i] {
 				t.Errorf("%s, upgrade %t: got %t, want %t", path, upgrade, got, want[i])
 			}
 		}

@@ -59,11 +59,11 @@ func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 				t.Error("the permit is still held after the URL was parsed")
 			}
 		})).ServeHTTP(httptest.NewRecorder(), request(overload.LargeURL))
-		came := false
+		handled := false
 		withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			came = true
+			handled = true
 		})).ServeHTTP(httptest.NewRecorder(), request(100))
-		if !came {
+		if !handled {
 			t.Error("a short URL did not reach the handler")
 		}
 	})

@@ -53,7 +53,8 @@ func metricValues(t *testing.T, r *prometheus.Registry, name string, labels ...s
 	return out
 }
 
-// Labels describe the request, and clients cannot create arbitrary series.
+// TestMetricLabelsOfRequests checks that labels describe the request, and that clients cannot create
+// arbitrary series.
 func TestMetricLabelsOfRequests(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	code := http.StatusOK
@@ -83,12 +84,27 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 		return w
 	}
 	const pods = "/api/v1/namespaces/a/pods"
-	for _, c := range [][3]string{
-		{"GET", pods}, {"GET", "/api/v1/pods"}, {"GET", pods + "/p"}, {"GET", pods + "/p/exec"}, {"GET", pods + "?watch=1"},
-		{"POST", pods + "?fieldValidation=Strict"}, {"POST", pods + "?dryRun=All"}, {"POST", pods + "?dryRun=x"}, {"POST", "/api/v1/namespaces/a/others"},
-		{"PATCH", pods + "/p", api.MediaApplyYAML}, {"PATCH", pods + "/p", api.MediaApplyCBOR + "; x=y"}, {"PATCH",
-			pods + "/p", "application/merge-patch+json"},
-		{"PUT", pods + "/p", api.MediaApplyYAML}, {"GET", "/healthz"}, {"HEAD", "/apis"}, {"GET", "/openapi/v3"}, {"GET", "/openapi/v3/api/v1"}, {"GET", "/x"}, {"POST", "/x"}, {"GET", "/api/v1/others"},
+	for _, c := range [][3]string{ // method, path, media type of the body
+		{"GET", pods},
+		{"GET", "/api/v1/pods"},
+		{"GET", pods + "/p"},
+		{"GET", pods + "/p/exec"},
+		{"GET", pods + "?watch=1"},
+		{"POST", pods + "?fieldValidation=Strict"},
+		{"POST", pods + "?dryRun=All"},
+		{"POST", pods + "?dryRun=x"},
+		{"POST", "/api/v1/namespaces/a/others"},
+		{"PATCH", pods + "/p", api.MediaApplyYAML},
+		{"PATCH", pods + "/p", api.MediaApplyCBOR + "; x=y"},
+		{"PATCH", pods + "/p", "application/merge-patch+json"},
+		{"PUT", pods + "/p", api.MediaApplyYAML},
+		{"GET", "/healthz"},
+		{"HEAD", "/apis"},
+		{"GET", "/openapi/v3"},
+		{"GET", "/openapi/v3/api/v1"},
+		{"GET", "/x"},
+		{"POST", "/x"},
+		{"GET", "/api/v1/others"},
 		{"POST", "/apis/foreign.test/v1/things"},
 	} {
 		send(t.Context(), c[0], c[1], c[2])
@@ -103,18 +119,52 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 		labels []string
 		want   map[string]float64
 	}{
-		"apiserver_request_total": {labels: []string{"code", "dry_run", "resource", "scope", "subresource", "verb"}, want: map[string]float64{
-			"200  pods namespace  LIST": 2, "404  pods namespace  LIST": 1, "200  pods cluster  LIST": 1, "200  pods resource  GET": 1, "200  pods resource exec CONNECT": 1,
-			"200  pods namespace  WATCH": 1, "200  pods resource  POST": 2, "200 All pods resource  POST": 1, "200  pods resource  APPLY": 2,
-			"200  pods resource  PATCH": 1, "200  pods resource  PUT": 1, "200    /healthz GET": 1, "200    /apis GET": 1, "200    openapi/v3 GET": 1, "200    openapi/v3/ GET": 1, "200     GET": 1, "200     POST": 2, "200     other": 1, "200     LIST": 1,
-		}},
-		// Some handlers of kube-apiserver name no component.
-		"apiserver_request_sli_duration_seconds": {labels: []string{"component", "subresource", "verb"}, want: map[string]float64{
-			" /healthz GET": 1, "apiserver /apis GET": 1, " openapi/v3 GET": 1, " openapi/v3/ GET": 1, "apiserver exec CONNECT": 1, "apiserver  APPLY": 2,
-			"apiserver  GET": 2, "apiserver  LIST": 5, "apiserver  PATCH": 1, "apiserver  POST": 5, "apiserver  PUT": 1, "apiserver  other": 1,
-		}},
-		"apiserver_response_sizes":                  {labels: []string{"verb"}, want: map[string]float64{"LIST": 5, "GET": 6}},
-		"field_validation_request_duration_seconds": {labels: []string{"field_validation"}, want: map[string]float64{"": 6, "Strict": 1}},
+		"apiserver_request_total": {
+			labels: []string{"code", "dry_run", "resource", "scope", "subresource", "verb"},
+			want: map[string]float64{
+				"200  pods namespace  LIST":       2,
+				"404  pods namespace  LIST":       1,
+				"200  pods cluster  LIST":         1,
+				"200  pods resource  GET":         1,
+				"200  pods resource exec CONNECT": 1,
+				"200  pods namespace  WATCH":      1,
+				"200  pods resource  POST":        2,
+				"200 All pods resource  POST":     1,
+				"200  pods resource  APPLY":       2,
+				"200  pods resource  PATCH":       1,
+				"200  pods resource  PUT":         1,
+				"200    /healthz GET":             1,
+				"200    /apis GET":                1,
+				"200    openapi/v3 GET":           1,
+				"200    openapi/v3/ GET":          1,
+				"200     GET":                     1,
+				"200     POST":                    2,
+				"200     other":                   1,
+				"200     LIST":                    1,
+			},
+		},
+		"apiserver_request_sli_duration_seconds": {
+			labels: []string{"component", "subresource", "verb"},
+			want: map[string]float64{
+				" /healthz GET":          1, // some handlers of kube-apiserver name no component
+				" openapi/v3 GET":        1,
+				" openapi/v3/ GET":       1,
+				"apiserver /apis GET":    1,
+				"apiserver exec CONNECT": 1,
+				"apiserver  APPLY":       2,
+				"apiserver  GET":         2,
+				"apiserver  LIST":        5,
+				"apiserver  PATCH":       1,
+				"apiserver  POST":        5,
+				"apiserver  PUT":         1,
+				"apiserver  other":       1,
+			},
+		},
+		"apiserver_response_sizes": {labels: []string{"verb"}, want: map[string]float64{"LIST": 5, "GET": 6}},
+		"field_validation_request_duration_seconds": {
+			labels: []string{"field_validation"},
+			want:   map[string]float64{"": 6, "Strict": 1},
+		},
 		"apiserver_request_body_size_bytes": {
 			labels: []string{"resource", "verb"},
 			want:   map[string]float64{"pods create": 3, "pods patch": 3, "pods update": 1},
@@ -134,9 +184,10 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 	const pods = "/api/v1/namespaces/a/pods"
 	for _, c := range []struct {
 		method, path string
-		inflight     map[string]float64
-		long         map[string]float64
-		read, write  int
+		// Expected gauges while the request runs.
+		inflight, long map[string]float64
+		// Expected status codes of another read and another write at that time.
+		read, write int
 	}{
 		{
 			method:   "GET",
@@ -192,8 +243,8 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 				t.Errorf("%s %s: got in-flight %v and long-running %v, want %v and %v", c.method, c.path,
 					inflight, long, c.inflight, c.long)
 			}
-			if odd := send("GET", "/api/v1/others?watch=1"); odd != c.read { // a watch of an unknown resource
-				t.Errorf("during %s %s: got %d for an unknown resource, want %d", c.method, c.path, odd, c.read)
+			if code := send("GET", "/api/v1/others?watch=1"); code != c.read { // a watch of an unknown resource
+				t.Errorf("during %s %s: got %d for an unknown resource, want %d", c.method, c.path, code, c.read)
 			}
 			if read, write := send("GET", pods), send("POST", pods); read != c.read || write != c.write {
 				t.Errorf("during %s %s: got %d for a read and %d for a write, want %d and %d", c.method,
@@ -237,56 +288,36 @@ func (j *countingAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (
 	return authz.Allow, "", nil
 }
 
-// Known and delegated resources, and paths that no definition can serve, cause no refresh. A denied
-// request is authorized once.
+// TestRefreshOnlyForPossibleDefinitions checks that known and delegated resources, and paths that no
+// definition can serve, cause no refresh. A refreshed request is authorized twice, any other request
+// once.
 func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 	kinds := newAPISet(t)
 	for _, c := range []struct {
-		name, path   string
-		looks, asked int
+		user, path                        string
+		wantRefreshes, wantAuthorizations int
 	}{
-		{name: "ann", path: "/apis/none.test/v1/xs", looks: 1, asked: 2},
-		{name: "mallory", path: "/apis/none.test/v1/xs", asked: 1},
-		{name: "ann", path: "/apis/foreign.test/v1/xs", asked: 1},
-		{
-			name:  "ann",
-			path:  "/apis/example.com/v1/namespaces/a/things/x",
-			asked: 1,
-		},
-		{name: "ann", path: "/apis/example.com/v1/namespaces/a/things/x/unknown", asked: 1},
-		{
-			name:  "ann",
-			path:  "/apis/example.com/v1/namespaces/a/others",
-			looks: 1,
-			asked: 2,
-		},
-		{name: "ann", path: "/apis/none.test", looks: 1, asked: 2},
-		{name: "ann", path: "/apis/none.test/v1", looks: 1, asked: 2},
-		{
-			name:  "ann",
-			path:  "/apis/example.com",
-			asked: 1,
-		},
-		{
-			name:  "ann",
-			path:  "/apis/none",
-			asked: 1,
-		},
-		{name: "ann", path: "/apis", asked: 1},
-		{name: "ann", path: "/logs/none.test", asked: 1},
-		{name: "ann", path: "/logs/none.test/x/y/z", asked: 1},
-		{
-			name:  "ann",
-			path:  "/",
-			asked: 1,
-		},
+		{user: "ann", path: "/apis/none.test/v1/xs", wantRefreshes: 1, wantAuthorizations: 2},
+		{user: "mallory", path: "/apis/none.test/v1/xs", wantAuthorizations: 1},
+		{user: "ann", path: "/apis/foreign.test/v1/xs", wantAuthorizations: 1},
+		{user: "ann", path: "/apis/example.com/v1/namespaces/a/things/x", wantAuthorizations: 1},
+		{user: "ann", path: "/apis/example.com/v1/namespaces/a/things/x/unknown", wantAuthorizations: 1},
+		{user: "ann", path: "/apis/example.com/v1/namespaces/a/others", wantRefreshes: 1, wantAuthorizations: 2},
+		{user: "ann", path: "/apis/none.test", wantRefreshes: 1, wantAuthorizations: 2},
+		{user: "ann", path: "/apis/none.test/v1", wantRefreshes: 1, wantAuthorizations: 2},
+		{user: "ann", path: "/apis/example.com", wantAuthorizations: 1},
+		{user: "ann", path: "/apis/none", wantAuthorizations: 1},
+		{user: "ann", path: "/apis", wantAuthorizations: 1},
+		{user: "ann", path: "/logs/none.test", wantAuthorizations: 1},
+		{user: "ann", path: "/logs/none.test/x/y/z", wantAuthorizations: 1},
+		{user: "ann", path: "/", wantAuthorizations: 1},
 	} {
-		looks := 0
+		refreshes := 0
 		j := &countingAuthorizer{}
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(config *server.Config) {
 			config.Kinds = apiset.NewLive(kinds)
 			config.Authorizer = j
-			config.Refresh = func(context.Context) *apiset.Set { looks++; return kinds }
+			config.Refresh = func(context.Context) *apiset.Set { refreshes++; return kinds }
 			config.Delegates.Extension = func(gv schema.GroupVersion) http.Handler {
 				if gv.Group == "foreign.test" {
 					return http.NotFoundHandler()
@@ -295,10 +326,11 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 			}
 		})
 		r := newRequest("GET", c.path)
-		r.Header.Set("Name", c.name)
+		r.Header.Set("Name", c.user)
 		h.ServeHTTP(httptest.NewRecorder(), r)
-		if looks != c.looks || j.calls != c.asked {
-			t.Errorf("%s, %s: got %d refreshes and %d authorizations, want %d and %d", c.name, c.path, looks, j.calls, c.looks, c.asked)
+		if refreshes != c.wantRefreshes || j.calls != c.wantAuthorizations {
+			t.Errorf("%s, %s: got %d refreshes and %d authorizations, want %d and %d",
+				c.user, c.path, refreshes, j.calls, c.wantRefreshes, c.wantAuthorizations)
 		}
 	}
 }

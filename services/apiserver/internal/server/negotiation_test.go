@@ -1,19 +1,16 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"binnacle/services/apiserver/internal/security/authz"
 )
 
 // TestLongNegotiationFieldsAreRejected checks that negotiation header fields beyond the limit are
 // rejected with 431, and that other fields do not count.
 func TestLongNegotiationFieldsAreRejected(t *testing.T) {
-	i := newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow })
+	i := newImpersonationFixture(t, allowAll)
 	passed := false
 	h := i.c.withNegotiationLimit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true }))
 	for _, c := range []struct {
@@ -24,7 +21,10 @@ func TestLongNegotiationFieldsAreRejected(t *testing.T) {
 		{fields: http.Header{"Accept": {strings.Repeat("a", testBounds.NegotiationFields)}}, code: 200},
 		{fields: http.Header{"Accept": {strings.Repeat(",a", testBounds.NegotiationFields/2), "a"}}, code: 431},
 		{fields: http.Header{"Accept": {strings.Repeat("a", testBounds.NegotiationFields)}, "Content-Type": {"a"}}, code: 431},
-		{fields: http.Header{"Content-Type": {"application/json" + strings.Repeat(";a1*0=b", testBounds.NegotiationFields)}}, code: 431},
+		{
+			fields: http.Header{"Content-Type": {"application/json" + strings.Repeat(";a1*0=b", testBounds.NegotiationFields)}},
+			code:   431,
+		},
 		{fields: http.Header{"Accept-Encoding": {strings.Repeat("gzip,", testBounds.NegotiationFields)}}, code: 431},
 		{fields: http.Header{"User-Agent": {strings.Repeat("a", 2*testBounds.NegotiationFields)}}, code: 200},
 	} {

@@ -49,8 +49,12 @@ func TestWebhookOverloadReturns429(t *testing.T) {
 	}{
 		"authentication": {authenticator: overloadedAuthenticator{}, authorizer: &impersonationRules{}, code: 429},
 		"authorization":  {authenticator: fixedUser{&request.User{Name: "boss"}}, authorizer: overloadedAuthorizer("get"), code: 429},
-		"impersonated":   {authenticator: fixedUser{&request.User{Name: "boss"}}, authorizer: overloadedAuthorizer("impersonate"), code: 429},
-		"other verb":     {authenticator: fixedUser{&request.User{Name: "boss"}}, authorizer: overloadedAuthorizer("list"), code: 200},
+		"impersonated": {
+			authenticator: fixedUser{&request.User{Name: "boss"}},
+			authorizer:    overloadedAuthorizer("impersonate"),
+			code:          429,
+		},
+		"other verb": {authenticator: fixedUser{&request.User{Name: "boss"}}, authorizer: overloadedAuthorizer("list"), code: 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, err := server.Handler(server.Config{

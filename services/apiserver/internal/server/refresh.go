@@ -22,15 +22,17 @@ import (
 // The request keeps the deadline of the original request info: a watch found in this way ends with
 // the request timeout.
 
-// withUnknownResource resolves a request again with the newest API set if
-// its resource is unknown, or if the handler returned it because another
-// replica has deleted the definition of its resource.
+// withUnknownResource resolves a request again with the newest API set if its resource is unknown, or
+// if the handler returned it because another replica has deleted the definition of its resource.
 func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 	if c.Refresh == nil {
 		return limited
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
+
+		// 1. An unknown resource: send the request through the limits and authorization up to
+		// withAPISetRefresh, which sets newest.
 		if mayBeDefinedElsewhere(requestinfo.FromContext(ctx)) {
 			var newest *apiset.Set
 			refreshing, s := request.Derive(ctx)
@@ -41,6 +43,8 @@ func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 			}
 			r = c.resolveAgain(r, newest)
 		}
+
+		// 2. A custom resource: resolve the request again each time that the handler returns it.
 		for range maxRetries {
 			op := requestinfo.FromContext(r.Context())
 			if op.Target == nil || !op.Target.Custom() {
@@ -91,5 +95,6 @@ func mayBeDefinedElsewhere(op *requestinfo.Info) bool {
 		return op.Target == nil && strings.Contains(op.Group, ".") && op.Kinds.Resource(op.GVR()) == nil
 	}
 	parts := strings.Split(strings.Trim(op.Path, "/"), "/")
-	return len(parts) > 1 && len(parts) <= 3 && parts[0] == "apis" && strings.Contains(parts[1], ".") && !op.Kinds.ServesGroup(parts[1])
+	isDiscovery := (len(parts) == 2 || len(parts) == 3) && parts[0] == "apis" // /apis/<group>[/<version>]
+	return isDiscovery && strings.Contains(parts[1], ".") && !op.Kinds.ServesGroup(parts[1])
 }

@@ -44,9 +44,9 @@ func (d *refreshFixture) Authenticate(r *http.Request) (*request.User, error) {
 // recordingAuthorizer records the request info of the authorized request and denies mallory.
 type recordingAuthorizer struct{ d *refreshFixture }
 
-func (a recordingAuthorizer) Authorize(ctx context.Context, of *authz.Attributes) (authz.Decision, string, error) {
+func (a recordingAuthorizer) Authorize(ctx context.Context, attrs *authz.Attributes) (authz.Decision, string, error) {
 	a.d.authorized = requestinfo.FromContext(ctx)
-	if of.User.Name == "mallory" {
+	if attrs.User.Name == "mallory" {
 		return authz.Deny, "", nil
 	}
 	return authz.Allow, "", nil
@@ -103,6 +103,7 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 	return d
 }
 
+// send sends a GET and returns the status code. Without a name, the request is not authenticated.
 func (d *refreshFixture) send(name, path string) int {
 	r := httptest.NewRequest("GET", path, nil)
 	if name != "" {
@@ -119,26 +120,26 @@ const customPath = "/apis/example.com/v1/namespaces/a/things"
 // unknown resource reads the newest API set, and that the authorized operation is the executed one.
 func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 	for _, test := range []struct {
-		user, path  string
-		code, looks int
+		user, path              string
+		wantCode, wantRefreshes int
 	}{
-		{path: customPath, code: 401},
-		{path: "/apis/example.com", code: 401},
-		{user: "mallory", path: customPath, code: 403},
-		{user: "mallory", path: customPath + "?watch=1", code: 403},
-		{user: "mallory", path: "/apis/example.com", code: 403},
-		{user: "alice", path: customPath, code: 200, looks: 1},
-		{user: "alice", path: customPath + "?watch=1", code: 200, looks: 1},
-		{user: "alice", path: "/apis/example.com", code: 404, looks: 1},
-		{user: "alice", path: "/apis/example.com/v1/others", code: 404, looks: 1},
-		{user: "alice", path: "/api/v1/namespaces/a/pods", code: 200},
-		{user: "alice", path: "/api/v1/namespaces/a/unknown", code: 404},
+		{path: customPath, wantCode: 401},
+		{path: "/apis/example.com", wantCode: 401},
+		{user: "mallory", path: customPath, wantCode: 403},
+		{user: "mallory", path: customPath + "?watch=1", wantCode: 403},
+		{user: "mallory", path: "/apis/example.com", wantCode: 403},
+		{user: "alice", path: customPath, wantCode: 200, wantRefreshes: 1},
+		{user: "alice", path: customPath + "?watch=1", wantCode: 200, wantRefreshes: 1},
+		{user: "alice", path: "/apis/example.com", wantCode: 404, wantRefreshes: 1},
+		{user: "alice", path: "/apis/example.com/v1/others", wantCode: 404, wantRefreshes: 1},
+		{user: "alice", path: "/api/v1/namespaces/a/pods", wantCode: 200},
+		{user: "alice", path: "/api/v1/namespaces/a/unknown", wantCode: 404},
 	} {
 		d := newRefreshFixture(t, 0)
 		code := d.send(test.user, test.path)
-		if code != test.code || int(d.refreshes.Load()) != test.looks {
+		if code != test.wantCode || int(d.refreshes.Load()) != test.wantRefreshes {
 			t.Errorf("user %q, %s: got code %d and %d refreshes, want %d and %d", test.user, test.path, code,
-				d.refreshes.Load(), test.code, test.looks)
+				d.refreshes.Load(), test.wantCode, test.wantRefreshes)
 		}
 		if rejected := code == 401 || code == 403; rejected && d.executed != nil || !rejected && d.authorized != d.executed {
 			t.Errorf("%q, %s: got %v executed, want what was authorized, %v", test.user, test.path, d.executed, d.authorized)
@@ -151,12 +152,12 @@ func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 	for _, test := range []struct {
 		name, path string
-		// meanwhile is the code that another user gets while the request runs.
-		meanwhile, looks int
+		// wantMeanwhile is the code that another user gets while the request runs.
+		wantMeanwhile, wantRefreshes int
 	}{
-		{name: "list of unknown resource", path: customPath, meanwhile: 429, looks: 1},
-		{name: "list of known resource", path: "/api/v1/namespaces/a/pods", meanwhile: 429},
-		{name: "watch of unknown resource", path: customPath + "?watch=1", meanwhile: 200, looks: 2},
+		{name: "list of unknown resource", path: customPath, wantMeanwhile: 429, wantRefreshes: 1},
+		{name: "list of known resource", path: "/api/v1/namespaces/a/pods", wantMeanwhile: 429},
+		{name: "watch of unknown resource", path: customPath + "?watch=1", wantMeanwhile: 200, wantRefreshes: 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := newRefreshFixture(t, 1)
@@ -171,8 +172,8 @@ func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 			if code := d.send("alice", test.path); code != 200 {
 				t.Errorf("alice: got code %d, want 200", code)
 			}
-			if meanwhile != test.meanwhile || int(d.refreshes.Load()) != test.looks {
-				t.Errorf("bob: got code %d and %d refreshes, want %d and %d", meanwhile, d.refreshes.Load(), test.meanwhile, test.looks)
+			if meanwhile != test.wantMeanwhile || int(d.refreshes.Load()) != test.wantRefreshes {
+				t.Errorf("bob: got code %d and %d refreshes, want %d and %d", meanwhile, d.refreshes.Load(), test.wantMeanwhile, test.wantRefreshes)
 			}
 		})
 	}
@@ -182,28 +183,31 @@ func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 // again, at most maxRetries times.
 func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 	for _, test := range []struct {
-		path                  string
-		returns, done, looked int
+		path                          string
+		returns                       int // how often the handler returns the request
+		wantExecutions, wantRefreshes int
 	}{
-		{path: customPath, done: 1, looked: 1},
-		{path: customPath, returns: 2, done: 3, looked: 3},
-		{path: customPath, returns: 9, done: 4, looked: 4},
-		{path: "/api/v1/namespaces/a/pods", returns: 9, done: 1},
+		{path: customPath, wantExecutions: 1, wantRefreshes: 1},
+		{path: customPath, returns: 2, wantExecutions: 3, wantRefreshes: 3},
+		{path: customPath, returns: 9, wantExecutions: 4, wantRefreshes: 4},
+		{path: "/api/v1/namespaces/a/pods", returns: 9, wantExecutions: 1},
 	} {
 		d := newRefreshFixture(t, 0)
-		done := 0
+		executions := 0
 		d.during = func(*http.Request) {
-			done++
+			executions++
 			if d.authorized != d.executed {
 				t.Errorf("%s: got %v executed, want what was authorized, %v", test.path, d.executed, d.authorized)
 			}
-			if done <= test.returns {
+			if executions <= test.returns {
 				d.executed.Retry()
 			}
 		}
-		if code := d.send("alice", test.path); code != 200 || done != test.done || int(d.refreshes.Load()) != test.looked {
+		code := d.send("alice", test.path)
+		refreshes := int(d.refreshes.Load())
+		if code != 200 || executions != test.wantExecutions || refreshes != test.wantRefreshes {
 			t.Errorf("%s, returned %d times: got code %d, %d executions and %d refreshes, want 200, %d and %d",
-				test.path, test.returns, code, done, d.refreshes.Load(), test.done, test.looked)
+				test.path, test.returns, code, executions, refreshes, test.wantExecutions, test.wantRefreshes)
 		}
 	}
 }

@@ -15,28 +15,28 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// TestLongAuditIDsAreReplaced checks that the ids of clients are kept up to 1 KiB. Longer ones are replaced.
+// TestLongAuditIDsAreReplaced checks that audit ids of clients longer than 1 KiB are replaced.
 func TestLongAuditIDsAreReplaced(t *testing.T) {
 	h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(*server.Config) {})
-	ask := func(id string) string {
+	auditIDOf := func(id string) string {
 		r := newRequest("GET", "/api/v1/pods")
 		r.Header.Set("Audit-Id", id)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		return w.Header().Get("Audit-Id")
 	}
-	if id := strings.Repeat("x", 1<<10); ask(id) != id {
+	if id := strings.Repeat("x", 1<<10); auditIDOf(id) != id {
 		t.Error("an id of 1 KiB was replaced")
 	}
 	for _, id := range []string{"", strings.Repeat("x", 1<<10+1), strings.Repeat("x", 8<<10)} {
-		if a, b := ask(id), ask(id); a == "" || a == b || len(a) > 64 || a[0] == 'x' && strings.HasPrefix(id, a) {
+		if a, b := auditIDOf(id), auditIDOf(id); a == "" || a == b || len(a) > 64 || a[0] == 'x' && strings.HasPrefix(id, a) {
 			t.Errorf("id of %d bytes: got %q, then %q, want two new ids", len(id), a, b)
 		}
 	}
 }
 
-// TestGoawayClosesConfiguredFraction checks that the configured fraction of HTTP/2 requests, and no HTTP/1 request, closes
-// its connection.
+// TestGoawayClosesConfiguredFraction checks that the configured fraction of HTTP/2 requests, and no
+// HTTP/1 request, closes its connection.
 func TestGoawayClosesConfiguredFraction(t *testing.T) {
 	for chance, want := range map[float64]map[int]int{0: {1: 0, 2: 0}, 1e-12: {2: 0}, 1: {1: 0, 2: 50}} {
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.GoawayChance = chance })

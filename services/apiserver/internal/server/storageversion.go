@@ -30,8 +30,8 @@ func (c *Config) withStorageVersion(next http.Handler) http.Handler {
 			if lastError != nil {
 				text = lastError.Error()
 			}
-			c.Responder.Error(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("wait for storage version registration to complete for resource: %v, last seen error: %s",
-				gr, text)))
+			message := fmt.Sprintf("wait for storage version registration to complete for resource: %v, last seen error: %s", gr, text)
+			c.Responder.Error(w, r, apierrors.NewServiceUnavailable(message))
 			return
 		}
 		next.ServeHTTP(w, r)

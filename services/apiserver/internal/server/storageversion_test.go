@@ -27,29 +27,29 @@ func TestWritesWaitForStorageVersion(t *testing.T) {
 	})
 	for _, c := range []struct {
 		method, path string
-		held         bool
+		wantRejected bool
 	}{
-		{method: "POST", path: "/api/v1/namespaces/a/pods", held: true},
-		{method: "PUT", path: "/api/v1/namespaces/a/pods/p/status", held: true},
-		{method: "DELETE", path: "/api/v1/namespaces/a/pods", held: true},
+		{method: "POST", path: "/api/v1/namespaces/a/pods", wantRejected: true},
+		{method: "PUT", path: "/api/v1/namespaces/a/pods/p/status", wantRejected: true},
+		{method: "DELETE", path: "/api/v1/namespaces/a/pods", wantRejected: true},
 		{method: "GET", path: "/api/v1/namespaces/a/pods"},
 		{method: "GET", path: "/api/v1/pods?watch=1"},
 		{method: "POST", path: "/api/v1/namespaces/a/configmaps"},
 		{method: "PUT", path: "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l"},
-		{method: "PUT", path: "/apis/coordination.k8s.io/v1/namespaces/a/leases/l", held: true},
+		{method: "PUT", path: "/apis/coordination.k8s.io/v1/namespaces/a/leases/l", wantRejected: true},
 		{method: "PUT", path: "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/core.pods"},
-		{method: "POST", path: "/apis/example.com/v1/storageversions", held: true},
-		{method: "PUT", path: "/apis/internal.apiserver.k8s.io/v1alpha1/leases/l", held: true},
-		{method: "PUT", path: "/apis/example.com/v1/namespaces/kube-system/leases/l", held: true},
-		{method: "PUT", path: "/apis/coordination.k8s.io/v1/namespaces/kube-system/pods/l", held: true},
+		{method: "POST", path: "/apis/example.com/v1/storageversions", wantRejected: true},
+		{method: "PUT", path: "/apis/internal.apiserver.k8s.io/v1alpha1/leases/l", wantRejected: true},
+		{method: "PUT", path: "/apis/example.com/v1/namespaces/kube-system/leases/l", wantRejected: true},
+		{method: "PUT", path: "/apis/coordination.k8s.io/v1/namespaces/kube-system/pods/l", wantRejected: true},
 		{method: "POST", path: "/version"},
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, newRequest(c.method, c.path))
-		if (w.Code == http.StatusServiceUnavailable) != c.held {
-			t.Errorf("%s %s: got status %d: %s, want a delayed request: %t", c.method, c.path, w.Code, w.Body, c.held)
+		if (w.Code == http.StatusServiceUnavailable) != c.wantRejected {
+			t.Errorf("%s %s: got status %d: %s, want 503: %t", c.method, c.path, w.Code, w.Body, c.wantRejected)
 		}
-		if c.held &&
+		if c.wantRejected &&
 			(!strings.Contains(w.Body.String(), "wait for storage version registration to complete for resource: ") ||
 				!strings.Contains(w.Body.String(), ", last seen error: etcd is gone")) {
 			t.Errorf("%s %s: got body %s, want the resource and the last error", c.method, c.path, w.Body)

@@ -21,7 +21,8 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// Waits count in the request duration, but not in the SLI duration.
+// TestSLIDurationExcludesWaits checks that waits count in the request duration, but not in the SLI
+// duration.
 func TestSLIDurationExcludesWaits(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -49,17 +50,17 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	const pods = "/api/v1/namespaces/a/pods"
-	do := func(method, path, media string) {
+	send := func(method, path, media string) {
 		r := httptest.NewRequest(method, path, strings.NewReader("12345"))
 		r.Header.Set("Name", "ann")
 		r.Header.Set("Content-Type", media)
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	do("GET", pods, "")
-	do("GET", pods+"?watch=1", "")
-	do("POST", pods+"?fieldValidation=Lax", "")
-	do("PATCH", pods+"/p?fieldValidation=Warn", "application/apply-patch+yaml; charset=utf-8")
-	do("DELETE", pods, "")
+	send("GET", pods, "")
+	send("GET", pods+"?watch=1", "")
+	send("POST", pods+"?fieldValidation=Lax", "")
+	send("PATCH", pods+"/p?fieldValidation=Warn", "application/apply-patch+yaml; charset=utf-8")
+	send("DELETE", pods, "")
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -85,21 +85,21 @@ func TestWatchIsRecordedUntilItEnds(t *testing.T) {
 		t.Fatalf("got %q, %v, want %q and no error", line, err, "begun\n")
 	}
 	end := <-ends // the handler has returned
-	is := func(what string, want []string, running float64) {
+	check := func(when string, wantEvents []string, wantRunning float64) {
 		t.Helper()
-		if got := a.stages(); !slices.Equal(got, want) {
-			t.Errorf("%s: got audit events %q, want %q", what, got, want)
+		if got := a.stages(); !slices.Equal(got, wantEvents) {
+			t.Errorf("%s: got audit events %q, want %q", when, got, wantEvents)
 		}
-		if n := metricValues(t, a.registry, "apiserver_longrunning_requests")[""]; n != running {
-			t.Errorf("%s: got %v long-running requests, want %v", what, n, running)
+		if n := metricValues(t, a.registry, "apiserver_longrunning_requests")[""]; n != wantRunning {
+			t.Errorf("%s: got %v long-running requests, want %v", when, n, wantRunning)
 		}
 	}
-	is("during the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada"}, 1)
+	check("during the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada"}, 1)
 	end(nil)
 	if rest, err := io.ReadAll(body); len(rest) > 0 || err != nil {
 		t.Errorf("end of the watch: got %q, error %v, want the end of the body", rest, err)
 	}
-	is("after the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}, 0)
+	check("after the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}, 0)
 }
 
 // TestTracedWatchEndsWithItsHandler checks that the span of a watch has the duration of its
@@ -120,10 +120,10 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 	defer traces.Close()
 	for name, p := range map[string]*tracing.Provider{"without traces": nil, "traced": traces} {
 		t.Run(name, func(t *testing.T) {
-			lasts := make(chan bool, 1)
+			outlasts := make(chan bool, 1)
 			h := newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Traces = p }, func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "begun\n")
-				lasts <- exchange.Detach(w, func(end func(any)) { end(nil) })
+				outlasts <- exchange.Detach(w, func(end func(any)) { end(nil) })
 			})
 			url, client := startServer(t, h, func(*serving.Options) {})
 			resp, err := client.Get(url + watchPath)
@@ -134,7 +134,7 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 				t.Errorf("got %q, %v, want %q and no error", body, err, "begun\n")
 			}
 			resp.Body.Close()
-			if got := <-lasts; got != (p == nil) {
+			if got := <-outlasts; got != (p == nil) {
 				t.Errorf("watch outlasts its handler = %t, want %t", got, p == nil)
 			}
 		})

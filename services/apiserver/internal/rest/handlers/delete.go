@@ -28,7 +28,7 @@ const unsafeAnnotation = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
 
 // delete serves DELETE of an object.
 func (a *API) delete(c *Call) error {
-	f, err := a.ForObject(c.R, c.resource, c.Sub)
+	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}
@@ -50,22 +50,29 @@ func (a *API) delete(c *Call) error {
 		return err
 	}
 	code := http.StatusOK
-	if !res.Deleted && o.OrphanDependents != nil && !*o.OrphanDependents { //nolint:staticcheck // clients still send it
+	deletesDependents := o.OrphanDependents != nil && !*o.OrphanDependents //nolint:staticcheck // clients still send it
+	if !res.Deleted && deletesDependents {
 		code = http.StatusAccepted
 	}
 	if res.Deleted && !c.Delete.ReturnObject {
-		if f.Representation == negotiation.Table && c.Delete.NoTable {
-			c.R.Header.Set("Accept", f.Media)
+		if encoder.Representation == negotiation.Table && c.Delete.NoTable {
+			c.R.Header.Set("Accept", encoder.Media)
 		}
-		a.WriteSuccess(c.W, c.R, code, &metav1.StatusDetails{Name: c.Info.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
+		a.WriteSuccess(
+			c.W,
+			c.R,
+			code,
+			&metav1.StatusDetails{Name: c.Info.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()},
+		)
 		return nil
 	}
-	return f.WriteObject(c.W, c.R, code, responsewriters.FromStored(res.Item))
+	return encoder.WriteObject(c.W, c.R, code, responsewriters.FromStored(res.Item))
 }
 
 // warnOfOrphans warns clients that set no propagation policy that dependents are kept.
 func (c *Call) warnOfOrphans(o *metav1.DeleteOptions) {
-	if c.Delete.OrphanWarning != "" && o.OrphanDependents == nil && o.PropagationPolicy == nil { //nolint:staticcheck // clients still send it
+	setsPolicy := o.OrphanDependents != nil || o.PropagationPolicy != nil //nolint:staticcheck // clients still send it
+	if c.Delete.OrphanWarning != "" && !setsPolicy {
 		request.Warn(c.Context(), c.Delete.OrphanWarning)
 	}
 }
@@ -112,7 +119,8 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 // deleteCollection serves DELETE of a collection. It deletes the objects of the matching list and
 // returns that list. The first error stops it, after the deletions in progress.
 func (a *API) deleteCollection(c *Call) error {
-	f, err := a.ForList(c.R, c.resource)
+	// 1. Parse the list options and the delete options.
+	encoder, err := a.ForList(c.R, c.resource)
 	if err != nil {
 		return err
 	}
@@ -123,32 +131,37 @@ func (a *API) deleteCollection(c *Call) error {
 	if err := o.resolveFields(c.Coder); err != nil {
 		return err
 	}
-	do, err := a.deleteOptions(c)
+	deleteOptions, err := a.deleteOptions(c)
 	if err != nil {
 		return err
 	}
-	if writes.IgnoresReadErrors(do) {
+	if writes.IgnoresReadErrors(deleteOptions) {
 		return status.Invalid(metaKind("DeleteOptions"), "", field.ErrorList{writes.RejectForCollections()})
 	}
-	c.warnOfOrphans(do)
+	c.warnOfOrphans(deleteOptions)
 	if err := o.resolveVersion(a.readsStore(c, o)); err != nil { // as in Kubernetes, after the warning
 		return err
 	}
-	p, err := a.filteredPage(c, f, o)
+
+	// 2. List the objects.
+	p, err := a.filteredPage(c, encoder, o)
 	if err != nil {
 		return err
 	}
-	if c.Namespaced && c.Info.Namespace == "" && max(len(p.Items), p.Count) > 0 { // as in Kubernetes, unless the list is empty
+	count := max(len(p.Items), p.Count)
+	if c.Namespaced && c.Info.Namespace == "" && count > 0 { // as in Kubernetes, unless the list is empty
 		return errNoNamespace()
 	}
-	if len(do.DryRun) > 0 {
-		if err := request.Estimate(c.Context(), dryRunCost*max(len(p.Items), p.Count)); err != nil {
+	if len(deleteOptions.DryRun) > 0 {
+		if err := request.Estimate(c.Context(), dryRunCost*count); err != nil {
 			return err
 		}
 	}
-	deleteOne := func(s *objects.Entry) error {
-		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Info: c.Info.ForObject(s.Namespace(), s.Name())}
-		req := one.newWriteRequest(do.DeepCopy(), do.DryRun, "", "")
+
+	// 3. Delete them.
+	deleteOne := func(e *objects.Entry) error {
+		call := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Info: c.Info.ForObject(e.Namespace(), e.Name())}
+		req := call.newWriteRequest(deleteOptions.DeepCopy(), deleteOptions.DryRun, "", "")
 		req.Collection = true
 		if _, err := a.Writer.Delete(c.Context(), req); err != nil && !apierrors.IsNotFound(err) {
 			return err
@@ -158,7 +171,7 @@ func (a *API) deleteCollection(c *Call) error {
 	if err := a.eachInParallel(p, deleteOne); err != nil {
 		return err
 	}
-	return p.writeList(c, f)
+	return p.writeList(c, encoder)
 }
 
 // dryRunCost is the cost in bytes of a dry-run deletion of one object. A dry run never waits for
@@ -173,33 +186,33 @@ func (a *API) eachInParallel(p *page, visit func(*objects.Entry) error) error {
 	}
 	var g errgroup.Group
 	var failed atomic.Bool
-	var panicked atomic.Pointer[any]
+	var panicValue atomic.Pointer[any] // of the first panic
 	g.SetLimit(a.DeleteCollectionWorkers)
 	defer func() { _ = g.Wait() }() // also if the walk panics: no visit outlives the request
-	err := p.Each(func(s *objects.Entry) error {
+	err := p.Each(func(e *objects.Entry) error {
 		if failed.Load() {
 			return errParallel
 		}
 		g.Go(func() (err error) {
 			defer func() {
 				if failure := exchange.Failed(recover()); failure != nil {
-					panicked.CompareAndSwap(nil, &failure)
+					panicValue.CompareAndSwap(nil, &failure)
 					err = errParallel
 				}
 				if err != nil {
 					failed.Store(true)
 				}
 			}()
-			return visit(s)
+			return visit(e)
 		})
 		return nil
 	})
-	first := g.Wait()
-	if failure := panicked.Load(); failure != nil {
+	firstErr := g.Wait()
+	if failure := panicValue.Load(); failure != nil {
 		panic(*failure)
 	}
-	if first != nil {
-		return first
+	if firstErr != nil {
+		return firstErr
 	}
 	return err
 }

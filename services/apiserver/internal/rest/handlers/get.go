@@ -35,7 +35,7 @@ const cacheWait = 3 * time.Second
 
 // get serves GET of one object (specification: "Get and list resource-version semantics").
 func (a *API) get(c *Call) error {
-	f, err := a.ForObject(c.R, c.resource, c.Sub)
+	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (a *API) get(c *Call) error {
 	if e, err = a.readableEntry(c, e, revision); err != nil {
 		return err
 	}
-	return a.objectError(e, f.WriteObject(c.W, c.R, 200, responsewriters.FromEntry(e)))
+	return a.objectError(e, encoder.WriteObject(c.W, c.R, 200, responsewriters.FromEntry(e)))
 }
 
 // readCached returns an object from the cache once the cache has reached a version.
@@ -209,7 +209,9 @@ func (a *API) objectError(e *objects.Entry, err error) error {
 	if !errors.As(err, &undecodable) {
 		return err
 	}
-	return a.CorruptObjects.OfObject(&storage.CorruptObjectError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
+	return a.CorruptObjects.OfObject(
+		&storage.CorruptObjectError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable},
+	)
 }
 
 // omitsUnreadable reports whether a list at any version and a watch leave out an object.
@@ -220,7 +222,13 @@ func (a *API) omitsUnreadable(e *objects.Entry) bool {
 
 // checkReadable returns an error if a list of a snapshot's objects from a key on, up to its limit,
 // contains unreadable objects that it does not leave out. It searches a limited list in parts.
-func (a *API) checkReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
+func (a *API) checkReadable(
+	c *Call,
+	o *listOptions,
+	snap watchcache.Snapshot,
+	from string,
+	scan *responsewriters.ScanLimiter,
+) error {
 	sel := selectionOf(c, o)
 	var corrupt []*storage.CorruptObjectError
 	snap.SelectCorrupt(sel, from, func(e *objects.Entry) bool {
@@ -305,7 +313,7 @@ func (a *API) listComponents(c *Call) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.ForList(c.R, c.resource)
+	encoder, err := a.ForList(c.R, c.resource)
 	if err != nil {
 		return err
 	}
@@ -336,12 +344,12 @@ func (a *API) listComponents(c *Call) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return f.WriteList(c.W, c.R, list)
+	return encoder.WriteList(c.W, c.R, list)
 }
 
 // getComponent checks a component and writes its status.
 func (a *API) getComponent(c *Call) error {
-	f, err := a.ForObject(c.R, c.resource, c.Sub)
+	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}
@@ -356,7 +364,7 @@ func (a *API) getComponent(c *Call) error {
 		if err != nil {
 			return err
 		}
-		return f.WriteObject(c.W, c.R, http.StatusOK, responsewriters.FromEntry(e))
+		return encoder.WriteObject(c.W, c.R, http.StatusOK, responsewriters.FromEntry(e))
 	}
 	return apierrors.NewNotFound(componentResource, c.Info.Name)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,36 +24,43 @@ const eventListed = "Listing from storage done"
 
 // list serves GET of a collection.
 func (a *API) list(c *Call) error {
-	f, o, err := a.parseList(c)
+	encoder, o, err := a.parseList(c)
 	if err != nil {
 		return err
 	}
 	tracing.Event(c.Context(), "About to List from storage")
-	if o.versionedFields == nil && o.Limit <= 0 && o.Continue == "" && f.CanStream(c.R) {
+	isComplete := o.versionedFields == nil && o.Limit <= 0 && o.Continue == ""
+	if isComplete && encoder.CanStream(c.R) {
 		snap, ok, err := a.currentSnapshot(c, o)
 		if err != nil {
 			return err
 		}
 		if ok {
-			if err := a.checkSnapshot(c, o, snap, "", nil); err != nil {
-				return err
-			}
-			tracing.Event(c.Context(), eventListed)
-			if err := f.StreamList(c.W, c.R, snap, selectionOf(c, o)); err != nil {
-				scan := a.ScanLimiter(c.Context())
-				defer scan.Release()
-				p, _ := pageOfSnapshot(c, o, snap, "", scan) // the objects up to the error
-				return a.listError(c, &p.List, err)
-			}
-			return nil
+			return a.streamList(c, encoder, o, snap)
 		}
 	}
-	p, err := a.filteredPage(c, f, o)
+	p, err := a.filteredPage(c, encoder, o)
 	if err != nil {
 		return err
 	}
 	tracing.Event(c.Context(), eventListed)
-	return a.listError(c, &p.List, p.writeList(c, f))
+	return a.listError(c, &p.List, p.writeList(c, encoder))
+}
+
+// streamList writes the selected objects of a snapshot, without a list of them in memory.
+func (a *API) streamList(c *Call, encoder *responsewriters.Encoder, o *listOptions, snap watchcache.Snapshot) error {
+	if err := a.checkSnapshot(c, o, snap, "", nil); err != nil {
+		return err
+	}
+	tracing.Event(c.Context(), eventListed)
+	err := encoder.StreamList(c.W, c.R, snap, selectionOf(c, o))
+	if err == nil {
+		return nil
+	}
+	scan := a.ScanLimiter(c.Context())
+	defer scan.Release()
+	p, _ := pageOfSnapshot(c, o, snap, "", scan) // the objects up to the error
+	return a.listError(c, &p.List, err)
 }
 
 // parseList returns the encoder and the options of a list. As in Kubernetes, errors of the
@@ -62,11 +70,11 @@ func (a *API) parseList(c *Call) (*responsewriters.Encoder, *listOptions, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := a.ForList(c.R, c.resource)
+	encoder, err := a.ForList(c.R, c.resource)
 	if err != nil {
 		return nil, nil, err
 	}
-	return f, o, o.resolveAll(c.Coder, a.readsStore(c, o))
+	return encoder, o, o.resolveAll(c.Coder, a.readsStore(c, o))
 }
 
 // minConvertedObjects is the minimum number of objects that a limited list converts at a time to
@@ -76,7 +84,7 @@ const minConvertedObjects = 500
 // filteredPage returns a page of the objects whose fields in the requested version match the
 // selector. If the watch cache evaluates the whole selector, this is readPage. Otherwise it reads
 // candidates and converts them until the page is full.
-func (a *API) filteredPage(c *Call, f *responsewriters.Encoder, o *listOptions) (*page, error) {
+func (a *API) filteredPage(c *Call, encoder *responsewriters.Encoder, o *listOptions) (*page, error) {
 	if o.versionedFields == nil {
 		return a.readPage(c, o)
 	}
@@ -88,30 +96,30 @@ func (a *API) filteredPage(c *Call, f *responsewriters.Encoder, o *listOptions) 
 	if err != nil {
 		return nil, err
 	}
-	out := &page{revision: p.revision}
+	filtered := &page{revision: p.revision}
 	for {
-		var all []*objects.Entry
-		if err := p.Each(func(e *objects.Entry) error { all = append(all, e); return nil }); err != nil {
+		var entries []*objects.Entry
+		if err := p.Each(func(e *objects.Entry) error { entries = append(entries, e); return nil }); err != nil {
 			return nil, err
 		}
-		matches, err := f.MatchServed(c.Context(), all, o.versionedFields)
+		matches, err := encoder.MatchServed(c.Context(), entries, o.versionedFields)
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range all {
+		for _, e := range entries {
 			if !matches[e] {
 				continue
 			}
-			if o.Limit > 0 && int64(len(out.Items)) == o.Limit {
-				out.lastKey = out.Items[o.Limit-1].Key()
-				return out, nil
+			if o.Limit > 0 && int64(len(filtered.Items)) == o.Limit {
+				filtered.lastKey = filtered.Items[o.Limit-1].Key()
+				return filtered, nil
 			}
-			out.Items = append(out.Items, e)
+			filtered.Items = append(filtered.Items, e)
 		}
 		if p.lastKey == "" {
-			return out, nil
+			return filtered, nil
 		}
-		if p, err = a.pageAtRevision(c, &candidates, out.revision, p.lastKey+"\x00"); err != nil {
+		if p, err = a.pageAtRevision(c, &candidates, filtered.revision, p.lastKey+"\x00"); err != nil {
 			return nil, err
 		}
 	}
@@ -154,9 +162,10 @@ func (a *API) readPage(c *Call, o *listOptions) (*page, error) {
 	if o.Continue != "" {
 		return a.continuedPage(c, o)
 	}
-	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
-		o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0 && !c.selectsOne(o)
-	if exact {
+	// As in Kubernetes, a limited list without resourceVersionMatch is at exactly the given version,
+	// unless it selects one object.
+	defaultsToExact := o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0 && !c.selectsOne(o)
+	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || defaultsToExact {
 		return a.pageAtRevision(c, o, o.revision, "")
 	}
 	if err := c.waitForListVersion(o.revision); err != nil {
@@ -184,7 +193,13 @@ func (a *API) checkedPage(
 
 // checkSnapshot returns an error if a snapshot lacks the selected fields or has unreadable objects
 // from a key on.
-func (a *API) checkSnapshot(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
+func (a *API) checkSnapshot(
+	c *Call,
+	o *listOptions,
+	snap watchcache.Snapshot,
+	from string,
+	scan *responsewriters.ScanLimiter,
+) error {
 	if err := c.checkSelectable(o, snap.Variant()); err != nil {
 		return err
 	}
@@ -218,12 +233,12 @@ func (a *API) continuedPage(c *Call, o *listOptions) (*page, error) {
 // expiredToken returns the 410 error for a token whose version is no longer available. It contains
 // a token that continues at the same key in the current state.
 func expiredToken(from, prefix string) error {
-	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
-	key := from
-	if n := len(key); n > 0 && key[n-1] == 0 {
-		key = key[:n-1]
-	}
-	err.ErrStatus.ListMeta.Continue = encodeContinue(key, prefix, currentState)
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
+		"You can start a new list without the continue parameter, or use the continue token in this response " +
+		"to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - " +
+		"objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
+	lastKey := strings.TrimSuffix(from, "\x00")
+	err.ErrStatus.ListMeta.Continue = encodeContinue(lastKey, prefix, currentState)
 	return err
 }
 
@@ -232,8 +247,9 @@ func expiredToken(from, prefix string) error {
 func (a *API) pageAtRevision(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
+
+	// 1. The store may have reached the version before the cache.
 	if c.Store.Revision() < revision {
-		// The store may have reached the version before the cache.
 		resume := request.Suspend(ctx)
 		now, err := c.Store.MostRecent(ctx)
 		resume()
@@ -244,6 +260,8 @@ func (a *API) pageAtRevision(c *Call, o *listOptions, revision int64, from strin
 			return nil, status.TooLargeVersion(revision, now)
 		}
 	}
+
+	// 2. Read from the cache if it has the state of that revision.
 	scan := a.ScanLimiter(c.Context())
 	defer scan.Release()
 	snap, ok := c.Store.SnapshotAt(revision, scan.Pause)
@@ -261,14 +279,15 @@ func (a *API) pageAtRevision(c *Call, o *listOptions, revision int64, from strin
 		p.revision = revision
 		return p, nil
 	}
+
+	// 3. Otherwise read from the store.
 	scan.Release()
 	return a.pageOfStore(c, o, revision, from)
 }
 
-// checkRetained returns an error unless the store still has the history of a
-// revision. The watch cache may have a state that the store has compacted, but how
-// long a client can continue a list must not depend on how often its resource
-// changes. The prefix itself is not a key, so the read is small.
+// checkRetained returns an error unless the store still has the history of a revision. The watch
+// cache may have a state that the store has compacted, but how long a client can continue a list must
+// not depend on how often its resource changes. The prefix itself is not a key, so the read is small.
 func (a *API) checkRetained(c *Call, revision int64) error {
 	resume := request.Suspend(c.Context())
 	_, _, err := a.Store.Get(c.Context(), c.Prefix, revision)
@@ -284,7 +303,13 @@ func (a *API) checkRetained(c *Call, revision int64) error {
 
 // pageOfSnapshot returns a page of a snapshot's objects from a key on. Its only errors are errors
 // of scan.
-func pageOfSnapshot(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) (*page, error) {
+func pageOfSnapshot(
+	c *Call,
+	o *listOptions,
+	snap watchcache.Snapshot,
+	from string,
+	scan *responsewriters.ScanLimiter,
+) (*page, error) {
 	p := &page{revision: snap.Revision()}
 	limit := o.Limit
 	if limit <= 0 {

@@ -22,24 +22,27 @@ type page struct {
 	responsewriters.List
 	revision int64
 	// lastKey is the key of the last item if more items may follow.
-	lastKey   string
+	lastKey string
+	// remaining is the number of objects after the page; nil if it is not known.
 	remaining *int64
 }
 
 // writeList writes the page.
-func (p *page) writeList(c *Call, f *responsewriters.Encoder) error {
+func (p *page) writeList(c *Call, encoder *responsewriters.Encoder) error {
 	p.Meta = metav1.ListMeta{ResourceVersion: fmt.Sprint(p.revision), RemainingItemCount: p.remaining}
 	if p.lastKey != "" {
 		p.Meta.Continue = encodeContinue(p.lastKey, c.listPrefix(), p.revision)
 	}
-	return f.WriteList(c.W, c.R, &p.List)
+	return encoder.WriteList(c.W, c.R, &p.List)
 }
 
 const (
-	// maxHeldBytes is the maximum size of objects from the store that a request holds in memory.
+	// maxHeldBytes is the maximum size in bytes of objects from the store that a request holds in
+	// memory.
 	maxHeldBytes = 4 << 20
-	// A read of the store requests as many objects as fill chunkBytes, estimated from the previous
-	// reads.
+	// The first read of the store requests firstChunkObjects. Each further read requests as many
+	// objects, at most maxChunkObjects, as fill chunkBytes if they are as large as those of the
+	// previous read.
 	chunkBytes        = 4 << 20
 	firstChunkObjects = 16
 	maxChunkObjects   = 500
@@ -104,7 +107,13 @@ func (a *API) pageOfStore(c *Call, o *listOptions, revision int64, from string) 
 
 // visitStored visits the objects of an old version that a list selects. visit gets each object,
 // even an unreadable one, and the number of keys after it.
-func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, visit func(e *objects.Entry, left int64) error) error {
+func (a *API) visitStored(
+	c *Call,
+	o *listOptions,
+	revision int64,
+	from string,
+	visit func(e *objects.Entry, left int64) error,
+) error {
 	if err := c.checkSelectable(o, c.Store.Variant()); err != nil {
 		return err
 	}
@@ -122,25 +131,25 @@ func (a *API) visitStored(c *Call, o *listOptions, revision int64, from string, 
 		if err != nil {
 			return c.objectRef().Translate(err)
 		}
-		read, desired := 0, 0
+		readBytes, selected := 0, 0
 		for i, kv := range res.Items {
-			read += len(kv.Value)
+			readBytes += len(kv.Value)
 			e := c.Store.Entry(kv)
 			if !matches(e) {
 				continue
 			}
-			desired++
+			selected++
 			if err := visit(e, res.Count-int64(i)-1); err != nil {
-				c.Store.ListedFromStore(len(res.Items), desired)
+				c.Store.ListedFromStore(len(res.Items), selected)
 				return err
 			}
 		}
-		c.Store.ListedFromStore(len(res.Items), desired)
+		c.Store.ListedFromStore(len(res.Items), selected)
 		if !res.HasMore || len(res.Items) == 0 {
 			return nil
 		}
 		from = res.Items[len(res.Items)-1].Key + "\x00"
-		chunk = min(max(int64(len(res.Items))*chunkBytes/int64(max(read, 1)), 1), maxChunkObjects)
+		chunk = min(max(int64(len(res.Items))*chunkBytes/int64(max(readBytes, 1)), 1), maxChunkObjects)
 	}
 }
 

@@ -118,7 +118,11 @@ func (a *API) writeScaleObject(c *Call, sc *autoscalingv1.Scale) error {
 	v.Columns = []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: nameFormat, Description: doc["name"]},
 		{Name: "Desired", Type: "integer", Description: cmp.Or(columns.Desired, autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"])},
-		{Name: "Available", Type: "integer", Description: cmp.Or(columns.Available, autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"])},
+		{
+			Name:        "Available",
+			Type:        "integer",
+			Description: cmp.Or(columns.Available, autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"]),
+		},
 		{Name: "Age", Type: cmp.Or(columns.AgeType, "string"), Description: doc["creationTimestamp"]},
 	}
 	v.Cells = []any{
@@ -160,7 +164,11 @@ func (a *API) patchScale(c *Call) error {
 }
 
 // writeScale executes a write of a scale and writes the new scale.
-func (a *API) writeScale(c *Call, req *writes.Request, write func(context.Context, *writes.Request) (writes.Result, error)) error {
+func (a *API) writeScale(
+	c *Call,
+	req *writes.Request,
+	write func(context.Context, *writes.Request) (writes.Result, error),
+) error {
 	res, err := write(c.Context(), req)
 	if err != nil {
 		return err

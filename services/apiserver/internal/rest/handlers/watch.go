@@ -21,11 +21,12 @@ import (
 // watch serves GET with the watch parameter (specification: "Watch resource-version semantics" and
 // "Streaming initial state").
 func (a *API) watch(c *Call) error {
+	// 1. Parse the parameters.
 	o, err := parseListOptions(c.Info, true, a.WatchList)
 	if err != nil {
 		return err
 	}
-	f, err := a.ForStream(c.R, c.resource)
+	encoder, err := a.ForStream(c.R, c.resource)
 	if err != nil {
 		return err
 	}
@@ -38,27 +39,33 @@ func (a *API) watch(c *Call) error {
 	if err := o.resolveVersion(a.NoCache); err != nil {
 		return err
 	}
-	if err := f.Err(); err != nil {
+	if err := encoder.Err(); err != nil {
 		return err
 	}
+
+	// 2. Reserve memory for the selectors until the watch ends.
 	release, err := a.selectorMemory.reserveMemory(c.Context(), o.LabelSelector, o.FieldSelector)
 	if err != nil {
 		return err
 	}
 	defer exchange.AtEnd(c.W, func(any) { release() })
+
+	// 3. Determine where the watch starts. The stream, not the response, reports a version that is too
+	// old.
 	opts, err := a.watchOptions(c, o)
 	if err == nil {
 		err = checkNotGone(c.Store)
 	}
-	// The stream, not the response, reports a version that is too old.
 	var expired *watchcache.ExpiredError
 	if err != nil && !errors.As(err, &expired) {
 		return err
 	}
 	startErr := err
+
+	// 4. Serve the stream until its timeout, the end of the request or the end of the server.
 	ctx := streaming.NewLifetime(c.Context(), a.Stopping, c.DefinitionContext, a.watchTimeout(o))
 	defer exchange.AtEnd(c.W, func(any) { ctx.Release() })
-	s := a.newStream(c, f, o)
+	s := a.newStream(c, encoder, o)
 	s.sendsInitial = opts.Initial == watchcache.InitialState
 	opts.OnExpired = s.abortWrite
 	if s.sendsInitial {
@@ -80,10 +87,10 @@ func (a *API) watch(c *Call) error {
 }
 
 // newStream returns the stream of a watch.
-func (a *API) newStream(c *Call, f *responsewriters.Encoder, o *listOptions) *stream {
+func (a *API) newStream(c *Call, encoder *responsewriters.Encoder, o *listOptions) *stream {
 	return &stream{
 		api:             a,
-		encoder:         f,
+		encoder:         encoder,
 		call:            c,
 		fields:          o.versionedFields,
 		metrics:         a.Metrics.watchMetricsOf(c.Kind),
@@ -138,28 +145,24 @@ func (c *Call) startWatcher(o *listOptions, opts watchcache.WatchOptions) (*watc
 // watchOptions converts the parameters to the start of a watcher.
 func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, error) {
 	opts := watchcache.WatchOptions{Selection: selectionOf(c, o), AfterRevision: o.revision}
-	initial := o.revision <= 0
+	sendsInitial := o.revision <= 0
 	if o.SendInitialEvents != nil {
-		initial = *o.SendInitialEvents
+		sendsInitial = *o.SendInitialEvents
+	}
+	if o.SendInitialEvents != nil || o.revision < 0 {
 		if err := c.waitForVersion(c.Context(), o.revision); err != nil {
 			return opts, err
 		}
-	} else if o.revision < 0 {
-		if err := c.waitForVersion(c.Context(), -1); err != nil {
-			return opts, err
-		}
 	}
-	if initial {
-		if err := a.checkSnapshot(c, o, c.Store.Snapshot(), "", nil); err != nil {
-			return opts, err
-		}
+	switch {
+	case sendsInitial:
 		opts.Initial = watchcache.InitialState
-	} else if o.revision <= 0 {
+		return opts, a.checkSnapshot(c, o, c.Store.Snapshot(), "", nil)
+	case o.revision <= 0:
 		opts.AfterRevision = c.Store.Revision()
-	} else if err := a.checkHistory(c, o.revision); err != nil {
-		return opts, err
+		return opts, nil
 	}
-	return opts, nil
+	return opts, a.checkHistory(c, o.revision)
 }
 
 // checkHistory rejects a start revision beyond the current one if the revision of the store went
@@ -213,14 +216,14 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 		defer w.Close()
 		defer s.stopBookmarks()
 		s.start(ctx)
-		removed := make(chan struct{})
+		disconnected := make(chan struct{})
 		go func() { // the client sends nothing; the read ends when it disconnects
-			defer close(removed)
+			defer close(disconnected)
 			_, _ = io.Copy(io.Discard, conn)
 			cancel()
 		}()
 		s.run(ctx, w)
 		_ = conn.Close()
-		<-removed
+		<-disconnected
 	}).ServeHTTP(s.call.W, s.call.R)
 }

@@ -40,9 +40,14 @@ func (a *API) create(c *Call) error {
 		if err := c.waitForCurrent(c.Context(), c.Store); err != nil { // the kind's current definition may allow creations
 			return err
 		}
-		return status.Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, reason, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
+		return status.Error(
+			http.StatusMethodNotAllowed,
+			metav1.StatusReasonMethodNotAllowed,
+			reason,
+			&metav1.StatusDetails{Group: c.Group, Kind: c.Resource},
+		)
 	}
-	f, err := a.ForObject(c.R, c.resource, c.Sub)
+	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}
@@ -57,12 +62,12 @@ func (a *API) create(c *Call) error {
 	if err != nil {
 		return err
 	}
-	return c.writeResult(f, res)
+	return c.writeResult(encoder, res)
 }
 
 // update serves PUT of an object or of a subresource that is a view of it.
 func (a *API) update(c *Call) error {
-	f, err := a.ForObject(c.R, c.resource, c.Sub)
+	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}
@@ -77,12 +82,12 @@ func (a *API) update(c *Call) error {
 	if err != nil {
 		return err
 	}
-	return c.writeResult(f, res)
+	return c.writeResult(encoder, res)
 }
 
 // patch serves PATCH of an object or of a subresource that is a view of it.
 func (a *API) patch(c *Call) error {
-	f, err := a.ForObject(c.R, c.resource, c.Sub)
+	encoder, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}
@@ -94,16 +99,16 @@ func (a *API) patch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	return c.writeResult(f, res)
+	return c.writeResult(encoder, res)
 }
 
 // writeResult writes the stored object.
-func (c *Call) writeResult(f *responsewriters.Encoder, res writes.Result) error {
+func (c *Call) writeResult(encoder *responsewriters.Encoder, res writes.Result) error {
 	code := http.StatusOK
 	if res.Created {
 		code = http.StatusCreated
 	}
-	return f.WriteObject(c.W, c.R, code, responsewriters.FromStored(res.Item))
+	return encoder.WriteObject(c.W, c.R, code, responsewriters.FromStored(res.Item))
 }
 
 // readObject decodes an object of the kind from the body.
@@ -256,7 +261,8 @@ func (a *API) decodeAs(c *Call, expected schema.GroupVersionKind, body []byte, m
 // undecodableError returns the 400 error for a body that cannot be decoded as the kind.
 func undecodableError(err error, seen schema.GroupVersionKind, expected string, body []byte) error {
 	if seen.Kind != "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", seen.Kind, seen.Version, expected, err))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
+			seen.Kind, seen.Version, expected, err))
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)",
 		expected, err, summarizeBody(body)))

@@ -9,15 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
-	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // execInfo is the request info of a pod exec.
@@ -30,18 +27,19 @@ var execInfo = &requestinfo.Info{
 	Sub:        &registry.Subresource{Name: "exec", Connect: true},
 }
 
-// Without flow control, a proxied connection does not count against MaxInFlight.
+// TestProxiedConnectionReleasesInFlightSlot checks that a proxied connection does not count against
+// MaxInFlight.
 func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
-	c := New(Options{Bounds: testBounds, MaxInFlight: 1}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
+	c := newFilters(Options{Bounds: testBounds, MaxInFlight: 1})
 	var inside http.HandlerFunc
 	h := c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
-	ask := func(op *requestinfo.Info) int {
+	send := func(op *requestinfo.Info) int {
 		ctx := requesttest.WithUser(withWork(t.Context(), op, workLimits{}), newClient("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", op.Path, nil).WithContext(ctx))
 		return w.Code
 	}
-	get := func() int { return ask(&requestinfo.Info{Verb: "get", Path: "/version"}) }
+	get := func() int { return send(&requestinfo.Info{Verb: "get", Path: "/version"}) }
 	inside = func(w http.ResponseWriter, r *http.Request) {
 		inside = func(http.ResponseWriter, *http.Request) {}
 		if code := get(); code != 429 {
@@ -54,7 +52,7 @@ func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
 			}
 		}
 	}
-	ask(execInfo)
+	send(execInfo)
 	if code := get(); code != 200 {
 		t.Errorf("after the end: got %d, want 200", code)
 	}
@@ -101,14 +99,7 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reg := prometheus.NewRegistry()
-			c := New(Options{
-				Bounds: testBounds,
-				Flow: flowcontrol.New(flowcontrol.Options{
-					Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-				}),
-				Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
-			}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
+			c := newFilters(Options{Bounds: testBounds, Flow: newFlow(1, time.Second), Width: oneSeat})
 			var inside http.HandlerFunc
 			h := c.WithBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {
@@ -138,24 +129,18 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 // seats does not keep them.
 func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		flow := flowcontrol.New(flowcontrol.Options{
-			Seats:   1,
-			MaxWait: time.Minute,
-			Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now),
-		})
+		flow := newFlow(1, time.Minute)
 		op := &requestinfo.Info{Verb: "get", Path: "/version"}
-		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Acquire(t.Context(), newClient("a").User, op, func(int) flowcontrol.Width {
-				return flowcontrol.Width{Seats: 1}
-			})
+		acquireSeat := func() *flowcontrol.Request {
+			r, _, err := flow.Acquire(t.Context(), newClient("a").User, op, oneSeatOf)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return r
 		}
-		w := &seatHolder{flow: flow, stalled: newSharedLimit(1), ctx: t.Context(), user: newClient("a"), request: enter()}
+		w := &seatHolder{flow: flow, stalled: newSharedLimit(1), ctx: t.Context(), user: newClient("a"), request: acquireSeat()}
 		w.pauseForClient()
-		other := enter()
+		other := acquireSeat()
 		resumed := make(chan error)
 		go func() { resumed <- w.resume() }()
 		synctest.Wait()
@@ -166,7 +151,7 @@ func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 			t.Error(err)
 		}
 		start := time.Now()
-		flow.Release(enter())
+		flow.Release(acquireSeat())
 		if waited := time.Since(start); waited > 0 {
 			t.Errorf("the next request waited %v for seats, want 0", waited)
 		}

@@ -19,9 +19,9 @@ const (
 	// LargeURL is the size in bytes from which the URL of a request, or its header fields that name
 	// an impersonated user, add to its cost.
 	LargeURL = 4 << 10
-	// costFactor is the factor for a body that is not decoded directly. costFactorYAML is the
-	// factor for YAML, whose conversion to JSON takes as long as decoding, checking and storing the
-	// result.
+	// costFactor is the cost of a byte of a body that is converted before it is decoded, and of a byte
+	// of a large URL. costFactorYAML is the cost of a byte of YAML: its conversion to JSON takes as
+	// long as decoding, checking and storing the result.
 	costFactor     = 4
 	costFactorYAML = 16
 	// minLargeBody is the size in bytes below which no body counts as large.
@@ -37,11 +37,11 @@ const (
 	bodyWaitWithoutDeadline = 15 * time.Second
 )
 
-// WithBody reads the bodies of authorized requests. A request releases its seats while its
-// body arrives. The memory of bodies is limited for each priority level and shared fairly
-// among the principals of the level. A body counts with the bytes that have arrived, not
-// with its announced length. Work on large bodies has a separate limit, because an
-// object takes many times the memory of its text.
+// WithBody reads the bodies of authorized requests. A request releases its seats while its body
+// arrives. The memory of bodies is limited for each priority level and shared fairly among the
+// principals of the level. A body counts with the bytes that have arrived, not with its announced
+// length. Work on large bodies has a separate limit, because an object takes many times the memory of
+// its text.
 func (f *Filters) WithBody(next http.Handler) http.Handler {
 	return f.limitBodies(&levelBudgets{
 		size:       max(f.options.Bounds.MinBodyBytes, f.options.Bounds.BodyBytesPerCPU*runtime.GOMAXPROCS(0)),
@@ -55,12 +55,15 @@ func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Hand
 		ctx := r.Context()
 		op := requestinfo.FromContext(ctx)
 		work := workFrom(ctx)
+
+		// 1. Receive the body and estimate the cost of the request.
 		cost := urlCost(op, r)
-		// These verbs read stored objects, which may be large.
+		// The work on these requests may turn out to be large later, because the stored object is large.
 		mayGrow := slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb)
 		received := 0
 		if hasBody(op, r) {
-			reserved := &reservedBody{budget: levels.forLevel(request.FromContext(ctx).PriorityLevel), ctx: ctx, user: clientFrom(ctx)}
+			budget := levels.forLevel(request.FromContext(ctx).PriorityLevel)
+			reserved := &reservedBody{budget: budget, ctx: ctx, user: clientFrom(ctx)}
 			defer exchange.AtEnd(w, func(any) { reserved.release() })
 			body, err := reserved.receive(w, r)
 			if err != nil && ctx.Err() == nil { // the request has no seats to continue with
@@ -77,6 +80,8 @@ func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Hand
 			next.ServeHTTP(w, r)
 			return
 		}
+
+		// 2. Limit the work until the response starts.
 		defer exchange.AtEnd(w, func(any) { work.close() })
 		if size := memoryOf(received, cost); size > 0 && !work.Estimate(ctx, size) {
 			TooManyRequests(w, 1)
@@ -86,13 +91,14 @@ func (f *Filters) limitBodies(levels *levelBudgets, next http.Handler) http.Hand
 	})
 }
 
-// memoryOf returns the memory in bytes to reserve for a body of a size and cost, 0 for one that is
-// not large. A cost stands for time; the memory for the same work is a quarter of it.
-func memoryOf(body, cost int) int {
+// memoryOf returns the memory in bytes to reserve for the work on a body of a size in bytes and a
+// cost (see bodyCost). It returns 0 if the cost is 0. The work on a unit of cost takes a quarter of a
+// byte.
+func memoryOf(size, cost int) int {
 	if cost == 0 {
 		return 0
 	}
-	return max(largeBody, body, cost/4)
+	return max(largeBody, size, cost/4)
 }
 
 // hasBody reports whether a request has a body that a handler reads. A body whose announced length

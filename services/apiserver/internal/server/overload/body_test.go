@@ -15,19 +15,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
-	"binnacle/services/apiserver/internal/security/flowcontrol"
-	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// TestHasBodyReportsFiniteReadBodies checks that hasBody reports bodies that a handler reads and that are finite.
+// TestHasBodyReportsFiniteReadBodies checks that hasBody reports bodies that a handler reads and that
+// are finite.
 func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 	known := func(verb string) *requestinfo.Info {
 		return &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
@@ -35,13 +32,13 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 	for name, c := range map[string]struct {
 		op     *requestinfo.Info
 		length int64
-		ok     bool
+		want   bool
 	}{
-		"a write":                  {op: known("create"), length: 100_000, ok: true},
-		"a small patch":            {op: known("patch"), length: 5, ok: true},
-		"a deletion with options":  {op: known("deletecollection"), length: 20, ok: true},
-		"unknown length":           {op: known("update"), length: -1, ok: true},
-		"body of the maximum size": {op: known("update"), length: request.MaxBody, ok: true},
+		"a write":                  {op: known("create"), length: 100_000, want: true},
+		"a small patch":            {op: known("patch"), length: 5, want: true},
+		"a deletion with options":  {op: known("deletecollection"), length: 20, want: true},
+		"unknown length":           {op: known("update"), length: -1, want: true},
+		"body of the maximum size": {op: known("update"), length: request.MaxBody, want: true},
 		"too large":                {op: known("update"), length: request.MaxBody + 1},
 		"none":                     {op: known("delete")},
 		"a read":                   {op: known("list"), length: 10},
@@ -49,7 +46,7 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 		"another server's": {
 			op:     &requestinfo.Info{Verb: "create", IsResource: true, Delegate: http.NotFoundHandler()},
 			length: 10,
-			ok:     true,
+			want:   true,
 		},
 		"a connection": {
 			op: &requestinfo.Info{
@@ -61,8 +58,8 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 			length: 10,
 		},
 	} {
-		if ok := hasBody(c.op, &http.Request{ContentLength: c.length}); ok != c.ok {
-			t.Errorf("%s: got %t, want %t", name, ok, c.ok)
+		if got := hasBody(c.op, &http.Request{ContentLength: c.length}); got != c.want {
+			t.Errorf("%s: hasBody returned %t, want %t", name, got, c.want)
 		}
 	}
 }
@@ -71,7 +68,7 @@ func TestHasBodyReportsFiniteReadBodies(t *testing.T) {
 // has arrived.
 func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	received := make(chan string, 1)
-	c := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
+	c := newFilters(Options{Bounds: testBounds})
 	h := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		received <- fmt.Sprintf("%s, %v", body, err)
@@ -100,15 +97,15 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 		t.Errorf("got body %s, want abcde", got)
 	}
 	<-done
-	long := strings.Repeat("x", largeBody) // without space for Set functions in the context
+	long := strings.Repeat("x", largeBody)
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(long)).WithContext(r.Context()))
 	if got := <-received; got != long+", <nil>" {
 		t.Errorf("body of %d bytes: got %.20q, want it unchanged and no error", largeBody, got)
 	}
 }
 
-// TestBodyCostGrowsWithConversionAndValues checks that the cost of a large body is its size. It is more if the body needs
-// conversion or has many values, in lists, nested or in lines.
+// TestBodyCostGrowsWithConversionAndValues checks that the cost of a large body is its size. It is
+// more if the body needs conversion or has many values, in lists, nested or in lines.
 func TestBodyCostGrowsWithConversionAndValues(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), largeBody)
 	for media, times := range map[string]int{
@@ -131,25 +128,30 @@ func TestBodyCostGrowsWithConversionAndValues(t *testing.T) {
 		}
 		yaml := strings.Contains(strings.ToLower(media), "yaml")
 		binary := strings.HasSuffix(media, "protobuf") || strings.HasSuffix(media, "cbor")
-		for small, counts := range map[string]bool{
-			strings.Repeat(`"key":"value",`, largeBody/costPerValue+1): !binary, strings.Repeat(`"key":"value",`,
-				largeBody/costPerValue/2): false, strings.Repeat("a: b\r", largeBody/costPerValue+1): yaml,
-			strings.Repeat("{},", largeBody/20): !binary, strings.Repeat("[", largeBody/20): !binary, strings.Repeat("-\n", largeBody/20): yaml,
-			`{"a":"` + strings.Repeat("{},", largeBody/20) + `\","}`: media == "application/yaml" ||
-				strings.HasPrefix(media, "Application/YAML"),
-			"a: &a\nb: *a": yaml, `{"a":"&*"}`: media == "application/yaml" || strings.HasPrefix(media, "Application/YAML"),
+		// The handler decodes apply patches that are JSON as JSON. Other YAML is always converted.
+		alwaysYAML := yaml && !strings.Contains(media, "apply-patch")
+		for small, isLarge := range map[string]bool{
+			strings.Repeat(`"key":"value",`, largeBody/costPerValue+1): !binary,
+			strings.Repeat(`"key":"value",`, largeBody/costPerValue/2): false,
+			strings.Repeat("a: b\r", largeBody/costPerValue+1):         yaml,
+			strings.Repeat("{},", largeBody/20):                        !binary,
+			strings.Repeat("[", largeBody/20):                          !binary,
+			strings.Repeat("-\n", largeBody/20):                        yaml,
+			`{"a":"` + strings.Repeat("{},", largeBody/20) + `\","}`:   alwaysYAML,
+			"a: &a\nb: *a": yaml,
+			`{"a":"&*"}`:   alwaysYAML,
 		} {
-			if n := bodyCost([]byte(small), r); (n != 0) != counts {
-				t.Errorf("%.12q… of %q: got cost %d, want one: %t", small, media, n, counts)
+			if n := bodyCost([]byte(small), r); (n != 0) != isLarge {
+				t.Errorf("%.12q… of %q: got cost %d, want more than 0: %t", small, media, n, isLarge)
 			}
 		}
-		if n := bodyCost([]byte(`{"a":"`+strings.Repeat("x", largeBody/2)+`"}`), r); n != 0 &&
-			media != "application/yaml" && !strings.HasPrefix(media, "Application/YAML") &&
-			!strings.HasSuffix(media, "cbor") {
-			t.Errorf("JSON of %q: got %d, want 0", media, n)
+		longText := []byte(`{"a":"` + strings.Repeat("x", largeBody/2) + `"}`)
+		if n := bodyCost(longText, r); n != 0 && !alwaysYAML && !strings.HasSuffix(media, "cbor") {
+			t.Errorf("JSON with a long text as %q: got cost %d, want 0", media, n)
 		}
-		if n := bodyCost(bytes.Repeat([]byte("{},"), largeBody/3+1), r); !binary && n < max(times, costPerValue/3)*largeBody {
-			t.Errorf("many values of %q: got %d, want at least %d", media, n, max(times, costPerValue/3)*largeBody)
+		minimum := max(times, costPerValue/3) * largeBody
+		if n := bodyCost(bytes.Repeat([]byte("{},"), largeBody/3+1), r); !binary && n < minimum {
+			t.Errorf("many values of %q: got cost %d, want at least %d", media, n, minimum)
 		}
 		op.Group = "apiextensions.k8s.io" // schemas are compiled
 		if n := bodyCost(bytes.Repeat([]byte("x"), largeBody/request.CostlyKind), r); n == 0 {
@@ -168,7 +170,7 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	worked := make(chan int)
 	large := newSharedLimit(2 * testBounds.LargeBytesPerCPU)
-	h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
 		<-release
@@ -221,7 +223,7 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 	} {
 		large := newSharedLimit(testBounds.LargeBytesPerCPU)
 		taken := make(chan bool, 1)
-		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if large.InUse() == 0 {
 				t.Errorf("%s: got a running handler without bytes, want it to hold some", name)
 			}
@@ -254,7 +256,7 @@ func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}
 		u := newClient("a")
-		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		h := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("the handler was called")
 		}))
 		acquireAll(levels.forLevel("").Queue, u)
@@ -270,16 +272,16 @@ func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 	})
 }
 
-// TestSmallRequestWithLargeWorkIsLimited checks that a request with a long URL, or whose work
-// limiter out to be large, is limited like a large body.
+// TestSmallRequestWithLargeWorkIsLimited checks that a request with a long URL, or whose work turns
+// out to be large, is limited like a large body.
 func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large := newSharedLimit(testBounds.LargeBytesPerCPU)
 		used := large.InUse
 		share := (large.Size() - large.Size()/reservedShare) / 2 // what one principal may hold
-		var weigh []int
-		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			for _, n := range weigh {
+		var estimates []int
+		h := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for _, n := range estimates {
 				if request.Estimate(r.Context(), n) != nil {
 					w.WriteHeader(http.StatusTooManyRequests)
 					return
@@ -302,36 +304,36 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 		long := "/?fieldSelector=" + strings.Repeat("a", LargeURL)
 		for _, c := range []struct {
 			verb, target string
-			weigh        []int
-			want         int
+			estimates    []int // of the handler, in bytes
+			want         int   // bytes in use
 		}{
 			{verb: "list", target: "/"},
 			{verb: "list", target: long, want: largeBody},
 			{verb: "patch", target: "/"},
-			{verb: "patch", target: "/", weigh: []int{largeBody - 1}},
-			{verb: "patch", target: "/", weigh: []int{largeBody}, want: largeBody},
-			{verb: "patch", target: "/", weigh: []int{largeBody, largeBody}, want: largeBody},
-			{verb: "patch", target: "/", weigh: []int{request.MaxBody}, want: share},
-			{verb: "patch", target: long, weigh: []int{largeBody}, want: largeBody},
-			{verb: "update", target: "/", weigh: []int{largeBody}, want: largeBody},
-			{verb: "create", target: "/", weigh: []int{largeBody}, want: largeBody},
+			{verb: "patch", target: "/", estimates: []int{largeBody - 1}},
+			{verb: "patch", target: "/", estimates: []int{largeBody}, want: largeBody},
+			{verb: "patch", target: "/", estimates: []int{largeBody, largeBody}, want: largeBody},
+			{verb: "patch", target: "/", estimates: []int{request.MaxBody}, want: share},
+			{verb: "patch", target: long, estimates: []int{largeBody}, want: largeBody},
+			{verb: "update", target: "/", estimates: []int{largeBody}, want: largeBody},
+			{verb: "create", target: "/", estimates: []int{largeBody}, want: largeBody},
 		} {
-			weigh = c.weigh
+			estimates = c.estimates
 			if got := send(c.verb, c.target).Header.Get("Used"); got != fmt.Sprint(c.want) {
-				t.Errorf("%s of %.20s, %d: got %s bytes used, want %d", c.verb, c.target, c.weigh, got, c.want)
+				t.Errorf("%s of %.20s, %d: got %s bytes used, want %d", c.verb, c.target, c.estimates, got, c.want)
 			}
 		}
 		if !large.TryAcquire(newClient("a").newClaim(large, share)) {
 			t.Fatal("no free bytes")
 		}
-		weigh = []int{largeBody}
+		estimates = []int{largeBody}
 		if code := send("patch", "/").StatusCode; code != http.StatusTooManyRequests {
 			t.Errorf("patch with large work: got %d, want 429", code)
 		}
 		if code := send("list", long).StatusCode; code != http.StatusTooManyRequests {
 			t.Errorf("list with a long URL: got %d, want 429", code)
 		}
-		weigh = nil
+		estimates = nil
 		if code := send("patch", "/").StatusCode; code != http.StatusOK {
 			t.Errorf("small patch: got %d, want 200", code)
 		}
@@ -341,15 +343,8 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 // TestWatchWithLongURLReleasesBytes checks that a watch with a long URL releases its bytes once it
 // has begun.
 func TestWatchWithLongURLReleasesBytes(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	c := New(Options{
-		Bounds: testBounds,
-		Flow: flowcontrol.New(flowcontrol.Options{
-			Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-		}),
-		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
-	}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
-	var came atomic.Int64 // an upgraded client cannot see the end of the handler
+	c := newFilters(Options{Bounds: testBounds, Flow: newFlow(10, time.Second), Width: oneSeat})
+	var handled atomic.Int64 // an upgraded client cannot see the end of the handler
 	for name, start := range map[string]func(w http.ResponseWriter, r *http.Request) error{
 		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
 			f, ok := w.(http.Flusher)
@@ -372,29 +367,30 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 		},
 	} {
 		large := newSharedLimit(testBounds.LargeBytesPerCPU) // the previous response may still be in progress
-		used := large.InUse
-		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			came.Add(1)
-			if used() == 0 {
+		watch := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			handled.Add(1)
+			if large.InUse() == 0 {
 				t.Errorf("%s: got a running handler without bytes, want it to hold some", name)
 			}
 			if err := start(w, r); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if n := used(); n != 0 {
-				t.Errorf("%s: got %d bytes used after the begin, want 0", name, n)
+			if n := large.InUse(); n != 0 {
+				t.Errorf("%s: got %d bytes used after the response began, want 0", name, n)
 			}
-		})))
+		})
+		h := newFilters(Options{Bounds: testBounds}).WithBody(c.withFlowControl(watch))
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op := &requestinfo.Info{Verb: "watch", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
-			h.ServeHTTP(w, r.WithContext(requesttest.WithUser(withWork(r.Context(), op, workLimits{bytes: large}), newClient("a").User)))
+			ctx := withWork(r.Context(), op, workLimits{bytes: large})
+			h.ServeHTTP(w, r.WithContext(requesttest.WithUser(ctx, newClient("a").User)))
 		}))
 		defer s.Close()
 		if res, err := s.Client().Get(s.URL + "/?labelSelector=" + strings.Repeat("a", LargeURL)); err == nil {
 			res.Body.Close()
 		}
 	}
-	if n := came.Load(); n != 3 {
+	if n := handled.Load(); n != 3 {
 		t.Errorf("got %d requests, want 3", n)
 	}
 }
@@ -403,21 +399,14 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 // the request that holds the bytes waits for.
 func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reg := prometheus.NewRegistry()
-		c := New(Options{
-			Bounds: testBounds,
-			Flow: flowcontrol.New(flowcontrol.Options{
-				Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-			}),
-			Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
-		}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
+		c := newFilters(Options{Bounds: testBounds, Flow: newFlow(1, time.Minute), Width: oneSeat})
 		large := newSharedLimit(testBounds.LargeBytesPerCPU)
-		weighs := make(chan struct{})
+		estimate := make(chan struct{})
 		done := make(chan string, 2)
 		h := c.withFlowControl(c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			verb := requestinfo.FromContext(r.Context()).Verb
 			if verb == "patch" {
-				<-weighs
+				<-estimate
 				if request.Estimate(r.Context(), largeBody) != nil {
 					verb = "rejected patch"
 				}
@@ -437,7 +426,7 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 		all.Go(func() { send("patch", "{}") })
 		synctest.Wait() // it has the seat
 		acquireAll(large, newClient("a"))
-		close(weighs)
+		close(estimate)
 		synctest.Wait() // it waits for bytes without its seat
 		all.Go(func() { send("create", "{}") })
 		synctest.Wait()

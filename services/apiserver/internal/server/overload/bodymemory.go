@@ -45,23 +45,20 @@ type reservedBody struct {
 	arrival context.Context
 	reject  context.CancelCauseFunc
 
-	mu sync.Mutex // the response may end while the body arrives
-	// released is set when the memory is released for good.
-	released bool
-	size     int
-	claims   []limit.Claim[string]
+	mu       sync.Mutex            // the response may end while the body arrives
+	released bool                  // the memory is released for good
+	size     int                   // reserved bytes
+	claims   []limit.Claim[string] // of size bytes together
 
-	// occupied is the value of size at the last reservation. The mutex of the budget guards this
-	// and the following fields.
-	occupied int       // a copy of size
-	since    time.Time // of the last reservation
-	rejected bool
+	// The mutex of the budget guards the following fields.
+	occupied   int       // a copy of size
+	reservedAt time.Time // time of the last reservation
+	rejected   bool
 }
 
-// receive reads the body. The request holds no seats while it waits for the body.
-// It returns an error if there is no memory in time, if the body is stalled while another one
-// waits for memory, if too many bodies are stalled, or at the end of the request, which the
-// handler reports.
+// receive reads the body. The request holds no seats while it waits for the body. receive returns an
+// error if there is no memory in time, if the body is stalled while another one waits for memory, if
+// too many bodies are stalled, or if the request ends. The handler reports the end of the request.
 func (b *reservedBody) receive(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
 	b.arrival, b.reject = context.WithCancelCause(b.ctx)
 	defer b.reject(nil)
@@ -158,7 +155,7 @@ func (b *reservedBody) release() {
 func (b *bodyBudget) addArriving(r *reservedBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r.since = time.Now()
+	r.reservedAt = time.Now()
 	b.arriving = append(b.arriving, r)
 }
 
@@ -174,7 +171,7 @@ func (b *bodyBudget) recordSize(r *reservedBody, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r.occupied = size
-	r.since = time.Now()
+	r.reservedAt = time.Now()
 }
 
 // evictStalled rejects stalled bodies until r can acquire a claim. It evicts the bodies of
@@ -183,12 +180,12 @@ func (b *bodyBudget) recordSize(r *reservedBody, size int) {
 func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	shortage, held := b.Shortage(c)
+	shortage, held := b.Shortage(c) // held is the number of bytes by principal
 	entitled := held[r.user.principal] + c.Cost
-	for _, o := range b.arriving {
-		if o.rejected { // its memory becomes free soon
-			shortage -= o.occupied
-			held[o.user.principal] -= o.occupied
+	for _, other := range b.arriving {
+		if other.rejected { // its memory becomes free soon
+			shortage -= other.occupied
+			held[other.user.principal] -= other.occupied
 		}
 	}
 	now := time.Now()
@@ -208,21 +205,22 @@ func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 // memory in bytes by principal. Other principals may hold as much as entitled. The caller holds mu.
 func (b *bodyBudget) stalledBody(r *reservedBody, held map[string]int, entitled int, now time.Time) *reservedBody {
 	var victim *reservedBody
-	younger := false // o arrived after r
-	for _, o := range b.arriving {
-		if o == r {
-			younger = true
+	arrivedLater := false // other arrived after r
+	for _, other := range b.arriving {
+		if other == r {
+			arrivedLater = true
 			continue
 		}
-		if o.rejected || o.occupied == 0 || now.Sub(o.since) < stalledAfter {
+		isStalled := !other.rejected && other.occupied > 0 && now.Sub(other.reservedAt) >= stalledAfter
+		if !isStalled {
 			continue
 		}
-		evictable := held[o.user.principal] > entitled
-		if o.user.principal == r.user.principal {
-			evictable = younger
+		evictable := held[other.user.principal] > entitled
+		if other.user.principal == r.user.principal {
+			evictable = arrivedLater
 		}
-		if evictable && (victim == nil || held[o.user.principal] > held[victim.user.principal]) {
-			victim = o
+		if evictable && (victim == nil || held[other.user.principal] > held[victim.user.principal]) {
+			victim = other
 		}
 	}
 	return victim

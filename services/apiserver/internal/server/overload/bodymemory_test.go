@@ -10,13 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
-	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
 // TestServiceAccountsOfNamespaceShareOneBudget checks that all service accounts of a namespace
@@ -41,7 +38,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: testBounds.MinBodyBytes}
 		budget := levels.forLevel("")
-		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("got %d bytes and error %v, want 100 bytes and an error", len(b), err)
 			}
@@ -67,7 +64,8 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		time.Sleep(time.Second) // fake time
 		synctest.Wait()
 		if budget.InUse() > request.InitialBuffer || seats != 0 {
-			t.Errorf("stalled body: got %d bytes and %d seats in use, want at most %d bytes and no seats", budget.InUse(), seats, request.InitialBuffer)
+			t.Errorf("stalled body: got %d bytes and %d seats in use, want at most %d bytes and no seats",
+				budget.InUse(), seats, request.InitialBuffer)
 		}
 		bodyWriter.CloseWithError(io.ErrUnexpectedEOF)
 		<-done
@@ -83,7 +81,7 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}
 		acquireAll(levels.forLevel("workload-low").Queue, newClient("a"))
-		h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 		}))
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {

@@ -4,13 +4,39 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
+// newFilters returns filters that record metrics in a new registry.
+func newFilters(o Options) *Filters {
+	return New(o, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
+}
+
+// newFlow returns a flow control with a number of seats.
+func newFlow(seats int, maxWait time.Duration) *flowcontrol.Controller {
+	return flowcontrol.New(flowcontrol.Options{
+		Seats:   seats,
+		MaxWait: maxWait,
+		Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now),
+	})
+}
+
+// oneSeat is an Options.Width by which each request takes one seat.
+func oneSeat(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
+
+// oneSeatOf is the width of one seat for Controller.Acquire.
+func oneSeatOf(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
+
+// newClient returns the client of an authenticated user.
 func newClient(name string, groups ...string) client {
 	u := &request.User{Name: name, Groups: groups}
 	return client{u, request.PrincipalOf(u, "")}
@@ -37,7 +63,7 @@ var testBounds = Bounds{
 // newPermits returns a limit of n permits.
 func newPermits(n int) *limit.Queue[string] { return limit.New[string](limit.Options{Size: n}) }
 
-// permit is what a test acquires.
+// permit is the claim by which a test takes a permit.
 var permit = limit.Claim[string]{Key: "test"}
 
 // isFree reports whether a permit is free.
@@ -62,6 +88,7 @@ func TestLimitsReserveUnitsForNodesAndServices(t *testing.T) {
 	suite := newClient("system:binnacle:authn-webhook", "system:binnacle")
 	master := newClient("root", "system:masters")
 	q := newSharedLimit(100)
+	// 10 units are reserved, and one principal gets half of the others.
 	if n := acquireAll(q, newClient("greedy")); n != 45 {
 		t.Errorf("one user got %d of 100 units, want 45", n)
 	}

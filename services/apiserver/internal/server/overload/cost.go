@@ -11,9 +11,10 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// bodyCost estimates the cost of a body in bytes of text. It returns 0 for a body that is not large
-// or that another server decodes. A document with many values costs more than its size, because
-// decoding, checking and rejecting the values takes far longer than reading the text.
+// bodyCost estimates the cost of a body. The unit is the time in which the server processes one byte
+// of JSON text. It returns 0 for a body that is not large or that another server decodes. A document
+// with many values costs more than its size, because decoding, checking and rejecting the values
+// takes far longer than reading the text.
 func bodyCost(body []byte, r *http.Request) int {
 	op := requestinfo.FromContext(r.Context())
 	if len(body) == 0 || op.Delegate != nil {
@@ -23,58 +24,65 @@ func bodyCost(body []byte, r *http.Request) int {
 		return len(body) / largeBody * largeBody // DeleteOptions have no lists that grow
 	}
 	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	n := 0
+	cost := 0
 	switch strings.ToLower(strings.TrimSpace(media)) {
 	case api.MediaYAML:
-		n = yamlCost(body)
+		cost = yamlCost(body)
 	case api.MediaApplyYAML:
-		n = yamlCost(body)
-		if n >= largeBody && len(body) < largeBody && json.Valid(body) { // the handler decodes it as JSON
-			n = jsonCost(body)
+		cost = yamlCost(body)
+		// The handler decodes a body that is also JSON as JSON, which costs less. Only small bodies are
+		// checked, because the check itself takes time.
+		if cost >= largeBody && len(body) < largeBody && json.Valid(body) {
+			cost = jsonCost(body)
 		}
 	case api.MediaCBOR, api.MediaApplyCBOR:
-		n = costFactor * len(body)
+		cost = costFactor * len(body)
 	case api.MediaProtobuf: // the decoder counts the values
-		n = len(body)
+		cost = len(body)
 	default:
-		n = jsonCost(body)
+		cost = jsonCost(body)
 	}
-	if request.Compiled(requestinfo.FromContext(r.Context()).Group) {
-		n *= request.CostlyKind
+	if request.Compiled(op.Group) {
+		cost *= request.CostlyKind
 	}
-	if n < largeBody {
+	if cost < largeBody {
 		return 0
 	}
-	return n
+	return cost
 }
 
 // yamlCost returns the cost of a YAML document. A document with aliases counts as large, because
 // its expanded size is not known yet.
 func yamlCost(body []byte) int {
-	n := costFactorYAML * len(body)
-	if bytes.IndexByte(body, '&') >= 0 && bytes.IndexByte(body, '*') >= 0 {
-		n = max(n, largeBody)
-	} else if len(body) < minLargeBody {
+	cost := costFactorYAML * len(body)
+	hasAliases := bytes.IndexByte(body, '&') >= 0 && bytes.IndexByte(body, '*') >= 0
+	switch {
+	case hasAliases:
+		cost = max(cost, largeBody)
+	case len(body) < minLargeBody:
 		return 0
 	}
-	return max(n, costPerValue*max(request.Values(body), bytes.Count(body, []byte{'\n'}), bytes.Count(body, []byte{'\r'})))
+	lines := max(bytes.Count(body, []byte{'\n'}), bytes.Count(body, []byte{'\r'}))
+	values := max(request.Values(body), lines) // in block style, each line may be a value
+	return max(cost, costPerValue*values)
 }
 
 // jsonCost returns the cost of a JSON document.
 func jsonCost(body []byte) int {
-	n := len(body)
-	if n < minLargeBody {
-		return n
+	if len(body) < minLargeBody {
+		return len(body)
 	}
-	return max(n, request.WeightOfJSON(body))
+	return max(len(body), request.WeightOfJSON(body))
 }
 
-// urlCost estimates the cost of the URL of a request in bytes of text, 0 if the URL is not large.
-// Selectors are parsed for delegated resources too, and errors repeat them.
+// urlCost estimates the cost of the URL of a request in the unit of bodyCost. It returns 0 if the
+// URL is not large. A URL of a delegated resource costs as much as any other, because its selectors
+// are parsed and repeated in errors, too.
 func urlCost(op *requestinfo.Info, r *http.Request) int {
-	n := len(r.URL.Path) + len(r.URL.RawQuery)
-	if n < LargeURL || op.LongRunning() && op.Verb != "watch" {
+	size := len(r.URL.Path) + len(r.URL.RawQuery)
+	isConnection := op.LongRunning() && op.Verb != "watch"
+	if size < LargeURL || isConnection {
 		return 0
 	}
-	return costFactor * n
+	return costFactor * size
 }

@@ -29,8 +29,8 @@ func (b *reservedBody) releaseWhenRejected() {
 	}()
 }
 
-// Service accounts of many namespaces hold all memory with stalled bodies. The body of another
-// namespace still gets memory.
+// TestStalledBodiesAreEvictedForOtherPrincipals checks that a body gets memory although service
+// accounts of many other namespaces hold all of it with stalled bodies.
 func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := &bodyBudget{Queue: newSharedLimit(testBounds.MinBodyBytes)}

@@ -30,24 +30,15 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op := requestinfo.FromContext(ctx)
-		u := request.UserFrom(ctx)
-		// long means that this server handles the request as long-running. LooksLongRunning also
-		// covers paths that it does not serve: Kubernetes decides by verb, subresource and path
-		// alone.
-		long := op.LongRunning()
-		start := time.Now()
-		waiting := f.telemetry.Metrics.Queued(op)
-		waiting.Inc()
-		queued, span := f.telemetry.BeginSpan(ctx, "priorityandfairness")
-		admitted, class, err := f.options.Flow.Acquire(queued, u, op, func(maximum int) flowcontrol.Width { return f.options.Width(op, maximum) })
-		span.End()
-		waiting.Dec()
-		took := telemetry.ObserveSince(f.telemetry.Metrics.Filters.FlowControl, start)
-		audit.FromContext(ctx).AddDuration(audit.Queueing, took)
-		request.FromContext(ctx).WaitTimes.Add(took)
-		// Kubernetes does not classify long-running requests other than watches. So their responses
-		// have no headers of flow control, unless they are rejected.
-		classified := !long && !op.LooksLongRunning() || op.Verb == "watch"
+		longRunning := op.LongRunning()
+
+		// 1. Wait for seats.
+		admitted, class, err := f.acquireSeats(ctx, op)
+
+		// 2. Kubernetes does not classify long-running requests other than watches. So their responses
+		// have no headers of flow control, unless they are rejected. LooksLongRunning also covers paths
+		// that this server does not serve: Kubernetes decides by verb, subresource and path alone.
+		classified := !longRunning && !op.LooksLongRunning() || op.Verb == "watch"
 		if classified || err != nil {
 			setFlowHeaders(w.Header(), class)
 		}
@@ -57,6 +48,8 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 			TooManyRequests(w, rejection.RetryAfter)
 			return
 		}
+
+		// 3. Release the seats at the end of the request, and while it waits.
 		seats := &seatHolder{flow: f.options.Flow, stalled: stalled, ctx: ctx, user: clientFrom(ctx), request: admitted}
 		defer exchange.AtEnd(w, func(any) { seats.close() })
 		if clientResetStream(r) {
@@ -65,18 +58,36 @@ func (f *Filters) withFlowControl(next http.Handler) http.Handler {
 		}
 		request.FromContext(ctx).PriorityLevel = class.Level
 		exchange.OnSlowWrite(w, seats.pauseForClient, seats.resume)
-		var started func()
-		if long || op.Delegate != nil {
-			started = seats.close
+		var onStarted func()
+		if longRunning || op.Delegate != nil {
+			onStarted = seats.close
 		}
-		workFrom(ctx).attachSeats(seats, started)
-		if !long {
-			g := f.telemetry.Metrics.InFlight(op)
-			g.Inc()
-			defer g.Dec()
+		workFrom(ctx).attachSeats(seats, onStarted)
+
+		// 4. Serve the request.
+		if !longRunning {
+			inFlight := f.telemetry.Metrics.InFlight(op)
+			inFlight.Inc()
+			defer inFlight.Dec()
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// acquireSeats waits for the seats of a request and records the wait.
+func (f *Filters) acquireSeats(ctx context.Context, op *requestinfo.Info) (*flowcontrol.Request, flowcontrol.Class, error) {
+	start := time.Now()
+	queued := f.telemetry.Metrics.Queued(op)
+	queued.Inc()
+	spanCtx, span := f.telemetry.BeginSpan(ctx, "priorityandfairness")
+	width := func(maximum int) flowcontrol.Width { return f.options.Width(op, maximum) }
+	admitted, class, err := f.options.Flow.Acquire(spanCtx, request.UserFrom(ctx), op, width)
+	span.End()
+	queued.Dec()
+	took := telemetry.ObserveSince(f.telemetry.Metrics.Filters.FlowControl, start)
+	audit.FromContext(ctx).AddDuration(audit.Queueing, took)
+	request.FromContext(ctx).WaitTimes.Add(took)
+	return admitted, class, err
 }
 
 // clientResetStream reports whether the client has reset the HTTP/2 stream of the request. HTTP/1

@@ -15,64 +15,52 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
-	"binnacle/services/apiserver/internal/server/telemetry"
 	"binnacle/services/apiserver/internal/status"
 )
 
 // TestResetStreamIsNotServed checks that a stream that is opened and reset at once does not reach
 // the handler.
 func TestResetStreamIsNotServed(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	c := New(Options{
-		Bounds: testBounds, Flow: flowcontrol.New(flowcontrol.Options{
-			Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-		}),
-	}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
-	for name, x := range map[string]struct {
-		proto int
-		over  bool
-		done  bool
+	c := newFilters(Options{Bounds: testBounds, Flow: newFlow(10, time.Second), Width: oneSeat})
+	for name, tc := range map[string]struct {
+		proto       int // major version of HTTP
+		canceled    bool
+		wantHandled bool
 	}{
-		"HTTP/2":        {proto: 2, done: true},
-		"HTTP/2, reset": {proto: 2, over: true},
-		"HTTP/1, half closed": {
-			proto: 1,
-			over:  true,
-			done:  true,
-		},
+		"HTTP/2":              {proto: 2, wantHandled: true},
+		"HTTP/2, reset":       {proto: 2, canceled: true},
+		"HTTP/1, half closed": {proto: 1, canceled: true, wantHandled: true},
 	} {
-		done := false
-		h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done = true }))
+		handled := false
+		h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled = true }))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		if x.over {
+		if tc.canceled {
 			cancel()
 		}
 		ctx = requesttest.WithUser(requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "get", Path: "/version"}),
 			newClient("root", "system:masters").User)
 		r := httptest.NewRequest("GET", "/version", nil).WithContext(ctx)
-		r.ProtoMajor = x.proto
+		r.ProtoMajor = tc.proto
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if done != x.done || !done && w.Code != status.ClosedRequest {
-			t.Errorf("%s: got handled: %t, status %d, want handled: %t", name, done, w.Code, x.done)
+		if handled != tc.wantHandled || !handled && w.Code != status.ClosedRequest {
+			t.Errorf("%s: got handled: %t, status %d, want handled: %t", name, handled, w.Code, tc.wantHandled)
 		}
 	}
 }
 
-// Health checks and the suite's services pass even if no seat is free.
+// TestFlowControlExemptsHealthAndSuiteServices checks that health checks and the suite's services
+// pass although no seat is free. Both the name and the group of a service are required.
 func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	c := New(Options{
-		Bounds: testBounds,
-		Flow: flowcontrol.New(flowcontrol.Options{
-			Seats:    1,
-			MaxWait:  time.Second,
-			Metrics:  flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-			IsExempt: Exempt,
-		}),
-		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
-	}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
+	flow := flowcontrol.New(flowcontrol.Options{
+		Seats:    1,
+		MaxWait:  time.Second,
+		Metrics:  flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now),
+		IsExempt: Exempt,
+	})
+	c := newFilters(Options{Bounds: testBounds, Flow: flow, Width: oneSeat})
+	// inside runs in the handler, while its request holds the only seat.
 	var inside func()
 	h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
 	send := func(op *requestinfo.Info, u *request.User) int {
@@ -82,7 +70,7 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 	}
 	path := func(p string) *requestinfo.Info { return &requestinfo.Info{Verb: "get", Method: "GET", Path: p} }
 	inside = func() {
-		inside = func() {}
+		inside = func() {} // for the requests below
 		for _, x := range []struct {
 			op   *requestinfo.Info
 			user *request.User
@@ -111,18 +99,15 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 // TestWaitingRequestReleasesSeats checks that another request can use the seats of a request that
 // waits.
 func TestWaitingRequestReleasesSeats(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	c := New(Options{
-		Bounds: testBounds,
-		Flow: flowcontrol.New(flowcontrol.Options{
-			Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-		}),
-		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
-	}, &telemetry.Filters{Metrics: telemetry.NewMetrics(reg)})
+	c := newFilters(Options{Bounds: testBounds, Flow: newFlow(1, time.Second), Width: oneSeat})
+	// inside runs in the handler, while its request holds the only seat.
 	var inside func(ctx context.Context)
 	h := c.withFlowControl(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
 	send := func() int {
-		ctx := requesttest.WithUser(withWork(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}), newClient("a").User)
+		ctx := requesttest.WithUser(
+			withWork(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}),
+			newClient("a").User,
+		)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 		return w.Code
@@ -154,23 +139,17 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 // it holds no seats afterwards.
 func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		flow := flowcontrol.New(flowcontrol.Options{
-			Seats:   1,
-			MaxWait: time.Minute,
-			Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now),
-		})
-		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Acquire(t.Context(), newClient("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width {
-				return flowcontrol.Width{Seats: 1}
-			})
+		flow := newFlow(1, time.Minute)
+		acquireSeat := func() *flowcontrol.Request {
+			r, _, err := flow.Acquire(t.Context(), newClient("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, oneSeatOf)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return r
 		}
-		w := &seatHolder{flow: flow, stalled: newSharedLimit(1), ctx: t.Context(), user: newClient("a"), request: enter()}
+		w := &seatHolder{flow: flow, stalled: newSharedLimit(1), ctx: t.Context(), user: newClient("a"), request: acquireSeat()}
 		w.pauseForClient()
-		other := enter()
+		other := acquireSeat()
 		resumed := make(chan error)
 		go func() { resumed <- w.resume() }()
 		synctest.Wait()
@@ -181,7 +160,7 @@ func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 		flow.Release(other)
 		<-resumed
 		start := time.Now()
-		flow.Release(enter())
+		flow.Release(acquireSeat())
 		if time.Since(start) > 0 {
 			t.Errorf("the next request waited %v for a seat, want 0", time.Since(start))
 		}

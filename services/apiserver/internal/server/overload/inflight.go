@@ -18,16 +18,16 @@ func isSuiteService(u *request.User) bool {
 	return strings.HasPrefix(u.Name, api.UserSuitePrefix) && u.InGroup(api.GroupSuite)
 }
 
-// withInFlightLimit limits concurrent reads and writes. It does not count watches.
-// Other long-running requests count until their connection is proxied. Health checks
-// pass, because a busy server must not be restarted.
+// withInFlightLimit limits concurrent reads and writes. It does not count watches. Other long-running
+// requests count until their connection is proxied. Health checks pass, because a busy server must
+// not be restarted.
 func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 	reads := newSharedLimit(f.options.MaxInFlight)
 	writes := newSharedLimit(f.options.MaxMutatingInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := requestinfo.FromContext(r.Context())
-		long := op.LongRunning()
-		if long && op.Verb == "watch" || !op.IsResource && routing.IsHealth(op.Path) {
+		longRunning := op.LongRunning()
+		if longRunning && op.Verb == "watch" || !op.IsResource && routing.IsHealth(op.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -46,15 +46,16 @@ func (f *Filters) withInFlightLimit(next http.Handler) http.Handler {
 			release = sync.OnceFunc(func() { pool.Release(claim) })
 			defer release()
 		}
-		if !long {
-			release = nil
+		var onStarted func()
+		if longRunning {
+			onStarted = release
 		}
-		workFrom(r.Context()).attachSeats(nil, release)
+		workFrom(r.Context()).attachSeats(nil, onStarted)
 		telemetry.ObserveSince(f.telemetry.Metrics.Filters.InFlight, start)
-		if !long {
-			g := f.telemetry.Metrics.InFlight(op)
-			g.Inc()
-			defer g.Dec()
+		if !longRunning {
+			inFlight := f.telemetry.Metrics.InFlight(op)
+			inFlight.Inc()
+			defer inFlight.Dec()
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// seatHolder holds the seats of an admitted request. The request has them
-// while the server works on it, and releases them while it waits, for
-// example for a client that does not read the response.
+// seatHolder holds the seats of an admitted request. The request has them while the server works on
+// it, and releases them while it waits, for example for a client that does not read the response. Its
+// methods may be called concurrently, because goroutines of a request may wait in parallel.
 type seatHolder struct {
 	flow *flowcontrol.Controller
 	// stalled limits the number of requests that have released their seats.
@@ -21,19 +21,18 @@ type seatHolder struct {
 	ctx     context.Context
 	user    client
 
-	mu      sync.Mutex // pause and end may be called concurrently
-	request *flowcontrol.Request
-	ended   bool
-	// waits is the number of waits in progress. Goroutines of a request may wait in parallel.
-	waits    int
-	released bool
-	// stall is the claim of the request on stalled, if countsAsStalled is set.
-	stall           limit.Claim[string]
+	mu       sync.Mutex
+	request  *flowcontrol.Request // nil after close
+	ended    bool                 // close was called
+	waits    int                  // number of waits in progress
+	released bool                 // the seats are released
+	// stalledClaim is the claim of the request on stalled, if countsAsStalled is set.
+	stalledClaim    limit.Claim[string]
 	countsAsStalled bool
 	// resuming is closed when the wait for the seats ends; nil unless the request waits for them.
-	resuming chan struct{}
-	pausedAt time.Time     // when the client stopped reading; zero while it reads
-	waited   time.Duration // total time of waits for the client
+	resuming   chan struct{}
+	pausedAt   time.Time     // when the client stopped reading; zero while it reads
+	clientWait time.Duration // total time of waits for the client
 }
 
 // pauseForClient releases the seats of a response that has started. It returns false, and keeps
@@ -45,9 +44,9 @@ func (h *seatHolder) pauseForClient() bool {
 	return h.release(true)
 }
 
-// release releases the seats for one wait. started reports whether the response has started: the
-// limit for such requests is higher. Each call that returns true is followed by one of resume,
-// unless the request ends.
+// release releases the seats for one wait. It returns false, and keeps them, if too many requests
+// have released theirs. The limit is higher for a request whose response has started. After true,
+// the caller calls resume once, unless the request ends before.
 func (h *seatHolder) release(started bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,29 +61,29 @@ func (h *seatHolder) release(started bool) bool {
 }
 
 // releaseSeats releases the seats. It returns false if too many requests have released theirs. Half
-// of the limit is for requests whose response has started. The caller holds mu.
+// of the limit is reserved for requests whose response has started. The caller holds mu.
 func (h *seatHolder) releaseSeats(started bool) bool {
 	c := h.user.newClaim(h.stalled, 1)
 	if !started {
 		c.MinFree += h.stalled.Size() / 2
 	}
 	h.countsAsStalled = h.stalled.TryAcquire(c)
-	if !h.countsAsStalled && !h.user.InGroup(api.GroupMasters) {
+	if !h.countsAsStalled && !h.user.InGroup(api.GroupMasters) { // the limit never rejects administrators
 		return false
 	}
-	h.stall = c
+	h.stalledClaim = c
 	h.released = true
 	h.flow.Suspend(h.request)
 	return true
 }
 
-// resume finishes one wait. After the last wait it acquires the seats. It releases them again if
-// another wait has started in the meantime. It returns an error if the request has ended.
+// resume finishes one wait. After the last wait it acquires the seats again. If another goroutine
+// acquires them already, it waits for that. It returns an error if the request gets no seats in time.
 func (h *seatHolder) resume() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.pausedAt.IsZero() {
-		h.waited += time.Since(h.pausedAt)
+		h.clientWait += time.Since(h.pausedAt)
 		h.pausedAt = time.Time{}
 	}
 	if h.waits == 0 {
@@ -105,22 +104,24 @@ func (h *seatHolder) resume() error {
 	return nil
 }
 
-// reacquireSeats waits for the seats. The caller holds mu, which reacquireSeats unlocks while it
-// waits.
+// reacquireSeats waits for the seats. It releases them again if another wait has started in the
+// meantime. The caller holds mu, which reacquireSeats unlocks while it waits.
 func (h *seatHolder) reacquireSeats() error {
 	ctx, cancel := h.extendedContext()
 	defer cancel()
-	r := h.request
+	r := h.request // close sets h.request to nil
 	done := make(chan struct{})
 	h.resuming = done
 	h.uncountStalled()
+
 	h.mu.Unlock()
 	err := h.flow.Resume(ctx, r)
 	h.mu.Lock()
+
 	h.resuming = nil
 	close(done)
 	switch {
-	case h.ended:
+	case h.ended: // close left the seats to this goroutine
 		h.flow.Release(r)
 	case err == nil:
 		h.released = false
@@ -131,14 +132,14 @@ func (h *seatHolder) reacquireSeats() error {
 	return err
 }
 
-// extendedContext returns the context of the request with a deadline that is later by the time for
-// which the request has waited for its client. The caller holds mu.
+// extendedContext returns the context of the request with a deadline that is later by the time that
+// the request has spent waiting for its client. The caller holds mu.
 func (h *seatHolder) extendedContext() (context.Context, context.CancelFunc) {
 	deadline, ok := h.ctx.Deadline()
-	if !ok || h.waited == 0 || errors.Is(h.ctx.Err(), context.Canceled) {
+	if !ok || h.clientWait == 0 || errors.Is(h.ctx.Err(), context.Canceled) {
 		return h.ctx, func() {}
 	}
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(h.ctx), deadline.Add(h.waited))
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(h.ctx), deadline.Add(h.clientWait))
 	stop := context.AfterFunc(h.ctx, func() {
 		if errors.Is(h.ctx.Err(), context.Canceled) {
 			cancel()
@@ -150,7 +151,7 @@ func (h *seatHolder) extendedContext() (context.Context, context.CancelFunc) {
 // uncountStalled removes the request from the stalled requests. The caller holds mu.
 func (h *seatHolder) uncountStalled() {
 	if h.countsAsStalled {
-		h.stalled.Release(h.stall)
+		h.stalled.Release(h.stalledClaim)
 	}
 	h.countsAsStalled = false
 }
@@ -164,8 +165,8 @@ func (h *seatHolder) close() {
 		return
 	}
 	h.ended = true
-	if h.resuming == nil {
+	if h.resuming == nil { // otherwise reacquireSeats releases them
 		h.flow.Release(h.request)
 	}
-	h.request = nil // a watch keeps the seatHolder for longer
+	h.request = nil // so that a watch, which keeps the seatHolder, does not keep the request in memory
 }

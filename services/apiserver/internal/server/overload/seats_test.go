@@ -8,10 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"binnacle/services/apiserver/internal/api/requestinfo"
-	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/server/routing"
 )
 
@@ -19,11 +16,7 @@ import (
 // request with several waits acquires the seats after the last one.
 func TestSeatsAreReleasedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		flow := flowcontrol.New(flowcontrol.Options{
-			Seats:   1,
-			MaxWait: time.Second,
-			Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now),
-		})
+		flow := newFlow(1, time.Second)
 		stalled := newSharedLimit(4)
 		start := func() *seatHolder {
 			t.Helper()
@@ -35,44 +28,72 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 			}
 			return &seatHolder{flow: flow, stalled: stalled, ctx: t.Context(), user: u, request: q}
 		}
-		is := func(what string, n int, ok bool) {
+		wantStalled := func(step string, n int) {
 			t.Helper()
-			if stalled.InUse() != n || !ok {
-				t.Errorf("%s: got %d stalled requests, want %d; ok = %t", what, stalled.InUse(), n, ok)
+			if stalled.InUse() != n {
+				t.Errorf("%s: got %d stalled requests, want %d", step, stalled.InUse(), n)
 			}
 		}
-		a := start()
-		is("first pause", 1, a.pauseForClient())
-		is("second pause", 1, a.pauseForClient())
-		b := start()
-		if err := a.resume(); err != nil {
-			t.Error(err)
+		pause := func(step string, h *seatHolder) {
+			t.Helper()
+			if !h.pauseForClient() {
+				t.Errorf("%s: the request kept its seat, want it released", step)
+			}
 		}
-		is("first resume", 1, true)
-		done := make(chan error, 1)
-		go func() { done <- a.resume() }()
+		resume := func(step string, h *seatHolder) {
+			t.Helper()
+			if err := h.resume(); err != nil {
+				t.Errorf("%s: got error %v, want none", step, err)
+			}
+		}
+
+		// Two waits of one request release its seat once.
+		first := start()
+		pause("first pause", first)
+		wantStalled("first pause", 1)
+		pause("second pause", first)
+		wantStalled("second pause", 1)
+		second := start() // gets the released seat
+		resume("first resume", first)
+		wantStalled("first resume", 1)
+
+		// A request that is paused again while it waits for its seat does not keep the seat.
+		resumed := make(chan error, 1)
+		go func() { resumed <- first.resume() }()
 		synctest.Wait()
-		is("waiting for seats", 0, true)
-		is("pause while waiting for seats", 0, a.pauseForClient())
-		b.close()
-		if err := <-done; err != nil {
-			t.Error(err)
+		wantStalled("waiting for the seat", 0)
+		pause("pause while waiting for the seat", first)
+		wantStalled("pause while waiting for the seat", 0)
+		second.close()
+		if err := <-resumed; err != nil {
+			t.Errorf("resume while paused: got error %v, want none", err)
 		}
-		is("no seats while paused", 1, true)
-		is("last resume", 0, a.resume() == nil)
-		a.close()
-		is("pause after the end", 0, a.pauseForClient())
-		b.close()
-		is("pause of the other after its end", 0, b.pauseForClient())
-		c := start() // the seat is free
+		wantStalled("paused again", 1)
+		resume("last resume", first)
+		wantStalled("last resume", 0)
+
+		// Ended requests release nothing more.
+		first.close()
+		pause("pause after the end", first)
+		wantStalled("pause after the end", 0)
+		second.close()
+		pause("pause after two calls of close", second)
+		wantStalled("pause after two calls of close", 0)
+
+		// A request keeps its seat if too many others have released theirs.
+		third := start()
 		for _, name := range []string{"w", "x", "y", "z"} {
 			newClient(name).tryAcquire(stalled, 1)
 		}
-		is("pause with too many stalled requests", 4, !c.pauseForClient())
-		if _, _, err := flow.Acquire(t.Context(), newClient("b").User, &requestinfo.Info{Verb: "list", Path: "/x"}, nil); err == nil {
+		if third.pauseForClient() {
+			t.Error("pause with too many stalled requests: the request released its seat, want it kept")
+		}
+		wantStalled("pause with too many stalled requests", 4)
+		list := &requestinfo.Info{Verb: "list", Path: "/x"}
+		if _, _, err := flow.Acquire(t.Context(), newClient("b").User, list, nil); err == nil {
 			t.Error("another request got the seat")
 		}
-		c.close()
+		third.close()
 	})
 }
 

@@ -20,50 +20,49 @@ const suspendedBytesTime = time.Second
 
 // workLimits holds the limits that all requests share.
 type workLimits struct {
-	// bytes limits the memory of large requests; nil for no limit.
+	// bytes limits the memory of large requests that the server works on; nil for no limit.
 	bytes *limit.Queue[string]
-	// suspended limits the memory of large requests that wait long for another party,
-	// whose objects stay in memory; nil for no limit.
-	suspended *limit.Queue[string]
+	// suspendedBytes limits the memory of large requests that wait long for another party, because
+	// their objects stay in memory; nil for no limit.
+	suspendedBytes *limit.Queue[string]
 	// permits limits how many large requests are processed at a time; nil for no limit.
 	permits *limit.Queue[string]
 }
 
 // newWorkLimits returns the limits for the number of CPUs.
 func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
-	bytes := func(size int) *limit.Queue[string] {
+	newByteLimit := func(size int) *limit.Queue[string] {
 		return limit.New[string](limit.Options{Size: size, FairShare: true, MaxWaiting: b.WaitingBodies})
 	}
-	working := b.LargeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1)
-	return workLimits{bytes: bytes(working), suspended: bytes(b.SuspendedBytes), permits: permits}
+	working := b.LargeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1) // one CPU remains for other requests
+	return workLimits{bytes: newByteLimit(working), suspendedBytes: newByteLimit(b.SuspendedBytes), permits: permits}
 }
 
-// work implements request.Work. A request that turns out to be large holds bytes and a
-// CPU permit while the server works on it. It releases both when the response starts, and
-// the permit while it waits. A client that does not read, or a webhook that does not
-// respond, therefore delays no other large request.
+// work implements request.Work. A request that turns out to be large holds bytes and a permit while
+// the server works on it:
 //
-// A request that waits long exchanges its bytes for bytes of the budget of suspended requests. If
-// they are in use, it keeps its bytes, which principals share: a webhook of one client must not
-// fill the memory with objects that wait for it.
-//
-// A request that has to wait for bytes or the permit works without seats from then on: the permit
-// limits it, and no request that holds a permit waits for seats.
+//   - It releases both when the response starts, and the permit while it waits. Therefore a client
+//     that does not read, or a webhook that does not respond, delays no other large request.
+//   - If it waits long, it exchanges its bytes for suspended bytes. If none are free, it keeps its
+//     bytes. Principals share both fairly, so that the webhook of one client cannot fill the memory
+//     with objects that wait for it.
+//   - If it has to wait for bytes or the permit, it releases its seats for good. The permit limits it
+//     from then on, and no request that holds a permit waits for seats.
 type work struct {
 	limits workLimits
 
-	// estimating is held while a goroutine waits for bytes or the permit. Lock order: before mu.
-	estimating sync.Mutex
+	// acquiring is held while a goroutine acquires bytes and the permit. Lock order: before mu.
+	acquiring sync.Mutex
 
-	mu                sync.Mutex // lock order: before the mutexes of the limits
-	seats             *seatHolder
-	seatless          bool
-	started           func() // called by Started; may be nil
-	bytes             limit.Claim[string]
+	mu                sync.Mutex          // lock order: before the mutexes of the limits
+	seats             *seatHolder         // nil without flow control
+	seatless          bool                // the seats were released for good
+	onStarted         func()              // called by Started; may be nil
+	bytes             limit.Claim[string] // valid if hasBytes is set
 	hasBytes          bool
-	inSuspendedBudget bool // bytes is a claim of limits.suspended
+	inSuspendedBudget bool // bytes is a claim of limits.suspendedBytes
 	hasPermit         bool
-	suspended         int  // number of waits for other parties
+	suspensions       int  // number of waits for other parties in progress
 	ended             bool // the response has ended; work that continues holds nothing
 }
 
@@ -75,45 +74,52 @@ func workFrom(ctx context.Context) *work {
 	return &work{}
 }
 
-// attachSeats sets the seats of the request, which may be nil, and the function that Started calls.
-// A request may pass the filters again.
-func (w *work) attachSeats(seats *seatHolder, started func()) {
+// attachSeats sets the seats of the request and the function that Started calls. Both may be nil. It
+// resets the work, because a request may pass the filters again.
+func (w *work) attachSeats(seats *seatHolder, onStarted func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seats = seats
 	w.seatless = false
-	w.started = started
+	w.onStarted = onStarted
 	w.ended = false
 }
 
-// Estimate implements request.Work. It reserves bytes once. All
-// goroutines of a request share one permit.
+// Estimate implements request.Work. Only the first large estimate reserves bytes. All goroutines of
+// a request share one permit.
 func (w *work) Estimate(ctx context.Context, size int) bool {
 	if size < largeBody && !w.needsPermit() {
 		return true
 	}
-	w.estimating.Lock()
-	defer w.estimating.Unlock()
+	w.acquiring.Lock()
+	defer w.acquiring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, maxBodyWait(ctx))
 	defer cancel()
-	return (size < largeBody || w.reserveBytes(ctx, size)) && w.acquirePermit(ctx)
+	if size >= largeBody && !w.reserveBytes(ctx, size) {
+		return false
+	}
+	return w.acquirePermit(ctx)
 }
 
-// reserveBytes waits for bytes, unless the request holds some. The caller holds estimating.
+// reserveBytes waits for bytes, unless the request holds some or has ended. It returns false if it
+// gets none in time. The caller holds acquiring.
 func (w *work) reserveBytes(ctx context.Context, size int) bool {
-	c := clientFrom(ctx).newClaim(w.limits.bytes, size)
-	c.Cost = min(size, max(1, (w.limits.bytes.Size()-c.MinFree)/2)) // what one principal may hold
 	w.mu.Lock()
-	done := w.hasBytes || w.ended
+	needsNone := w.hasBytes || w.ended
 	w.mu.Unlock()
-	if done {
+	if needsNone {
 		return true
 	}
+
+	// One principal may hold at most half of the bytes. A larger request waits for that much.
+	c := clientFrom(ctx).newClaim(w.limits.bytes, size)
+	c.Cost = min(size, max(1, (w.limits.bytes.Size()-c.MinFree)/2))
 	if !w.acquireClaim(ctx, w.limits.bytes, c) {
 		return false
 	}
+
 	w.mu.Lock()
-	ended := w.ended
+	ended := w.ended // in the meantime
 	w.bytes = c
 	w.hasBytes = !ended
 	w.inSuspendedBudget = false
@@ -124,12 +130,13 @@ func (w *work) reserveBytes(ctx context.Context, size int) bool {
 	return true
 }
 
-// acquirePermit waits for the permit if the request holds bytes. The caller holds estimating.
+// acquirePermit waits for the permit if the request needs one. It returns false if it gets none in
+// time. The caller holds acquiring.
 func (w *work) acquirePermit(ctx context.Context) bool {
-	c := limit.Claim[string]{Key: request.Principal(ctx)}
 	if !w.needsPermit() {
 		return true
 	}
+	c := limit.Claim[string]{Key: request.Principal(ctx)}
 	if !w.acquireClaim(ctx, w.limits.permits, c) {
 		return false
 	}
@@ -160,7 +167,7 @@ func (w *work) acquireClaim(ctx context.Context, q *limit.Queue[string], c limit
 func (w *work) needsPermit() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.hasBytes && !w.hasPermit && w.suspended == 0
+	return w.hasBytes && !w.hasPermit && w.suspensions == 0
 }
 
 // releaseSeats releases the seats for good. It returns false if too many requests have released
@@ -181,22 +188,22 @@ func (w *work) releaseSeats() bool {
 	return true
 }
 
-// Suspend implements request.Work. If the permit cannot be acquired again, the work
+// Suspend implements request.Work. resume waits for the permit. If there is none in time, the work
 // continues without it, because it cannot be undone.
 func (w *work) Suspend(ctx context.Context) (resume func()) {
 	w.mu.Lock()
-	w.suspended++
-	occupies := w.hasBytes || w.started != nil
+	w.suspensions++
+	holdsLimits := w.hasBytes || w.onStarted != nil
 	w.mu.Unlock()
 	w.releasePermit()
-	stop := func() bool { return true }
-	if occupies {
-		stop = time.AfterFunc(suspendedBytesTime, func() { w.handleLongWait(ctx) }).Stop
+	stopTimer := func() bool { return true }
+	if holdsLimits {
+		stopTimer = time.AfterFunc(suspendedBytesTime, func() { w.handleLongWait(ctx) }).Stop
 	}
 	return func() {
-		stop()
+		stopTimer()
 		w.mu.Lock()
-		w.suspended--
+		w.suspensions--
 		w.mu.Unlock()
 		if w.needsPermit() {
 			w.Estimate(ctx, 0)
@@ -204,30 +211,30 @@ func (w *work) Suspend(ctx context.Context) (resume func()) {
 	}
 }
 
-// handleLongWait is called when a suspension lasts long. A long-running request counts as started,
-// because it only waits for another server. Any other request moves its bytes to the budget of
-// suspended requests.
+// handleLongWait is called when a suspension has lasted for suspendedBytesTime. A long-running or
+// delegated request counts as started, because it only waits for another server. Any other request
+// exchanges its bytes for suspended bytes.
 func (w *work) handleLongWait(ctx context.Context) {
 	w.mu.Lock()
-	started := w.started != nil
+	canStart := w.onStarted != nil
 	w.mu.Unlock()
-	if started {
+	if canStart {
 		w.Started()
 		return
 	}
 	w.moveToSuspendedBudget(ctx)
 }
 
-// moveToSuspendedBudget exchanges the bytes of a suspended request for bytes of
-// suspended requests, if some are free.
+// moveToSuspendedBudget exchanges the bytes of a suspended request for suspended bytes, if some are
+// free.
 func (w *work) moveToSuspendedBudget(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.hasBytes || w.inSuspendedBudget || w.suspended == 0 {
+	if !w.hasBytes || w.inSuspendedBudget || w.suspensions == 0 {
 		return
 	}
-	c := clientFrom(ctx).newClaim(w.limits.suspended, w.bytes.Cost)
-	if !w.limits.suspended.TryAcquire(c) {
+	c := clientFrom(ctx).newClaim(w.limits.suspendedBytes, w.bytes.Cost)
+	if !w.limits.suspendedBytes.TryAcquire(c) {
 		return
 	}
 	w.limits.bytes.Release(w.bytes)
@@ -238,11 +245,11 @@ func (w *work) moveToSuspendedBudget(ctx context.Context) {
 // Started implements request.Work.
 func (w *work) Started() {
 	w.mu.Lock()
-	started := w.started
+	onStarted := w.onStarted
 	w.mu.Unlock()
 	w.releaseWork()
-	if started != nil {
-		started()
+	if onStarted != nil {
+		onStarted()
 	}
 }
 
@@ -273,7 +280,7 @@ func (w *work) releaseWork() {
 	switch {
 	case !w.hasBytes:
 	case w.inSuspendedBudget:
-		w.limits.suspended.Release(w.bytes)
+		w.limits.suspendedBytes.Release(w.bytes)
 	default:
 		w.limits.bytes.Release(w.bytes)
 	}
@@ -292,9 +299,9 @@ func (w *work) releasePermit() {
 	}
 }
 
-// WithPermit returns a context for work on behalf of several requests. The work cannot use the
-// permit of one of them, because any of them may end before it. Large work in the context
-// acquires a separate permit, which end releases.
+// WithPermit returns a context for work on behalf of several requests. Any of them may end before the
+// work, so that it cannot use their permits. Large work in the context acquires a separate permit.
+// end releases it.
 func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached context.Context, end func()) {
 	w := &work{limits: workLimits{permits: permits}}
 	detached, s := request.Derive(ctx)
@@ -317,21 +324,21 @@ func (p PrincipalLimiter) Release() { p.Queue.Release(limit.Claim[string]{}) }
 // SlowPrincipalLimiter is a PrincipalLimiter for work on responses that are slow to encode.
 type SlowPrincipalLimiter struct{ PrincipalLimiter }
 
-// Acquire implements responsewriters.SlowLimiter. A request that waits works without
-// seats from then on, as a large request does. It is rejected if too many requests have
-// released their seats, unless its response has started.
+// Acquire implements responsewriters.SlowLimiter. A request that has to wait releases its seats for
+// good, as a large request does. If too many requests have released their seats, it is rejected,
+// unless its response has started.
 func (p SlowPrincipalLimiter) Acquire(r *http.Request, started bool) error {
 	ctx := r.Context()
 	if p.TryAcquire(limit.Claim[string]{Key: request.Principal(ctx)}) {
 		return nil
 	}
-	if _, ok := request.WorkFrom(ctx).ReleaseSeats(started); !ok && !started {
+	if _, released := request.WorkFrom(ctx).ReleaseSeats(started); !released && !started {
 		return status.ManyWait()
 	}
 	return p.PrincipalLimiter.Acquire(ctx)
 }
 
-// startingWriter finishes the large work of a request when its response starts.
+// startingWriter releases the bytes and the permit of a request when its response starts.
 type startingWriter struct {
 	http.ResponseWriter
 	work *work

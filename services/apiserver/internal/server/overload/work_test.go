@@ -11,57 +11,56 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
-	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// Large bodies and small patches of large objects are processed with a permit. They release it
-// while they wait for another server and acquire it again afterwards.
+// TestLargeWorkAcquiresPermit checks that large bodies and small patches of large objects are
+// processed with a permit. They release it while they wait for another server, and when their
+// response starts.
 func TestLargeWorkAcquiresPermit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		verb, body string
-		weigh      int
+		estimate   int // of the handler, in bytes
 	}{
-		"a large body":                     {verb: "create", body: strings.Repeat("x", largeBody), weigh: 0},
-		"a patch of a large object":        {verb: "patch", body: "{}", weigh: largeBody},
-		"a small update of a large object": {verb: "update", body: "{}", weigh: largeBody},
-		"a large patch of a large object":  {verb: "patch", body: strings.Repeat("x", largeBody), weigh: largeBody},
+		"a large body":                     {verb: "create", body: strings.Repeat("x", largeBody), estimate: 0},
+		"a patch of a large object":        {verb: "patch", body: "{}", estimate: largeBody},
+		"a small update of a large object": {verb: "update", body: "{}", estimate: largeBody},
+		"a large patch of a large object":  {verb: "patch", body: strings.Repeat("x", largeBody), estimate: largeBody},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				permits := newPermits(1)
-				c := New(Options{LargeRequests: permits}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
-				var at atomic.Value
-				answer := make(chan struct{})
+				c := newFilters(Options{LargeRequests: permits})
+				var reached atomic.Value // the last stage that the handler reached
+				proceed := make(chan struct{})
 				h := c.WithBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if request.Estimate(r.Context(), tc.weigh) != nil {
+					if request.Estimate(r.Context(), tc.estimate) != nil {
 						t.Error("the work was not admitted")
 					}
-					at.Store("work")
+					reached.Store("work")
 					resume := request.Suspend(r.Context())
-					<-answer
+					<-proceed
 					resume()
-					at.Store("more work")
-					<-answer
+					reached.Store("more work")
+					<-proceed
 					w.WriteHeader(http.StatusOK)
-					at.Store("answered")
-					<-answer
+					reached.Store("response")
+					<-proceed
 				}))
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
-				free := func() {
+				takePermit := func() {
 					t.Helper()
 					if !permits.TryAcquire(permit) {
-						t.Fatal("the permit is taken")
+						t.Fatal("the permit is taken, want it free")
 					}
 				}
-				free()
+				takePermit()
 				go func() { // another request holds the permit
 					time.Sleep(time.Minute)
 					permits.Release(permit)
@@ -73,29 +72,31 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
 						requesttest.WithUser(withWork(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
 				}()
-				is := func(want any) {
+				const none = "no stage"
+				reached.Store(none)
+				wantStage := func(want string) {
 					t.Helper()
 					synctest.Wait()
-					if got := at.Load(); got != want {
-						t.Errorf("request is at %v, want %v", got, want)
+					if got := reached.Load(); got != want {
+						t.Errorf("the handler reached %v, want %v", got, want)
 					}
 				}
-				is(nil)
-				time.Sleep(time.Minute)
-				is("work")
-				free() // the request waits for another server
-				answer <- struct{}{}
-				is("work")
+				wantStage(none)
+				time.Sleep(time.Minute) // the other request releases the permit
+				wantStage("work")
+				takePermit() // the request waits for another server
+				proceed <- struct{}{}
+				wantStage("work")
 				permits.Release(permit)
-				is("more work")
+				wantStage("more work")
 				if permits.TryAcquire(permit) {
 					t.Error("the request continued without a permit")
 				}
-				answer <- struct{}{}
-				is("answered")
-				free()
+				proceed <- struct{}{}
+				wantStage("response")
+				takePermit()
 				permits.Release(permit)
-				close(answer)
+				close(proceed)
 				<-done
 			})
 		})
@@ -105,27 +106,29 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 // TestSmallWorkNeedsNoPermit checks that small work is admitted while all permits are taken.
 func TestSmallWorkNeedsNoPermit(t *testing.T) {
 	permits := newPermits(1)
-	c := New(Options{LargeRequests: permits}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())})
+	c := newFilters(Options{LargeRequests: permits})
 	permits.TryAcquire(permit)
 	for verb, body := range map[string]string{"create": strings.Repeat("x", largeBody-1), "patch": "{}", "get": ""} {
-		came := false
+		admitted := false
 		h := c.WithBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			request.Suspend(r.Context())()
-			came = request.Estimate(r.Context(), largeBody-1) == nil
+			admitted = request.Estimate(r.Context(), largeBody-1) == nil
 		}))
 		op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
 			requesttest.WithUser(withWork(t.Context(), op, newWorkLimits(testBounds, permits)), newClient("a").User)))
-		if !came {
+		if !admitted {
 			t.Errorf("%s: got small work rejected, want it admitted", verb)
 		}
 	}
 }
 
-// Goroutines of one request share one permit. A permit that arrives when
-// the request waits again or has ended is released.
+// TestRequestHoldsOnePermit checks that goroutines of one request share one permit. A permit that
+// arrives when the request waits again or has ended is released.
 func TestRequestHoldsOnePermit(t *testing.T) {
-	for name, end := range map[string]func(ctx context.Context, w *work) (more func()){
+	// Each function runs while two goroutines wait for the permit. The function that it returns runs
+	// after they got it.
+	for name, interfere := range map[string]func(ctx context.Context, w *work) (finish func()){
 		"both goroutines continue":  func(context.Context, *work) func() { return func() {} },
 		"one goroutine waits again": func(ctx context.Context, w *work) func() { return w.Suspend(ctx) },
 		"the request ends":          func(_ context.Context, w *work) func() { w.close(); return func() {} },
@@ -143,22 +146,22 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 				if n := permits.InUse(); n != 1 {
 					t.Errorf("the request holds %d permits, want 1", n)
 				}
-				first := w.Suspend(ctx)
-				second := w.Suspend(ctx)
+				resumeFirst := w.Suspend(ctx)
+				resumeSecond := w.Suspend(ctx)
 				for range 2 { // other requests hold them
 					permits.TryAcquire(permit)
 				}
-				go first()
-				go second()
+				go resumeFirst()
+				go resumeSecond()
 				synctest.Wait()
-				more := end(ctx, w)
+				finish := interfere(ctx, w)
 				permits.Release(permit)
 				permits.Release(permit)
 				synctest.Wait()
 				if n := permits.InUse(); name != "both goroutines continue" && n != 0 {
 					t.Errorf("the request holds %d permits while it waits or after its end, want 0", n)
 				}
-				more()
+				finish()
 				w.close()
 				if n := permits.InUse(); n != 0 {
 					t.Errorf("got %d permits in use after the end, want 0", n)
@@ -198,7 +201,10 @@ func TestLongSuspensionReleasesBytes(t *testing.T) {
 // answer could fill the memory with objects.
 func TestSuspendedBytesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := newWorkLimits(Bounds{LargeBytesPerCPU: 16 * largeBody, SuspendedBytes: 4 * largeBody, WaitingBodies: 10}, newPermits(1))
+		limits := newWorkLimits(
+			Bounds{LargeBytesPerCPU: 16 * largeBody, SuspendedBytes: 4 * largeBody, WaitingBodies: 10},
+			newPermits(1),
+		)
 		ends := []func(){}
 		for range 3 {
 			ctx := requesttest.WithUser(withWork(t.Context(), &requestinfo.Info{}, limits), newClient("a").User)
@@ -210,13 +216,13 @@ func TestSuspendedBytesAreLimited(t *testing.T) {
 			time.Sleep(suspendedBytesTime)
 			synctest.Wait()
 		}
-		if b, s := limits.bytes.InUse(), limits.suspended.InUse(); b != largeBody || s != 2*largeBody {
+		if b, s := limits.bytes.InUse(), limits.suspendedBytes.InUse(); b != largeBody || s != 2*largeBody {
 			t.Errorf("got %d bytes and %d bytes of suspended requests in use, want those of one request and two", b, s)
 		}
 		for _, end := range ends {
 			end()
 		}
-		if b, s, p := limits.bytes.InUse(), limits.suspended.InUse(), limits.permits.InUse(); b != 0 || s != 0 || p != 0 {
+		if b, s, p := limits.bytes.InUse(), limits.suspendedBytes.InUse(), limits.permits.InUse(); b != 0 || s != 0 || p != 0 {
 			t.Errorf("got %d bytes, %d bytes of suspended requests and %d permits in use after the end, want 0 of each", b, s, p)
 		}
 	})
@@ -225,31 +231,37 @@ func TestSuspendedBytesAreLimited(t *testing.T) {
 // TestSlowPermitsReleaseSeats checks that a request that waits for slow work releases its seats. It
 // is rejected if too many requests have released theirs, unless its response has begun.
 func TestSlowPermitsReleaseSeats(t *testing.T) {
-	for name, tc := range map[string]struct{ taken, begun, rests, rejected bool }{
+	for name, tc := range map[string]struct {
+		permitTaken, responseStarted, canReleaseSeats bool
+		wantRejected                                  bool
+	}{
 		"a permit is free":              {},
-		"the request waits":             {taken: true, rests: true},
-		"too many released their seats": {taken: true, rejected: true},
-		"the response has begun":        {taken: true, begun: true},
+		"the request waits":             {permitTaken: true, canReleaseSeats: true},
+		"too many released their seats": {permitTaken: true, wantRejected: true},
+		"the response has started":      {permitTaken: true, responseStarted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				permits := newPermits(1)
 				released := false
-				if tc.taken {
+				if tc.permitTaken {
 					permits.TryAcquire(permit)
 					time.AfterFunc(time.Second, func() { permits.Release(permit) })
 				}
 				ctx := (&requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
 					released = true
-					return nil, tc.rests
+					return nil, tc.canReleaseSeats
 				}}).With(t.Context())
-				err := SlowPrincipalLimiter{PrincipalLimiter{permits}}.Acquire(httptest.NewRequest("GET", "/", nil).WithContext(ctx), tc.begun)
-				if apierrors.IsTooManyRequests(err) != tc.rejected || released != tc.taken {
-					t.Errorf("got error %v, seats released: %t, want rejected: %t, released: %t", err, released, tc.rejected, tc.taken)
+				err := SlowPrincipalLimiter{PrincipalLimiter{permits}}.Acquire(
+					httptest.NewRequest("GET", "/", nil).WithContext(ctx),
+					tc.responseStarted,
+				)
+				if apierrors.IsTooManyRequests(err) != tc.wantRejected || released != tc.permitTaken {
+					t.Errorf("got error %v, seats released: %t, want rejected: %t, released: %t", err, released, tc.wantRejected, tc.permitTaken)
 				}
 				time.Sleep(2 * time.Second)
-				if held := !isFree(permits); held == tc.rejected {
-					t.Errorf("permit held = %t, want %t", held, !tc.rejected)
+				if held := !isFree(permits); held == tc.wantRejected {
+					t.Errorf("the request holds the permit: %t, want %t", held, !tc.wantRejected)
 				}
 			})
 		})
@@ -262,7 +274,7 @@ func TestBodyWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := newPermits(1)
 		permits.TryAcquire(permit)
-		h := New(Options{LargeRequests: permits}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(
+		h := newFilters(Options{LargeRequests: permits}).WithBody(
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -277,11 +289,12 @@ func TestBodyWithoutPermitIsRejected(t *testing.T) {
 	})
 }
 
-// Work that continues after its request holds neither bytes nor a permit.
+// TestWorkAfterResponseHoldsNothing checks that work that continues after its request holds neither
+// bytes nor a permit.
 func TestWorkAfterResponseHoldsNothing(t *testing.T) {
 	limits := workLimits{bytes: newSharedLimit(8 * largeBody), permits: newPermits(1)}
 	var late context.Context
-	h := New(Options{Bounds: testBounds}, &telemetry.Filters{Metrics: telemetry.NewMetrics(prometheus.NewRegistry())}).WithBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := newFilters(Options{Bounds: testBounds}).WithBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
 	op := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
@@ -293,7 +306,8 @@ func TestWorkAfterResponseHoldsNothing(t *testing.T) {
 	}
 }
 
-// Parallel goroutines of one request reserve its bytes once.
+// TestParallelEstimatesCountOnce checks that parallel goroutines of one request reserve its bytes
+// once.
 func TestParallelEstimatesCountOnce(t *testing.T) {
 	limits := workLimits{bytes: newSharedLimit(100 * largeBody)}
 	for range 200 {

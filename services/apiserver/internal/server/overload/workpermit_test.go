@@ -7,39 +7,45 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Work for several requests holds a permit once it is large, but not
-// while it waits for another server.
+// TestWithPermitHoldsPermitForLargeWork checks that work for several requests holds a permit once it
+// is large, but not while it waits for another server.
 func TestWithPermitHoldsPermitForLargeWork(t *testing.T) {
 	permits := newPermits(1)
-	free := func(step string, want bool) {
+	wantFree := func(step string) {
 		t.Helper()
-		if got := isFree(permits); got != want {
-			t.Errorf("%s: permit free = %t, want %t", step, got, want)
+		if !isFree(permits) {
+			t.Errorf("%s: the permit is taken, want it free", step)
+		}
+	}
+	wantTaken := func(step string) {
+		t.Helper()
+		if isFree(permits) {
+			t.Errorf("%s: the permit is free, want it taken", step)
 		}
 	}
 	ctx, end := WithPermit(t.Context(), permits)
 	if request.Estimate(ctx, largeBody-1) != nil {
 		t.Error("small work was not admitted")
 	}
-	free("small", true)
+	wantFree("small")
 	resume := request.Suspend(ctx)
 	resume()
-	free("small after a wait", true)
+	wantFree("small after a wait")
 	for range 2 {
 		if request.Estimate(ctx, largeBody) != nil {
 			t.Error("large work was not admitted")
 		}
 	}
-	free("large", false)
-	outer := request.Suspend(ctx)
-	free("first wait", true)
-	inner := request.Suspend(ctx)
-	inner()
-	free("after the inner wait", true)
-	outer()
-	free("after both waits", false)
+	wantTaken("large")
+	resumeOuter := request.Suspend(ctx)
+	wantFree("first wait")
+	resumeInner := request.Suspend(ctx)
+	resumeInner()
+	wantFree("after the inner wait")
+	resumeOuter()
+	wantTaken("after both waits")
 	end()
-	free("after end", true)
+	wantFree("after end")
 }
 
 // TestWithPermitFailsAfterCancellation checks that canceled work that waits for a permit fails and

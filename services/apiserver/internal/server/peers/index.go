@@ -23,7 +23,9 @@ type servingIndex struct {
 
 // isCustom reports whether a storage version belongs to a custom resource.
 func isCustom(v *apiserverinternalv1alpha1.StorageVersion) bool {
-	return slices.ContainsFunc(v.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "CustomResourceDefinition" })
+	return slices.ContainsFunc(v.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == "CustomResourceDefinition"
+	})
 }
 
 // servingReplicas returns the current map from resources to replicas.

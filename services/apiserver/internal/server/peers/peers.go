@@ -71,8 +71,8 @@ type Peers struct {
 	index        atomic.Pointer[servingIndex]
 	indexUpdates sync.Mutex // serializes updates; leaf lock
 
-	addressReads sync.Mutex // serializes reads of addresses; acquired before mu
-	cached       map[string]string
+	addressReads sync.Mutex        // guards the following fields while addresses are read; acquired before mu
+	cached       map[string]string // addresses by identity
 	cachedErr    error
 	readAt       time.Time
 
@@ -169,7 +169,7 @@ func (p *Peers) liveAddresses(ctx context.Context) (map[string]string, error) {
 	return p.cached, p.cachedErr
 }
 
-// closeMoved closes peers whose address has changed.
+// closeMoved closes the peers that do not have the given addresses any more.
 func (p *Peers) closeMoved(addresses map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,5 +201,6 @@ func (p *Peers) peerAt(id, address string) *peer {
 
 // otherReplicas returns the identities of the other replicas that serve a resource, in order.
 func (p *Peers) otherReplicas(r resource) []string {
-	return slices.DeleteFunc(slices.Clone(p.servingReplicas()[r]), func(id string) bool { return id == p.Identity || !p.Exists(id) })
+	isOther := func(id string) bool { return id != p.Identity && p.Exists(id) }
+	return slices.DeleteFunc(slices.Clone(p.servingReplicas()[r]), func(id string) bool { return !isOther(id) })
 }

@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Times and keys as in Kubernetes, whose replicas read the same keys.
+// Times, keys and labels as in Kubernetes: its replicas can read the same keys.
 const (
 	presenceTTL      = 15 * time.Second
 	presenceInterval = 10 * time.Second

@@ -71,7 +71,13 @@ func (l *leaseStore) Create(_ context.Context, key string, value []byte, opts st
 	return l.putDirectly(key, value, opts)
 }
 
-func (l *leaseStore) Update(_ context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
+func (l *leaseStore) Update(
+	_ context.Context,
+	key string,
+	value []byte,
+	expected int64,
+	opts storage.WriteOptions,
+) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if kv, ok := l.values[key]; !ok || kv.ModRevision != expected {
@@ -164,7 +170,11 @@ func runPresence(t *testing.T, p *peers.Presence) (stop func()) {
 func TestPresencePublishesAddressWhileRunning(t *testing.T) {
 	l := newLeaseStore()
 	logs := &log{}
-	l.values["/registry/peerserverleases/me"] = storage.KeyValue{Key: "/registry/peerserverleases/me", Value: []byte("{}"), ModRevision: 0}
+	l.values["/registry/peerserverleases/me"] = storage.KeyValue{
+		Key:         "/registry/peerserverleases/me",
+		Value:       []byte("{}"),
+		ModRevision: 0,
+	}
 	for _, id := range []string{"me", "another"} {
 		p := l.newPresence(id, logs)
 		if p.Check(nil) == nil {

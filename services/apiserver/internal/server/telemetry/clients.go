@@ -17,10 +17,10 @@ const (
 	shownClients   = 20
 )
 
-// clientCounts counts the requests of the most active clients. The keys are
-// principals, so that a client cannot have many. If there are more clients than
-// counters, a new client takes the counter of the least active one and continues its
-// count: the count of an active client is never too low.
+// clientCounts counts the requests of the most active clients. The keys are principals, so that a
+// client cannot have many. If there are more clients than counters, a new client takes the counter of
+// the least active one and continues its count. Therefore the count of an active client may be too
+// high, but is never too low.
 type clientCounts struct {
 	mu     sync.Mutex // leaf lock
 	counts map[string]uint64
@@ -34,7 +34,8 @@ func (c *clientCounts) add(client string) {
 	defer c.mu.Unlock()
 	n, known := c.counts[client]
 	if !known && len(c.counts) >= countedClients {
-		least := slices.MinFunc(slices.Collect(maps.Keys(c.counts)), func(a, b string) int { return cmp.Compare(c.counts[a], c.counts[b]) })
+		byCount := func(a, b string) int { return cmp.Compare(c.counts[a], c.counts[b]) }
+		least := slices.MinFunc(slices.Collect(maps.Keys(c.counts)), byCount)
 		n = c.counts[least]
 		delete(c.counts, least)
 	}
@@ -59,6 +60,11 @@ func (c *clientCounts) Collect(out chan<- prometheus.Metric) {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
 	for _, name := range names[:min(len(names), shownClients)] {
-		out <- prometheus.MustNewConstMetric(clientsDesc(), prometheus.CounterValue, float64(counts[name]), strings.ToValidUTF8(name, "?"))
+		out <- prometheus.MustNewConstMetric(
+			clientsDesc(),
+			prometheus.CounterValue,
+			float64(counts[name]),
+			strings.ToValidUTF8(name, "?"),
+		)
 	}
 }

@@ -25,21 +25,23 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Metrics of requests, under the names that Kubernetes has for them.
+// Metrics holds the metrics of requests. They have the names of Kubernetes.
 type Metrics struct {
-	clients     *clientCounts
-	total       *prometheus.CounterVec
-	duration    *prometheus.HistogramVec
-	longRunning *metrics.Series[requestKey, prometheus.Gauge]
-	// inflight counts running requests, inqueue those that wait in flow control.
-	inflight, inqueue readWriteGauges
-	sizes             *prometheus.HistogramVec
-	sli               *prometheus.HistogramVec
-	validation        map[string]prometheus.Observer
-	bodySizes         *bodySizes
-	// Filters measures the time from the start of a filter until it calls the next one.
-	Filters  FilterTimes
+	clients *clientCounts
+	// requests looks up the children of the four vectors by the labels of a request.
 	requests *metrics.Series[requestKey, *requestSeries]
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	sizes    *prometheus.HistogramVec // of responses
+	sli      *prometheus.HistogramVec // duration without waits
+
+	longRunning *metrics.Series[requestKey, prometheus.Gauge]
+	inflight    readWriteGauges // running requests
+	inqueue     readWriteGauges // requests that wait in flow control
+	validation  map[string]prometheus.Observer
+	bodySizes   *bodySizes
+	// Filters measures the time from the start of a filter until it calls the next one.
+	Filters FilterTimes
 }
 
 // requestKey holds the labels of the metrics of a request.
@@ -60,6 +62,8 @@ type requestSeries struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
 	withoutDryRun := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
+
+	// The vectors of finished requests.
 	m := &Metrics{
 		clients: newClientCounts(),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -77,17 +81,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
 		}, withoutDryRun),
 		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_request_sli_duration_seconds",
-			Help:    "[ALPHA] Response latency in seconds, excluding admission webhooks and queues, by verb, resource, scope and component. Excludes watches.",
+			Name: "apiserver_request_sli_duration_seconds",
+			Help: "[ALPHA] Response latency in seconds, excluding admission webhooks and queues, " +
+				"by verb, resource, scope and component. Excludes watches.",
 			Buckets: latencyBuckets(),
 		}, withoutDryRun),
 	}
-	r.MustRegister(m.clients)
-	m.inflight = newReadWriteGauges(r, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
-	m.inqueue = newReadWriteGauges(r, "apiserver_current_inqueue_requests", "[ALPHA] Number of requests queued by flow control, by kind.")
-	m.validation = newValidationTimes(r)
-	m.bodySizes = newBodySizes(r)
-	m.Filters = newFilterTimes(r)
 	m.requests = metrics.NewSeries(metrics.SeriesConfig[requestKey, *requestSeries]{
 		Limit:    maxRequestSeries,
 		Add:      m.newSeries,
@@ -95,6 +94,18 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Overflow: requestKey.overflowKey,
 	})
 	m.requests.MustRegister(r, m.total, m.duration, m.sizes, m.sli)
+	r.MustRegister(m.clients)
+
+	// The metrics of running requests, of filters and of bodies.
+	m.inflight = newReadWriteGauges(r, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
+	m.inqueue = newReadWriteGauges(
+		r,
+		"apiserver_current_inqueue_requests",
+		"[ALPHA] Number of requests queued by flow control, by kind.",
+	)
+	m.validation = newValidationTimes(r)
+	m.bodySizes = newBodySizes(r)
+	m.Filters = newFilterTimes(r)
 	longRunning := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "apiserver_longrunning_requests",
 		Help: "[STABLE] Active long-running requests by verb, resource, scope and component.",
@@ -118,7 +129,7 @@ func (m *Metrics) Queued(op *requestinfo.Info) prometheus.Gauge { return m.inque
 // ObserveBody records the size of a body in bytes. It does nothing unless the resource is served.
 func (m *Metrics) ObserveBody(op *requestinfo.Info, size int) { m.bodySizes.observeSize(op, size) }
 
-// Filters holds what the filters of this package use.
+// Filters holds the dependencies of the filters of this package.
 type Filters struct {
 	Metrics *Metrics
 	Logger  *slog.Logger
@@ -174,7 +185,10 @@ func (k requestKey) labelValues() []string {
 // newSeries looks up the metrics of a key.
 func (m *Metrics) newSeries(k requestKey) *requestSeries {
 	base := k.labelValues()
-	s := &requestSeries{total: m.total.WithLabelValues(append(base, strconv.Itoa(k.code))...), duration: m.duration.WithLabelValues(base...)}
+	s := &requestSeries{
+		total:    m.total.WithLabelValues(append(base, strconv.Itoa(k.code))...),
+		duration: m.duration.WithLabelValues(base...),
+	}
 	if k.verb == "GET" || k.verb == "LIST" {
 		s.size = m.sizes.WithLabelValues(k.labelsWithoutDryRun()...)
 	}
@@ -248,34 +262,45 @@ func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		request.FromContext(r.Context()).Received = start
-		i := requestinfo.FromContext(r.Context())
-		if i.LongRunning() && i.Verb == "watch" && i.Delegate == nil && f.Traces == nil { // a span must end with the handler
+		op := requestinfo.FromContext(r.Context())
+		isOwnWatch := op.LongRunning() && op.Verb == "watch" && op.Delegate == nil
+		if isOwnWatch && f.Traces == nil { // a span must end with the handler
 			w = exchange.DetachableWriter(w)
 		}
 		rec := &responseRecorder{ResponseWriter: w}
-		key := f.requestKeyOf(r, i)
-		done := func() {}
-		if i.LongRunning() {
+		key := f.requestKeyOf(r, op)
+		uncount := func() {}
+		if op.LongRunning() {
 			longKey := key
 			longKey.dryRun = ""
-			g := f.Metrics.longRunning.WithLabels(longKey)
-			g.Inc()
-			done = g.Dec
+			running := f.Metrics.longRunning.WithLabels(longKey)
+			running.Inc()
+			uncount = running.Dec
 		}
 		defer func() {
 			id := ""
 			if f.Logger.Enabled(r.Context(), slog.LevelDebug) {
 				id = rec.Header().Get("Audit-Id") // a watch drops its header fields
 			}
-			exchange.AtEnd(rec, func(any) { f.recordRequest(rec, r, i, key, start, done, id) })
+			exchange.AtEnd(rec, func(any) {
+				uncount()
+				f.recordRequest(rec, r, op, key, start, id)
+			})
 		}()
 		next.ServeHTTP(rec, r)
 	})
 }
 
 // recordRequest records metrics and logs of a request whose response has ended.
-func (f *Filters) recordRequest(rec *responseRecorder, r *http.Request, i *requestinfo.Info, key requestKey, start time.Time, done func(), auditID string) {
-	done()
+func (f *Filters) recordRequest(
+	rec *responseRecorder,
+	r *http.Request,
+	op *requestinfo.Info,
+	key requestKey,
+	start time.Time,
+	auditID string,
+) {
+	// 1. Determine the status code and the duration.
 	key.code = rec.code
 	if key.code == 0 {
 		key.code = http.StatusOK
@@ -284,6 +309,8 @@ func (f *Filters) recordRequest(rec *responseRecorder, r *http.Request, i *reque
 		key.code = status.ClosedRequest // the client is gone, so this is no server error
 	}
 	took := time.Since(start)
+
+	// 2. Record the metrics.
 	s := f.Metrics.requests.WithLabels(key)
 	s.total.Inc()
 	if !routing.IsHealth(r.URL.Path) {
@@ -296,10 +323,12 @@ func (f *Filters) recordRequest(rec *responseRecorder, r *http.Request, i *reque
 	if s.sli != nil {
 		s.sli.Observe((took - request.FromContext(r.Context()).WaitTimes.Sum()).Seconds())
 	}
-	if i.Target != nil && i.IsWrite() {
+	if op.Target != nil && op.IsWrite() {
 		f.Metrics.observeValidation(r, took)
 	}
-	f.logSlow(rec, r, i, start, took)
+
+	// 3. Write the log of slow requests and the access log.
+	f.logSlow(rec, r, op, start, took)
 	if f.Logger.Enabled(r.Context(), slog.LevelDebug) {
 		f.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
 			"audit-ID", auditID, "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)

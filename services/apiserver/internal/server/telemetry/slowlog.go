@@ -24,11 +24,11 @@ func (f *Filters) logSlow(w http.ResponseWriter, r *http.Request, op *requestinf
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Trace[%d]: %q ", rand.Int32(), name)
-	for i, f := range operationAttributes(w, r, op) {
+	for i, a := range operationAttributes(w, r, op) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(f.name + ":" + f.value)
+		b.WriteString(a.name + ":" + a.value)
 	}
 	fmt.Fprintf(&b, " (%s) (total time: %dms)", start.Format("02-Jan-2006 15:04:05.000"), took.Milliseconds())
 	var steps []string

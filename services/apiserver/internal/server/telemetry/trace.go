@@ -18,9 +18,12 @@ import (
 // traces. Every other client starts a trace, which links to the one that the client names
 // (Kubernetes: "Traces For Kubernetes System Components").
 func (f *Filters) WithTracing(next http.Handler) http.Handler {
-	return f.Traces.Handler(tracing.Incoming{Name: spanName, Follow: mayContinueTrace, Start: func(r *http.Request) time.Time {
-		return request.FromContext(r.Context()).Received
-	}}, next)
+	incoming := tracing.Incoming{
+		Name:   spanName,
+		Follow: mayContinueTrace,
+		Start:  func(r *http.Request) time.Time { return request.FromContext(r.Context()).Received },
+	}
+	return f.Traces.Handler(incoming, next)
 }
 
 // Groups whose members decide whether their requests are traced.
@@ -60,7 +63,13 @@ func (f *Filters) BeginSpan(ctx context.Context, name string) (context.Context, 
 
 // operationNames holds the names of operation spans by verb. A watch has no such span.
 var operationNames = map[string]string{
-	"get": "Get", "list": "List", "create": "Create", "update": "Update", "patch": "Patch", "delete": "Delete", "deletecollection": "Delete",
+	"get":              "Get",
+	"list":             "List",
+	"create":           "Create",
+	"update":           "Update",
+	"patch":            "Patch",
+	"delete":           "Delete",
+	"deletecollection": "Delete",
 }
 
 // WithOperationSpan creates a span for the operation of an authorized request.
@@ -76,8 +85,8 @@ func (f *Filters) WithOperationSpan(next http.Handler) http.Handler {
 			return
 		}
 		ctx, span := tracing.Start(r.Context(), name, func() (out []attribute.KeyValue) {
-			for _, f := range operationAttributes(w, r, op) {
-				out = append(out, attribute.String(f.name, f.value))
+			for _, a := range operationAttributes(w, r, op) {
+				out = append(out, attribute.String(a.name, a.value))
 			}
 			return out
 		})
@@ -119,8 +128,19 @@ func operationAttributes(w http.ResponseWriter, r *http.Request, op *requestinfo
 	}
 	id := w.Header().Get("Audit-Id")
 	return []operationAttribute{
-		{"accept", truncateValue(r.Header.Get("Accept"))}, {"audit-id", id[:min(len(id), request.MaxTracedID)]}, {"client", client},
-		{"api-group", op.Group}, {"api-version", op.Version}, {"name", op.Name}, {"subresource", op.Subresource}, {"namespace", op.Namespace},
-		{"protocol", r.Proto}, {"resource", op.Resource}, {"scope", scope}, {"url", truncateValue(r.URL.Path)}, {"user-agent", truncateValue(r.UserAgent())}, {"verb", verb},
+		{"accept", truncateValue(r.Header.Get("Accept"))},
+		{"audit-id", id[:min(len(id), request.MaxTracedID)]},
+		{"client", client},
+		{"api-group", op.Group},
+		{"api-version", op.Version},
+		{"name", op.Name},
+		{"subresource", op.Subresource},
+		{"namespace", op.Namespace},
+		{"protocol", r.Proto},
+		{"resource", op.Resource},
+		{"scope", scope},
+		{"url", truncateValue(r.URL.Path)},
+		{"user-agent", truncateValue(r.UserAgent())},
+		{"verb", verb},
 	}
 }
