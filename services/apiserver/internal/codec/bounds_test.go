@@ -125,12 +125,14 @@ func TestProtobufIsBounded(t *testing.T) {
 	field := func(number byte, content string) string {
 		return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
 	}
-	body := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", doccheck.MaxContainers)))
+	body := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) +
+		field(2, field(2, strings.Repeat("\x12\x00", doccheck.MaxContainers)))
 	_, err := c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
 	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
 		t.Errorf("many containers: got error %v, want one about lists that are too large", err)
 	}
-	body = "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(1, strings.Repeat("\x6a\x00", doccheck.MaxContainers)))
+	body = "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) +
+		field(2, field(1, strings.Repeat("\x6a\x00", doccheck.MaxContainers)))
 	_, err = c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
 	if err == nil || !strings.Contains(err.Error(), "more than 131072 lists and objects") {
 		t.Errorf("many owners: got error %v, want one about too many lists and objects", err)
@@ -177,8 +179,16 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 			Spec:       corev1.PodSpec{Containers: make([]corev1.Container, 2)},
 		},
 			minimum: 3, maximum: 40},
-		"many containers": {pod: corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 500)}}, minimum: 500, maximum: 5000},
-		"many finalizers": {pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, 10_000)}}, minimum: 10_000, maximum: 10_100},
+		"many containers": {
+			pod:     corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 500)}},
+			minimum: 500,
+			maximum: 5000,
+		},
+		"many finalizers": {
+			pod:     corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, 10_000)}},
+			minimum: 10_000,
+			maximum: 10_100,
+		},
 	} {
 		b, err := c.Encode(&tc.pod, gvk, api.MediaProtobuf, false)
 		if err != nil {
@@ -216,7 +226,13 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 		"a group in the envelope":     group + meta + field(2, field(2, many)),
 		"an overflowing field number": meta + field(2, long+field(2, many)[1:]),
 	} {
-		if _, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true); err == nil {
+		if _, err := c.Decode(
+			api.MediaProtobuf,
+			[]byte("k8s\x00"+body),
+			corev1.SchemeGroupVersion.WithKind("Pod"),
+			nil,
+			true,
+		); err == nil {
 			t.Errorf("Decode with %s: got no error, want one", name)
 		}
 	}

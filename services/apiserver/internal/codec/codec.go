@@ -264,7 +264,13 @@ type Decoded struct {
 // Decode decodes a body of a media type. The type comes from the body; parts that the body omits
 // come from expected. With strict, Decode reports unknown and duplicate fields. If it returns an
 // error, Decoded.GVK is the type as far as it is known.
-func (c *Codec) Decode(media string, body []byte, expected schema.GroupVersionKind, into runtime.Object, strict bool) (Decoded, error) {
+func (c *Codec) Decode(
+	media string,
+	body []byte,
+	expected schema.GroupVersionKind,
+	into runtime.Object,
+	strict bool,
+) (Decoded, error) {
 	d, body, err := c.decoder(media, body, expected, strict)
 	if err != nil {
 		return Decoded{}, err
@@ -357,7 +363,12 @@ func groupName(group string) string {
 
 // decoder returns the decoder of a media type and the body to decode. It returns an error if the
 // body exceeds the bounds.
-func (c *Codec) decoder(media string, body []byte, expected schema.GroupVersionKind, strict bool) (runtime.Decoder, []byte, error) {
+func (c *Codec) decoder(
+	media string,
+	body []byte,
+	expected schema.GroupVersionKind,
+	strict bool,
+) (runtime.Decoder, []byte, error) {
 	switch media {
 	case api.MediaProtobuf:
 		return c.proto, body, c.Checks.CheckProtobuf(body, expected)

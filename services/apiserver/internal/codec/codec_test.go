@@ -370,7 +370,12 @@ func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 		Spec:       corev1.PodSpec{NodeName: "node-7", RestartPolicy: corev1.RestartPolicyNever},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
-	want := map[string]string{"spec.nodeName": "node-7", "spec.restartPolicy": "Never", "status.phase": "Running", "spec.schedulerName": ""}
+	want := map[string]string{
+		"spec.nodeName":      "node-7",
+		"spec.restartPolicy": "Never",
+		"status.phase":       "Running",
+		"spec.schedulerName": "",
+	}
 	proto, err := kc.EncodeStored(pod)
 	if err != nil {
 		t.Fatal(err)
@@ -418,7 +423,13 @@ func TestDamagedStoredValuesAreErrors(t *testing.T) {
 		_, protoErr := kc.AppendProto(nil, it)
 		_, jsonErr := kc.JSONFrame(codec.Added, it)
 		if protoErr == nil || (decodeErr == nil) != (jsonErr == nil) {
-			t.Errorf("%s: got errors DecodeStored: %v, AppendProto: %v, JSONFrame: %v; want one of AppendProto, and of both others or neither", name, decodeErr, protoErr, jsonErr)
+			t.Errorf(
+				"%s: got errors DecodeStored: %v, AppendProto: %v, JSONFrame: %v; want one of AppendProto, and of both others or neither",
+				name,
+				decodeErr,
+				protoErr,
+				jsonErr,
+			)
 		}
 	}
 }

@@ -103,7 +103,13 @@ func BenchmarkFieldsDecoder(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	decodeFields, err := kc.FieldsDecoder("metadata.name", "metadata.namespace", "spec.nodeName", "spec.containers.env.valueFrom", "spec.volumes")
+	decodeFields, err := kc.FieldsDecoder(
+		"metadata.name",
+		"metadata.namespace",
+		"spec.nodeName",
+		"spec.containers.env.valueFrom",
+		"spec.volumes",
+	)
 	if err != nil {
 		b.Fatal(err)
 	}

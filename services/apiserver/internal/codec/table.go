@@ -49,7 +49,13 @@ const TableKind = "Table"
 func defaultColumns() []registry.Column {
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
 	return []registry.Column{
-		{Name: "Name", Type: "string", Format: "name", Description: doc["name"], Cell: func(o registry.Object) any { return o.GetName() }},
+		{
+			Name:        "Name",
+			Type:        "string",
+			Format:      "name",
+			Description: doc["name"],
+			Cell:        func(o registry.Object) any { return o.GetName() },
+		},
 		{
 			Name:        "Created At",
 			Type:        "date",

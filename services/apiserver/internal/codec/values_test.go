@@ -143,7 +143,13 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		"wire type of a map value": "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x10\x11\n\x0f1e-000002147483",
 		"unknown group":            "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x20\xa3\x06\xa4\x06\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-000002147483",
 	} {
-		if _, err := c.Decode(api.MediaProtobuf, []byte(body), quota, nil, false); err == nil || !strings.Contains(err.Error(), "malformed protobuf") {
+		if _, err := c.Decode(
+			api.MediaProtobuf,
+			[]byte(body),
+			quota,
+			nil,
+			false,
+		); err == nil || !strings.Contains(err.Error(), "malformed protobuf") {
 			t.Errorf("Decode with %s = %v, want an error about malformed protobuf", name, err)
 		}
 	}
@@ -218,7 +224,10 @@ func TestMutatedProtobufIsServedOrRejected(t *testing.T) {
 			if _, err := kc.DecodeStored(value, 1); err != nil {
 				t.Fatalf("%s: %x was stored but cannot be read: %v", k.GVK(), body, err)
 			}
-			if text, err := kc.JSONFrame(codec.Added, codec.Item{Stored: value, Revision: 1}); err != nil || !json.Valid(text) || !utf8.Valid(text) {
+			if text, err := kc.JSONFrame(
+				codec.Added,
+				codec.Item{Stored: value, Revision: 1},
+			); err != nil || !json.Valid(text) || !utf8.Valid(text) {
 				t.Fatalf("%s: %x was stored but cannot be served: %v", k.GVK(), body, err)
 			}
 		}
@@ -235,7 +244,13 @@ func TestDecodeErrorsNameField(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "ConfigMap.metadata of type v1.ObjectMeta") {
 		t.Errorf("Decode of text as metadata = %v, want an error about ConfigMap.metadata", err)
 	}
-	d, err := c.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","x":1},"data":{"a":"1","a":"2"}}`), gvk, nil, true)
+	d, err := c.Decode(
+		api.MediaJSON,
+		[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","x":1},"data":{"a":"1","a":"2"}}`),
+		gvk,
+		nil,
+		true,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,8 @@ func TestReadBodyReturnsWholeBody(t *testing.T) {
 		r := httptest.NewRequest("POST", "/", bytes.NewReader(text[:size/2]))
 		r.ContentLength = int64(size)
 		if got, err := request.ReadBody(r); !bytes.Equal(got, text[:size/2]) || size > 1 && !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("body that ends after half of %d bytes: got %d bytes, error %v, want %d bytes and ErrUnexpectedEOF", size, len(got), err, size/2)
+			t.Errorf("body that ends after half of %d bytes: got %d bytes, error %v, want %d bytes and ErrUnexpectedEOF",
+				size, len(got), err, size/2)
 		}
 	}
 }

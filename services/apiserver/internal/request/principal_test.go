@@ -19,7 +19,11 @@ func TestPrincipalOf(t *testing.T) {
 		{user: request.User{Name: "system:serviceaccount:b:one"}, address: "192.0.2.1:1", want: "namespace b"},
 		{user: request.User{Name: "system:serviceaccount:b:two"}, address: "192.0.2.9:1", want: "namespace b"},
 		{user: request.User{Name: "system:serviceaccount:odd"}, address: "192.0.2.1:1", want: "user system:serviceaccount:odd"},
-		{user: request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}, address: "192.0.2.1:1", want: "network 192.0.2.1"},
+		{
+			user:    request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}},
+			address: "192.0.2.1:1",
+			want:    "network 192.0.2.1",
+		},
 	} {
 		if got := request.PrincipalOf(&c.user, c.address); got != c.want {
 			t.Errorf("PrincipalOf(%q, %q) = %q, want %q", c.user.Name, c.address, got, c.want)

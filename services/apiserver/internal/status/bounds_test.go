@@ -32,7 +32,8 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 	if err := Invalid(schema.GroupKind{Kind: "Pod"}, "p", medium); len(err.ErrStatus.Details.Causes) > 100 ||
 		len(err.ErrStatus.Message) > MaxMessage+1000 {
-		t.Errorf("200 errors of 1000 bytes: got %d causes and a message of %d bytes, want at most 100 and about 64 KiB", len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
+		t.Errorf("200 errors of 1000 bytes: got %d causes and a message of %d bytes, want at most 100 and about 64 KiB",
+			len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
 	}
 	for name, c := range map[string]struct {
 		err error
@@ -128,7 +129,8 @@ func TestErrorsAreAggregated(t *testing.T) {
 	if len(text) > MaxMessage+100 ||
 		!strings.HasSuffix(text, fmt.Sprintf(", %d more errors are left out]", len(many)-formatted)) ||
 		formatted > MaxMessage/5 {
-		t.Errorf("got %d errors formatted, %d bytes that end with %q, want only as many as fit into the message", formatted, len(text), text[len(text)-50:])
+		t.Errorf("got %d errors formatted, %d bytes that end with %q, want only as many as fit into the message",
+			formatted, len(text), text[len(text)-50:])
 	}
 }
 

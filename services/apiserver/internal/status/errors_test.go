@@ -31,22 +31,34 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 		err  error
 		want string
 	}{
-		"none":            {want: "none"},
-		"missing":         {err: fmt.Errorf("get: %w", storage.ErrNotFound), want: `404 NotFound pods.g "p" not found`},
-		"exists":          {err: &storage.ExistsError{Key: "k"}, want: `409 AlreadyExists pods.g "p" already exists`},
-		"another version": {err: &storage.ConflictError{}, want: `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `},
+		"none":    {want: "none"},
+		"missing": {err: fmt.Errorf("get: %w", storage.ErrNotFound), want: `404 NotFound pods.g "p" not found`},
+		"exists":  {err: &storage.ExistsError{Key: "k"}, want: `409 AlreadyExists pods.g "p" already exists`},
+		"another version": {
+			err:  &storage.ConflictError{},
+			want: `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `,
+		},
 		"failed precondition": {err: &storage.PreconditionError{},
 			want: `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `},
-		"compacted":     {err: &storage.CompactedError{}, want: "410 Expired The resourceVersion for the provided list is too old."},
-		"not encrypted": {err: &storage.SealError{Err: errors.New("no key")}, want: "500 InternalError Internal error occurred: no key"},
+		"compacted": {err: &storage.CompactedError{}, want: "410 Expired The resourceVersion for the provided list is too old."},
+		"not encrypted": {
+			err:  &storage.SealError{Err: errors.New("no key")},
+			want: "500 InternalError Internal error occurred: no key",
+		},
 		"too many waiting": {err: &storage.SealError{Err: ManyWait()},
 			want: "429 TooManyRequests Too many requests wait already, please try again later"},
 		"too large": {err: storage.ErrTooLarge,
 			want: "413 RequestEntityTooLarge Request entity too large: etcdserver: request is too large"},
-		"deadline exceeded":   {err: context.DeadlineExceeded, want: "504 Timeout Timeout: request did not complete within the allowed duratio"},
+		"deadline exceeded": {
+			err:  context.DeadlineExceeded,
+			want: "504 Timeout Timeout: request did not complete within the allowed duratio",
+		},
 		"client disconnected": {err: context.Canceled, want: "499  the client closed the request"},
-		"unavailable":         {err: fmt.Errorf("put: %w", storage.ErrUnavailable), want: "500 InternalError put: storage is unavailable"},
-		"another":             {err: errors.New("odd"), want: "500  odd"},
+		"unavailable": {
+			err:  fmt.Errorf("put: %w", storage.ErrUnavailable),
+			want: "500 InternalError put: storage is unavailable",
+		},
+		"another": {err: errors.New("odd"), want: "500  odd"},
 	} {
 		if got := formatShort(Ref{Resource: pods, Name: "p"}.Translate(c.err)); got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
@@ -87,7 +99,11 @@ func TestUnreadableErrorsNameKeysIfAllowed(t *testing.T) {
 		{name: "object", err: plain.OfObject(closed), want: "500 InternalError Internal error occurred: no key"},
 		{name: "undecodable object", err: plain.OfObject(odd), want: "500  no object"},
 		{name: "rejected object", err: named.OfObject(late), want: wait},
-		{name: "named write", err: named.OfWrite(closed), want: "500 InternalError Internal error occurred: data from the storage is not transf"},
+		{
+			name: "named write",
+			err:  named.OfWrite(closed),
+			want: "500 InternalError Internal error occurred: data from the storage is not transf",
+		},
 		{name: "named undecodable write", err: named.OfWrite(odd), want: "500  object not decodable revision=7: no object"},
 		{name: "write", err: plain.OfWrite(closed), want: "500 InternalError Internal error occurred: no key"},
 		{name: "rejected write", err: named.OfWrite(late), want: wait},

@@ -46,7 +46,11 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierror
 	size := 0
 	for i, e := range errs {
 		body := e.ErrorBody()
-		cause := metav1.StatusCause{Type: metav1.CauseType(e.Type), Message: Truncate(body, maxCause), Field: Truncate(e.Field, maxCause)}
+		cause := metav1.StatusCause{
+			Type:    metav1.CauseType(e.Type),
+			Message: Truncate(body, maxCause),
+			Field:   Truncate(e.Field, maxCause),
+		}
 		size += len(cause.Message) + len(cause.Field)
 		if size > MaxMessage || i == MaxCauses {
 			message.omitted = len(errs) - i

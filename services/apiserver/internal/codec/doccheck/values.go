@@ -220,7 +220,12 @@ func newTextField(name string, t reflect.Type) (textField, bool) {
 	case reflect.Map:
 		kind := t.Elem().Kind()
 		delimited := kind == reflect.String || kind == reflect.Struct || kind == reflect.Slice || kind == reflect.Pointer
-		return textField{name: name, isMap: true, textValues: kind == reflect.String, delimited: delimited}, t.Key().Kind() == reflect.String
+		return textField{
+			name:       name,
+			isMap:      true,
+			textValues: kind == reflect.String,
+			delimited:  delimited,
+		}, t.Key().Kind() == reflect.String
 	}
 	return textField{}, false
 }

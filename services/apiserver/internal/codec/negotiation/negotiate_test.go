@@ -64,7 +64,13 @@ func TestAccept(t *testing.T) {
 // TestPrettyForBrowsersAndCurl checks that interactive tools get indented JSON unless they ask
 // otherwise.
 func TestPrettyForBrowsersAndCurl(t *testing.T) {
-	for ua, want := range map[string]bool{"curl/8.0": true, "Wget/1": true, "Mozilla/5.0 (X11)": true, "kubectl/v1.33": false, "": false} {
+	for ua, want := range map[string]bool{
+		"curl/8.0":          true,
+		"Wget/1":            true,
+		"Mozilla/5.0 (X11)": true,
+		"kubectl/v1.33":     false,
+		"":                  false,
+	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("User-Agent", ua)
 		if got, _ := media.Accept(r); got.Pretty != want {

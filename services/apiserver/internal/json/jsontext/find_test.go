@@ -192,7 +192,11 @@ func TestPut(t *testing.T) {
 		{doc: `{"a":1,"a":2}`, path: []string{"a"}, want: `{"a":1,"a":5}`},
 		{doc: `{"\u0061":1}`, path: []string{"a"}, want: `{"\u0061":5}`},
 		{doc: `{"a":null}`, path: []string{"a", "b"}, want: "value cannot be set because .a is not a map[string]interface{}"},
-		{doc: `{"a":{"b":"x"}}`, path: []string{"a", "b", "c"}, want: "value cannot be set because .a.b is not a map[string]interface{}"},
+		{
+			doc:  `{"a":{"b":"x"}}`,
+			path: []string{"a", "b", "c"},
+			want: "value cannot be set because .a.b is not a map[string]interface{}",
+		},
 		{doc: `{"a":`, path: []string{"a"}, want: jsontext.ErrMalformed.Error()},
 	} {
 		got, err := jsontext.Put([]byte(test.doc), []byte("5"), test.path...)

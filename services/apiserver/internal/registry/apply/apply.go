@@ -137,7 +137,13 @@ type merged struct {
 
 // mergeApplied merges an applied value into the live one with the merge library. It does not change
 // entries. A conflict is merge.Conflicts, unless force is set.
-func (m *Manager) mergeApplied(ctx context.Context, live, applied *typed.TypedValue, entries managed, applier owner, force bool) (merged, error) {
+func (m *Manager) mergeApplied(
+	ctx context.Context,
+	live, applied *typed.TypedValue,
+	entries managed,
+	applier owner,
+	force bool,
+) (merged, error) {
 	sets := fieldpath.ManagedFields{}
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
 	for o, e := range entries {
@@ -228,7 +234,8 @@ func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration m
 		return nil, fmt.Errorf("failed to convert patch object to typed object: %w", err)
 	}
 	if found := atomicPaths(nil, t.Schema, t.TypeRef, patch.AsValue()); len(found) > 0 {
-		return nil, fmt.Errorf("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: %s", strings.Join(found, ", "))
+		return nil, fmt.Errorf("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: %s",
+			strings.Join(found, ", "))
 	}
 	var live *typed.TypedValue
 	if u, ok := obj.(runtime.Unstructured); ok {

@@ -18,7 +18,13 @@ import (
 func largePod(b *testing.B, k *registry.Kind) *corev1.Pod {
 	b.Helper()
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u", Labels: map[string]string{}, Annotations: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "p",
+			Namespace:   "n",
+			UID:         "u",
+			Labels:      map[string]string{},
+			Annotations: map[string]string{},
+		},
 	}
 	for i := range 8 {
 		p.Labels[fmt.Sprint("label-", i)] = "value"
@@ -101,7 +107,9 @@ func BenchmarkCreateDocument(b *testing.B) {
 			"text": fmt.Sprint("part-", i), "number": int64(i), "free": map[string]any{"a": "x", "b": "y"},
 		})
 	}
-	obj := &unstructured.Unstructured{Object: newThing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}})}
+	obj := &unstructured.Unstructured{
+		Object: newThing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}}),
+	}
 	b.ReportAllocs()
 	for b.Loop() {
 		obj.SetManagedFields(nil)
@@ -120,7 +128,9 @@ func BenchmarkPatchDocument(b *testing.B) {
 			"text": fmt.Sprint("part-", i), "number": int64(i), "free": map[string]any{"a": "x", "b": "y"},
 		})
 	}
-	obj := &unstructured.Unstructured{Object: newThing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}})}
+	obj := &unstructured.Unstructured{
+		Object: newThing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}}),
+	}
 	if err := m.Update(b.Context(), nil, obj, "creator"); err != nil {
 		b.Fatal(err)
 	}

@@ -86,7 +86,11 @@ func (t *pathSet) truncate(n int) {
 }
 
 func newComparer() *comparer {
-	return &comparer{set: pathSet{root: fieldpath.NewSet()}, removed: pathSet{root: fieldpath.NewSet()}, path: make(fieldpath.Path, 0, 16)}
+	return &comparer{
+		set:     pathSet{root: fieldpath.NewSet()},
+		removed: pathSet{root: fieldpath.NewSet()},
+		path:    make(fieldpath.Path, 0, 16),
+	}
 }
 
 func (c *comparer) changes() *changes { return &changes{set: c.set.root, removed: c.removed.root} }

@@ -46,7 +46,13 @@ func TestApplyLimitsMembers(t *testing.T) {
 	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(1000), "me", false); err != nil {
 		t.Error(err)
 	}
-	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(MaxMembers+1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
+	if _, err := m.Apply(
+		t.Context(),
+		&corev1.ConfigMap{},
+		patch(MaxMembers+1),
+		"me",
+		false,
+	); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("large patch: got error %.200v, want RequestEntityTooLarge", err)
 	}
 	live := &corev1.ConfigMap{Data: map[string]string{}}
@@ -109,11 +115,14 @@ func TestApplyLimitsPathBytes(t *testing.T) {
 		patch map[string]any
 		ok    bool
 	}{
-		"50 elements with a key of 60,000 bytes":                       {patch: patch(60_000, 50, nil), ok: true},
-		"5000 elements with a key of 60 bytes":                         {patch: patch(60, 5_000, nil), ok: true},
-		"1000 elements with a key of 60,000 bytes":                     {patch: patch(60_000, 1000, nil), ok: false},
-		"500 elements with a key of 60,000 bytes and an unknown field": {patch: patch(60_000, 500, map[string]any{"zz": "x"}), ok: false},
-		"40 elements with a key of 1,000,000 bytes":                    {patch: patch(1_000_000, 40, nil), ok: false},
+		"50 elements with a key of 60,000 bytes":   {patch: patch(60_000, 50, nil), ok: true},
+		"5000 elements with a key of 60 bytes":     {patch: patch(60, 5_000, nil), ok: true},
+		"1000 elements with a key of 60,000 bytes": {patch: patch(60_000, 1000, nil), ok: false},
+		"500 elements with a key of 60,000 bytes and an unknown field": {
+			patch: patch(60_000, 500, map[string]any{"zz": "x"}),
+			ok:    false,
+		},
+		"40 elements with a key of 1,000,000 bytes": {patch: patch(1_000_000, 40, nil), ok: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := m.Apply(t.Context(), &corev1.Pod{}, c.patch, "me", false)
@@ -138,6 +147,7 @@ func TestManyConflictsOfLongPaths(t *testing.T) {
 	s := statusErr.Status()
 	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxConflictBytes ||
 		!strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
-		t.Errorf("got %d causes, %d bytes: %.100s, want a message that begins with %q", n, len(s.Message), s.Message, "Apply failed with 1000 conflicts: ")
+		t.Errorf("got %d causes, %d bytes: %.100s, want a message that begins with %q",
+			n, len(s.Message), s.Message, "Apply failed with 1000 conflicts: ")
 	}
 }

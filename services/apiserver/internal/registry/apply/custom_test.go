@@ -111,7 +111,13 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 			if len(parts) != c.parts {
 				t.Errorf("got parts %v, want %d", parts, c.parts)
 			}
-			if _, err := m.Apply(t.Context(), out, newThing(map[string]any{"size": int64(2)}), "third", false); !apierrors.IsConflict(err) {
+			if _, err := m.Apply(
+				t.Context(),
+				out,
+				newThing(map[string]any{"size": int64(2)}),
+				"third",
+				false,
+			); !apierrors.IsConflict(err) {
 				t.Errorf("no conflict: %v", err)
 			}
 			again, err := m.Apply(t.Context(), out, newThing(map[string]any{"parts": []any{part("y", "2")}}), "second", false)
@@ -123,8 +129,12 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 				t.Fatal(err)
 			}
 			updateAs(t, m, out, next, "fourth")
-			if got := formatOwners(next); !strings.Contains(got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`) || m.Equal(out, next) {
-				t.Errorf("got owners\n%s\nwant the object changed, and among them %s", got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`)
+			if got := formatOwners(next); !strings.Contains(
+				got,
+				`fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`,
+			) || m.Equal(out, next) {
+				t.Errorf("got owners\n%s\nwant the object changed, and among them %s",
+					got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`)
 			}
 		})
 	}

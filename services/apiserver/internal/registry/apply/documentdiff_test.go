@@ -188,7 +188,13 @@ func TestDocumentDifferencesMatchTheMergeLibrary(t *testing.T) {
 			}
 		}
 		if usual < 4000 || unusual < 100 && rules != "" || same > usual/2 {
-			t.Errorf("%s: got %d valid pairs, %d of them equal, and %d others, want at least 4000, at most half equal, and at least 100 others with rules", name, usual, same, unusual)
+			t.Errorf(
+				"%s: got %d valid pairs, %d of them equal, and %d others, want at least 4000, at most half equal, and at least 100 others with rules",
+				name,
+				usual,
+				same,
+				unusual,
+			)
 		}
 	}
 }

@@ -166,7 +166,12 @@ func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 
 // setManagedFields sets the managedFields of the object, without reflection for documents.
 // requested holds the decoded entries of before. Equal field sets reuse the trees of before.
-func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, before ManagedFields, requested []metav1.ManagedFieldsEntry) {
+func setManagedFields(
+	obj registry.Object,
+	list []metav1.ManagedFieldsEntry,
+	before ManagedFields,
+	requested []metav1.ManagedFieldsEntry,
+) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || len(list) == 0 {
 		obj.SetManagedFields(list)

@@ -344,7 +344,13 @@ func TestSequencesMatchApimachinery(t *testing.T) {
 	field := newReferenceManager(t, m)
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(noDeadline{t}, func(t *rapid.T) {
-			s := &comparison{t: t, m: m, reference: field, live: m.kind.New().(registry.Object), referenceLive: referenceConverter{m}.empty()}
+			s := &comparison{
+				t:             t,
+				m:             m,
+				reference:     field,
+				live:          m.kind.New().(registry.Object),
+				referenceLive: referenceConverter{m}.empty(),
+			}
 			for range rapid.IntRange(1, 4).Draw(t, "requests") {
 				if rapid.Bool().Draw(t, "apply?") {
 					s.applyToBoth()

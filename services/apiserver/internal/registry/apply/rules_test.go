@@ -301,7 +301,12 @@ func TestSetOfOtherVersionIsConverted(t *testing.T) {
 	more := int32(70)
 	b.Spec.Metrics[0].Resource.Target.AverageUtilization = &more
 	updateAs(t, v2, live, b, "two")
-	wantOwners(t, b, `one Update autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`, `two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`)
+	wantOwners(
+		t,
+		b,
+		`one Update autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`,
+		`two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`,
+	)
 
 	patch := map[string]any{
 		"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",

@@ -56,7 +56,9 @@ func AdaptValidation[T registry.Object](rules func(fld validate.Field, obj T)) f
 }
 
 // AdaptUpdateValidation adapts validation rules that take the new and the live object.
-func AdaptUpdateValidation[T registry.Object](rules func(fld validate.Field, obj, old T)) func(obj, old registry.Object) field.ErrorList {
+func AdaptUpdateValidation[T registry.Object](
+	rules func(fld validate.Field, obj, old T),
+) func(obj, old registry.Object) field.ErrorList {
 	return func(obj, old registry.Object) field.ErrorList {
 		return validate.Check(func(fld validate.Field) { rules(fld, obj.(T), old.(T)) })
 	}

@@ -213,7 +213,13 @@ func TestValidateUpdate(t *testing.T) {
 			}
 			now := old.DeepCopy()
 			test.change(now)
-			got := errorTexts(meta.ValidateUpdate(kind, nil, &corev1.ConfigMap{ObjectMeta: *now}, &corev1.ConfigMap{ObjectMeta: *old}, noRules))
+			got := errorTexts(meta.ValidateUpdate(
+				kind,
+				nil,
+				&corev1.ConfigMap{ObjectMeta: *now},
+				&corev1.ConfigMap{ObjectMeta: *old},
+				noRules,
+			))
 			// The change is validated twice, its finalizers once.
 			want := test.want
 			if want != "" && !strings.Contains(want, "metadata.finalizers[") {
@@ -238,7 +244,10 @@ func TestUpdateValidatesUnchangedGenerateName(t *testing.T) {
 		want  string
 	}{
 		{order: nil},
-		{order: registry.Order{registry.MetaRules, registry.UpdateRules}, want: `metadata.generateName: Invalid value: "A_b": ` + badSubdomain},
+		{
+			order: registry.Order{registry.MetaRules, registry.UpdateRules},
+			want:  `metadata.generateName: Invalid value: "A_b": ` + badSubdomain,
+		},
 	} {
 		if got := errorTexts(meta.ValidateUpdate(kind, test.order, object(), object(), noRules)); got != test.want {
 			t.Errorf("ValidateUpdate(order %v) = %s, want %s", test.order, got, test.want)

@@ -24,11 +24,13 @@ func TestManyOwnersErrorsMatchApimachinery(t *testing.T) {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	for round := range 40 {
 		made := metav1.ObjectMeta{
-			Name:          pick("a", "A"),
-			Namespace:     "n",
-			Labels:        map[string]string{pick("a", "-"): "b"},
-			Finalizers:    []string{pick("a.b/c", "orphan", "-/-")},
-			ManagedFields: []metav1.ManagedFieldsEntry{{FieldsType: pick("FieldsV1", "x"), Operation: metav1.ManagedFieldsOperationUpdate}},
+			Name:       pick("a", "A"),
+			Namespace:  "n",
+			Labels:     map[string]string{pick("a", "-"): "b"},
+			Finalizers: []string{pick("a.b/c", "orphan", "-/-")},
+			ManagedFields: []metav1.ManagedFieldsEntry{
+				{FieldsType: pick("FieldsV1", "x"), Operation: metav1.ManagedFieldsOperationUpdate},
+			},
 		}
 		for range 50 + r.IntN(200) {
 			o := metav1.OwnerReference{
@@ -52,7 +54,8 @@ func TestManyOwnersErrorsMatchApimachinery(t *testing.T) {
 		}
 		want := validation.ValidateObjectMeta(&made, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 		if got := meta.ValidateCreate(kind, &corev1.ConfigMap{ObjectMeta: made}); errorTexts(got) != errorTexts(want) {
-			t.Fatalf("round %d: got %d errors, want %d: %.3000s\nwant %.3000s", round, len(got), len(want), errorTexts(got), errorTexts(want))
+			t.Fatalf("round %d: got %d errors, want %d: %.3000s\nwant %.3000s",
+				round, len(got), len(want), errorTexts(got), errorTexts(want))
 		}
 	}
 }

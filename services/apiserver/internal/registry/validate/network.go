@@ -54,7 +54,13 @@ func (f Field) CheckNonSpecialIP(name, value string) {
 
 // checkSinglePerFamily requires at most two values of different IP families. detail is the error
 // message. isDualStack reports whether the values have both families.
-func (f Field) checkSinglePerFamily(name string, value any, values []string, isDualStack func([]string) (bool, error), detail string) {
+func (f Field) checkSinglePerFamily(
+	name string,
+	value any,
+	values []string,
+	isDualStack func([]string) (bool, error),
+	detail string,
+) {
 	if len(values) < 2 {
 		return
 	}
@@ -76,9 +82,18 @@ func (f Field) CheckDualStackIPs(name string, value any, ips []string) {
 // CheckDualStackCIDRs requires at most one range of each family.
 func (f Field) CheckDualStackCIDRs(name string, cidrs []string) {
 	if _, err := netutils.IsDualStackCIDRStrings(cidrs); err != nil {
-		f.Add(field.InternalError(f.childPath(name), fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err)))
+		f.Add(field.InternalError(
+			f.childPath(name),
+			fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err),
+		))
 	}
-	f.checkSinglePerFamily(name, cidrs, cidrs, netutils.IsDualStackCIDRStrings, "may specify no more than one CIDR for each IP family")
+	f.checkSinglePerFamily(
+		name,
+		cidrs,
+		cidrs,
+		netutils.IsDualStackCIDRStrings,
+		"may specify no more than one CIDR for each IP family",
+	)
 }
 
 // IPWarnings returns warnings for a non-canonical address. Rules reject an invalid one.

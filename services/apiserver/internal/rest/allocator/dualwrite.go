@@ -226,7 +226,14 @@ func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBitmap) er
 
 // reportBit reports an address of a service that the stored state lacks, that another service has
 // in next, or that is out of range. nothingStored means that there was no range allocation.
-func (r *repairRun) reportBit(ctx context.Context, b *addressBitmap, s *corev1.Service, addr netip.Addr, old, next *bitSet, nothingStored bool) {
+func (r *repairRun) reportBit(
+	ctx context.Context,
+	b *addressBitmap,
+	s *corev1.Service,
+	addr netip.Addr,
+	old, next *bitSet,
+	nothingStored bool,
+) {
 	position, ok := b.positionOf(addr)
 	p := problem{action: "ClusterIPAllocation"}
 	family := familyOf(addr)
@@ -234,7 +241,8 @@ func (r *repairRun) reportBit(ctx context.Context, b *addressBitmap, s *corev1.S
 	case !ok:
 		p.kind = "outOfRange"
 		p.reason = "ClusterIPOutOfRange"
-		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service", family, addr, b.addressRange.prefix)
+		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service",
+			family, addr, b.addressRange.prefix)
 	case next.isTaken(position):
 		p.kind = "duplicate"
 		p.reason = "ClusterIPAlreadyAllocated"

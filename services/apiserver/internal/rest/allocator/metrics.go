@@ -32,8 +32,13 @@ func newMetrics(r prometheus.Registerer, count func() map[netip.Prefix]usage) *m
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		addressCount:  counters(ip+"allocation_total", "[ALPHA] Number of Cluster IPs allocations", "cidr", "scope"),
-		addressErrors: counters(ip+"allocation_errors_total", "[ALPHA] Number of errors trying to allocate Cluster IPs", "cidr", "scope"),
+		addressCount: counters(ip+"allocation_total", "[ALPHA] Number of Cluster IPs allocations", "cidr", "scope"),
+		addressErrors: counters(
+			ip+"allocation_errors_total",
+			"[ALPHA] Number of errors trying to allocate Cluster IPs",
+			"cidr",
+			"scope",
+		),
 		addressTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: ip + "allocation_duration_seconds", Help: "[ALPHA] Duration in seconds to allocate a Cluster IP by ServiceCIDR",
 			Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},

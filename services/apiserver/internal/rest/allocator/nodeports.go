@@ -165,7 +165,12 @@ type nodePortBitmap struct {
 
 // newNodePortBitmap returns the ports stored in b. inUse returns the ports that services have; it
 // may return ports outside of the range.
-func newNodePortBitmap(b *bitmapAllocator, portRange utilnet.PortRange, inUse func(context.Context) ([]int, error), m *metrics) *nodePortBitmap {
+func newNodePortBitmap(
+	b *bitmapAllocator,
+	portRange utilnet.PortRange,
+	inUse func(context.Context) ([]int, error),
+	m *metrics,
+) *nodePortBitmap {
 	p := &nodePortBitmap{bitmapAllocator: b, portRange: portRange, metrics: m}
 	b.rangeText = portRange.String()
 	b.observe = func(s *bitSet) { m.setPortUsage(s.takenCount(), portRange.Size) }

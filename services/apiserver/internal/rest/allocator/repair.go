@@ -325,14 +325,20 @@ func addressReference(a *networkingv1.IPAddress) corev1.ObjectReference {
 
 // reportProblem counts a problem. It also logs the problem and creates an event about subject,
 // unless the previous repair reported the same problem.
-func (r *repairRun) reportProblem(ctx context.Context, subject corev1.ObjectReference, counter *prometheus.CounterVec, p problem) {
+func (r *repairRun) reportProblem(
+	ctx context.Context,
+	subject corev1.ObjectReference,
+	counter *prometheus.CounterVec,
+	p problem,
+) {
 	counter.WithLabelValues(p.kind).Inc()
 	key := fmt.Sprintf("%s %s %s", subject.UID, p.reason, p.note)
 	r.reported[key] = true
 	if r.repairs.reported[key] {
 		return
 	}
-	r.Logger.Warn("service allocation", "kind", subject.Kind, "namespace", subject.Namespace, "name", subject.Name, "reason", p.reason, "note", p.note)
+	r.Logger.Warn("service allocation",
+		"kind", subject.Kind, "namespace", subject.Namespace, "name", subject.Name, "reason", p.reason, "note", p.note)
 	namespace := subject.Namespace
 	if namespace == "" {
 		namespace = api.DefaultNamespace

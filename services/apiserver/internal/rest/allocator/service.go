@@ -253,6 +253,7 @@ func (a *Allocator) FollowAddresses(ctx context.Context) error {
 
 func (a *Allocator) logRepair(e *objects.Entry, err error) {
 	if err != nil {
-		a.Logger.Warn("failed to repair the addresses of a service; the next periodic repair tries again", "object", e.Key(), "error", err)
+		a.Logger.Warn("failed to repair the addresses of a service; the next periodic repair tries again",
+			"object", e.Key(), "error", err)
 	}
 }

@@ -30,7 +30,12 @@ func (s *Server) auditWrite(
 ) (writes.Result, error) {
 	op := requestInfoOf(k, c)
 	rec := s.Audit.Open(op, request.ServerUser(), func() audit.ReceivedRequest {
-		return audit.ReceivedRequest{ID: audit.NewID(), URI: op.Path, UserAgent: version.UserAgent(SelfAgent), SourceIPs: []string{localhost}}
+		return audit.ReceivedRequest{
+			ID:        audit.NewID(),
+			URI:       op.Path,
+			UserAgent: version.UserAgent(SelfAgent),
+			SourceIPs: []string{localhost},
+		}
 	})
 	ctx, state := request.Derive(ctx)
 	state.AuditEvent = rec

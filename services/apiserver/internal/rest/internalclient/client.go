@@ -28,7 +28,10 @@ type Ref struct {
 // Collection returns a reference to a collection. namespace is empty for
 // all namespaces and for cluster-scoped resources.
 func Collection(group, version, resource, namespace string) Ref {
-	return Ref{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Namespace: namespace}
+	return Ref{
+		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource},
+		Namespace:            namespace,
+	}
 }
 
 // Named returns a reference to an object of the collection.

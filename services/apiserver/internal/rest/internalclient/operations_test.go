@@ -340,7 +340,8 @@ func TestAllVerbsReturnResults(t *testing.T) {
 		s.calls = nil
 		s.last = nil
 		if err := c.do(); !c.is(err) || strings.Join(s.calls, ", ") != c.wantCalls || !strings.Contains(string(s.last), c.wantValue) {
-			t.Errorf("%s: got error %v, calls %q, value %q, want calls %q, value with %q", name, err, s.calls, s.last, c.wantCalls, c.wantValue)
+			t.Errorf("%s: got error %v, calls %q, value %q, want calls %q, value with %q",
+				name, err, s.calls, s.last, c.wantCalls, c.wantValue)
 		}
 	}
 	if out.Data["said"] != "seen" || out.ResourceVersion != "6" {
@@ -432,7 +433,12 @@ func TestCorruptValueFailsReads(t *testing.T) {
 	cache := w.newCache(t, s, true)
 	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
 	var list corev1.ConfigMapList
-	if err := client.List(t.Context(), configs, nil, &list); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
+	if err := client.List(
+		t.Context(),
+		configs,
+		nil,
+		&list,
+	); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
 		t.Errorf("list: got %v, %v, want an internal error that hides the panic", list.Items, err)
 	}
 	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsInternalError(err) ||

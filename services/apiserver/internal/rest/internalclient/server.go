@@ -97,7 +97,8 @@ const readTimeout = 3 * time.Second
 func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.Logger.Error("panic in an internal request", "verb", c.Verb, "object", c.String(), "panic", r, "stack", string(debug.Stack()))
+			s.Logger.Error("panic in an internal request",
+				"verb", c.Verb, "object", c.String(), "panic", r, "stack", string(debug.Stack()))
 			err = status.Error(500, metav1.StatusReasonInternalError, fmt.Sprintf("%s %s: panic: %v", c.Verb, c.Ref, r), nil)
 		}
 		err = statusError(err)

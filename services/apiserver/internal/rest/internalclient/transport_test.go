@@ -32,7 +32,8 @@ func TestTransportServesRequestAsTheServer(t *testing.T) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || string(body) != "question" || r.RequestURI != "/a/b?c=d" || r.URL.Host != "" ||
 			r.Context().Value(contextKey{}) != nil {
-			t.Errorf("handler got %s, body %q, %v, context value %v, want /a/b?c=d, question, no value", r.RequestURI, body, err, r.Context().Value(contextKey{}))
+			t.Errorf("handler got %s, body %q, %v, context value %v, want /a/b?c=d, question, no value",
+				r.RequestURI, body, err, r.Context().Value(contextKey{}))
 		}
 		u, err := internalclient.Authenticator{}.Authenticate(r)
 		if err != nil || u == nil || u.Name != "system:apiserver" {
@@ -70,8 +71,11 @@ func TestTransportFailuresAreErrors(t *testing.T) {
 		handler http.HandlerFunc
 		want    string
 	}{
-		"panic":         {handler: func(http.ResponseWriter, *http.Request) { panic("x") }, want: "panic: x"},
-		"long response": {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<20+1)) }, want: "too long"},
+		"panic": {handler: func(http.ResponseWriter, *http.Request) { panic("x") }, want: "panic: x"},
+		"long response": {
+			handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<20+1)) },
+			want:    "too long",
+		},
 	} {
 		if _, err := sendThroughTransport(t, t.Context(), c.handler, ""); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)

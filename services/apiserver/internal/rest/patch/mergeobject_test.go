@@ -86,7 +86,11 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 		t.Run(k.GVK().String(), func(t *testing.T) {
 			for seed := range int64(4) {
 				r := rand.New(rand.NewSource(seed))
-				fill := fuzzer.FuzzerFor(metafuzzer.Funcs, r, serializer.NewCodecFactory(builtin.Scheme())).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
+				fill := fuzzer.FuzzerFor(
+					metafuzzer.Funcs,
+					r,
+					serializer.NewCodecFactory(builtin.Scheme()),
+				).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
 					func(j *apiextensionsv1.JSON, _ randfill.Continue) { j.Raw = []byte(`{"a":[1]}`) },
 				)
 				old := k.New().(registry.Object)

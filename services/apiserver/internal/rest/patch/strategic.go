@@ -88,7 +88,12 @@ const costPerPair = 12
 
 // mergeInto returns the tree of an object after the merge of patch, a copy of the tree of p that
 // the merge changes. shape is a value of the object's Go type.
-func (p *strategicPatch) mergeInto(ctx context.Context, t *Target, obj, shape runtime.Object, patch map[string]any) (out map[string]any, err error) {
+func (p *strategicPatch) mergeInto(
+	ctx context.Context,
+	t *Target,
+	obj, shape runtime.Object,
+	patch map[string]any,
+) (out map[string]any, err error) {
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err

@@ -271,7 +271,9 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 	objects := []runtime.Object{
 		patchedPod(),
 		&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: patchedPod().Spec},
-			Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &intstr.IntOrString{IntVal: 1}}}}},
+			Strategy: appsv1.DeploymentStrategy{
+				RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &intstr.IntOrString{IntVal: 1}},
+			}}},
 		&corev1.Service{
 			Spec: corev1.ServiceSpec{
 				Ports:      []corev1.ServicePort{{Name: "a", Port: 80}, {Name: "b", Port: 443}},

@@ -82,7 +82,11 @@ func longestList(v any) (n int) {
 }
 
 // checkMerged checks an object of a patch that is merged field by field with the existing one.
-func (c *patchChecker) checkMerged(at *field.Path, patch, existing map[string]any, meta strategicpatch.LookupPatchMeta) (errs field.ErrorList) {
+func (c *patchChecker) checkMerged(
+	at *field.Path,
+	patch, existing map[string]any,
+	meta strategicpatch.LookupPatchMeta,
+) (errs field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(patch)) {
 		value := patch[key]
 		at := childPath(at, key)

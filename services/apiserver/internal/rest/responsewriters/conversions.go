@@ -150,7 +150,11 @@ func (c *Conversions) runBatch(ctx context.Context, serve func(context.Context, 
 
 // convertWithinLimit returns the served documents of entries. It acquires the memory of the stored
 // values first.
-func (c *Conversions) convertWithinLimit(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), entries []*objects.Entry) ([][]byte, error) {
+func (c *Conversions) convertWithinLimit(
+	ctx context.Context,
+	serve func(context.Context, [][]byte) ([][]byte, error),
+	entries []*objects.Entry,
+) ([][]byte, error) {
 	size := 0
 	for _, e := range entries {
 		size += e.Size()
@@ -173,7 +177,11 @@ func (c *Conversions) convertWithinLimit(ctx context.Context, serve func(context
 
 // recoverPanics calls serve and returns a panic as an error. No request handler is there to recover
 // it.
-func recoverPanics(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), stored [][]byte) (out [][]byte, err error) {
+func recoverPanics(
+	ctx context.Context,
+	serve func(context.Context, [][]byte) ([][]byte, error),
+	stored [][]byte,
+) (out [][]byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v", v)

@@ -55,7 +55,11 @@ func (f *Encoder) ReleaseConverted() {
 
 // MatchServed reports which entries a field selector selects in the served version. It returns
 // errors of the conversion and of the context.
-func (f *Encoder) MatchServed(ctx context.Context, entries []*objects.Entry, sel fields.Selector) (map[*objects.Entry]bool, error) {
+func (f *Encoder) MatchServed(
+	ctx context.Context,
+	entries []*objects.Entry,
+	sel fields.Selector,
+) (map[*objects.Entry]bool, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -145,7 +149,11 @@ func (f *Encoder) convertObject(ctx context.Context, s Encodable) (Encodable, er
 // acquireDocuments converts entries and acquires the memory of the converted documents. The caller
 // calls release when it no longer needs them. Documents that exceed the limit are dropped, and
 // converted again once there is room.
-func (c *Conversions) acquireDocuments(ctx context.Context, f *Encoder, entries []*objects.Entry) (docs map[*objects.Entry][]byte, release func(), err error) {
+func (c *Conversions) acquireDocuments(
+	ctx context.Context,
+	f *Encoder,
+	entries []*objects.Entry,
+) (docs map[*objects.Entry][]byte, release func(), err error) {
 	defer audit.FromContext(ctx).StartTimer(audit.Transforming).Stop()
 	// The size of the documents is known only after the conversion. If its memory is not free, the
 	// documents are dropped during the wait, and the next round converts the entries again. It ends
@@ -190,7 +198,11 @@ func (c *Conversions) acquireDocuments(ctx context.Context, f *Encoder, entries 
 // convertShared converts entries, or waits until other requests of the principal have converted
 // them. Another request's batch may fail because of entries that this request does not need. The
 // entries of this request are then converted again in a separate batch.
-func (c *Conversions) convertShared(ctx context.Context, f *Encoder, entries []*objects.Entry) (map[*objects.Entry][]byte, error) {
+func (c *Conversions) convertShared(
+	ctx context.Context,
+	f *Encoder,
+	entries []*objects.Entry,
+) (map[*objects.Entry][]byte, error) {
 	docs := make(map[*objects.Entry][]byte, len(entries))
 	ownBatch, conversions, joined := c.joinBatches(ctx, f, entries, docs)
 	defer c.leaveBatches(joined)
@@ -239,7 +251,12 @@ func (c *Conversions) convertShared(ctx context.Context, f *Encoder, entries []*
 // joinBatches adds the documents of entries that are converted already to docs. It joins the
 // running conversions of other entries, and starts the batch own for the remaining ones. The caller
 // must call leaveBatches with joined.
-func (c *Conversions) joinBatches(ctx context.Context, f *Encoder, entries []*objects.Entry, docs map[*objects.Entry][]byte) (own *batch, conversions map[*objects.Entry]*pendingConversion, joined map[*batch]struct{}) {
+func (c *Conversions) joinBatches(
+	ctx context.Context,
+	f *Encoder,
+	entries []*objects.Entry,
+	docs map[*objects.Entry][]byte,
+) (own *batch, conversions map[*objects.Entry]*pendingConversion, joined map[*batch]struct{}) {
 	own = newBatch(ctx, f.encodingKey(keepConverted))
 	conversions = map[*objects.Entry]*pendingConversion{}
 	joined = map[*batch]struct{}{}

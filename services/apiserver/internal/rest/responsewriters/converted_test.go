@@ -222,7 +222,12 @@ func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 // requests.
 func TestConversionPanicFailsWaitingRequests(t *testing.T) {
 	e, f := &objects.Entry{}, &pendingConversion{}
-	b := &batch{form: 1, entries: []*objects.Entry{e}, pending: map[*objects.Entry]*pendingConversion{e: f}, done: make(chan struct{})}
+	b := &batch{
+		form:    1,
+		entries: []*objects.Entry{e},
+		pending: map[*objects.Entry]*pendingConversion{e: f},
+		done:    make(chan struct{}),
+	}
 	c := NewConversions(ConversionBounds{})
 	c.running[conversionKey{e, 1, ""}] = f
 	c.runBatch(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, b)

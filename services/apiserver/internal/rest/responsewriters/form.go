@@ -126,7 +126,12 @@ func notList(internalName string) error {
 
 // newEncoder returns the encoder of the negotiated form. partial is the metadata form that fits the
 // response: of an object or of a list.
-func (a *Responses) newEncoder(r *http.Request, res *apiset.Resource, partial negotiation.Representation, forms ...negotiation.Representation) (*Encoder, error) {
+func (a *Responses) newEncoder(
+	r *http.Request,
+	res *apiset.Resource,
+	partial negotiation.Representation,
+	forms ...negotiation.Representation,
+) (*Encoder, error) {
 	choice, ok := a.Media.Accept(r, forms...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.Representation == negotiation.Itself {
 		choice, ok = negotiation.AcceptOf(r, a.Media.Documents(), forms...)

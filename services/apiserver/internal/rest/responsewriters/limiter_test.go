@@ -174,7 +174,10 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		cancel()
 		started := false
 		ctx = (&requesttest.Work{OnStarted: func() { started = true }}).With(ctx)
-		_, err := f.formatLimited(httptest.NewRequest("GET", "/", nil).WithContext(ctx), []byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`))
+		_, err := f.formatLimited(
+			httptest.NewRequest("GET", "/", nil).WithContext(ctx),
+			[]byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`),
+		)
 		if errors.Is(err, context.Canceled) != c.waits || started != c.waits {
 			t.Errorf("%s of %d bytes: got %v, started: %t, want a wait: %t", c.media, c.size, err, started, c.waits)
 		}

@@ -248,7 +248,12 @@ func (f *Encoder) writeCBORList(w http.ResponseWriter, r *http.Request, l *List)
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
-	if p.buf, err = formats.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elementsField(), l.length()); err != nil {
+	if p.buf, err = formats.AppendCBORListHead(
+		p.buf,
+		append(f.appendListHead(nil, l.Meta), "]}"...),
+		f.elementsField(),
+		l.length(),
+	); err != nil {
 		return p.fail(err)
 	}
 	err = p.eachItem(l, func(e *objects.Entry) error {

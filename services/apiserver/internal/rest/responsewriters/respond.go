@@ -138,7 +138,14 @@ func SendWarnings(w http.ResponseWriter, r *http.Request) {
 }
 
 // recordResponse records a response in the audit event. body is its encoding.
-func recordResponse(c *codec.Codec, r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiation.Choice, body []byte) {
+func recordResponse(
+	c *codec.Codec,
+	r *http.Request,
+	obj runtime.Object,
+	gvk schema.GroupVersionKind,
+	choice negotiation.Choice,
+	body []byte,
+) {
 	rec := audit.FromContext(r.Context())
 	if rec == nil {
 		return
@@ -195,8 +202,14 @@ func startResponseSpan(
 	}
 	_, span := tracing.Start(r.Context(), "SerializeObject", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.String("audit-id", request.FromContext(r.Context()).TracedID), attribute.String("method", r.Method), attribute.String("url", r.URL.Path),
-			attribute.String("protocol", r.Proto), attribute.String("mediaType", choice.Media), attribute.String("encoder", encoderOf(gv, choice)),
+			attribute.String(
+				"audit-id",
+				request.FromContext(r.Context()).TracedID,
+			), attribute.String("method", r.Method), attribute.String("url", r.URL.Path),
+			attribute.String("protocol", r.Proto), attribute.String("mediaType", choice.Media), attribute.String(
+				"encoder",
+				encoderOf(gv, choice),
+			),
 		}
 	})
 	traced := &tracedWriter{ResponseWriter: w, span: span}

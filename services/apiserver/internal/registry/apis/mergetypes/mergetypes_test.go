@@ -50,7 +50,10 @@ func TestDefaultsSurvive(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := mergetypes.Write(&b, []smd.TypeDef{{Name: "a"}, {Name: "b", Atom: smd.Atom{Map: &smd.Map{Fields: fields()}}}}); err != nil {
+	if err := mergetypes.Write(
+		&b,
+		[]smd.TypeDef{{Name: "a"}, {Name: "b", Atom: smd.Atom{Map: &smd.Map{Fields: fields()}}}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	types, err := mergetypes.Read(&b)

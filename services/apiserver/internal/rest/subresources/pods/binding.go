@@ -99,7 +99,11 @@ func (p *service) assignNode(req *writes.Request, obj registry.Object, b *corev1
 	case b.UID != "" && b.UID != pod.UID:
 		return preconditionFailed("UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
 	case b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
-		return preconditionFailed("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
+		return preconditionFailed(
+			"ResourceVersion in precondition: %v, ResourceVersion in object meta: %v",
+			b.ResourceVersion,
+			pod.ResourceVersion,
+		)
 	case pod.DeletionTimestamp != nil:
 		return conflict("pod %s is being deleted, cannot be assigned to a host", pod.Name)
 	case pod.Spec.NodeName != "":

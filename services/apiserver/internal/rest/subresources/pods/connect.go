@@ -60,7 +60,8 @@ func containerOf(p *corev1.Pod, name string) (string, error) {
 	case len(p.Spec.Containers) == 0:
 		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s", p.Name))
 	}
-	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v", p.Name, names))
+	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v",
+		p.Name, names))
 }
 
 // logType names the type of a log in errors.

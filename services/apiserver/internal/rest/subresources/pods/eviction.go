@@ -103,7 +103,8 @@ func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptio
 	case len(do.DryRun) == 0:
 		do.DryRun = dryRun
 	case len(dryRun) > 0 && !slices.Equal(do.DryRun, dryRun):
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", dryRun, do.DryRun))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v",
+			dryRun, do.DryRun))
 	}
 	return do, nil
 }
@@ -281,11 +282,13 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	case s.DisruptionsAllowed > 0:
 		return nil
 	}
-	text := fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, s.DesiredHealthy, s.CurrentHealthy)
+	text := fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently",
+		b.Name, s.DesiredHealthy, s.CurrentHealthy)
 	c := apimeta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 	syncFailed := c != nil && c.Reason == policyv1.SyncFailedReason && c.Status == metav1.ConditionFalse
 	if syncFailed {
-		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s", b.Name, c.Message)
+		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s",
+			b.Name, c.Message)
 	} else if s.CurrentHealthy > s.DesiredHealthy {
 		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
 	}

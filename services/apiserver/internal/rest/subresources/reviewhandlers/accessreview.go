@@ -152,7 +152,10 @@ func validateSubject(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path)
 func validateLocal(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := validateSubject(&r.Spec, at)
-	errs = append(errs, allowOnlyMetadata(&r.ObjectMeta, metav1.ObjectMeta{Namespace: r.Namespace}, "must be empty except for namespace")...)
+	errs = append(
+		errs,
+		allowOnlyMetadata(&r.ObjectMeta, metav1.ObjectMeta{Namespace: r.Namespace}, "must be empty except for namespace")...,
+	)
 	if ra := r.Spec.ResourceAttributes; ra != nil && ra.Namespace != r.Namespace {
 		errs = append(errs, field.Invalid(at.Child("resourceAttributes", "namespace"), ra.Namespace, "must match metadata.namespace"))
 	}
@@ -163,7 +166,11 @@ func validateLocal(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList 
 }
 
 // validateAccess checks that a review has exactly one of resource and non-resource attributes.
-func validateAccess(ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes, at *field.Path) (errs field.ErrorList) {
+func validateAccess(
+	ra *authorizationv1.ResourceAttributes,
+	na *authorizationv1.NonResourceAttributes,
+	at *field.Path,
+) (errs field.ErrorList) {
 	switch {
 	case ra == nil && na == nil:
 		errs = append(errs, field.Invalid(at.Child("resourceAttributes"), na,

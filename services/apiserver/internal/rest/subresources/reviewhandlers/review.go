@@ -95,7 +95,12 @@ func (a *service) serveReview(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	return a.WriteView(c.W, c.R, http.StatusCreated, responsewriters.View{Object: obj, GVK: c.GVK(), InternalName: c.InternalName(false)})
+	return a.WriteView(
+		c.W,
+		c.R,
+		http.StatusCreated,
+		responsewriters.View{Object: obj, GVK: c.GVK(), InternalName: c.InternalName(false)},
+	)
 }
 
 // toUserInfo returns the API form of a user, which is empty for nil.

@@ -94,7 +94,9 @@ type service struct {
 // Operations returns the operations of service accounts.
 func Operations(c Config) []handlers.Operation {
 	t := &service{c, c.Fields.ForOperation(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token")}
-	return []handlers.Operation{{Resource: schema.GroupResource{Resource: "serviceaccounts"}, Subresource: "token", Serve: t.requestToken}}
+	return []handlers.Operation{
+		{Resource: schema.GroupResource{Resource: "serviceaccounts"}, Subresource: "token", Serve: t.requestToken},
+	}
 }
 
 // requestToken serves POST of a service account's token.
@@ -152,7 +154,12 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if err := t.Issuer.issueToken(c.Context(), account, req, now); err != nil {
 		return err
 	}
-	return t.WriteView(c.W, c.R, http.StatusCreated, responsewriters.View{Object: req, GVK: tokenRequestGVK, InternalName: "*authentication.TokenRequest"})
+	return t.WriteView(
+		c.W,
+		c.R,
+		http.StatusCreated,
+		responsewriters.View{Object: req, GVK: tokenRequestGVK, InternalName: "*authentication.TokenRequest"},
+	)
 }
 
 // setDefaults sets the lifetime that a request omits.
@@ -196,7 +203,12 @@ func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorL
 const issuedAnnotation = "authentication." + api.LabelDomain + "/issued-credential-id"
 
 // issueToken fills the status of a valid request.
-func (i *Issuer) issueToken(ctx context.Context, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest, now time.Time) error {
+func (i *Issuer) issueToken(
+	ctx context.Context,
+	account *corev1.ServiceAccount,
+	req *authenticationv1.TokenRequest,
+	now time.Time,
+) error {
 	binding, err := i.bindingFor(ctx, account, req.Spec.BoundObjectRef)
 	if err != nil {
 		return err

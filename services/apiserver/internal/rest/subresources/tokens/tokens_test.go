@@ -256,7 +256,9 @@ func TestLocalSigningNeedsPermit(t *testing.T) {
 			OnSuspend:  func() func() { suspends++; return func() {} },
 		}
 		seconds := int64(3600)
-		req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: []string{"a"}}}
+		req := &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: []string{"a"}},
+		}
 		i := &Issuer{Signer: signer, Local: c.local, Objects: objects{}}
 		err := i.issueToken(work.With(t.Context()), account, req, time.Unix(1000, 0))
 		if apierrors.IsTooManyRequests(err) {

@@ -82,7 +82,9 @@ func TestSchemaTextMatchesEncodingJSON(t *testing.T) {
 // TestUnionIsEncodedAsMember checks that a union is encoded as the member that is set.
 func TestUnionIsEncodedAsMember(t *testing.T) {
 	a := v1.JSONSchemaProps{Type: "a<"}
-	b := v1.JSONSchemaProps{Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{ \"x\": 1 }")}}}}
+	b := v1.JSONSchemaProps{
+		Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{ \"x\": 1 }")}}},
+	}
 	for want, v := range map[string]any{
 		`{"type":"a\u003c"}`: v1.JSONSchemaPropsOrArray{Schema: &a},
 		`[{"type":"a\u003c"},{"items":{"default":{"x":1}}}]`: v1.JSONSchemaPropsOrArray{
@@ -103,7 +105,9 @@ func TestUnionIsEncodedAsMember(t *testing.T) {
 			t.Errorf("got %s, %v; want %s", got, err, want)
 		}
 	}
-	if _, err := json.Marshal(v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{")}}}); err == nil {
+	if _, err := json.Marshal(v1.JSONSchemaPropsOrArray{
+		Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{")}},
+	}); err == nil {
 		t.Error("invalid JSON: error = nil, want one")
 	}
 }
