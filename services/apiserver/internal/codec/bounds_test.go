@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,10 +22,15 @@ import (
 func aliasBomb(levels int, text string) string {
 	b := "kind: ConfigMap\napiVersion: v1\nl0: &l0 [" + text + "]\n"
 	for i := range levels {
-		one := fmt.Sprintf("*l%d", i)
-		b += fmt.Sprintf("l%d: &l%d [%s]\n", i+1, i+1, strings.Join([]string{one, one, one, one, one, one, one, one}, ","))
+		alias := fmt.Sprintf("*l%d", i)
+		b += fmt.Sprintf("l%d: &l%d [%s]\n", i+1, i+1, strings.Join(slices.Repeat([]string{alias}, 8), ","))
 	}
 	return b
+}
+
+// bytesField returns a length-delimited protobuf field. number is at most 15.
+func bytesField(number byte, content string) string {
+	return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
 }
 
 // nested returns an opening text and a closing text, each repeated.
@@ -42,7 +48,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	deepCBOR := func(levels int) string {
 		return "\xd9\xd9\xf7\xa1\x41a" + strings.Repeat("\x81", levels) + "\x01"
 	}
-	for name, x := range map[string]struct{ media, body, want string }{
+	for name, tc := range map[string]struct{ media, body, want string }{
 		"aliases": {
 			media: api.MediaYAML,
 			body:  "kind: ConfigMap\napiVersion: v1\nmetadata:\n  labels: &l {a: b}\n  annotations: *l\n",
@@ -107,12 +113,12 @@ func TestBodiesAreBounded(t *testing.T) {
 		"deep CBOR":     {media: api.MediaCBOR, body: deepCBOR(600), want: "exceeded max nested level"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := c.Decode(x.media, []byte(x.body), want, nil, true)
+			_, err := c.Decode(tc.media, []byte(tc.body), want, nil, true)
 			switch {
-			case x.want == "" && err != nil:
+			case tc.want == "" && err != nil:
 				t.Errorf("Decode: got error %.200v, want none", err)
-			case x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)):
-				t.Errorf("Decode: got error %.200v, want %q", err, x.want)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("Decode: got error %.200v, want %q", err, tc.want)
 			}
 		})
 	}
@@ -122,27 +128,27 @@ func TestBodiesAreBounded(t *testing.T) {
 // object of several hundred bytes.
 func TestProtobufIsBounded(t *testing.T) {
 	_, c := newCodec(t)
-	field := func(number byte, content string) string {
-		return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
-	}
-	body := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) +
-		field(2, field(2, strings.Repeat("\x12\x00", doccheck.MaxContainers)))
-	_, err := c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
+	field := bytesField
+	typeMeta := field(1, field(1, "v1")+field(2, "Pod"))
+	gvkPod := corev1.SchemeGroupVersion.WithKind("Pod")
+
+	// Each element of these lists takes two bytes.
+	body := "k8s\x00" + typeMeta + field(2, field(2, strings.Repeat("\x12\x00", doccheck.MaxContainers)))
+	_, err := c.Decode(api.MediaProtobuf, []byte(body), gvkPod, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
 		t.Errorf("many containers: got error %v, want one about lists that are too large", err)
 	}
-	body = "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) +
-		field(2, field(1, strings.Repeat("\x6a\x00", doccheck.MaxContainers)))
-	_, err = c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
+	body = "k8s\x00" + typeMeta + field(2, field(1, strings.Repeat("\x6a\x00", doccheck.MaxContainers)))
+	_, err = c.Decode(api.MediaProtobuf, []byte(body), gvkPod, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "more than 131072 lists and objects") {
 		t.Errorf("many owners: got error %v, want one about too many lists and objects", err)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, doccheck.MaxValues+1)}}
-	b, err := c.Encode(pod, corev1.SchemeGroupVersion.WithKind("Pod"), api.MediaProtobuf, false)
+	b, err := c.Encode(pod, gvkPod, api.MediaProtobuf, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Decode(api.MediaProtobuf, b, corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
+	_, err = c.Decode(api.MediaProtobuf, b, gvkPod, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
 		t.Errorf("many finalizers: got error %v, want one about too many values", err)
 	}
@@ -174,11 +180,14 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 		pod              corev1.Pod
 		minimum, maximum int
 	}{
-		"an ordinary pod": {pod: corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "1"}},
-			Spec:       corev1.PodSpec{Containers: make([]corev1.Container, 2)},
+		"an ordinary pod": {
+			pod: corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "1"}},
+				Spec:       corev1.PodSpec{Containers: make([]corev1.Container, 2)},
+			},
+			minimum: 3,
+			maximum: 40,
 		},
-			minimum: 3, maximum: 40},
 		"many containers": {
 			pod:     corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 500)}},
 			minimum: 500,
@@ -211,9 +220,7 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 // values.
 func TestUnusualProtobufIsBounded(t *testing.T) {
 	_, c := newCodec(t)
-	field := func(number byte, content string) string {
-		return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
-	}
+	field := bytesField
 	const group = "\xa3\x06\xa4\x06" // field 100 begins and ends
 	meta := field(1, field(1, "v1")+field(2, "Pod"))
 	many := strings.Repeat("\x12\x00", doccheck.MaxContainers)
@@ -226,13 +233,8 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 		"a group in the envelope":     group + meta + field(2, field(2, many)),
 		"an overflowing field number": meta + field(2, long+field(2, many)[1:]),
 	} {
-		if _, err := c.Decode(
-			api.MediaProtobuf,
-			[]byte("k8s\x00"+body),
-			corev1.SchemeGroupVersion.WithKind("Pod"),
-			nil,
-			true,
-		); err == nil {
+		pod := corev1.SchemeGroupVersion.WithKind("Pod")
+		if _, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+body), pod, nil, true); err == nil {
 			t.Errorf("Decode with %s: got no error, want one", name)
 		}
 	}
@@ -253,10 +255,11 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 // TestOptionsAreBounded checks that the limits of objects apply to options.
 func TestOptionsAreBounded(t *testing.T) {
 	_, c := newCodec(t)
+	dryRuns := strings.Repeat(bytesField(5, ""), doccheck.MaxValues+1)
 	for media, body := range map[string]string{
 		api.MediaYAML:     "x:\n" + strings.Repeat("- b\n", doccheck.MaxValues),
 		api.MediaJSON:     `{"x":[` + strings.Repeat("1,", doccheck.MaxValues) + `1]}`,
-		api.MediaProtobuf: "k8s\x00\x12" + string(binary.AppendUvarint(nil, 2*(doccheck.MaxValues+1))) + strings.Repeat("\x2a\x00", doccheck.MaxValues+1),
+		api.MediaProtobuf: "k8s\x00" + bytesField(2, dryRuns),
 	} {
 		if _, err := c.DecodeInto(media, []byte(body), &metav1.DeleteOptions{}); err == nil ||
 			!strings.Contains(err.Error(), "more than 262144 values") {

@@ -2,8 +2,6 @@ package codec
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -16,9 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"binnacle/libs/api"
-	"binnacle/libs/quantity"
 	"binnacle/services/apiserver/internal/codec/doccheck"
-	"binnacle/services/apiserver/internal/codec/wire"
 	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
@@ -52,8 +48,8 @@ type KindCodec struct {
 	documentFields *documentFields // replaces fields and fieldTree for documents
 	// servedAsStored is true if objects are served in the Go type in which they are stored.
 	servedAsStored bool
-	// listItems is the protobuf field number of a list's items.
-	listItems int
+	// listItemsField is the protobuf field number of a list's items.
+	listItemsField int
 
 	// heads holds the start of a watch frame for each event type; see frameHead.
 	heads [len(eventNames)][]byte
@@ -121,7 +117,7 @@ func (c *Codec) newKindCodec(k *registry.Kind) (*KindCodec, error) {
 		}
 		kc.tableRows = &rowObjects{mask: mask}
 	}
-	if kc.listItems, err = itemsFieldNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
+	if kc.listItemsField, err = itemsFieldNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
 		return nil, fmt.Errorf("list of %s: %w", k.GVK(), err)
 	}
 	return kc, nil
@@ -148,107 +144,6 @@ func (c *Codec) ForKind(k *registry.Kind) *KindCodec { return c.kindCodecs[k] }
 
 // Scheme returns the set of known Go types.
 func (c *Codec) Scheme() *runtime.Scheme { return c.scheme }
-
-// newStored returns an empty object of the Go type in which the kind is stored.
-func (k *KindCodec) newStored() runtime.Object {
-	if k.Kind.Stored.New != nil {
-		return k.Kind.Stored.New()
-	}
-	return k.Kind.New()
-}
-
-// decodeAsStored decodes a stored value to the stored Go type. It returns an *UndecodableError if
-// the value is not such an object.
-func (k *KindCodec) decodeAsStored(stored []byte) (registry.Object, error) {
-	obj, err := k.unmarshalStored(stored)
-	if err != nil {
-		return nil, &UndecodableError{k.whyUndecodable(stored, err)}
-	}
-	return obj, nil
-}
-
-// unmarshalStored decodes like decodeAsStored. Its error does not have the wording of Kubernetes
-// yet.
-func (k *KindCodec) unmarshalStored(stored []byte) (registry.Object, error) {
-	obj := k.newStored()
-	if wire.IsEnvelope(stored) {
-		raw, _, kind, err := wire.OpenEnvelope(stored)
-		if err != nil {
-			return nil, err
-		}
-		if kind != k.Kind.StoredGVK().Kind {
-			return nil, errOtherKind
-		}
-		m, ok := obj.(interface{ Unmarshal([]byte) error })
-		if !ok {
-			return nil, fmt.Errorf("%T has no protobuf form", obj)
-		}
-		if quantity.MayBeExpensive(raw) {
-			if err := k.codec.Checks.CheckMessage(raw, obj); err != nil {
-				return nil, err
-			}
-		}
-		if err := m.Unmarshal(raw); err != nil {
-			return nil, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
-		}
-	} else if err := k.codec.Checks.CheckInto(stored, obj); err != nil {
-		return nil, err
-	} else if err := json.Unmarshal(stored, obj); err != nil {
-		return nil, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
-	} else if obj.GetObjectKind().GroupVersionKind().Kind != k.Kind.StoredGVK().Kind {
-		return nil, errOtherKind
-	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	o, ok := obj.(registry.Object)
-	if !ok {
-		return nil, fmt.Errorf("%T is not an API object", obj)
-	}
-	return o, nil
-}
-
-// DecodeStored decodes a stored value to the served Go type. The result has defaults and the
-// resourceVersion, but neither kind nor apiVersion.
-func (k *KindCodec) DecodeStored(stored []byte, revision int64) (registry.Object, error) {
-	return k.DecodeItem(context.Background(), Item{Stored: stored, Revision: revision})
-}
-
-// DecodeItem decodes like DecodeStored, with the context of a request.
-func (k *KindCodec) DecodeItem(ctx context.Context, it Item) (registry.Object, error) {
-	obj, _, err := k.DecodeWithJSON(ctx, it)
-	return obj, err
-}
-
-// DecodeWithJSON decodes like DecodeItem. For kinds without a Go type it also returns the served
-// JSON; for other kinds, that is nil.
-func (k *KindCodec) DecodeWithJSON(ctx context.Context, it Item) (registry.Object, []byte, error) {
-	if k.Kind.Document != nil {
-		return k.decodeDocument(ctx, it)
-	}
-	obj, err := k.decodeServed(it)
-	return obj, nil, err
-}
-
-// decodeServed decodes a stored value of a kind with a Go type into the served version, with
-// defaults.
-func (k *KindCodec) decodeServed(it Item) (registry.Object, error) {
-	obj, err := k.decodeAsStored(it.Stored)
-	if err != nil {
-		return nil, err
-	}
-	if !k.servedAsStored {
-		if obj, err = k.Kind.Stored.FromStored(obj); err != nil {
-			return nil, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
-		}
-	}
-	if k.Kind.Default != nil {
-		k.Kind.Default(obj)
-	}
-	if k.Kind.AfterDecode != nil {
-		k.Kind.AfterDecode(obj)
-	}
-	obj.SetResourceVersion(FormatRevision(it.Revision))
-	return obj, nil
-}
 
 // Decoded is the result of decoding a body.
 type Decoded struct {
@@ -299,8 +194,9 @@ func (k *KindCodec) DecodeBody(media string, body []byte, strict bool) (Decoded,
 		return k.decodeDocumentBody(media, body, strict)
 	}
 	gvk := k.Kind.GVK()
-	if a := k.Kind.Stored.LazyField; a != nil && media == api.MediaJSON && k.codec.Checks.CheckJSON(body, gvk) == nil {
-		obj, ok := a.Decode(body, func(data []byte) (registry.Object, error) {
+	lazy := k.Kind.Stored.LazyField
+	if lazy != nil && media == api.MediaJSON && k.codec.Checks.CheckJSON(body, gvk) == nil {
+		obj, ok := lazy.Decode(body, func(data []byte) (registry.Object, error) {
 			d, err := k.codec.Decode(media, data, gvk, nil, true)
 			obj, ok := d.Object.(registry.Object)
 			if err != nil || len(d.Unknown) > 0 || d.GVK != gvk || !ok {

@@ -423,13 +423,8 @@ func TestDamagedStoredValuesAreErrors(t *testing.T) {
 		_, protoErr := kc.AppendProto(nil, it)
 		_, jsonErr := kc.JSONFrame(codec.Added, it)
 		if protoErr == nil || (decodeErr == nil) != (jsonErr == nil) {
-			t.Errorf(
-				"%s: got errors DecodeStored: %v, AppendProto: %v, JSONFrame: %v; want one of AppendProto, and of both others or neither",
-				name,
-				decodeErr,
-				protoErr,
-				jsonErr,
-			)
+			t.Errorf("%s: got errors DecodeStored: %v, AppendProto: %v, JSONFrame: %v; want AppendProto to fail, and the others to agree",
+				name, decodeErr, protoErr, jsonErr)
 		}
 	}
 }

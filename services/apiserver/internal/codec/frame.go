@@ -89,8 +89,8 @@ func (k *KindCodec) JSONFrame(t EventType, it Item) (Frame, error) {
 			return f, nil
 		}
 	}
-	if a := k.Kind.Stored.LazyField; a != nil && !wire.IsEnvelope(it.Stored) {
-		body, ok := a.ToServed(it.Stored, func(stored []byte) ([]byte, error) {
+	if lazy := k.Kind.Stored.LazyField; lazy != nil && !wire.IsEnvelope(it.Stored) {
+		body, ok := lazy.ToServed(it.Stored, func(stored []byte) ([]byte, error) {
 			obj, err := k.DecodeItem(context.Background(), Item{Stored: stored, Revision: it.Revision})
 			if err != nil {
 				return nil, err
@@ -277,12 +277,12 @@ const FrameHeader = 4
 // appendFrameHead appends the length and the start of a WatchEvent {type=1, object=2 {raw=1}}
 // with an object of the given size.
 func appendFrameHead(dst []byte, typ string, size int) []byte {
-	ext := 1 + wire.SizeUvarint(size) + size
-	total := 1 + wire.SizeUvarint(len(typ)) + len(typ) + 1 + wire.SizeUvarint(ext) + ext
+	extensionSize := 1 + wire.SizeUvarint(size) + size // of object, a RawExtension
+	total := 1 + wire.SizeUvarint(len(typ)) + len(typ) + 1 + wire.SizeUvarint(extensionSize) + extensionSize
 	dst = binary.BigEndian.AppendUint32(dst, uint32(total))
 	dst = wire.AppendString(dst, 1, typ)
 	dst = wire.AppendTag(dst, 2, wire.Bytes)
-	dst = binary.AppendUvarint(dst, uint64(ext))
+	dst = binary.AppendUvarint(dst, uint64(extensionSize))
 	dst = wire.AppendTag(dst, 1, wire.Bytes)
 	return binary.AppendUvarint(dst, uint64(size))
 }
@@ -365,7 +365,7 @@ func (k *KindCodec) itemsField(partial bool) int {
 	if partial {
 		return partialItemsField
 	}
-	return k.listItems
+	return k.listItemsField
 }
 
 // AppendProtoListHead appends the start of a list in the protobuf envelope. itemsSize is the

@@ -34,61 +34,62 @@ func TestListsAreBounded(t *testing.T) {
 	listed := "kind: Pod\napiVersion: v1\nspec:\n  <<: [{containers: " + many + "}]\n"
 	part := list("{}", 22_000)
 	aliased := "kind: Pod\napiVersion: v1\nspec:\n  containers: &c " + part + "\n  initContainers: *c\n"
-	for name, x := range map[string]struct {
-		media, body string
-		rejected    bool
+	for name, tc := range map[string]struct {
+		media, body  string
+		wantRejected bool
 	}{
-		"empty containers": {media: api.MediaJSON, body: pod("containers", many), rejected: true},
+		"empty containers": {media: api.MediaJSON, body: pod("containers", many), wantRejected: true},
 		"empty containers with spaces": {
-			media:    api.MediaJSON,
-			body:     pod("containers", strings.ReplaceAll(many, "{},", " { } ,\n")),
-			rejected: true,
+			media:        api.MediaJSON,
+			body:         pod("containers", strings.ReplaceAll(many, "{},", " { } ,\n")),
+			wantRejected: true,
 		},
-		"null containers":          {media: api.MediaJSON, body: pod("containers", list("null", 44_000)), rejected: true},
-		"an escaped name":          {media: api.MediaJSON, body: pod(`\u0063ontainers`, many), rejected: true},
-		"containers in a template": {media: api.MediaJSON, body: deployment, rejected: true},
+		"null containers":          {media: api.MediaJSON, body: pod("containers", list("null", 44_000)), wantRejected: true},
+		"an escaped name":          {media: api.MediaJSON, body: pod(`\u0063ontainers`, many), wantRejected: true},
+		"containers in a template": {media: api.MediaJSON, body: deployment, wantRejected: true},
 		"two lists": {
-			media:    api.MediaJSON,
-			body:     pod("containers", part+`,"initContainers":`+part),
-			rejected: true,
+			media:        api.MediaJSON,
+			body:         pod("containers", part+`,"initContainers":`+part),
+			wantRejected: true,
 		},
-		"no type":                 {media: api.MediaJSON, body: `{"spec":{"containers":` + many + `}}`, rejected: true},
+		"no type":                 {media: api.MediaJSON, body: `{"spec":{"containers":` + many + `}}`, wantRejected: true},
 		"unknown type":            {media: api.MediaJSON, body: `{"kind":"Nothing","spec":{"containers":` + many + `}}`},
-		"YAML":                    {media: api.MediaYAML, body: block(pod("containers", many)), rejected: true},
-		"JSON as YAML":            {media: api.MediaYAML, body: pod("containers", many), rejected: true},
-		"YAML without a type":     {media: api.MediaYAML, body: "spec: {containers: " + many + "}\n", rejected: true},
-		"YAML of aliases":         {media: api.MediaYAML, body: aliased, rejected: true},
-		"YAML with a merge key":   {media: api.MediaYAML, body: merged, rejected: true},
-		"YAML with a merged list": {media: api.MediaYAML, body: listed, rejected: true},
+		"YAML":                    {media: api.MediaYAML, body: block(pod("containers", many)), wantRejected: true},
+		"JSON as YAML":            {media: api.MediaYAML, body: pod("containers", many), wantRejected: true},
+		"YAML without a type":     {media: api.MediaYAML, body: "spec: {containers: " + many + "}\n", wantRejected: true},
+		"YAML of aliases":         {media: api.MediaYAML, body: aliased, wantRejected: true},
+		"YAML with a merge key":   {media: api.MediaYAML, body: merged, wantRejected: true},
+		"YAML with a merged list": {media: api.MediaYAML, body: listed, wantRejected: true},
 		"more than can be stored": {media: api.MediaJSON, body: pod("containers", list("{}", 40_000))},
 		"many variables":          {media: api.MediaJSON, body: pod("containers", env)},
 		"many variables in YAML":  {media: api.MediaYAML, body: pod("containers", env)},
 		"YAML with an aliased type": {
-			media:    api.MediaYAML,
-			body:     "metadata: {name: &k Pod}\nkind: *k\napiVersion: v1\nspec: {containers: " + many + "}\n",
-			rejected: true,
+			media:        api.MediaYAML,
+			body:         "metadata: {name: &k Pod}\nkind: *k\napiVersion: v1\nspec: {containers: " + many + "}\n",
+			wantRejected: true,
 		},
 		"YAML with an aliased name": {
-			media:    api.MediaYAML,
-			body:     "kind: Pod\napiVersion: v1\nmetadata: {name: &c containers}\nspec: {*c : " + many + "}\n",
-			rejected: true,
+			media:        api.MediaYAML,
+			body:         "kind: Pod\napiVersion: v1\nmetadata: {name: &c containers}\nspec: {*c : " + many + "}\n",
+			wantRejected: true,
 		},
 		"YAML with a tagged name": {
-			media:    api.MediaYAML,
-			body:     "kind: Pod\napiVersion: v1\nspec: {!!binary Y29udGFpbmVycw== : " + many + "}\n",
-			rejected: true,
+			media:        api.MediaYAML,
+			body:         "kind: Pod\napiVersion: v1\nspec: {!!binary Y29udGFpbmVycw== : " + many + "}\n",
+			wantRejected: true,
 		},
 		"an unknown field":            {media: api.MediaJSON, body: pod("x", many)},
 		"an object instead of a list": {media: api.MediaJSON, body: pod("containers", "{\"a\":"+many+"}")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if x.media != api.MediaYAML && !json.Valid([]byte(x.body)) {
+			if tc.media != api.MediaYAML && !json.Valid([]byte(tc.body)) {
 				t.Fatal("test body is not valid JSON")
 			}
-			_, err := c.Decode(x.media, []byte(x.body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, false)
-			if rejected := err != nil &&
-				strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes"); rejected != x.rejected {
-				t.Errorf("got rejected %t, want %t: %.200v", rejected, x.rejected, err)
+			_, err := c.Decode(tc.media, []byte(tc.body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, false)
+			isListError := err != nil &&
+				strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes")
+			if isListError != tc.wantRejected {
+				t.Errorf("got rejected %t, want %t: error %.200v", isListError, tc.wantRejected, err)
 			}
 		})
 	}
@@ -101,7 +102,8 @@ func TestSchemasAreBounded(t *testing.T) {
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	k := c.ForKind(catalog.Kind(gvk))
 	crd := func(schema string) string {
-		return `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","spec":{"versions":[{"name":"v1","schema":{"openAPIV3Schema":` + schema + `}}]}}`
+		return `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
+			`"spec":{"versions":[{"name":"v1","schema":{"openAPIV3Schema":` + schema + `}}]}}`
 	}
 	many := "[" + strings.Repeat("{},", 60_000) + "{}]"
 	for name, schema := range map[string]string{

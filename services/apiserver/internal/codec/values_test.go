@@ -27,8 +27,8 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// bad is not valid UTF-8.
-const bad = "a\xffb"
+// invalidUTF8 is a text that is not valid UTF-8.
+const invalidUTF8 = "a\xffb"
 
 // unservable returns objects with a value that not every encoding can express, by the path in the
 // error.
@@ -44,11 +44,11 @@ func unservable() map[string]registry.Object {
 				ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.IntOrString{Type: 2}}},
 			},
 		}}}}}},
-		"data: invalid UTF-8":            &corev1.ConfigMap{Data: map[string]string{"a": bad}},
-		"binaryData: invalid UTF-8":      &corev1.ConfigMap{BinaryData: map[string][]byte{bad: nil}},
-		"metadata.labels: invalid UTF-8": &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{bad: "x"}}},
+		"data: invalid UTF-8":            &corev1.ConfigMap{Data: map[string]string{"a": invalidUTF8}},
+		"binaryData: invalid UTF-8":      &corev1.ConfigMap{BinaryData: map[string][]byte{invalidUTF8: nil}},
+		"metadata.labels: invalid UTF-8": &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{invalidUTF8: "x"}}},
 		"spec.containers.args: invalid UTF-8": &corev1.Pod{
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"ok", bad}}}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"ok", invalidUTF8}}}},
 		},
 		"metadata.deletionTimestamp: time": &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &tooLate}},
 		"data: invalid JSON":               &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte("{")}},
@@ -224,11 +224,9 @@ func TestMutatedProtobufIsServedOrRejected(t *testing.T) {
 			if _, err := kc.DecodeStored(value, 1); err != nil {
 				t.Fatalf("%s: %x was stored but cannot be read: %v", k.GVK(), body, err)
 			}
-			if text, err := kc.JSONFrame(
-				codec.Added,
-				codec.Item{Stored: value, Revision: 1},
-			); err != nil || !json.Valid(text) || !utf8.Valid(text) {
-				t.Fatalf("%s: %x was stored but cannot be served: %v", k.GVK(), body, err)
+			text, err := kc.JSONFrame(codec.Added, codec.Item{Stored: value, Revision: 1})
+			if err != nil || !json.Valid(text) || !utf8.Valid(text) {
+				t.Fatalf("%s: %x was stored but cannot be served: error %v, JSON %s", k.GVK(), body, err, text)
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// ReadBody returns the whole body for any announced length and division into parts. A
-// body that ends too soon is returned with an error.
+// TestReadBodyReturnsWholeBody checks that ReadBody returns the whole body for any announced length
+// and division into parts. A body that ends too soon is returned with an error.
 func TestReadBodyReturnsWholeBody(t *testing.T) {
 	for _, size := range []int{
 		1, 64<<10 - 1, 64 << 10, 64<<10 + 1, 128 << 10, 256 << 10, 300_000, 1 << 20, request.MaxBody - 1,

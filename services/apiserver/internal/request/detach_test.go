@@ -9,7 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// Detached work does not use the limits of its request and does not end with it.
+// TestDetachedWorkIsIndependentOfRequest checks that detached work does not use the limits of its
+// request and does not end with it.
 func TestDetachedWorkIsIndependentOfRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	op := &requestinfo.Info{Verb: "get"}

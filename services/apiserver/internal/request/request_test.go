@@ -34,7 +34,8 @@ func TestWarningsAreUniqueAndLimited(t *testing.T) {
 	request.Warn(context.Background(), "without a collection")
 }
 
-// Warnings of more than 4096 characters together are cut to 256 characters each.
+// TestWarningsAreTruncated checks that warnings of more than 4096 characters together are cut to 256
+// characters each.
 func TestWarningsAreTruncated(t *testing.T) {
 	text := func(n, i int) string { return fmt.Sprintf("%0*d", n, i) }
 	for name, c := range map[string]struct {

@@ -6,8 +6,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Derive returns a context with a copy. Changes of either do not reach
-// the other, but waits are shared.
+// TestDerivedStateIsCopy checks that Derive returns a context with a copy. Changes of either do not
+// reach the other, but waits are shared.
 func TestDerivedStateIsCopy(t *testing.T) {
 	request.FromContext(t.Context()).User = &request.User{Name: "lost"}
 	if u := request.UserFrom(t.Context()); u != nil {

@@ -22,7 +22,8 @@ import (
 
 // TestCheckOriginsRequiresAnchors checks that patterns of origins without anchors are rejected.
 func TestCheckOriginsRequiresAnchors(t *testing.T) {
-	const unpinned = "--cors-allowed-origins has an invalid regular expression: regular expression does not pin to start/end of host in the origin header, help: "
+	const unpinned = "--cors-allowed-origins has an invalid regular expression: " +
+		"regular expression does not pin to start/end of host in the origin header, help: "
 	for pattern, want := range map[string]string{
 		`example.com`:                unpinned,
 		`^example\.com`:              unpinned,
@@ -75,8 +76,13 @@ func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffe
 func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 	h, log := newCORSHandler(t, `//example\.com(:|$)`, `^http://localhost:`)
 	for origin, allowed := range map[string]bool{
-		"https://example.com": true, "http://example.com:8080": true, "http://localhost:80": true,
-		"https://evil-example.com": false, "https://example.com.attacker.net": false, "https://evil-example.com.attacker.net": false, "": false,
+		"https://example.com":                   true,
+		"http://example.com:8080":               true,
+		"http://localhost:80":                   true,
+		"https://evil-example.com":              false,
+		"https://example.com.attacker.net":      false,
+		"https://evil-example.com.attacker.net": false,
+		"":                                      false,
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodOptions} {
 			r := httptest.NewRequest(method, "/api", nil)
@@ -101,7 +107,7 @@ func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 	h, _ = newCORSHandler(t, `^.*$`)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodOptions, "/api", nil))
-	if _, is := w.Header()["Access-Control-Allow-Origin"]; is || w.Code == http.StatusNoContent {
+	if _, exists := w.Header()["Access-Control-Allow-Origin"]; exists || w.Code == http.StatusNoContent {
 		t.Errorf("request without Origin: got %d %v, want no CORS headers", w.Code, w.Header())
 	}
 	if h, err := server.Handler(server.Config{AllowedOrigins: []string{`^(`}}); err == nil || h != nil {

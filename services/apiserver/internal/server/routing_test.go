@@ -63,8 +63,16 @@ func TestGoawayClosesConfiguredFraction(t *testing.T) {
 func TestTimeoutParameterShortensDeadline(t *testing.T) {
 	const all = time.Minute
 	for query, want := range map[string]time.Duration{
-		"": all, "?timeout=": all, "?timeout=1h": all, "?timeout=0": all, "?timeout=0s": all, "?timeout=-1s": all, "?timeout=30s": 30 * time.Second,
-		"?timeout=x": 0, "?timeout=30": 0, "?watch=1&timeout=30s": -1,
+		"":                     all,
+		"?timeout=":            all,
+		"?timeout=1h":          all,
+		"?timeout=0":           all,
+		"?timeout=0s":          all,
+		"?timeout=-1s":         all,
+		"?timeout=30s":         30 * time.Second,
+		"?timeout=x":           0, // a bad request
+		"?timeout=30":          0,
+		"?watch=1&timeout=30s": -1, // no deadline
 	} {
 		var left time.Duration
 		h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -98,11 +98,16 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]uint64{
-		"apiserver_request_filter_duration_seconds authentication": 5, "apiserver_request_filter_duration_seconds authorization": 5,
-		// not the watch
-		"apiserver_request_filter_duration_seconds impersonation": 5, "apiserver_request_filter_duration_seconds maxinflight": 4,
-		"field_validation_request_duration_seconds invalid": 1, "field_validation_request_duration_seconds Warn": 1, "field_validation_request_duration_seconds ": 1,
-		"apiserver_request_body_size_bytes create": 1, "apiserver_request_body_size_bytes patch": 1, "apiserver_request_body_size_bytes delete_collection": 1,
+		"apiserver_request_filter_duration_seconds authentication": 5,
+		"apiserver_request_filter_duration_seconds authorization":  5,
+		"apiserver_request_filter_duration_seconds impersonation":  5,
+		"apiserver_request_filter_duration_seconds maxinflight":    4, // not the watch
+		"field_validation_request_duration_seconds invalid":        1,
+		"field_validation_request_duration_seconds Warn":           1,
+		"field_validation_request_duration_seconds ":               1,
+		"apiserver_request_body_size_bytes create":                 1,
+		"apiserver_request_body_size_bytes patch":                  1,
+		"apiserver_request_body_size_bytes delete_collection":      1,
 	} {
 		if counts[name] != want {
 			t.Errorf("%s: got %d, want %d", name, counts[name], want)

@@ -234,8 +234,12 @@ func (m *listMeasurer) addValue(i int, s *typeShape) (end int, err error) {
 // measure aliases, merges and tags.
 func (c *Checker) CheckYAML(b []byte, expected schema.GroupVersionKind) error {
 	values, err := measureYAML(b)
-	if err != nil || values <= maxUncheckedValues && !mayBreakLeafRule(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
+	if err != nil {
 		return err
+	}
+	hasEscapes := bytes.IndexByte(b, '\\') >= 0 // YAML has more escapes than JSON
+	if values <= maxUncheckedValues && !mayBreakLeafRule(b) && !hasEscapes {
+		return nil
 	}
 	data, err := yaml.YAMLToJSON(b)
 	if err != nil {

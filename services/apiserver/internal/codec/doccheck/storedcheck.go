@@ -95,7 +95,9 @@ func wireOf(t reflect.Type) int {
 		return wire.Fixed64
 	case reflect.Float32:
 		return wire.Fixed32
-	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+	case reflect.Bool,
+		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return wire.Varint
 	}
 	return wire.Bytes

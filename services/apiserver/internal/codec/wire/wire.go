@@ -124,7 +124,7 @@ func Find(b []byte, num int) ([]byte, error) {
 // IsEnvelope reports whether a stored value or body starts with EnvelopePrefix, that is, is
 // protobuf.
 func IsEnvelope(b []byte) bool {
-	return len(b) > 4 && b[0] == EnvelopePrefix[0] && b[1] == EnvelopePrefix[1] && b[2] == EnvelopePrefix[2] && b[3] == EnvelopePrefix[3]
+	return len(b) > len(EnvelopePrefix) && string(b[:len(EnvelopePrefix)]) == string(EnvelopePrefix)
 }
 
 // OpenEnvelope returns the message in an envelope, and the apiVersion and kind that the envelope

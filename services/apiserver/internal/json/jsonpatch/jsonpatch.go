@@ -175,7 +175,7 @@ func (t *tree) applyReplace(i int, op Operation) error {
 		return fmt.Errorf("replace operation failed to decode path: %w", err)
 	}
 	if path == "" {
-		if _, has := op["value"]; !has {
+		if _, hasValue := op["value"]; !hasValue {
 			return fmt.Errorf("operation %d, replace, has no value", i)
 		}
 		if n := t.valueOf(op); n != nil && t.openNode(n) { // any other value changes nothing
@@ -202,22 +202,23 @@ func (t *tree) applyMove(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("move operation failed to decode from: %w", err)
 	}
-	target, ok := t.locate(from)
+	source, ok := t.locate(from)
 	if !ok {
 		return fmt.Errorf("move operation does not apply: doc is missing from path: %s: %w", from, errMissing)
 	}
-	n, err := target.get()
+	n, err := source.get()
 	if err == nil {
-		err = t.removeAt(target)
+		err = t.removeAt(source)
 	}
 	if err != nil {
-		return fmt.Errorf("error in move for path: '%s': %w", target.key, err)
+		return fmt.Errorf("error in move for path: '%s': %w", source.key, err)
 	}
 	path, err := op.path()
 	if err != nil {
 		return fmt.Errorf("move operation failed to decode path: %w", err)
 	}
-	if target, ok = t.locate(path); !ok {
+	target, ok := t.locate(path)
+	if !ok {
 		return fmt.Errorf("move operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
 	}
 	if err := t.addAt(target, n); err != nil {
@@ -232,11 +233,11 @@ func (t *tree) applyCopy(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("copy operation failed to decode from: %w", err)
 	}
-	target, ok := t.locate(from)
+	source, ok := t.locate(from)
 	if !ok {
 		return fmt.Errorf("copy operation does not apply: doc is missing from path: %s: %w", from, errMissing)
 	}
-	n, err := target.get()
+	n, err := source.get()
 	if err != nil {
 		return fmt.Errorf("error in copy for from: '%s': %w", from, err)
 	}
@@ -244,12 +245,14 @@ func (t *tree) applyCopy(op Operation) error {
 	if err != nil {
 		return fmt.Errorf("copy operation failed to decode path: %w", errMissing)
 	}
-	if target, ok = t.locate(path); !ok {
+	target, ok := t.locate(path)
+	if !ok {
 		return fmt.Errorf("copy operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
 	}
 	t.copied += n.size()
 	if t.copied > MaxCopies {
-		return fmt.Errorf("Unable to complete the copy, the accumulated size increase of copy is %d, exceeding the limit %d", //nolint:staticcheck // the words that clients know
+		//nolint:staticcheck // the words that clients know
+		return fmt.Errorf("Unable to complete the copy, the accumulated size increase of copy is %d, exceeding the limit %d",
 			t.copied, MaxCopies)
 	}
 	if err := t.addAt(target, n.clone()); err != nil {
@@ -274,7 +277,7 @@ func (t *tree) applyTest(i int, op Operation) error {
 			return fmt.Errorf("error in test for path: '%s': %w", path, err)
 		}
 	}
-	if _, has := op["value"]; !has && n == nil {
+	if _, hasValue := op["value"]; !hasValue && n == nil {
 		return fmt.Errorf("operation %d, test, has no value", i)
 	}
 	if !t.equal(n, t.valueOf(op)) {

@@ -118,7 +118,7 @@ func (t *tree) openNode(n *node) bool {
 	return true
 }
 
-// unescape decodes a part of a path (RFC 6901, "Evaluation").
+// unescape decodes a part of a path (RFC 6901, section 4, "Evaluation").
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
 // locate resolves a path (RFC 6901). It returns false if a value on the path is missing.
@@ -220,7 +220,8 @@ func (t *tree) addAt(p location, n *node) error {
 func (t *tree) removeAt(p location) error {
 	if !p.container.list {
 		if _, ok := p.container.members[p.key]; !ok {
-			return fmt.Errorf("Unable to remove nonexistent key: %s: %w", p.key, errMissing) //nolint:staticcheck // the words that clients know
+			//nolint:staticcheck // the words that clients know
+			return fmt.Errorf("Unable to remove nonexistent key: %s: %w", p.key, errMissing)
 		}
 		delete(p.container.members, p.key)
 		return nil
@@ -323,16 +324,17 @@ func (t *tree) equal(a, b *node) bool {
 	if !t.openNode(a) || !t.openNode(b) {
 		return a.branch == nil && b.branch == nil && !t.openNode(b) && bytes.Equal(a.rawText(), b.rawText())
 	}
-	if a.branch.list != b.branch.list || len(a.branch.members) != len(b.branch.members) || len(a.branch.items) != len(b.branch.items) {
+	x, y := a.branch, b.branch
+	if x.list != y.list || len(x.members) != len(y.members) || len(x.items) != len(y.items) {
 		return false
 	}
-	for key, m := range a.branch.members {
-		if other, ok := b.branch.members[key]; !ok || !t.equal(m, other) {
+	for key, member := range x.members {
+		if other, ok := y.members[key]; !ok || !t.equal(member, other) {
 			return false
 		}
 	}
-	for i, m := range a.branch.items {
-		if !t.equal(m, b.branch.items[i]) {
+	for i, item := range x.items {
+		if !t.equal(item, y.items[i]) {
 			return false
 		}
 	}

@@ -129,6 +129,7 @@ func TestLoneSurrogate(t *testing.T) {
 	}
 }
 
+// BenchmarkMeasure measures the scan of a document.
 func BenchmarkMeasure(b *testing.B) {
 	var env strings.Builder
 	for range 60 {

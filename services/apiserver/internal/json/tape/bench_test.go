@@ -17,6 +17,7 @@ func document() []byte {
 	return []byte(`{"metadata":{"name":"a","labels":{"app":"é"}},"spec":{"env":[` + strings.TrimSuffix(env.String(), ",") + `]}}`)
 }
 
+// BenchmarkParse measures the parsing of a document.
 func BenchmarkParse(b *testing.B) {
 	raw := document()
 	b.SetBytes(int64(len(raw)))

@@ -100,6 +100,7 @@ func benchSubject(b *testing.B) (*subject, []byte) {
 	return s, raw
 }
 
+// BenchmarkPod measures the transcoding of a pod.
 func BenchmarkPod(b *testing.B) {
 	s, raw := benchSubject(b)
 	var buf []byte
@@ -178,6 +179,7 @@ func BenchmarkMetadata(b *testing.B) {
 	b.SetBytes(int64(len(buf)))
 }
 
+// BenchmarkPodDecoded measures the same by decoding and encoding the pod.
 func BenchmarkPodDecoded(b *testing.B) {
 	s, raw := benchSubject(b)
 	var buf []byte
@@ -191,6 +193,7 @@ func BenchmarkPodDecoded(b *testing.B) {
 	b.SetBytes(int64(len(buf)))
 }
 
+// BenchmarkCompile measures the compilation of the program of a type.
 func BenchmarkCompile(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

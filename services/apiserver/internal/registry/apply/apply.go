@@ -48,6 +48,7 @@ func (m *Manager) applyUnmapped(
 	manager string,
 	force bool,
 ) (registry.Object, error) {
+	// 1. Check the patch.
 	gvk, err := m.checkPatch(patch)
 	if err != nil {
 		return nil, err
@@ -56,6 +57,8 @@ func (m *Manager) applyUnmapped(
 	if exceedsLimits(applied) { // before the validation
 		return nil, errExceedsLimits()
 	}
+
+	// 2. Read the owners of the live object. If it has none, one entry owns all of its fields.
 	live = live.DeepCopyObject().(registry.Object)
 	entries, err := m.decode(live.GetManagedFields())
 	if err != nil {
@@ -66,6 +69,8 @@ func (m *Manager) applyUnmapped(
 			return nil, err
 		}
 	}
+
+	// 3. Convert the patch and the live object for the merge library.
 	live.SetManagedFields(nil)
 	live.GetObjectKind().SetGroupVersionKind(gvk)
 	if applied, err = m.typed().FromUnstructured(patch); err != nil { // duplicates are not allowed here
@@ -78,6 +83,8 @@ func (m *Manager) applyUnmapped(
 	if exceedsLimits(typedLive) {
 		return nil, errExceedsLimits()
 	}
+
+	// 4. Merge. Conflicts with fields that only client-side apply has set do not count.
 	applier := m.newOwner(manager, metav1.ManagedFieldsOperationApply)
 	result, err := m.mergeApplied(ctx, typedLive, applied, entries, applier, force)
 	if conflicts := (merge.Conflicts)(nil); errors.As(err, &conflicts) {
@@ -91,6 +98,8 @@ func (m *Manager) applyUnmapped(
 	if err != nil {
 		return nil, err
 	}
+
+	// 5. Return the object with its new owners.
 	out := live
 	if result.object != nil {
 		if out, err = m.toObject(result.object); err != nil {

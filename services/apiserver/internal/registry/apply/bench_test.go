@@ -57,6 +57,7 @@ func podManager(b *testing.B) (*Manager, *corev1.Pod) {
 	return m, p
 }
 
+// BenchmarkCreate measures the ownership of a new object.
 func BenchmarkCreate(b *testing.B) {
 	m, p := podManager(b)
 	b.ReportAllocs()
@@ -68,6 +69,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
+// BenchmarkUpdate measures the ownership of a changed object.
 func BenchmarkUpdate(b *testing.B) {
 	m, live := podManager(b)
 	obj := live.DeepCopy()
@@ -82,6 +84,7 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
+// BenchmarkApply measures an apply.
 func BenchmarkApply(b *testing.B) {
 	m, live := podManager(b)
 	patch := map[string]any{

@@ -8,19 +8,17 @@ import (
 	"strings"
 
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v4/value"
 
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// changes holds the fields in which two objects differ.
+// changes holds the fields in which two objects differ: the live object and its successor.
 type changes struct {
-	// set holds the fields that the second object adds or changes, removed the fields that it
-	// lacks.
-	set, removed *fieldpath.Set
+	set     *fieldpath.Set // fields that the successor adds or changes
+	removed *fieldpath.Set // fields that the successor lacks
 }
 
-// filteredBy returns the changes without the fields that a filter removes. f may be nil.
+// filteredBy returns the changes without the fields that f removes. f may be nil.
 func (c *changes) filteredBy(f fieldpath.Filter) *changes {
 	if f == nil {
 		return c
@@ -28,7 +26,9 @@ func (c *changes) filteredBy(f fieldpath.Filter) *changes {
 	return &changes{set: f.Filter(c.set), removed: f.Filter(c.removed)}
 }
 
-// differences compares two objects of the kind. live may be nil.
+// differences compares two objects of the kind. live may be nil. Objects with a Go type are compared
+// by reflection. Documents are compared by documentDifferences or, if it does not support them, by
+// the merge library.
 func (v *view) differences(live, obj registry.Object) (*changes, error) {
 	s := v.shape()
 	if s == nil {
@@ -47,21 +47,24 @@ func (v *view) differences(live, obj registry.Object) (*changes, error) {
 	return c.changes(), errors.Join(c.errs...)
 }
 
-// comparer collects the differences between two values.
+// comparer walks through two values a (live) and b (its successor) and records the paths at which
+// they differ. An invalid reflect.Value stands for null, and for the members of an absent value.
 type comparer struct {
 	set, removed pathSet
-	path         fieldpath.Path
+	path         fieldpath.Path // of the values that are being compared
 	errs         []error
 }
 
-// pathSet is a fieldpath.Set built in path order. nodes holds the parts of the set below the
-// prefixes of the path, created on demand.
+// pathSet is a fieldpath.Set for paths that are inserted in order. It caches the parts of the set on
+// the current path, so that an insertion does not start at the root.
 type pathSet struct {
-	root  *fieldpath.Set
+	root *fieldpath.Set
+	// nodes[i] is the part of the set below the first i+1 elements of the current path. Missing
+	// nodes are created on demand.
 	nodes []*fieldpath.Set
 }
 
-// insert adds the path.
+// insert adds a path. Its beginning must be the current path; see truncate.
 func (t *pathSet) insert(path fieldpath.Path) {
 	last := len(path) - 1
 	for len(t.nodes) < last {
@@ -78,7 +81,7 @@ func (t *pathSet) setBelow(n int) *fieldpath.Set {
 	return t.nodes[n-1]
 }
 
-// truncate drops the nodes below the first n elements of the path.
+// truncate shortens the current path to n elements.
 func (t *pathSet) truncate(n int) {
 	if len(t.nodes) > n {
 		t.nodes = t.nodes[:n]
@@ -105,19 +108,19 @@ func (c *comparer) popElement() {
 	c.removed.truncate(len(c.path))
 }
 
-// compareObjects compares two objects, except for the fields that managedFields never contain.
+// compareObjects compares two objects, except for the fields that have no owner.
 func (c *comparer) compareObjects(s *fieldSchema, a, b reflect.Value) {
 	for i := range s.fields {
 		f := &s.fields[i]
 		switch f.name {
 		case "apiVersion", "kind":
 		case "metadata":
-			x, _ := f.valueIn(a)
-			y, _ := f.valueIn(b)
+			metaA, _ := f.valueIn(a)
+			metaB, _ := f.valueIn(b)
 			c.pushElement(fieldpath.PathElement{FieldName: &f.name})
 			for j := range f.fields {
-				if g := &f.fields[j]; !serverOwned(g.name) {
-					c.compareField(g, x, y)
+				if metaField := &f.fields[j]; !serverOwned(metaField.name) {
+					c.compareField(metaField, metaA, metaB)
 				}
 			}
 			c.popElement()
@@ -136,27 +139,28 @@ func serverOwned(name string) bool {
 	return false
 }
 
-// compareField compares one field of two structs. Either may be null.
+// compareField compares one field of two structs. Either struct may be null.
 func (c *comparer) compareField(f *fieldShape, a, b reflect.Value) {
-	var x, y reflect.Value
-	var hasX, hasY bool
+	var fieldA, fieldB reflect.Value
+	var hasA, hasB bool
 	if a.IsValid() {
-		x, hasX = f.valueIn(a)
+		fieldA, hasA = f.valueIn(a)
 	}
 	if b.IsValid() {
-		y, hasY = f.valueIn(b)
+		fieldB, hasB = f.valueIn(b)
 	}
-	if !hasX && !hasY {
+	if !hasA && !hasB {
 		return
 	}
 	c.pushElement(fieldpath.PathElement{FieldName: &f.name})
-	c.compareValues(f.fieldSchema, x, y, hasX, hasY)
+	c.compareValues(f.fieldSchema, fieldA, fieldB, hasA, hasB)
 	c.popElement()
 }
 
 // compareValues compares two values. Each may be absent, or null, which is present but not valid.
 // At least one is present.
 func (c *comparer) compareValues(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
+	// 1. Compare values without parts, and values that are compared in another way.
 	switch {
 	case s.kind == foreignShape:
 		c.compareEncodings(s, a, b, hasA, hasB)
@@ -164,27 +168,32 @@ func (c *comparer) compareValues(s *fieldSchema, a, b reflect.Value, hasA, hasB 
 	case s.atomic:
 		c.compareLeaves(s, a, b, hasA, hasB)
 		return
-	case a.IsValid() && b.IsValid():
-	case s.isEmpty(a) && s.isEmpty(b):
+	}
+	bothEmpty := s.isEmpty(a) && s.isEmpty(b) // only for structs, maps and lists
+	if bothEmpty && !(a.IsValid() && b.IsValid()) {
 		c.compareLeaves(s, a, b, hasA, hasB)
 		return
 	}
+
+	// 2. Compare the parts.
 	switch s.kind {
 	case structShape:
 		for i := range s.fields {
 			c.compareField(&s.fields[i], a, b)
 		}
 	case mapShape:
-		if s.isEmpty(a) && s.isEmpty(b) {
+		if bothEmpty {
 			return
 		}
 		c.compareMaps(s, a, b)
 	case listShape:
-		if s.isEmpty(a) && s.isEmpty(b) {
+		if bothEmpty {
 			return
 		}
 		c.compareLists(s, a, b)
 	}
+
+	// 3. A value that only one side has is itself a change.
 	if !hasA {
 		c.set.insert(c.path)
 	} else if !hasB {
@@ -192,7 +201,7 @@ func (c *comparer) compareValues(s *fieldSchema, a, b reflect.Value, hasA, hasB 
 	}
 }
 
-// compareLeaves compares two values that have no owners below them.
+// compareLeaves compares two values whose parts have no owners.
 func (c *comparer) compareLeaves(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case !hasA:
@@ -220,18 +229,18 @@ func (s *fieldSchema) isEmpty(v reflect.Value) bool {
 	return true
 }
 
-// compareMaps compares two maps. b may be invalid.
+// compareMaps compares two maps. Either may be invalid.
 func (c *comparer) compareMaps(s *fieldSchema, a, b reflect.Value) {
 	for _, key := range keysOf(a) {
-		other := reflect.Value{}
+		valueA := dereference(a.MapIndex(key))
+		var entryB reflect.Value // invalid if b lacks the key
 		if b.IsValid() {
-			other = b.MapIndex(key)
+			entryB = b.MapIndex(key)
 		}
-		x := dereference(a.MapIndex(key))
-		if other.IsValid() && s.elem.atomic && equal(s.elem, x, dereference(other), nullEqualsNull) {
-			continue
+		if entryB.IsValid() && s.elem.atomic && equal(s.elem, valueA, dereference(entryB), nullEqualsNull) {
+			continue // avoid work on the path for the usual case
 		}
-		c.compareEntries(s, key.String(), x, other, true)
+		c.compareEntries(s, key.String(), valueA, entryB, true)
 	}
 	for _, key := range keysOf(b) {
 		if a.IsValid() && a.MapIndex(key).IsValid() {
@@ -241,7 +250,7 @@ func (c *comparer) compareMaps(s *fieldSchema, a, b reflect.Value) {
 	}
 }
 
-// keysOf returns the keys of a map in order. Insertion into a set is fast in order.
+// keysOf returns the sorted keys of a map, because insertion into a set is fast in path order.
 func keysOf(m reflect.Value) []reflect.Value {
 	if !m.IsValid() {
 		return nil
@@ -251,31 +260,33 @@ func keysOf(m reflect.Value) []reflect.Value {
 	return keys
 }
 
-// compareEntries compares the values of two maps at one key. b is invalid if the second map lacks
-// the key.
-func (c *comparer) compareEntries(s *fieldSchema, key string, a, b reflect.Value, hasA bool) {
-	hasB := b.IsValid()
+// compareEntries compares the values of two maps at one key. entryB is invalid if b lacks the key.
+func (c *comparer) compareEntries(s *fieldSchema, key string, valueA, entryB reflect.Value, hasA bool) {
+	hasB := entryB.IsValid()
+	valueB := entryB
 	if hasB {
-		b = dereference(b)
+		valueB = dereference(entryB)
 	}
 	c.pushElement(fieldpath.PathElement{FieldName: &key})
-	c.compareValues(s.elem, a, b, hasA, hasB)
+	c.compareValues(s.elem, valueA, valueB, hasA, hasB)
 	c.popElement()
 }
 
-// element is an element of an associative list in one of two lists, identified by its key or value.
+// element is an element of one of two associative lists, a or b.
 type element struct {
-	path fieldpath.PathElement
+	path fieldpath.PathElement // identifies the element by its key or value
 	v    reflect.Value
 	inB  bool
 }
 
-// compareLists compares two lists, whose items are identified by keys or by value. Either may be
+// compareLists compares two lists whose elements are identified by keys or by value. Either may be
 // invalid.
 func (c *comparer) compareLists(s *fieldSchema, a, b reflect.Value) {
 	if a.IsValid() && b.IsValid() && equal(s, a, b, nullEqualsNull) {
 		return
 	}
+
+	// 1. Collect the elements of both lists.
 	all := make([]element, 0, listLength(a)+listLength(b))
 	collect := func(v reflect.Value, inB bool) {
 		p, err := s.pathElement(v)
@@ -289,21 +300,25 @@ func (c *comparer) compareLists(s *fieldSchema, a, b reflect.Value) {
 	}
 	eachElement(a, func(v reflect.Value) { collect(v, false) })
 	eachElement(b, func(v reflect.Value) { collect(v, true) })
-	// Insertion into a set is fast in path order.
+
+	// 2. Sort them by path, because insertion into a set is fast in path order. The elements of a
+	// remain before those of b.
 	slices.SortStableFunc(all, func(x, y element) int { return x.path.Compare(y.path) })
+
+	// 3. Compare the elements at each path.
 	for len(all) > 0 {
-		n := 1
-		for n < len(all) && all[n].path.Equals(all[0].path) {
-			n++
+		atPath := 1
+		for atPath < len(all) && all[atPath].path.Equals(all[0].path) {
+			atPath++
 		}
-		inA := 0
-		for inA < n && !all[inA].inB {
-			inA++
+		fromA := 0
+		for fromA < atPath && !all[fromA].inB {
+			fromA++
 		}
 		c.pushElement(all[0].path)
-		c.compareElements(s, all[:inA], all[inA:n])
+		c.compareElements(s, all[:fromA], all[fromA:atPath])
 		c.popElement()
-		all = all[n:]
+		all = all[atPath:]
 	}
 }
 
@@ -325,74 +340,33 @@ func eachElement(list reflect.Value, f func(reflect.Value)) {
 	}
 }
 
-// compareElements compares the elements of two lists at one path. Duplicates are compared as a
-// whole.
+// compareElements compares the elements of two lists at one path. Usually each list has at most one.
+// As in the merge library, duplicates have one owner as a whole.
 func (c *comparer) compareElements(s *fieldSchema, a, b []element) {
+	hasDuplicatesA, hasDuplicatesB := len(a) > 1, len(b) > 1
 	switch {
-	case len(a) <= 1 && len(b) <= 1:
-		var x, y reflect.Value
+	case !hasDuplicatesA && !hasDuplicatesB:
+		var valueA, valueB reflect.Value
 		if len(a) == 1 {
-			x = a[0].v
+			valueA = a[0].v
 		}
 		if len(b) == 1 {
-			y = b[0].v
+			valueB = b[0].v
 		}
-		c.compareValues(s.elem, x, y, len(a) == 1, len(b) == 1)
-	case len(a) > 1 && len(b) > 1:
+		c.compareValues(s.elem, valueA, valueB, len(a) == 1, len(b) == 1)
+	case hasDuplicatesA && hasDuplicatesB:
 		if !slices.EqualFunc(a, b, func(x, y element) bool { return equal(s.elem, x.v, y.v, nullEqualsNull) }) {
 			c.set.insert(c.path)
 		}
-	case len(a) > 1:
-		if len(b) == 1 {
+	case hasDuplicatesA:
+		if len(b) == 1 { // it replaces the duplicates
 			c.compareValues(s.elem, reflect.Value{}, b[0].v, false, true)
 		}
 		c.removed.insert(c.path)
 	default:
-		if len(a) == 1 {
+		if len(a) == 1 { // the duplicates replace it
 			c.compareValues(s.elem, a[0].v, reflect.Value{}, true, false)
 		}
 		c.set.insert(c.path)
 	}
-}
-
-// pathElement returns the path element that identifies an element of a list.
-func (s *fieldSchema) pathElement(v reflect.Value) (fieldpath.PathElement, error) {
-	if !v.IsValid() {
-		return fieldpath.PathElement{}, errors.New("a set or keyed list has a null element")
-	}
-	if len(s.keys) == 0 {
-		x := scalarValue(v)
-		return fieldpath.PathElement{Value: &x}, nil
-	}
-	keys := make(value.FieldList, 0, len(s.keys))
-	for _, k := range s.keys {
-		f, has := k.valueIn(v)
-		switch {
-		case has && f.IsValid():
-			keys = append(keys, value.Field{Name: k.name, Value: scalarValue(f)})
-		case k.defaultValue != nil:
-			keys = append(keys, value.Field{Name: k.name, Value: k.defaultValue})
-		default:
-			return fieldpath.PathElement{}, fmt.Errorf("list element lacks key field %q", k.name)
-		}
-	}
-	keys.Sort()
-	return fieldpath.PathElement{Key: &keys}, nil
-}
-
-// scalarValue returns a scalar as a value of a path element.
-func scalarValue(v reflect.Value) value.Value {
-	switch {
-	case v.CanInt():
-		return value.NewValueInterface(v.Int())
-	case v.CanUint():
-		return value.NewValueInterface(int64(v.Uint()))
-	case v.CanFloat():
-		return value.NewValueInterface(v.Float())
-	case v.Kind() == reflect.Bool:
-		return value.NewValueInterface(v.Bool())
-	case v.Kind() == reflect.String:
-		return value.NewValueInterface(v.String())
-	}
-	return value.NewValueInterface(decodedJSON(v))
 }

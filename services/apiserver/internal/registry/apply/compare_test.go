@@ -19,6 +19,7 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
+// builtinFields returns the managers of all built-in kinds.
 func builtinFields(t testing.TB) (*Fields, *registry.Catalog) {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -29,6 +30,7 @@ func builtinFields(t testing.TB) (*Fields, *registry.Catalog) {
 }
 
 // mutate returns a copy of an object with parts of its JSON removed, changed, duplicated and
+// reordered at random. It returns the object itself if its type does not accept the change.
 func mutate(t *testing.T, r *rand.Rand, k *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
@@ -135,6 +137,8 @@ func TestDifferencesMatchTheMergeLibrary(t *testing.T) {
 	}
 }
 
+// wantAgreement checks that the compiled comparison of two objects has the result of the merge
+// library. name names the pair in errors.
 func wantAgreement(t *testing.T, v *view, name string, a, b registry.Object) {
 	t.Helper()
 	got, gotErr := v.differences(a, b)
@@ -145,13 +149,13 @@ func wantAgreement(t *testing.T, v *view, name string, a, b registry.Object) {
 	if gotErr != nil || wantErr != nil {
 		return
 	}
-	missing := func(what string, x, y *fieldpath.Set) {
-		if d := x.Difference(unownedFields).Difference(y.Difference(unownedFields)); !d.Empty() {
-			t.Errorf("%s: got %s %s, want none", name, what, d)
+	wantSubset := func(fault string, subset, superset *fieldpath.Set) {
+		if d := subset.Difference(unownedFields).Difference(superset.Difference(unownedFields)); !d.Empty() {
+			t.Errorf("%s: got %s %s, want none", name, fault, d)
 		}
 	}
-	missing("fields missing from set", want.set, got.set)
-	missing("unexpected fields in set", got.set, want.set)
-	missing("fields missing from removed", want.removed, got.removed)
-	missing("unexpected fields in removed", got.removed, want.removed)
+	wantSubset("fields missing from set", want.set, got.set)
+	wantSubset("unexpected fields in set", got.set, want.set)
+	wantSubset("fields missing from removed", want.removed, got.removed)
+	wantSubset("unexpected fields in removed", got.removed, want.removed)
 }

@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// spec returns an object with n members.
 func spec(n int) map[string]any {
 	m := map[string]any{}
 	for i := range n {
@@ -26,8 +27,8 @@ func spec(n int) map[string]any {
 	return m
 }
 
-// TestApplyLimitsMembers checks that field sets take time quadratic in the number of members of one
-// object.
+// TestApplyLimitsMembers checks that an apply rejects a patch or a live object with more than
+// MaxMembers members in one object, because the merge takes time quadratic in their number.
 func TestApplyLimitsMembers(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -46,13 +47,8 @@ func TestApplyLimitsMembers(t *testing.T) {
 	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(1000), "me", false); err != nil {
 		t.Error(err)
 	}
-	if _, err := m.Apply(
-		t.Context(),
-		&corev1.ConfigMap{},
-		patch(MaxMembers+1),
-		"me",
-		false,
-	); !apierrors.IsRequestEntityTooLargeError(err) {
+	_, err = m.Apply(t.Context(), &corev1.ConfigMap{}, patch(MaxMembers+1), "me", false)
+	if !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("large patch: got error %.200v, want RequestEntityTooLarge", err)
 	}
 	live := &corev1.ConfigMap{Data: map[string]string{}}
@@ -86,8 +82,8 @@ func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
 	}
 }
 
-// TestApplyLimitsPathBytes checks that the key of a list element is part of the path of each field
-// below it.
+// TestApplyLimitsPathBytes checks that an apply limits the total size of paths. The key of a list
+// element is part of the path of each field below it.
 func TestApplyLimitsPathBytes(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -100,34 +96,38 @@ func TestApplyLimitsPathBytes(t *testing.T) {
 			m = fields.Manager(k, nil)
 		}
 	}
-	patch := func(name, n int, more map[string]any) map[string]any {
+	patch := func(keyLength, elements int, extraFields map[string]any) map[string]any {
 		var env []any
-		for i := range n {
+		for i := range elements {
 			e := map[string]any{"name": fmt.Sprint("e", i)}
-			maps.Copy(e, more)
+			maps.Copy(e, extraFields)
 			env = append(env, e)
 		}
-		return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{
-			"containers": []any{map[string]any{"name": strings.Repeat("a", name), "env": env}},
-		}}
+		container := map[string]any{"name": strings.Repeat("a", keyLength), "env": env}
+		return map[string]any{
+			"apiVersion": "v1",
+			"kind":       "Pod",
+			"metadata":   map[string]any{"name": "a"},
+			"spec":       map[string]any{"containers": []any{container}},
+		}
 	}
 	for name, c := range map[string]struct {
-		patch map[string]any
-		ok    bool
+		patch       map[string]any
+		wantSuccess bool
 	}{
-		"50 elements with a key of 60,000 bytes":   {patch: patch(60_000, 50, nil), ok: true},
-		"5000 elements with a key of 60 bytes":     {patch: patch(60, 5_000, nil), ok: true},
-		"1000 elements with a key of 60,000 bytes": {patch: patch(60_000, 1000, nil), ok: false},
+		"50 elements with a key of 60,000 bytes":   {patch: patch(60_000, 50, nil), wantSuccess: true},
+		"5000 elements with a key of 60 bytes":     {patch: patch(60, 5_000, nil), wantSuccess: true},
+		"1000 elements with a key of 60,000 bytes": {patch: patch(60_000, 1000, nil), wantSuccess: false},
 		"500 elements with a key of 60,000 bytes and an unknown field": {
-			patch: patch(60_000, 500, map[string]any{"zz": "x"}),
-			ok:    false,
+			patch:       patch(60_000, 500, map[string]any{"zz": "x"}),
+			wantSuccess: false,
 		},
-		"40 elements with a key of 1,000,000 bytes": {patch: patch(1_000_000, 40, nil), ok: false},
+		"40 elements with a key of 1,000,000 bytes": {patch: patch(1_000_000, 40, nil), wantSuccess: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := m.Apply(t.Context(), &corev1.Pod{}, c.patch, "me", false)
-			if (err == nil) != c.ok || err != nil && !apierrors.IsRequestEntityTooLargeError(err) {
-				t.Errorf("got error %.200v, want RequestEntityTooLarge for too many members only", err)
+			if (err == nil) != c.wantSuccess || err != nil && !apierrors.IsRequestEntityTooLargeError(err) {
+				t.Errorf("got error %.200v, want success: %t, otherwise RequestEntityTooLarge", err, c.wantSuccess)
 			}
 		})
 	}

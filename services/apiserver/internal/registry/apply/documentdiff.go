@@ -17,17 +17,17 @@ import (
 // merge library. It returns false for unusual documents, such as those that violate the merge
 // rules; the caller then uses the library.
 func (v *view) documentDifferences(live, obj registry.Object) (*changes, bool) {
-	is, ok := obj.(runtime.Unstructured)
+	document, ok := obj.(runtime.Unstructured)
 	if !ok {
 		return nil, false
 	}
-	var was map[string]any
+	var liveContent map[string]any
 	if live != nil {
 		u, ok := live.(runtime.Unstructured)
 		if !ok {
 			return nil, false
 		}
-		was = u.UnstructuredContent()
+		liveContent = u.UnstructuredContent()
 	}
 	rules := v.typed()
 	root, ok := rules.Schema.Resolve(rules.TypeRef)
@@ -39,7 +39,7 @@ func (v *view) documentDifferences(live, obj registry.Object) (*changes, bool) {
 	d.schema = rules.Schema
 	d.set.root = fieldpath.NewSet()
 	d.removed.root = fieldpath.NewSet()
-	if !d.compareObjects(root.Map, was, is.UnstructuredContent()) {
+	if !d.compareObjects(root.Map, liveContent, document.UnstructuredContent()) {
 		return nil, false
 	}
 	return &changes{set: d.set.root, removed: d.removed.root}, true
@@ -100,16 +100,16 @@ func (d *documentDiff) compareValues(ref smd.TypeRef, a, b any) bool {
 	}
 	switch a := a.(type) {
 	case map[string]any:
-		b, is := b.(map[string]any)
-		if !is || atom.Map == nil {
+		b, ok := b.(map[string]any)
+		if !ok || atom.Map == nil {
 			return false
 		}
 		if atom.Map.ElementRelationship != smd.Atomic {
 			return d.compareObjects(atom.Map, a, b)
 		}
 	case []any:
-		b, is := b.([]any)
-		if !is || atom.List == nil {
+		b, ok := b.([]any)
+		if !ok || atom.List == nil {
 			return false
 		}
 		if atom.List.ElementRelationship != smd.Atomic {
@@ -129,10 +129,10 @@ func (d *documentDiff) compareValues(ref smd.TypeRef, a, b any) bool {
 
 // matchesType reports whether a value matches its type, without recording any field.
 func (d *documentDiff) matchesType(ref smd.TypeRef, v any) bool {
-	was := d.insideAtomic
+	previous := d.insideAtomic
 	d.insideAtomic = true
 	ok := d.addValue(ref, v)
-	d.insideAtomic = was
+	d.insideAtomic = previous
 	return ok
 }
 

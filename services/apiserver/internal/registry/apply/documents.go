@@ -252,9 +252,9 @@ func differingParts(a, b map[string]any) (x, y map[string]any, differ bool) {
 			x[name] = v
 			continue
 		}
-		vm, isMap := v.(map[string]any)
-		wm, areMaps := w.(map[string]any)
-		if isMap && areMaps {
+		vm, vIsMap := v.(map[string]any)
+		wm, wIsMap := w.(map[string]any)
+		if vIsMap && wIsMap {
 			if p, q, differ := differingParts(vm, wm); differ {
 				x[name], y[name] = p, q
 			}
@@ -273,9 +273,9 @@ func differingParts(a, b map[string]any) (x, y map[string]any, differ bool) {
 // withoutEqualParts returns two objects without the parts that documents have in common, and
 // without managedFields, which have no owner.
 func withoutEqualParts(a, b registry.Object) (registry.Object, registry.Object) {
-	x, ok := a.(*unstructured.Unstructured)
-	y, both := b.(*unstructured.Unstructured)
-	if !ok || !both || len(x.Object) == 0 {
+	x, aIsDocument := a.(*unstructured.Unstructured)
+	y, bIsDocument := b.(*unstructured.Unstructured)
+	if !aIsDocument || !bIsDocument || len(x.Object) == 0 {
 		return a, b
 	}
 	p, q, _ := differingParts(withoutManagedFields(x.Object), withoutManagedFields(y.Object))
@@ -295,8 +295,9 @@ func withoutManagedFields(tree map[string]any) map[string]any {
 	return tree
 }
 
-// clearlyDiffer reports whether two documents have different strings, integers or booleans at an
-// owned path. They may differ in other ways even if it returns false.
+// clearlyDiffer reports whether two documents have different strings, integers or booleans at a path
+// below the included names. It is a fast check: they may differ in other ways even if it returns
+// false.
 func clearlyDiffer(a, b map[string]any, include func(name string) bool) bool {
 	for name, v := range a {
 		w, ok := b[name]
@@ -305,19 +306,19 @@ func clearlyDiffer(a, b map[string]any, include func(name string) bool) bool {
 		}
 		switch v := v.(type) {
 		case map[string]any:
-			if wm, is := w.(map[string]any); is && clearlyDiffer(v, wm, includeAll) {
+			if wm, ok := w.(map[string]any); ok && clearlyDiffer(v, wm, includeAll) {
 				return true
 			}
 		case string:
-			if text, is := w.(string); is && text != v {
+			if text, ok := w.(string); ok && text != v {
 				return true
 			}
 		case int64:
-			if n, is := w.(int64); is && n != v {
+			if n, ok := w.(int64); ok && n != v {
 				return true
 			}
 		case bool:
-			if is, ok := w.(bool); ok && is != v {
+			if flag, ok := w.(bool); ok && flag != v {
 				return true
 			}
 		}
@@ -327,15 +328,16 @@ func clearlyDiffer(a, b map[string]any, include func(name string) bool) bool {
 
 func includeAll(string) bool { return true }
 
-// documentsClearlyDiffer compares whole objects like clearlyDiffer.
+// documentsClearlyDiffer is clearlyDiffer for the owned fields of two objects.
 func documentsClearlyDiffer(a, b registry.Object) bool {
-	x, ok := a.(*unstructured.Unstructured)
-	y, both := b.(*unstructured.Unstructured)
-	if !ok || !both {
+	x, aIsDocument := a.(*unstructured.Unstructured)
+	y, bIsDocument := b.(*unstructured.Unstructured)
+	if !aIsDocument || !bIsDocument {
 		return false
 	}
-	xm, _ := x.Object["metadata"].(map[string]any)
-	ym, _ := y.Object["metadata"].(map[string]any)
-	return clearlyDiffer(xm, ym, func(name string) bool { return !serverOwned(name) }) ||
-		clearlyDiffer(x.Object, y.Object, func(name string) bool { return name != "metadata" && name != "apiVersion" && name != "kind" })
+	metaX, _ := x.Object["metadata"].(map[string]any)
+	metaY, _ := y.Object["metadata"].(map[string]any)
+	isOwnedMeta := func(name string) bool { return !serverOwned(name) }
+	isOwned := func(name string) bool { return name != "metadata" && name != "apiVersion" && name != "kind" }
+	return clearlyDiffer(metaX, metaY, isOwnedMeta) || clearlyDiffer(x.Object, y.Object, isOwned)
 }

@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Equal reports whether two objects of the kind differ in managedFields only. An empty list or map
-// equals an absent one.
+// Equal reports whether two objects of the kind are equal, except for managedFields. An empty list or
+// map equals an absent one.
 func (m *Manager) Equal(a, b registry.Object) bool {
 	s := m.shape()
 	if s == nil {

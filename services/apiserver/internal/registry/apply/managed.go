@@ -278,7 +278,8 @@ const MaxPaths = 32 << 20
 // errExceedsLimits returns the error for objects that exceed MaxMembers or MaxPaths. An apply to
 // such an object is rejected; after other writes it has no managedFields.
 func errExceedsLimits() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members with separate field owners, or their paths have more than %d bytes",
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+		"an object or list has more than %d members with separate field owners, or their paths have more than %d bytes",
 		MaxMembers, MaxPaths))
 }
 

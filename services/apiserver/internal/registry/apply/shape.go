@@ -2,10 +2,12 @@ package apply
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 	"sigs.k8s.io/structured-merge-diff/v4/value"
@@ -27,12 +29,12 @@ const (
 // are dereferenced.
 type fieldSchema struct {
 	kind shapeKind
-	// atomic values are compared atomically; their parts have no owners. A list that is not atomic
-	// has elements with keys or, without keys, is a set.
+	// atomic means that the parts of a value have no owners.
 	atomic bool
-	fields []fieldShape
-	keys   []keyShape
-	elem   *fieldSchema
+	fields []fieldShape // of a struct
+	elem   *fieldSchema // of the values of a map or the elements of a list
+	// keys identify the elements of a list that is not atomic. Without keys, the list is a set.
+	keys []keyShape
 	// typed holds the rules of a foreign shape.
 	typed typed.ParseableType
 }
@@ -69,7 +71,8 @@ type shapeKey struct {
 	atomic   bool
 }
 
-// compiler builds shapes from Go types and a schema. done holds the finished and the begun ones.
+// compiler builds shapes from Go types and a schema. done also holds shapes that are not complete yet,
+// because types may be recursive.
 type compiler struct {
 	schema *smd.Schema
 	done   map[shapeKey]*fieldSchema
@@ -117,9 +120,9 @@ func (c *compiler) fillShape(s *fieldSchema, t reflect.Type, rule smd.TypeRef, a
 	switch {
 	case encodesItself(t):
 		s.kind = opaqueShape
-		byParts := atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic ||
+		partsHaveOwners := atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic ||
 			atom.List != nil && atom.List.ElementRelationship != smd.Atomic
-		if !atomic && byParts {
+		if !atomic && partsHaveOwners {
 			s.kind = foreignShape
 			s.typed = typed.ParseableType{Schema: c.schema, TypeRef: rule}
 		}
@@ -160,13 +163,13 @@ func elementRule(m *smd.Map, atomic bool) smd.TypeRef {
 	return m.ElementType
 }
 
-// addStructFields adds the fields of a struct, and of the structs embedded in it, to s. at is the
-// index path of an embedded struct.
-func (c *compiler) addStructFields(s *fieldSchema, t reflect.Type, at []int, rules *smd.Map) {
+// addStructFields adds the fields of a struct, and of the structs embedded in it, to s. parentIndex is
+// the index path of an embedded struct, nil for s itself.
+func (c *compiler) addStructFields(s *fieldSchema, t reflect.Type, parentIndex []int, rules *smd.Map) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		index := append(append([]int(nil), at...), i)
+		index := append(append([]int(nil), parentIndex...), i)
 		switch {
 		case name == "-" || !f.IsExported():
 		case name == "" && f.Anonymous:
@@ -207,7 +210,7 @@ func (c *compiler) listKeys(s *fieldSchema, l *smd.List) {
 		}
 	}
 	if len(s.keys) != len(l.Keys) {
-		panic(fmt.Sprintf("a key of a list's elements is no field of theirs: %v", l.Keys)) // both come from one definition
+		panic(fmt.Sprintf("a list key is no field of the list elements: %v", l.Keys)) // both come from one definition
 	}
 }
 
@@ -249,4 +252,46 @@ func isOmittable(v reflect.Value) bool {
 	default:
 		return v.IsZero()
 	}
+}
+
+// pathElement returns the path element that identifies an element of a list.
+func (s *fieldSchema) pathElement(v reflect.Value) (fieldpath.PathElement, error) {
+	if !v.IsValid() {
+		return fieldpath.PathElement{}, errors.New("a set or keyed list has a null element")
+	}
+	if len(s.keys) == 0 {
+		x := scalarValue(v)
+		return fieldpath.PathElement{Value: &x}, nil
+	}
+	keys := make(value.FieldList, 0, len(s.keys))
+	for _, k := range s.keys {
+		f, has := k.valueIn(v)
+		switch {
+		case has && f.IsValid():
+			keys = append(keys, value.Field{Name: k.name, Value: scalarValue(f)})
+		case k.defaultValue != nil:
+			keys = append(keys, value.Field{Name: k.name, Value: k.defaultValue})
+		default:
+			return fieldpath.PathElement{}, fmt.Errorf("list element lacks key field %q", k.name)
+		}
+	}
+	keys.Sort()
+	return fieldpath.PathElement{Key: &keys}, nil
+}
+
+// scalarValue returns a scalar as a value of a path element.
+func scalarValue(v reflect.Value) value.Value {
+	switch {
+	case v.CanInt():
+		return value.NewValueInterface(v.Int())
+	case v.CanUint():
+		return value.NewValueInterface(int64(v.Uint()))
+	case v.CanFloat():
+		return value.NewValueInterface(v.Float())
+	case v.Kind() == reflect.Bool:
+		return value.NewValueInterface(v.Bool())
+	case v.Kind() == reflect.String:
+		return value.NewValueInterface(v.String())
+	}
+	return value.NewValueInterface(decodedJSON(v))
 }

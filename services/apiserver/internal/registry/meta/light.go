@@ -7,29 +7,30 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// withoutFieldSets returns the metadata of an object. The managedFields of a custom resource lack
-// their field sets, because no rule reads them and they are large.
+// withoutFieldSets returns the metadata of an object for validation. For a custom resource, its
+// managedFields have no field sets: no rule reads them, and decoding them takes long. It returns the
+// object itself if it has a Go type, or if an entry of managedFields is malformed.
 func withoutFieldSets(obj registry.Object) metav1.Object {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj
 	}
 	meta, _ := u.Object["metadata"].(map[string]any)
-	trees, ok := meta["managedFields"].([]any)
+	entryTrees, ok := meta["managedFields"].([]any)
 	if !ok {
 		return obj
 	}
-	entries := make([]metav1.ManagedFieldsEntry, len(trees))
-	for i, tree := range trees {
+	entries := make([]metav1.ManagedFieldsEntry, len(entryTrees))
+	for i, tree := range entryTrees {
 		if entries[i], ok = decodeEntryWithoutFields(tree); !ok {
-			return obj // the validation of the object reports the invalid entry
+			return obj
 		}
 	}
 	return documentWithoutFieldSets{u, entries}
 }
 
-// documentWithoutFieldSets is a document whose managedFields have no field sets. It implements
-// metav1.Object.
+// documentWithoutFieldSets is a custom resource whose GetManagedFields returns entries without field
+// sets. It implements metav1.Object.
 type documentWithoutFieldSets struct {
 	*unstructured.Unstructured
 	entries []metav1.ManagedFieldsEntry
@@ -38,12 +39,12 @@ type documentWithoutFieldSets struct {
 // GetManagedFields implements metav1.Object.
 func (d documentWithoutFieldSets) GetManagedFields() []metav1.ManagedFieldsEntry { return d.entries }
 
-// decodeEntryWithoutFields decodes a managedFields entry without its field set. It returns false
-// for an invalid entry.
+// decodeEntryWithoutFields decodes a managedFields entry, except for its time and its field set,
+// whose types it only checks. It returns false for an entry with unknown or mistyped members.
 func decodeEntryWithoutFields(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
-	m, ok := tree.(map[string]any)
-	for name, v := range m {
-		text, is := v.(string)
+	members, ok := tree.(map[string]any)
+	for name, v := range members {
+		text, isValid := v.(string)
 		switch name {
 		case "manager":
 			e.Manager = text
@@ -55,15 +56,15 @@ func decodeEntryWithoutFields(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 			e.FieldsType = text
 		case "subresource":
 			e.Subresource = text
-		case "time": // only checked for validity
+		case "time":
 			var t metav1.Time
-			is = is && t.UnmarshalQueryParameter(text) == nil
+			isValid = isValid && t.UnmarshalQueryParameter(text) == nil
 		case "fieldsV1":
-			_, is = v.(map[string]any)
+			_, isValid = v.(map[string]any)
 		default:
-			is = false
+			isValid = false
 		}
-		ok = ok && is
+		ok = ok && isValid
 	}
 	return e, ok
 }

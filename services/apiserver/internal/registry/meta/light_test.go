@@ -12,33 +12,46 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-// TestManagedFieldsOfDocuments checks that errors in managedFields of documents equal those of
-// other objects.
+// TestManagedFieldsOfDocuments checks the validation errors of managedFields of custom resources,
+// which are validated without their field sets.
 func TestManagedFieldsOfDocuments(t *testing.T) {
 	k := &registry.Kind{Names: registry.Names{Kind: "Widget", AllowUnqualifiedFinalizers: true}}
-	good := map[string]any{
-		"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "time": "2026-11-23T00:00:00Z",
-		"fieldsV1": map[string]any{"f:spec": map[string]any{}},
+	valid := map[string]any{
+		"manager":    "m",
+		"operation":  "Update",
+		"apiVersion": "v1",
+		"fieldsType": "FieldsV1",
+		"time":       "2026-11-23T00:00:00Z",
+		"fieldsV1":   map[string]any{"f:spec": map[string]any{}},
 	}
 	with := func(name string, v any) map[string]any {
-		m := runtime.DeepCopyJSON(good)
-		m[name] = v
-		return m
+		entry := runtime.DeepCopyJSON(valid)
+		entry[name] = v
+		return entry
 	}
 	for name, c := range map[string]struct {
 		entries []any
 		want    string
 	}{
-		"good": {entries: []any{good, good}, want: ""},
-		"an operation": {entries: []any{good, with("operation", "Delete")},
-			want: "metadata.managedFields[1].operation: Invalid value: \"Delete\": must be `Apply` or `Update`"},
-		"a type": {entries: []any{with("fieldsType", "FieldsV2")},
-			want: "metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`"},
-		"a manager": {entries: []any{with("manager", strings.Repeat("m", 200))},
-			want: "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"},
-		"a sub-resource": {entries: []any{with("subresource", strings.Repeat("s", 300))},
-			want: "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes"},
-		"malformed time":  {entries: []any{with("time", "now"), with("operation", "Delete")}, want: ""}, // the entries are dropped
+		"valid entries": {entries: []any{valid, valid}, want: ""},
+		"unknown operation": {
+			entries: []any{valid, with("operation", "Delete")},
+			want:    "metadata.managedFields[1].operation: Invalid value: \"Delete\": must be `Apply` or `Update`",
+		},
+		"unknown fieldsType": {
+			entries: []any{with("fieldsType", "FieldsV2")},
+			want:    "metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`",
+		},
+		"long manager": {
+			entries: []any{with("manager", strings.Repeat("m", 200))},
+			want:    "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes",
+		},
+		"long subresource": {
+			entries: []any{with("subresource", strings.Repeat("s", 300))},
+			want:    "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes",
+		},
+		// A malformed entry makes unstructured.Unstructured drop all entries.
+		"malformed time":  {entries: []any{with("time", "now"), with("operation", "Delete")}, want: ""},
 		"malformed entry": {entries: []any{"x", with("operation", "Delete")}, want: ""},
 	} {
 		object := func() *unstructured.Unstructured {
@@ -47,11 +60,14 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 			}}}
 		}
 		if got := fmt.Sprint(meta.ValidateCreate(k, object())); got != "["+c.want+"]" {
-			t.Errorf("%s: got %s, want %s", name, got, c.want)
+			t.Errorf("creation with %s: got errors %s, want [%s]", name, got, c.want)
 		}
-		if got := meta.ValidateUpdate(k, nil, object(), object(), noRules); (len(got) > 0) != (c.want != "") ||
-			len(got) > 0 && got[0].Error() != c.want {
-			t.Errorf("%s in an update: got %v, want %s", name, got, c.want)
+		got := ""
+		if errs := meta.ValidateUpdate(k, nil, object(), object(), noRules); len(errs) > 0 {
+			got = errs[0].Error()
+		}
+		if got != c.want {
+			t.Errorf("update with %s: got first error %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -35,11 +35,12 @@ func ValidateUpdate(
 	invalidFinalizers := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
 	// An unchanged generateName may be invalid for the kind if it was written through a
 	// subresource.
-	prefix := obj.GetGenerateName() != old.GetGenerateName() || obj.GetGenerateName() != "" && slices.Contains(order, registry.MetaRules)
+	prefix := obj.GetGenerateName()
+	checksPrefix := prefix != old.GetGenerateName() || prefix != "" && slices.Contains(order, registry.MetaRules)
 	// complete holds the errors of the metadata as of a new object. Other unchanged metadata is
 	// valid.
 	var errs, complete field.ErrorList
-	if len(change) > 0 || len(finalizers) > 0 || len(invalidFinalizers) > 0 || prefix || k.ValidateObjectName != nil {
+	if len(change) > 0 || len(finalizers) > 0 || len(invalidFinalizers) > 0 || checksPrefix || k.ValidateObjectName != nil {
 		errs = slices.Concat(ValidateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at), change)
 		complete = append(ValidateObject(obj, k.Namespaced, nameRule(k, obj), at), finalizers...)
 	}

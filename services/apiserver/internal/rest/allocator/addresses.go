@@ -122,7 +122,8 @@ func (a *Allocator) rangesOf(family corev1.IPFamily, use func(*networkingv1.Serv
 		}
 		for _, text := range r.Spec.CIDRs {
 			p, err := netip.ParsePrefix(text)
-			if err != nil || familyOf(p.Addr()) != family || slices.ContainsFunc(out, func(s addressRange) bool { return s.prefix == p.Masked() }) {
+			isDuplicate := func(s addressRange) bool { return s.prefix == p.Masked() }
+			if err != nil || familyOf(p.Addr()) != family || slices.ContainsFunc(out, isDuplicate) {
 				continue
 			}
 			out = append(out, addressRangeOf(p))

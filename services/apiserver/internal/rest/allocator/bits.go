@@ -77,7 +77,8 @@ const maxAttempts = 50
 func (b *bitmapAllocator) updateState(ctx context.Context, compute func(*bitSet) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if incarnation := b.currentIncarnation(); incarnation != b.incarnation { // the store's revision went backwards: the same revision may be another state
+	// After the store's revision went backwards, the same revision may be another state.
+	if incarnation := b.currentIncarnation(); incarnation != b.incarnation {
 		b.cached = nil
 		b.incarnation = incarnation
 	}

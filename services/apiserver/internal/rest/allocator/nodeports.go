@@ -103,6 +103,7 @@ func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests 
 				p.NodePort = requestedNodePort(s, p.Port)
 			}
 		}
+		isRequested := slices.ContainsFunc(requests, func(r portRequest) bool { return r.port == int(p.NodePort) })
 		switch {
 		case creating && leader != nil && p.NodePort == 0:
 			followers = append(followers, follower{p, leader})
@@ -111,7 +112,7 @@ func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests 
 			continue
 		case slices.Contains(oldPorts, int(p.NodePort)):
 			continue
-		case !creating && p.NodePort != 0 && slices.ContainsFunc(requests, func(w portRequest) bool { return w.port == int(p.NodePort) }):
+		case !creating && p.NodePort != 0 && isRequested:
 			continue
 		}
 		requests = append(requests, portRequest{

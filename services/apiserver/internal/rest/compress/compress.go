@@ -97,7 +97,8 @@ func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	}
 	_, _ = rand.Read(c.secret[:]) // does not fail
 	var err error
-	if c.segments, err = lru.NewLRU[Key, *segment](maxSegments, func(_ Key, s *segment) { c.addBytes(-s.memorySize()) }); err != nil {
+	onEvict := func(_ Key, s *segment) { c.addBytes(-s.memorySize()) }
+	if c.segments, err = lru.NewLRU[Key, *segment](maxSegments, onEvict); err != nil {
 		return nil, err
 	}
 	c.part = budget.Cache("compressed", memoryShare, c.evict)

@@ -156,6 +156,7 @@ func TestFailedSegmentIsNotCached(t *testing.T) {
 	}
 }
 
+// BenchmarkShared measures the compression of a response with shared parts.
 func BenchmarkShared(b *testing.B) {
 	c, err := compress.New(memory.New(64<<20, nil), nil)
 	if err != nil {

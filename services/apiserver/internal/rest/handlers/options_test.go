@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestFieldManagerDefaultsToUserAgent checks that the manager is the requested one, or else the printable beginning of
-// the user agent.
+// TestFieldManagerDefaultsToUserAgent checks that the manager is the requested one, or else the
+// printable beginning of the user agent.
 func TestFieldManagerDefaultsToUserAgent(t *testing.T) {
 	for _, c := range []struct{ requested, agent, want string }{
 		{requested: "me", agent: "kubectl/v1", want: "me"},
@@ -29,7 +29,7 @@ func TestFieldManagerDefaultsToUserAgent(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Header["User-Agent"] = []string{c.agent}
 		if got := fieldManager(r, c.requested); got != c.want {
-			t.Errorf("%q, %q: got %q, want %q", c.requested, c.agent, got, c.want)
+			t.Errorf("requested %q, user agent %q: got %q, want %q", c.requested, c.agent, got, c.want)
 		}
 	}
 }
@@ -82,26 +82,28 @@ func TestSelectorsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSelectorsMayNameOnlyKnownFields checks which fields selectors may name and the errors for others.
+// TestSelectorsMayNameOnlyKnownFields checks which fields selectors may name, and the errors for all
+// other fields.
 func TestSelectorsMayNameOnlyKnownFields(t *testing.T) {
 	own := registry.Presentation{Selectable: []registry.SelectableField{{Label: "spec.x"}}}
 	const builtIn, ownFields = `"spec.y" is not a known field selector: only "metadata.name", "metadata.namespace"`, "field label not supported: spec.y"
 	for name, c := range map[string]struct {
 		kind registry.Kind
-		ok   bool // whether selectors may name the namespace
-		want string
+		// mayNameNamespace means that selectors may name the namespace.
+		mayNameNamespace bool
+		want             string
 	}{
 		"namespaced": {
-			kind: registry.Kind{Names: registry.Names{Namespaced: true}},
-			ok:   true,
-			want: builtIn,
+			kind:             registry.Kind{Names: registry.Names{Namespaced: true}},
+			mayNameNamespace: true,
+			want:             builtIn,
 		},
-		"of the cluster":              {kind: registry.Kind{}, ok: true, want: builtIn},
+		"of the cluster":              {kind: registry.Kind{}, mayNameNamespace: true, want: builtIn},
 		"of the cluster, with fields": {kind: registry.Kind{Presentation: own}, want: ownFields},
 		"custom, namespaced": {
-			kind: registry.Kind{Names: registry.Names{Namespaced: true}, Document: &registry.Document{}},
-			ok:   true,
-			want: ownFields,
+			kind:             registry.Kind{Names: registry.Names{Namespaced: true}, Document: &registry.Document{}},
+			mayNameNamespace: true,
+			want:             ownFields,
 		},
 		"custom, of the cluster": {kind: registry.Kind{Document: &registry.Document{}}, want: ownFields},
 		"custom, of the cluster, with fields": {
@@ -113,8 +115,8 @@ func TestSelectorsMayNameOnlyKnownFields(t *testing.T) {
 			read := func(selector string) error {
 				return parsedOptions(url.Values{"fieldSelector": {selector}}, &codec.KindCodec{Kind: &c.kind})
 			}
-			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != c.ok {
-				t.Errorf("metadata.namespace: got %v", err)
+			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != c.mayNameNamespace {
+				t.Errorf("metadata.namespace: got error %v, want success: %t", err, c.mayNameNamespace)
 			}
 			if err := read("spec.y=x"); !apierrors.IsBadRequest(err) || err.Error() != c.want {
 				t.Errorf("spec.y: got %v, want %s", err, c.want)

@@ -42,11 +42,11 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{})
-			var went, came int
+			var suspensions, resumptions int
 			request.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
-				went++
+				suspensions++
 				cancel()
-				return func() { came++ }
+				return func() { resumptions++ }
 			}}
 			c := &Call{
 				resource: &apiset.Resource{Store: cache.Store("things")},
@@ -56,8 +56,8 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 			if err := wait(c); err == nil {
 				t.Error("got no error for a future revision")
 			}
-			if went != 1 || came != 1 {
-				t.Errorf("suspended %d times and resumed %d times, want 1 and 1", went, came)
+			if suspensions != 1 || resumptions != 1 {
+				t.Errorf("suspended %d times and resumed %d times, want 1 and 1", suspensions, resumptions)
 			}
 		})
 	}
@@ -78,17 +78,17 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, room := range map[string]bool{"below the limit of waiting requests": true, "at the limit": false} {
+	for name, mayWait := range map[string]bool{"below the limit of waiting requests": true, "at the limit": false} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{})
-			var went, came int
+			var suspensions, resumptions int
 			request.FromContext(ctx).Work = &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
-				went++
-				if room {
+				suspensions++
+				if mayWait {
 					cancel()
 				}
-				return func() error { came++; return nil }, room
+				return func() error { resumptions++; return nil }, mayWait
 			}}
 			c := &Call{
 				resource: &apiset.Resource{Store: cache.Store("things")},
@@ -96,11 +96,11 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 				api:      &API{},
 			}
 			err := c.waitForRevision(c.Context(), 999)
-			if room && !errors.Is(err, context.Canceled) || !room && !apierrors.IsTooManyRequests(err) {
-				t.Errorf("got %v", err)
+			if mayWait && !errors.Is(err, context.Canceled) || !mayWait && !apierrors.IsTooManyRequests(err) {
+				t.Errorf("got error %v, want context canceled if the request may wait: %t, otherwise TooManyRequests", err, mayWait)
 			}
-			if went != 1 || came != 0 {
-				t.Errorf("released its seats %d times and acquired them %d times, want 1 and 0", went, came)
+			if suspensions != 1 || resumptions != 0 {
+				t.Errorf("released its seats %d times and acquired them %d times, want 1 and 0", suspensions, resumptions)
 			}
 			cancel()
 		})

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWatchTimeoutIsRequestedOrRandom checks that a watch has the timeout of the client, or a random one from
-// MinRequestTimeout to twice as long.
+// TestWatchTimeoutIsRequestedOrRandom checks that a watch has the timeout of the client, or a random
+// one from MinRequestTimeout to twice as long.
 func TestWatchTimeoutIsRequestedOrRandom(t *testing.T) {
 	a := &API{Config: Config{MinRequestTimeout: time.Hour}}
 	number := func(n int64) *int64 { return &n }

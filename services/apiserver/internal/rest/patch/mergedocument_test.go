@@ -49,7 +49,8 @@ func asEncoded(t *rapid.T, doc []byte) []byte {
 	return b
 }
 
-// Merge patches give the same result as the library that Kubernetes uses.
+// TestMergePatchMatchesLibrary checks that merge patches give the same result as the library that
+// Kubernetes uses.
 func TestMergePatchMatchesLibrary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		doc, err := json.Marshal(anyObject(3).Draw(t, "doc"))
@@ -78,7 +79,8 @@ func TestMergePatchMatchesLibrary(t *testing.T) {
 	})
 }
 
-// Patches that are nested too deeply or expand aliases too much are rejected.
+// TestDeepPatchesAreRejected checks that patches that are nested too deeply or expand aliases too
+// much are rejected.
 func TestDeepPatchesAreRejected(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 600) + "1" + strings.Repeat("}", 600)
 	for typ, body := range map[string]string{
@@ -89,12 +91,12 @@ func TestDeepPatchesAreRejected(t *testing.T) {
 	} {
 		if _, err := Decode(types.PatchType(typ), []byte(body), true); err == nil ||
 			!strings.Contains(err.Error(), "nested more than 500 levels deep") {
-			t.Errorf("%s: got %v", typ, err)
+			t.Errorf("%s: got error %v, want one of the depth", typ, err)
 		}
 	}
 	bomb := "a: &a [" + strings.Repeat("x", 1<<20) + "]\nb: [*a, *a, *a, *a]\n"
 	if _, err := Decode("application/apply-patch+yaml", []byte(bomb), true); err == nil ||
 		!strings.Contains(err.Error(), "the aliases of the document expand") {
-		t.Errorf("alias expansion: got %v", err)
+		t.Errorf("alias expansion: got error %v, want one of the aliases", err)
 	}
 }

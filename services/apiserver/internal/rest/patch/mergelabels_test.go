@@ -23,6 +23,7 @@ func anyStrings(values ...any) *rapid.Generator[any] {
 	})
 }
 
+// decodeObject returns a JSON object as a tree.
 func decodeObject(t *rapid.T, doc []byte) map[string]any {
 	d, err := tape.Parse(doc)
 	if err != nil {
@@ -32,6 +33,7 @@ func decodeObject(t *rapid.T, doc []byte) map[string]any {
 	return d.Any(tape.Root).(map[string]any)
 }
 
+// encoded returns the JSON of a value.
 func encoded(t *rapid.T, v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -43,7 +45,7 @@ func encoded(t *rapid.T, v any) []byte {
 // TestPatchedLabelsMatchGeneralPath checks that the fast path for patches of labels and annotations
 // gives the same result as the general one and does not change the old object.
 func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
-	short := 0
+	fastPaths := 0
 	rapid.Check(t, func(t *rapid.T) {
 		meta := map[string]any{"name": "n", "resourceVersion": "7", "finalizers": []any{"f"}}
 		for _, name := range []string{"labels", "annotations"} {
@@ -72,7 +74,7 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 		if !ok {
 			return
 		}
-		short++
+		fastPaths++
 		merged, err := m.applyTo(doc)
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +92,7 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 			t.Fatalf("%s into %s: got %v, want %v", raw, doc, got, want)
 		}
 	})
-	if short == 0 {
+	if fastPaths == 0 {
 		t.Error("no patch of metadata took the fast path")
 	}
 }

@@ -75,7 +75,8 @@ func randomPart(r *rand.Rand, v any, depth int) any {
 	return out
 }
 
-// Merging directly into objects gives the same result as merging documents.
+// TestDirectMergeMatchesDocumentMerge checks that merging directly into objects gives the same result
+// as merging documents.
 func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 	catalog, c := builtinCodec(t)
 	direct := 0

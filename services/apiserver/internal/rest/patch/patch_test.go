@@ -17,7 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestDecodeRejectsInvalidPatches checks the limits, the errors, and the recorded unknown fields of each patch type.
+// TestDecodeRejectsInvalidPatches checks the limits, the errors, and the recorded unknown fields of
+// each patch type.
 func TestDecodeRejectsInvalidPatches(t *testing.T) {
 	operations := func(n int) string {
 		return "[" + strings.Repeat(`{"op":"test","path":"/a","value":1},`, n-1) + `{"op":"test","path":"/a","value":1}]`
@@ -108,7 +109,8 @@ func unknownOf(p *Patch) []error {
 	return nil
 }
 
-// Errors name the type that Kubernetes uses for JSON patches.
+// TestJSONPatchErrorsNameKubernetesType checks that errors name the Go type that Kubernetes uses for
+// JSON patches.
 func TestJSONPatchErrorsNameKubernetesType(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"op":"test"}`: "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
@@ -140,10 +142,6 @@ func TestCopiesAreBounded(t *testing.T) {
 	}
 }
 
-type textError string
-
-func (e textError) Error() string { return string(e) }
-
 // fuzzPatch applies arbitrary input as a patch to a pod. It must result in a pod or fail with a
 // 4xx error.
 func fuzzPatch(f *testing.F, typ types.PatchType) {
@@ -170,8 +168,8 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 	})
 }
 
-// patchPod applies a patch. A merge patch that is merged directly must give the same result as by
-// the document.
+// patchPod applies a patch. If it is a merge patch that mergeObject supports, patchPod also returns an
+// error if the result differs from the result of mergeDocument.
 func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error {
 	obj, err := p.Apply(context.Background(), newTarget(c, k, pod))
 	m, ok := p.strategy.(*mergePatch)
@@ -182,9 +180,9 @@ func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error
 	if !ok {
 		return err
 	}
-	byDocument, wrong := newTarget(c, k, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, m.applyTo)
-	if wrong != nil {
-		return textError("merged directly, but: " + wrong.Error())
+	byDocument, docErr := newTarget(c, k, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, m.applyTo)
+	if docErr != nil {
+		return fmt.Errorf("merged directly, but not by the document: %w", docErr)
 	}
 	for _, got := range []registry.Object{obj, byDocument} {
 		a, err := c.ForKind(k).EncodeObject(direct)
@@ -196,7 +194,7 @@ func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error
 			return err
 		}
 		if string(a) != string(b) {
-			return textError("merged directly: " + string(a) + ", by document: " + string(b))
+			return fmt.Errorf("merged directly: %s, by the document: %s", a, b)
 		}
 	}
 	return nil

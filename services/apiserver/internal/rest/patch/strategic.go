@@ -51,39 +51,44 @@ func (p *strategicPatch) apply(ctx context.Context, t *Target) (registry.Object,
 	if err := t.checkError(t.Codec.Checks.CheckTree(p.tree, t.GVK)); err != nil {
 		return nil, err
 	}
+
+	// 1. Merge the named fields, or all fields if the patch has others.
 	out := t.New()
-	named, partial := p.namedFields(out)
+	namedFields, isPartial := p.namedFields(out)
 	var current runtime.Object = t.Object
-	if partial {
+	if isPartial {
 		current = t.New()
-		copyFields(current, t.Object, named)
+		copyFields(current, t.Object, namedFields)
 	}
-	merged := runtime.DeepCopyJSON(p.tree)
-	tree, err := p.mergeInto(ctx, t, current, out, merged)
+	patch := runtime.DeepCopyJSON(p.tree) // the merge changes it
+	tree, err := p.mergeInto(ctx, t, current, out, patch)
 	if err != nil {
 		return nil, err
 	}
-	// As in Kubernetes, errors show the patch without the nulls and directives that the merge
-	// removes.
-	invalid := func(err error) error { return invalidResult(fmt.Sprintf("%+v", merged), err) }
+
+	// 2. Convert the result to the Go type. As in Kubernetes, errors show the patch without the nulls
+	// and directives that the merge removed.
+	invalid := func(err error) error { return invalidResult(fmt.Sprintf("%+v", patch), err) }
 	var unknown []error
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, t.findsUnknown())
-	if found, ok := runtime.AsStrictDecodingError(err); ok {
-		unknown = found.Errors()
+	if strict, ok := runtime.AsStrictDecodingError(err); ok {
+		unknown = strict.Errors()
 	} else if err != nil {
 		return nil, invalid(err)
 	}
 	err = t.reportUnknown(ctx, p.unknown, unknown, invalid)
-	if partial {
+
+	// 3. Add the other fields.
+	if isPartial {
 		whole := t.Object.DeepCopyObject()
-		copyFields(whole, out, named)
+		copyFields(whole, out, namedFields)
 		out = whole
 	}
 	out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return out.(registry.Object), err
 }
 
-// costPerPair is the cost of comparing two list elements, in bytes of a document.
+// costPerPair is the cost in bytes (see request.Estimate) of comparing two list elements.
 const costPerPair = 12
 
 // mergeInto returns the tree of an object after the merge of patch, a copy of the tree of p that
@@ -139,8 +144,8 @@ func (p *strategicPatch) namedFields(obj runtime.Object) (fields [][]int, ok boo
 	}
 	known := jsonFields(reflect.TypeOf(obj).Elem())
 	for name := range p.tree {
-		index, has := known[name]
-		if !has { // a directive or an unknown field
+		index, ok := known[name]
+		if !ok { // a directive or an unknown field
 			return nil, false
 		}
 		fields = append(fields, index)

@@ -37,12 +37,12 @@ func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error
 	if err != nil {
 		return 0, err
 	}
-	c := patchChecker{longest: longestList(tree)}
+	c := patchChecker{longestList: lengthOfLongestList(tree)}
 	errs := c.checkMerged(nil, patch, tree, meta)
 	switch {
-	case c.compared > MaxCompared:
-		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("merging the lists of the patch takes more than %d comparisons of elements",
-			MaxCompared))
+	case c.maxPairs > MaxCompared:
+		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"merging the lists of the patch takes more than %d comparisons of elements", MaxCompared))
 	case len(errs) > 0:
 		return 0, status.Invalid(schema.GroupKind{}, "", errs)
 	}
@@ -51,31 +51,32 @@ func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error
 
 // patchChecker checks one patch.
 type patchChecker struct {
-	// longest is the length of the longest list in the object.
-	longest int
-	// compared is an upper bound of the number of compared element pairs.
-	compared int
+	// longestList is the length of the longest list in the object.
+	longestList int
+	// maxPairs is an upper bound of the number of compared element pairs. It assumes that each list of
+	// the patch is merged with the longest list.
+	maxPairs int
 	// pairs is a closer estimate that uses the lengths of the matching lists.
 	pairs int
 }
 
 // countMerge counts the merge of a list of the patch with a list of the object.
 func (c *patchChecker) countMerge(elements, existing int) {
-	c.compared += elements * (elements + c.longest)
+	c.maxPairs += elements * (elements + c.longestList)
 	c.pairs += elements * (elements + existing)
 }
 
-// longestList returns the length of the longest list in a JSON value.
-func longestList(v any) (n int) {
+// lengthOfLongestList returns the length of the longest list in a JSON value.
+func lengthOfLongestList(v any) (n int) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, x := range v {
-			n = max(n, longestList(x))
+			n = max(n, lengthOfLongestList(x))
 		}
 	case []any:
 		n = len(v)
 		for _, x := range v {
-			n = max(n, longestList(x))
+			n = max(n, lengthOfLongestList(x))
 		}
 	}
 	return n

@@ -66,14 +66,15 @@ func (t *Target) reportUnknown(ctx context.Context, patch, result []error, inval
 	return fieldvalidation.ReportUnknown(ctx, t.FieldValidation, slices.Concat(patch, result), invalid)
 }
 
-// changeJSON changes the JSON of the object and decodes the result. cost returns the cost of
-// change.
+// changeJSON changes the JSON of the object and decodes the result. unknown holds the unknown and
+// duplicate fields of the patch. cost returns the cost of change in bytes.
 func (t *Target) changeJSON(
 	ctx context.Context,
 	unknown []error,
 	cost func(doc []byte) int,
 	change func(doc []byte) ([]byte, error),
 ) (registry.Object, error) {
+	// 1. Change the JSON.
 	doc, err := t.Encode()
 	if err != nil {
 		return nil, err
@@ -88,19 +89,23 @@ func (t *Target) changeJSON(
 	if err := t.Estimate(ctx, t.Cost(patched, false)); err != nil { // copies and defaults may enlarge it
 		return nil, err
 	}
+
+	// 2. Reject a result without a version as Kubernetes does: it sees an object without fields.
 	invalid := func(err error) error { return invalidResult(string(patched), err) }
 	fields, lacksVersion := fieldsWithoutVersion(patched)
 	if lacksVersion && t.hasInternalType() {
 		if err := t.reportUnknown(ctx, unknown, fields, invalid); err != nil {
 			return nil, err
 		}
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided",
-			t.Name))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf(
+			"the name of the object (%s based on URL) was undeterminable: name must be provided", t.Name))
 	}
+
+	// 3. Decode the result.
 	d, err := t.Decode(patched, t.findsUnknown())
-	var value *doccheck.ValueError
-	if errors.As(err, &value) {
-		return nil, status.InvalidValue(t.GVK.GroupKind(), t.Name, value.Path, value.Reason)
+	var invalidValue *doccheck.ValueError
+	if errors.As(err, &invalidValue) {
+		return nil, status.InvalidValue(t.GVK.GroupKind(), t.Name, invalidValue.Path, invalidValue.Reason)
 	}
 	if err != nil {
 		return nil, invalid(err)
@@ -114,8 +119,8 @@ func (t *Target) hasInternalType() bool {
 	return !isDocument && t.GVK.Kind != "Scale"
 }
 
-// fieldsWithoutVersion reports whether a document lacks the apiVersion, which a patch may have
-// removed. Kubernetes then decodes none of the fields. They are returned as unknown.
+// fieldsWithoutVersion reports whether a document lacks the apiVersion, because the patch removed it.
+// Kubernetes then decodes none of the fields, so unknown holds an error for each of them.
 func fieldsWithoutVersion(doc []byte) (unknown []error, lacksVersion bool) {
 	// Fast path: the encoder writes the kind and the version first, and most patches keep them
 	// there.
@@ -127,7 +132,7 @@ func fieldsWithoutVersion(doc []byte) (unknown []error, lacksVersion bool) {
 	if json.Unmarshal(doc, &fields) != nil {
 		return nil, false
 	}
-	if text, has := fields["apiVersion"]; has {
+	if text, exists := fields["apiVersion"]; exists {
 		var version string
 		if err := json.Unmarshal(text, &version); err != nil || version != "" {
 			return nil, false // another type is an error of decoding
@@ -154,9 +159,10 @@ func (t *Target) checkError(err error) error {
 	return nil
 }
 
-// invalidResult returns the 422 error for a patch whose result cannot be decoded.
-func invalidResult(shown string, err error) error {
-	return status.Invalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
+// invalidResult returns the 422 error for a patch whose result cannot be decoded. value is the value
+// that the error shows.
+func invalidResult(value string, err error) error {
+	return status.Invalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
 }
 
 // undecodableError returns the 400 error for a patch that cannot be decoded.

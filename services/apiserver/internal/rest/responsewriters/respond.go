@@ -202,14 +202,12 @@ func startResponseSpan(
 	}
 	_, span := tracing.Start(r.Context(), "SerializeObject", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.String(
-				"audit-id",
-				request.FromContext(r.Context()).TracedID,
-			), attribute.String("method", r.Method), attribute.String("url", r.URL.Path),
-			attribute.String("protocol", r.Proto), attribute.String("mediaType", choice.Media), attribute.String(
-				"encoder",
-				encoderOf(gv, choice),
-			),
+			attribute.String("audit-id", request.FromContext(r.Context()).TracedID),
+			attribute.String("method", r.Method),
+			attribute.String("url", r.URL.Path),
+			attribute.String("protocol", r.Proto),
+			attribute.String("mediaType", choice.Media),
+			attribute.String("encoder", encoderOf(gv, choice)),
 		}
 	})
 	traced := &tracedWriter{ResponseWriter: w, span: span}
@@ -225,7 +223,10 @@ func encoderOf(gv schema.GroupVersion, choice negotiation.Choice) string {
 		encoder = "cbor"
 	case api.MediaJSON, api.MediaYAML:
 		encoder = formatName(map[string]string{
-			"name": "json", "pretty": strconv.FormatBool(choice.Pretty), "strict": "false", "yaml": strconv.FormatBool(choice.Media == api.MediaYAML),
+			"name":   "json",
+			"pretty": strconv.FormatBool(choice.Pretty),
+			"strict": "false",
+			"yaml":   strconv.FormatBool(choice.Media == api.MediaYAML),
 		})
 	}
 	return formatName(map[string]string{"encodeGV": gv.String(), "encoder": encoder, "name": "versioning"})

@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission"
@@ -136,12 +135,6 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj registry.Obje
 	}
 	obj.SetNamespace(r.objectNamespace()) // a plugin may leave it out, as clients may
 	return nil
-}
-
-// errOtherUID returns the error of a write whose uid differs from the uid of the stored object.
-func errOtherUID(expected, actual types.UID) error {
-	//nolint:staticcheck // the wording is the API's
-	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", expected, actual)
 }
 
 // checkResourceVersion checks the resourceVersion that the client sent or mutating admission set.

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestDeclaredRulesRunBesideHandwritten runs declarative rules beside handwritten ones: errors that both find, errors
-// that one of them finds, and a panic.
+// TestDeclaredRulesRunBesideHandwritten runs declarative rules beside handwritten ones: errors that
+// both find, errors that one of them finds, and a panic.
 func TestDeclaredRulesRunBesideHandwritten(t *testing.T) {
 	path := field.NewPath("spec", "replicas")
 	covered := func() *field.Error {

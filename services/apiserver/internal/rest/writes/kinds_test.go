@@ -105,8 +105,8 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 	}
 }
 
-// TestGracePeriodCanOnlyBeShortened checks that a running pod gets its grace period, which later deletions can
-// only shorten. A pod that ends immediately is written with its deletion time (first swap) before
+// TestGracePeriodCanOnlyBeShortened checks that a running pod gets its grace period, which later
+// deletions can only shorten. A pod that ends immediately is written with its deletion time (first swap) before
 // it is removed (second swap).
 func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 	type step struct {

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestOnlyFirstDeletionChangesNamespaceFinalizers checks the finalizers of a namespace after a deletion. Only the first
-// deletion changes them.
+// TestOnlyFirstDeletionChangesNamespaceFinalizers checks the finalizers of a namespace after a
+// deletion. Only the first deletion changes them.
 func TestOnlyFirstDeletionChangesNamespaceFinalizers(t *testing.T) {
 	b := newBase(t)
 	const orphan, foreground = metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents

@@ -164,8 +164,8 @@ func TestBodyCostGrowsWithConversionAndValues(t *testing.T) {
 	}
 }
 
-// Large bodies of one user wait for each other, also those of an administrator.
-// Small bodies and those of other users do not wait.
+// TestLargeBodiesOfOnePrincipalAreLimited checks that large bodies of one user wait for each other,
+// also those of an administrator. Small bodies and those of other users do not wait.
 func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	worked := make(chan int)
@@ -442,7 +442,8 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 	})
 }
 
-// ReadBody returns MaxBody+1 bytes of a longer body, and a direct read returns all of it.
+// TestReadBodyOfTooLongBody checks that ReadBody returns MaxBody+1 bytes of a longer body, and that a
+// direct read returns all of it.
 func TestReadBodyOfTooLongBody(t *testing.T) {
 	text := strings.Repeat("x", request.MaxBody+10)
 	r := httptest.NewRequest("POST", "/", strings.NewReader(text))

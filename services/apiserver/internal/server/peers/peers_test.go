@@ -23,7 +23,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Handler returns a proxy only for resources that other existing replicas serve.
+// TestHandlerOnlyForResourcesOfOtherReplicas checks that Handler returns a proxy only for resources
+// that other existing replicas serve.
 func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 	w := newFixture(t,
 		newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1", "old.g/v1", "a/b/c"}}),
@@ -124,7 +125,7 @@ func (w *fixture) awaitCounts(want map[string]float64) {
 	})
 }
 
-// Responses are counted by their final code.
+// TestProxiedRequestsAreCountedByCode checks that responses are counted by their final code.
 func TestProxiedRequestsAreCountedByCode(t *testing.T) {
 	w := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	w.startPeerWith("other", func(rw http.ResponseWriter, r *http.Request) {
@@ -171,7 +172,8 @@ func TestProxiedRequestsAreCountedByCode(t *testing.T) {
 	w.awaitCounts(map[string]float64{"404": 1, "200": 1, "101": 1})
 }
 
-// Without a reachable peer, requests get 503, and addresses are read once for all of them.
+// TestUnreachablePeersReturn503 checks that requests get 503 without a reachable peer, and that
+// addresses are read once for all of them.
 func TestUnreachablePeersReturn503(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("the store is away")} {
 		w := newFixture(t, newStorageVersion("g.theirs", map[string][]string{"other": {"g/v1"}}))

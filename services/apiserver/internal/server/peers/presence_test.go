@@ -243,8 +243,8 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 	}
 }
 
-// Invalid addresses are ignored, because a writer of these keys could
-// redirect requests and their users.
+// TestAddressesIgnoresInvalidEntries checks that invalid addresses are ignored. Otherwise a writer of
+// these keys could redirect requests and their users.
 func TestAddressesIgnoresInvalidEntries(t *testing.T) {
 	l := newLeaseStore()
 	put := func(key, text string) {

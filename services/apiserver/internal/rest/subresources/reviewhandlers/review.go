@@ -77,7 +77,8 @@ func (a *service) serveReview(c *handlers.Call) error {
 	a.Writer.RecordSentOwnership(c.Context(), write, c.Owner(nil), obj)
 	ctx := c.Context()
 	user := request.UserFrom(ctx)
-	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return validateRequest(c, obj) }); err != nil {
+	admissionRequest := write.Admission(admission.Create, obj, nil)
+	if err := c.AdmitValid(admissionRequest, func() error { return validateRequest(c, obj) }); err != nil {
 		return err
 	}
 	switch r := obj.(type) {

@@ -296,8 +296,8 @@ func (i *Issuer) bindingFor(
 			return b, err
 		}
 		if pod.Spec.ServiceAccountName != account.Name {
-			return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.",
-				account.Name))
+			return b, apierrors.NewBadRequest(fmt.Sprintf(
+				"cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account.Name))
 		}
 		if b.Node, err = i.nodeOf(ctx, pod); err != nil {
 			return b, err
@@ -323,7 +323,8 @@ func (i *Issuer) bindingFor(
 	}
 	if ref.UID != "" && bound.UID != string(ref.UID) {
 		return b, apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name, fmt.Errorf(
-			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+			"the UID in the bound object reference (%s) does not match the UID in record. "+
+				"The object might have been deleted and then recreated", ref.UID))
 	}
 	return b, nil
 }
