@@ -12,9 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	sigsjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec/doccheck"
+	"binnacle/services/apiserver/internal/codec/wire"
 	"binnacle/services/apiserver/internal/json/formats"
 	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
@@ -186,6 +189,47 @@ func (c *Codec) Decode(
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return out, nil
+}
+
+// DecodeInto decodes a body into a value, whatever type the body states. It returns the stated type
+// as far as it is known.
+func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (schema.GroupVersionKind, error) {
+	var err error
+	switch media {
+	case api.MediaProtobuf:
+		raw, version, kind, err := wire.OpenEnvelope(body)
+		gvk := schema.FromAPIVersionAndKind(version, kind)
+		if err != nil {
+			return gvk, err
+		}
+		m, ok := into.(interface{ Unmarshal([]byte) error })
+		if !ok {
+			return gvk, fmt.Errorf("%T has no protobuf form", into)
+		}
+		if err := c.Checks.CheckMessage(raw, into); err != nil {
+			return gvk, err
+		}
+		return gvk, m.Unmarshal(raw)
+	case api.MediaCBOR:
+		body, err = formats.CBORToJSON(body)
+	case api.MediaYAML:
+		if err = doccheck.CheckYAML(body); err == nil {
+			body, err = yaml.YAMLToJSON(body)
+		}
+	default:
+		err = doccheck.CheckJSON(body)
+	}
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	gvk, err := kjson.DefaultMetaFactory.Interpret(body)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	if err := c.Checks.CheckInto(body, into); err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	return *gvk, sigsjson.UnmarshalCaseSensitivePreserveInts(body, into)
 }
 
 // DecodeBody decodes a body of the kind; see Codec.Decode.

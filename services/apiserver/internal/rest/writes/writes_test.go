@@ -79,7 +79,7 @@ func applyPatch(typ types.PatchType, text string) writeFunc {
 	}
 }
 
-// merge returns an operation that applies a JSON merge patch.
+// mergePatch returns an operation that applies a JSON merge patch.
 func mergePatch(text string) writeFunc {
 	return applyPatch(types.MergePatchType, text)
 }
