@@ -194,12 +194,3 @@ func (l *liveObject) isStoredInRequestVersion(r *Request) bool {
 	})
 	return version == r.Resource.GroupVersion().String()
 }
-
-// patchedCost returns the cost in bytes of decoding and defaulting an object.
-func (r *Request) patchedCost(doc []byte, cbor bool) int {
-	size := max(request.WeightOfJSON(doc), r.Resource.DocumentCost(doc, cbor))
-	if request.Compiled(r.Resource.Group) {
-		size *= request.CostlyKind
-	}
-	return size
-}

@@ -196,6 +196,15 @@ func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *ad
 	return a
 }
 
+// patchedCost returns the cost in bytes of decoding and defaulting an object.
+func (r *Request) patchedCost(doc []byte, cbor bool) int {
+	size := max(request.WeightOfJSON(doc), r.Resource.DocumentCost(doc, cbor))
+	if request.Compiled(r.Resource.Group) {
+		size *= request.CostlyKind
+	}
+	return size
+}
+
 // objectNamespace returns the namespace of the object. It is "" for cluster-scoped kinds.
 func (r *Request) objectNamespace() string {
 	if r.Resource.Namespaced {
