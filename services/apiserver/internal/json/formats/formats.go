@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
+	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 
 	"binnacle/services/apiserver/internal/json/jsontext"
-	"binnacle/services/apiserver/internal/json/tape"
 )
 
 // CBOR responses are converted from JSON responses, so that every form is available in CBOR.
@@ -139,23 +139,13 @@ func JSONToYAML(b []byte) ([]byte, error) {
 		}
 	}
 	out, err := yaml.JSONToYAML(b)
-	if err != nil { // a document within a stored object may contain text that YAML cannot express
-		if data, ok := canonicalJSON(b); ok {
-			return yaml.JSONToYAML(escapeForYAML(data))
+	if err != nil { // some JSON is not YAML: keys of more than 1024 characters, escapes of surrogates
+		var v any
+		if utiljson.Unmarshal(b, &v) == nil { // replaces invalid text by U+FFFD
+			return goyaml.Marshal(v)
 		}
 	}
 	return out, err
-}
-
-// canonicalJSON returns JSON with valid Unicode text and without escapes of surrogates. It replaces
-// invalid text by U+FFFD, as JSON decoders do.
-func canonicalJSON(b []byte) ([]byte, bool) {
-	d, err := tape.Parse(b)
-	if err != nil {
-		return nil, false
-	}
-	defer d.Release()
-	return d.AppendCanonical(nil, tape.Root), true
 }
 
 // escapeForYAML escapes DEL, C1 control characters, the line breaks of YAML, the byte order mark

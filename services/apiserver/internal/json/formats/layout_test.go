@@ -108,3 +108,26 @@ func TestYAMLReplacesInvalidUnicode(t *testing.T) {
 		t.Errorf("JSONToYAML(%q) = %q, %v, want %q", doc, got, err, want)
 	}
 }
+
+// TestJSONToYAMLAcceptsAnyKey checks keys that JSON allows and that YAML parsers reject or
+// interpret. A client can store them in any object, such as in the keys of field ownership.
+func TestJSONToYAMLAcceptsAnyKey(t *testing.T) {
+	for _, key := range []string{"", "?", "- a", "a: b", "~", strings.Repeat("k", 2000), `k:{"name":"` + strings.Repeat("\n\x00", 600) + `"}`, strings.Repeat("\u2028", 500)} {
+		for _, value := range []any{"b", float64(12345678901234567), -1.5, []any{map[string]any{key: nil}}} {
+			want := map[string]any{"a": "yes", key: value}
+			b, err := json.Marshal(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			y, err := formats.JSONToYAML(b)
+			if err != nil {
+				t.Errorf("JSONToYAML with the key %.20q of %d bytes: %v", key, len(key), err)
+				continue
+			}
+			var got map[string]any
+			if err := yaml.Unmarshal(y, &got); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("key %.20q of %d bytes: YAML %.100q is read as %.100v, %v, want %.100v", key, len(key), y, got, err, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package hostile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// wireField is a field of a protobuf message. If children is not nil, the value is a message.
+type wireField struct {
+	number   protowire.Number
+	kind     protowire.Type
+	value    []byte // encoded, with its length prefix
+	children []wireField
+}
+
+// parseMessage returns the fields of a message, or false if b is not a message. A string that could
+// be a message counts as one.
+func parseMessage(b []byte, depth int) ([]wireField, bool) {
+	fields := []wireField{}
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 || number > 200 {
+			return nil, false
+		}
+		b = b[n:]
+		n = protowire.ConsumeFieldValue(number, kind, b)
+		if n < 0 {
+			return nil, false
+		}
+		f := wireField{number: number, kind: kind, value: b[:n]}
+		if kind == protowire.BytesType && depth < 30 {
+			content, _ := protowire.ConsumeBytes(b[:n])
+			if children, ok := parseMessage(content, depth+1); ok && len(children) > 0 {
+				f.children = children
+			}
+		}
+		fields = append(fields, f)
+		b = b[n:]
+	}
+	return fields, true
+}
+
+// appendMessage encodes fields.
+func appendMessage(b []byte, fields []wireField) []byte {
+	for _, f := range fields {
+		b = protowire.AppendVarint(b, uint64(f.number)<<3|uint64(f.kind))
+		if f.children != nil {
+			b = protowire.AppendBytes(b, appendMessage(nil, f.children))
+			continue
+		}
+		b = append(b, f.value...)
+	}
+	return b
+}
+
+// collectMessages returns pointers to all lists of fields below and including fields.
+func collectMessages(fields *[]wireField) []*[]wireField {
+	all := []*[]wireField{fields}
+	for i := range *fields {
+		if (*fields)[i].children != nil {
+			all = append(all, collectMessages(&(*fields)[i].children)...)
+		}
+	}
+	return all
+}
+
+// mutateStructure changes one field of an object in the protobuf form of Kubernetes: its presence,
+// order, number, wire type or value. It returns the body unchanged if it cannot parse it.
+func mutateStructure(r *rand.Rand, body []byte) []byte {
+	prefix := []byte("k8s\x00")
+	message, ok := parseMessage(bytes.TrimPrefix(body, prefix), 0)
+	if !ok {
+		return body
+	}
+	all := collectMessages(&message)
+	fields := all[r.IntN(len(all))]
+	if len(*fields) == 0 {
+		return body
+	}
+	i := r.IntN(len(*fields))
+	f := &(*fields)[i]
+	switch r.IntN(12) {
+	case 0: // duplicated field: a scalar is replaced, a message is merged
+		*fields = append(*fields, *f)
+	case 1:
+		*fields = append((*fields)[:i:i], (*fields)[i+1:]...)
+	case 2:
+		j := r.IntN(len(*fields))
+		(*fields)[i], (*fields)[j] = (*fields)[j], (*fields)[i]
+	case 3:
+		f.number = pickOne[protowire.Number](r, 0, 1, 2, 3, f.number+1, 19000, 1<<29-1, 1<<30)
+	case 4:
+		f.kind = pickOne(r, protowire.VarintType, protowire.BytesType, protowire.Fixed32Type, protowire.Fixed64Type, protowire.StartGroupType, protowire.EndGroupType, 6, 7)
+	case 5: // a field of another message
+		if other := *all[r.IntN(len(all))]; len(other) > 0 {
+			copied := other[r.IntN(len(other))]
+			if copied.children != nil { // encoded, because fields may be below it
+				copied.value = protowire.AppendBytes(nil, appendMessage(nil, copied.children))
+				copied.children = nil
+			}
+			*fields = append(*fields, copied)
+		}
+	case 6: // an unknown field, or a group
+		*fields = append(*fields, pickOne(r,
+			wireField{number: 100, kind: protowire.BytesType, value: protowire.AppendBytes(nil, bytes.Repeat([]byte{0xff}, r.IntN(300)))},
+			wireField{number: 101, kind: protowire.StartGroupType, value: bytes.Repeat([]byte{0xab, 0x06}, r.IntN(5000))},
+			wireField{number: 102, kind: protowire.StartGroupType, value: []byte{0xb4, 0x06}}))
+	case 7: // a value that is too long for its message
+		f.kind = protowire.BytesType
+		f.children = nil
+		f.value = protowire.AppendVarint(nil, pickOne[uint64](r, 1<<20, math.MaxInt32, math.MaxUint32, math.MaxInt64, math.MaxUint64))
+	case 8: // the same message inside itself
+		for range pickOne(r, 1, 10, 200, 10_000) {
+			f.value = protowire.AppendBytes(nil, appendMessage(nil, []wireField{{number: f.number, kind: protowire.BytesType, value: f.value}}))
+		}
+		f.children = nil
+	case 9: // repeated values in packed form
+		f.children = nil
+		f.kind = protowire.BytesType
+		f.value = protowire.AppendBytes(nil, bytes.Repeat([]byte{byte(r.IntN(256))}, r.IntN(20)))
+	default:
+		mutateValue(r, f)
+	}
+	return appendMessage(bytes.Clone(prefix), message)
+}
+
+// mutateValue replaces the value of a field by an unusual one of its wire type.
+func mutateValue(r *rand.Rand, f *wireField) {
+	f.children = nil
+	switch f.kind {
+	case protowire.VarintType:
+		f.value = pickOne(r, protowire.AppendVarint(nil, 0), protowire.AppendVarint(nil, math.MaxUint64), protowire.AppendVarint(nil, 1<<63),
+			protowire.AppendVarint(nil, math.MaxInt32+1), protowire.AppendVarint(nil, 2), []byte{0x80, 0x80, 0x00}, bytes.Repeat([]byte{0xff}, 11))
+	case protowire.BytesType:
+		f.value = protowire.AppendBytes(nil, pickOne(r, nil, []byte{0}, []byte("\xff\xfe"), []byte("\xed\xa0\x80"), []byte("null"), []byte(`{"a":`), []byte("\u2028<>&"), []byte{0x0a, 0}, []byte{0x08, 0x01},
+			bytes.Repeat([]byte("x"), 300), bytes.Repeat([]byte{0x0a, 0x00}, 1000), []byte("../.."), []byte("1e999999999"), []byte("9223372036854775808")))
+	case protowire.Fixed64Type:
+		f.value = binary.LittleEndian.AppendUint64(nil, math.Float64bits(pickOne(r, math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), math.MaxFloat64)))
+	}
+}
