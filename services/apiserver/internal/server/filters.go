@@ -277,7 +277,7 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 // writeInternalError responds to a request for which a filter failed. The client may retry it. The
 // text has the format of Kubernetes, plain text with escaped markup.
 func writeInternalError(w http.ResponseWriter, r *http.Request, err error) {
-	text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)
+	text := fmt.Sprintf("Internal Server Error: %q: %v", status.Truncate(r.RequestURI, status.MaxMessage), err)
 	http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
 }
 

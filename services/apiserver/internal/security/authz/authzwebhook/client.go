@@ -28,6 +28,10 @@ const (
 	firstRetryDelay = 50 * time.Millisecond
 )
 
+// errReviewTooLarge reports a review that exceeds the limit of the service. A client can cause it
+// with a long path or selector.
+var errReviewTooLarge = errors.New("the request is too large for a review")
+
 // client sends reviews.
 type client struct {
 	*webhookclient.Service
@@ -129,6 +133,9 @@ func (c *client) sendReview(ctx context.Context, body []byte) (response serviceR
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil {
 		return serviceResponse{}, true, fmt.Errorf("response of %s: %w", c.URL, err)
+	}
+	if resp.StatusCode == http.StatusRequestEntityTooLarge {
+		return serviceResponse{}, false, errReviewTooLarge
 	}
 	if resp.StatusCode/100 != 2 {
 		retry := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests

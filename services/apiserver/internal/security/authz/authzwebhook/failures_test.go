@@ -42,6 +42,7 @@ func TestWebhookFailuresAreRetriedThenDecided(t *testing.T) {
 		"too busy twice":       {answer: failWith(429, 2), want: "allowed", calls: 3},
 		"always failing":       {answer: failWith(500, 99), want: "FAIL error", calls: 4},
 		"forbidden":            {answer: failWith(403, 99), want: "FAIL error", calls: 1},
+		"request too large":    {answer: failWith(413, 99), want: "FAIL the request is too large for a review", calls: 1},
 		"response is not JSON": {answer: respondWith("hello"), want: "FAIL error", calls: 1},
 		"response is cut": {
 			answer: func(w http.ResponseWriter, _ map[string]any, _ *status) bool {

@@ -128,7 +128,10 @@ func (a *Authorizer) Authorize(ctx context.Context, attrs *authorizer.Attributes
 		defer a.cfg.Suspend(ctx)()
 	}
 	response, err := a.callShared(ctx, key, lastChange, attrs)
-	if err != nil {
+	switch {
+	case errors.Is(err, errReviewTooLarge): // the client's mistake, not a failure of the service
+		return a.cfg.FailureDecision, err.Error(), nil
+	case err != nil:
 		return a.failureDecision(err)
 	}
 	return decisionOf(&response.status)
