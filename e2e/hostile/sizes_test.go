@@ -204,6 +204,10 @@ func expandingValues() []expandingRequest {
 		return `{"apiVersion":"ex.test/v1","kind":"Rule","metadata":{"name":"g"},"spec":{` + rest + `}}`
 	}
 	long := strings.Repeat("a", 300_000)
+	limits := make([]string, 40_000)
+	for i := range limits {
+		limits[i] = fmt.Sprintf(`"a.b/r%d":"1"`, i)
+	}
 	copies := make([]string, 30)
 	for i := range copies {
 		copies[i] = fmt.Sprintf(`{"op":"copy","from":"/data","path":"/data/k%d"}`, i)
@@ -266,6 +270,11 @@ func expandingValues() []expandingRequest {
 			path: namespacePath + "pods",
 			body: `{"metadata":{"name":"g"},"spec":{"priority":1e2147483647,"containers":[{"name":"a","image":"b"}]}}`,
 			want: "cannot unmarshal number",
+		},
+		{
+			name: "limits of a container",
+			path: own + "pods?dryRun=All",
+			body: `{"metadata":{"name":"g"},"spec":{"containers":[{"name":"a","image":"b","resources":{"limits":{` + strings.Join(limits, ",") + `}}}]}}`,
 		},
 		{
 			name: "percentage",

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -94,7 +95,8 @@ func mutateStructure(r *rand.Rand, body []byte) []byte {
 	case 3:
 		f.number = pickOne[protowire.Number](r, 0, 1, 2, 3, f.number+1, 19000, 1<<29-1, 1<<30)
 	case 4:
-		f.kind = pickOne(r, protowire.VarintType, protowire.BytesType, protowire.Fixed32Type, protowire.Fixed64Type, protowire.StartGroupType, protowire.EndGroupType, 6, 7)
+		f.kind = pickOne(r, protowire.VarintType, protowire.BytesType, protowire.Fixed32Type, protowire.Fixed64Type,
+			protowire.StartGroupType, protowire.EndGroupType, 6, 7)
 	case 5: // a field of another message
 		if other := *all[r.IntN(len(all))]; len(other) > 0 {
 			copied := other[r.IntN(len(other))]
@@ -106,7 +108,7 @@ func mutateStructure(r *rand.Rand, body []byte) []byte {
 		}
 	case 6: // an unknown field, or a group
 		*fields = append(*fields, pickOne(r,
-			wireField{number: 100, kind: protowire.BytesType, value: protowire.AppendBytes(nil, bytes.Repeat([]byte{0xff}, r.IntN(300)))},
+			wireField{number: 100, kind: protowire.BytesType, value: protowire.AppendString(nil, strings.Repeat("\xff", r.IntN(300)))},
 			wireField{number: 101, kind: protowire.StartGroupType, value: bytes.Repeat([]byte{0xab, 0x06}, r.IntN(5000))},
 			wireField{number: 102, kind: protowire.StartGroupType, value: []byte{0xb4, 0x06}}))
 	case 7: // a value that is too long for its message
@@ -133,11 +135,11 @@ func mutateValue(r *rand.Rand, f *wireField) {
 	f.children = nil
 	switch f.kind {
 	case protowire.VarintType:
-		f.value = pickOne(r, protowire.AppendVarint(nil, 0), protowire.AppendVarint(nil, math.MaxUint64), protowire.AppendVarint(nil, 1<<63),
-			protowire.AppendVarint(nil, math.MaxInt32+1), protowire.AppendVarint(nil, 2), []byte{0x80, 0x80, 0x00}, bytes.Repeat([]byte{0xff}, 11))
+		f.value = pickOne(r, protowire.AppendVarint(nil, pickOne[uint64](r, 0, 2, math.MaxInt32+1, 1<<63, math.MaxUint64)),
+			[]byte{0x80, 0x80, 0x00}, bytes.Repeat([]byte{0xff}, 11))
 	case protowire.BytesType:
-		f.value = protowire.AppendBytes(nil, pickOne(r, nil, []byte{0}, []byte("\xff\xfe"), []byte("\xed\xa0\x80"), []byte("null"), []byte(`{"a":`), []byte("\u2028<>&"), []byte{0x0a, 0}, []byte{0x08, 0x01},
-			bytes.Repeat([]byte("x"), 300), bytes.Repeat([]byte{0x0a, 0x00}, 1000), []byte("../.."), []byte("1e999999999"), []byte("9223372036854775808")))
+		f.value = protowire.AppendString(nil, pickOne(r, "", "\x00", "\xff\xfe", "\xed\xa0\x80", "null", `{"a":`, "\u2028<>&", "\x0a\x00",
+			"\x08\x01", strings.Repeat("x", 300), strings.Repeat("\x0a\x00", 1000), "../..", "1e999999999", "9223372036854775808"))
 	case protowire.Fixed64Type:
 		f.value = binary.LittleEndian.AppendUint64(nil, math.Float64bits(pickOne(r, math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), math.MaxFloat64)))
 	}

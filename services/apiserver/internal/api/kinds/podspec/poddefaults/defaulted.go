@@ -104,13 +104,20 @@ func hostPortsDefaulted(f [4][]byte) bool {
 	return transcode.Each(f[1], containersNumber, container) && transcode.Each(f[2], initNumber, container)
 }
 
-// limitsAreRequested checks the defaults of requestLimits.
+// maxComparedLimits is the number of limits that limitsAreRequested compares with the requests,
+// because the time is proportional to the product of both.
+const maxComparedLimits = 32
+
+// limitsAreRequested checks the defaults of requestLimits. It returns false for more than
+// maxComparedLimits limits: the pod is then decoded.
 func limitsAreRequested(f [4][]byte) bool {
+	remaining := maxComparedLimits
 	return transcode.Each(f[0], limitsNumber, func(limit []byte) bool {
 		name, ok := transcode.Text(limit, entryKey)
-		if !ok {
+		if !ok || remaining == 0 {
 			return false
 		}
+		remaining--
 		requested := false
 		ok = transcode.Each(f[1], requestsNumber, func(request []byte) bool {
 			other, ok := transcode.Text(request, entryKey)
