@@ -276,6 +276,10 @@ func TestClusterIPRules(t *testing.T) {
 			t.Errorf("%s: %v\nlacks %s", spec, r.at("message"), want)
 		}
 	}
+	r := a.want(422, "POST", servicesPath, service("", onePort))
+	if got := fmt.Sprint(r.at("message")); !strings.Contains(got, "metadata.name: Required value") {
+		t.Errorf("service without a name: got message %s, want one about its name", got)
+	}
 }
 
 // secondAllocator returns an allocator beside that of the server.

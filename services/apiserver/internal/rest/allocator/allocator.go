@@ -122,10 +122,14 @@ func (c *reservation) Commit(ctx context.Context) { c.a.release(ctx, c.service, 
 func (c *reservation) Rollback(ctx context.Context) { c.a.release(ctx, c.service, c.acquired) }
 
 // Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
-// creation. A dry run allocates nothing.
+// creation. A dry run allocates nothing. A service without a name gets none, because no IPAddress
+// can refer to it; its validation fails.
 func (a *Allocator) Allocate(ctx context.Context, obj, oldObj registry.Object, dryRun bool) (admission.Reservation, error) {
 	s := obj.(*corev1.Service)
 	c := &reservation{a: a, service: s}
+	if s.Name == "" {
+		return c, nil
+	}
 	var old *corev1.Service
 	if oldObj != nil {
 		old = oldObj.(*corev1.Service)
