@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"binnacle/e2e/harness"
 )
 
 const (
@@ -38,6 +40,14 @@ func tenantLoads() map[string]func() loadRequest {
 	for i := range groups {
 		groups[i] = fmt.Sprint("g", i)
 	}
+	selectors := make([]string, 75)
+	nested := strings.Repeat("[1].all(x, ", 60) + "true" + strings.Repeat(")", 60)
+	for i := range selectors {
+		selectors[i] = fmt.Sprintf(`{"cel":{"expression":"%d > 0 && %s"}}`, i, nested)
+	}
+	device := func(name string, selectors []string) string {
+		return `{"name":"` + name + `","deviceClassName":"a","selectors":[` + strings.Join(selectors, ",") + `]}`
+	}
 	revision := func() int { return 1 + rand.IntN(100) }
 	return map[string]func() loadRequest{
 		"initial events": get("configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1", jsonMedia),
@@ -64,6 +74,9 @@ func tenantLoads() map[string]func() loadRequest {
 		"events": post(ownPath+"events",
 			`{"metadata":{"generateName":"e"},"involvedObject":{"namespace":"b"},"message":"`+strings.Repeat("x", 1000)+`"}`),
 		"invalid names": post(ownPath+"configmaps", `{"metadata":{"name":"`+strings.Repeat(`\n`, 10_000)+`"}}`),
+		"device selectors": post("/apis/resource.k8s.io/v1beta1/namespaces/"+ownNamespace+"/resourceclaims?dryRun=All",
+			`{"metadata":{"name":"c"},"spec":{"devices":{"requests":[`+
+				device("a", selectors[:25])+","+device("b", selectors[25:50])+","+device("c", selectors[50:])+`]}}}`),
 		"impersonated groups": func() loadRequest {
 			return loadRequest{method: http.MethodGet, path: ownPath + "configmaps/none",
 				header: http.Header{"Impersonate-User": {"system:serviceaccount:b:a"}, "Impersonate-Group": groups}}
@@ -75,7 +88,8 @@ func tenantLoads() map[string]func() loadRequest {
 // namespace, which has large objects and thousands of rules.
 func TestLoadOfTenantDoesNotAffectOtherClients(t *testing.T) {
 	const attackers = 60
-	x := startTenants(t)
+	x := startTenants(t, harness.WithFlags(
+		"--runtime-config=resource.k8s.io/v1beta1=true", "--feature-gates=DynamicResourceAllocation=true"))
 	x.createLargeObjects(t)
 	d := x.attackTime() / 4
 	for name, next := range tenantLoads() {

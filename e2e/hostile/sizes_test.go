@@ -273,7 +273,7 @@ func expandingValues() []expandingRequest {
 		},
 		{
 			name: "limits of a container",
-			path: own + "pods?dryRun=All",
+			path: namespacePath + "pods?dryRun=All",
 			body: `{"metadata":{"name":"g"},"spec":{"containers":[{"name":"a","image":"b","resources":{"limits":{` + strings.Join(limits, ",") + `}}}]}}`,
 		},
 		{

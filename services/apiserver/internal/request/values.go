@@ -46,7 +46,13 @@ func valuesOutsideStrings(body []byte) int {
 // patterns and expressions.
 const CostlyKind = 16
 
-// Compiled reports whether objects of a group are compiled before they are stored.
-func Compiled(group string) bool {
-	return group == "apiextensions.k8s.io" || group == "admissionregistration.k8s.io"
+// Compiled reports whether objects of a resource are compiled before they are stored.
+func Compiled(group, resource string) bool {
+	switch group {
+	case "apiextensions.k8s.io", "admissionregistration.k8s.io":
+		return true
+	case "resource.k8s.io": // device selectors; slices are large and have none
+		return resource != "resourceslices"
+	}
+	return false
 }

@@ -199,7 +199,7 @@ func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *ad
 // patchedCost returns the cost in bytes of decoding and defaulting an object.
 func (r *Request) patchedCost(doc []byte, cbor bool) int {
 	size := max(request.WeightOfJSON(doc), r.Resource.DocumentCost(doc, cbor))
-	if request.Compiled(r.Resource.Group) {
+	if request.Compiled(r.Resource.Group, r.Resource.Kind.Resource) {
 		size *= request.CostlyKind
 	}
 	return size

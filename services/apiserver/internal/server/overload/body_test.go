@@ -153,9 +153,13 @@ func TestBodyCostGrowsWithConversionAndValues(t *testing.T) {
 		if n := bodyCost(bytes.Repeat([]byte("{},"), largeBody/3+1), r); !binary && n < minimum {
 			t.Errorf("many values of %q: got cost %d, want at least %d", media, n, minimum)
 		}
-		op.Group = "apiextensions.k8s.io" // schemas are compiled
-		if n := bodyCost(bytes.Repeat([]byte("x"), largeBody/request.CostlyKind), r); n == 0 {
-			t.Errorf("small definition of %q: got %d, want more than 0", media, n)
+		for _, compiled := range []struct{ group, resource string }{
+			{"apiextensions.k8s.io", "customresourcedefinitions"}, {"resource.k8s.io", "resourceclaims"},
+		} {
+			op.Group, op.Resource = compiled.group, compiled.resource
+			if n := bodyCost(bytes.Repeat([]byte("x"), largeBody/request.CostlyKind), r); n == 0 {
+				t.Errorf("small object of %s of %q: got %d, want more than 0", compiled.resource, media, n)
+			}
 		}
 		op.Delegate = http.NotFoundHandler()
 		if n := bodyCost(large, r); n != 0 {

@@ -42,7 +42,7 @@ func bodyCost(body []byte, r *http.Request) int {
 	default:
 		cost = jsonCost(body)
 	}
-	if request.Compiled(op.Group) {
+	if request.Compiled(op.Group, op.Resource) {
 		cost *= request.CostlyKind
 	}
 	if cost < largeBody {
