@@ -53,11 +53,13 @@ func serveResourcesAndEcho(w http.ResponseWriter, r *http.Request) {
 
 // TestRenewedCertificates checks that a renewed client certificate is used for the next request,
 // although availability checks keep the connection with the old certificate alive.
-func TestRenewedCertificates(t *testing.T) {
+func TestRenewedCertificates(t *testing.T) { inBubble(t, renewedCertificates) }
+
+func renewedCertificates(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	var current atomic.Pointer[tls.Certificate]
-	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = current.Load })
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = current.Load })
 	b.register(e, ca.pem)
 	for i, name := range []string{"first", "second"} {
 		issued := ca.issue(name, x509.ExtKeyUsageClientAuth)
@@ -73,11 +75,13 @@ func TestRenewedCertificates(t *testing.T) {
 
 // TestProxiedRequestsCarryTheUser checks that a proxied request carries the user in header fields,
 // and none of the client's credentials and identity headers.
-func TestProxiedRequestsCarryTheUser(t *testing.T) {
+func TestProxiedRequestsCarryTheUser(t *testing.T) { inBubble(t, proxiedRequestsCarryTheUser) }
+
+func proxiedRequestsCarryTheUser(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	client := ca.issue("front-proxy-client", x509.ExtKeyUsageClientAuth)
-	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = func() *tls.Certificate { return &client } })
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = func() *tls.Certificate { return &client } })
 	b.register(e, ca.pem)
 
 	r := httptest.NewRequest("POST", thingPath+"?limit=5&labelSelector=a%3Db&x=%2F", strings.NewReader("body"))
@@ -138,8 +142,12 @@ func (b *fixture) startFront() *httptest.Server {
 // TestRedirectsAreRejectedUnlessAllowed checks that a redirect of an extension server is only
 // passed on if the configuration permits it.
 func TestRedirectsAreRejectedUnlessAllowed(t *testing.T) {
+	inBubble(t, redirectsAreRejectedUnlessAllowed)
+}
+
+func redirectsAreRejectedUnlessAllowed(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/t") {
 			w.Header().Set("Location", "/apis/ext.test/v1/elsewhere")
 			w.WriteHeader(http.StatusFound)
@@ -155,7 +163,7 @@ func TestRedirectsAreRejectedUnlessAllowed(t *testing.T) {
 		{follow: false, code: http.StatusBadGateway, body: "the backend attempted to redirect this request, which is not permitted"},
 		{follow: true, code: http.StatusFound, body: ""},
 	} {
-		b := start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
+		b := n.start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
 		b.register(e, ca.pem)
 		if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != c.code ||
 			strings.TrimSpace(w.Body.String()) != c.body {
@@ -273,6 +281,7 @@ func TestProxyErrors(t *testing.T) {
 		},
 	} {
 		t.Run(c.what, func(t *testing.T) {
+			t.Parallel() // each waits for the first check of its server
 			e := startExtension(t, c.cert, func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
@@ -319,9 +328,13 @@ func sumMetric(t *testing.T, b *fixture, name string) (sum float64) {
 // TestLocalGroupVersionsAreNotDelegated checks that group versions of this server itself, with or
 // without an APIService that names another server, are neither checked nor proxied.
 func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
+	inBubble(t, localGroupVersionsAreNotDelegated)
+}
+
+func localGroupVersionsAreNotDelegated(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
-	b := start(t, func(b *fixture, _ *aggregation.Config) { b.local[gv] = true })
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	b := n.start(t, func(b *fixture, _ *aggregation.Config) { b.local[gv] = true })
 	b.board.put(name, apiService(e.port, ca.pem))
 	local := apiService(e.port, nil)
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
@@ -350,10 +363,12 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 
 // TestConnectionsAreClosed checks that connections are closed when the APIService is deleted and at
 // shutdown.
-func TestConnectionsAreClosed(t *testing.T) {
+func TestConnectionsAreClosed(t *testing.T) { inBubble(t, connectionsAreClosed) }
+
+func connectionsAreClosed(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
-	b := start(t, nil)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	for range 2 {
 		b.send(eve, httptest.NewRequest("GET", thingPath, nil))

@@ -69,10 +69,12 @@ func TestClientsCannotForgeIdentity(t *testing.T) {
 
 // TestUpgradesRemoveConnectionHeaders checks that a client cannot use the Connection header to make
 // a proxy drop the identity headers that this server sets.
-func TestUpgradesRemoveConnectionHeaders(t *testing.T) {
+func TestUpgradesRemoveConnectionHeaders(t *testing.T) { inBubble(t, upgradesRemoveConnectionHeaders) }
+
+func upgradesRemoveConnectionHeaders(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
-	b := start(t, nil)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	r := httptest.NewRequest("GET", thingPath, nil)
 	r.Header["Connection"] = []string{"x-remote-user, Upgrade", "X-Remote-Group"}
@@ -89,7 +91,9 @@ func TestUpgradesRemoveConnectionHeaders(t *testing.T) {
 
 // TestLocalAddressesAreRejected checks that an address that only this machine reaches is never
 // dialed.
-func TestLocalAddressesAreRejected(t *testing.T) {
+func TestLocalAddressesAreRejected(t *testing.T) { inBubble(t, localAddressesAreRejected) }
+
+func localAddressesAreRejected(t *testing.T, _ *network) {
 	for address, want := range map[string]string{
 		"127.0.0.1": "address not allowed", "::1": "address not allowed", "169.254.169.254": "address not allowed",
 		"fe80::1": "address not allowed",
@@ -130,13 +134,17 @@ func TestAllowedAddressesOfNames(t *testing.T) {
 // TestLocalAddressesAreRejectedForProxies checks that an address that only the proxy's machine
 // reaches is not dialed through the proxy. The proxy resolves names itself.
 func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
+	inBubble(t, localAddressesAreRejectedForProxies)
+}
+
+func localAddressesAreRejectedForProxies(t *testing.T, n *network) {
 	for address, allowed := range map[string]bool{
 		"127.0.0.1": false, "::1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false,
 		"::ffff:169.254.169.254": false,
 		"10.0.0.1":               true, "2001:db8::1": true, "ext.agg.svc": true,
 	} {
 		var dialed atomic.Value
-		b := start(t, func(_ *fixture, c *aggregation.Config) {
+		b := n.start(t, func(_ *fixture, c *aggregation.Config) {
 			c.Resolve = func(context.Context, string, string, int32) (string, error) {
 				return net.JoinHostPort(address, "443"), nil
 			}
@@ -160,9 +168,11 @@ func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
 
 // TestUnboundedResponsesAreCut checks that neither headers nor documents of a server are read
 // without a bound.
-func TestUnboundedResponsesAreCut(t *testing.T) {
+func TestUnboundedResponsesAreCut(t *testing.T) { inBubble(t, unboundedResponsesAreCut) }
+
+func unboundedResponsesAreCut(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/apis":
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -189,7 +199,7 @@ func TestUnboundedResponsesAreCut(t *testing.T) {
 			serveResources(w, r)
 		}
 	})
-	b := start(t, nil)
+	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	b.eventually("the index is requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
 	if got := b.discovered(); got != "stale" {
@@ -242,10 +252,12 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 
 // TestUnansweredUpgradesEnd checks that an upgrade that the server does not respond ends with its
 // request.
-func TestUnansweredUpgradesEnd(t *testing.T) {
+func TestUnansweredUpgradesEnd(t *testing.T) { inBubble(t, unansweredUpgradesEnd) }
+
+func unansweredUpgradesEnd(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	requests := make(chan bool, 1)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			serveResources(w, r)
 			return
@@ -253,7 +265,7 @@ func TestUnansweredUpgradesEnd(t *testing.T) {
 		requests <- true
 		<-r.Context().Done()
 	})
-	b := start(t, nil)
+	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := httptest.NewRequest("GET", thingPath, nil).WithContext(ctx)
@@ -267,9 +279,11 @@ func TestUnansweredUpgradesEnd(t *testing.T) {
 
 // TestPagesAndEarlyHints checks that a long HTML page is streamed, and an early hints response does
 // not remove this server's headers.
-func TestPagesAndEarlyHints(t *testing.T) {
+func TestPagesAndEarlyHints(t *testing.T) { inBubble(t, pagesAndEarlyHints) }
+
+func pagesAndEarlyHints(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case thingPath:
 			w.Header().Set("Content-Type", "text/html")
@@ -285,7 +299,7 @@ func TestPagesAndEarlyHints(t *testing.T) {
 			serveResources(w, r)
 		}
 	})
-	b := start(t, nil)
+	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Header().Get("Content-Type") != "text/HTML" ||
 		w.Body.Len() != 64*3<<16 {
@@ -300,10 +314,12 @@ func TestPagesAndEarlyHints(t *testing.T) {
 
 // TestExpandingDocumentsAreRejected checks that a document whose decoded form is far larger than
 // its text is not decoded. Documents of other servers stay available.
-func TestExpandingDocumentsAreRejected(t *testing.T) {
+func TestExpandingDocumentsAreRejected(t *testing.T) { inBubble(t, expandingDocumentsAreRejected) }
+
+func expandingDocumentsAreRejected(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	many := strings.Repeat("{},", 1<<18)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/apis":
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -322,7 +338,7 @@ func TestExpandingDocumentsAreRejected(t *testing.T) {
 			_, _ = io.WriteString(w, `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}},"more":[`+many+`{}]}`)
 		}
 	})
-	b := start(t, nil)
+	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	b.eventually("the server is requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
 	if all := b.Versions(); len(all) != 1 || !all[0].Stale || len(all[0].Resources) != 0 {

@@ -105,7 +105,9 @@ func compressed(text string) string {
 
 // TestInvalidListsAreStale checks that without a valid list, a server is stale and has no
 // resources.
-func TestInvalidListsAreStale(t *testing.T) {
+func TestInvalidListsAreStale(t *testing.T) { inBubble(t, invalidListsAreStale) }
+
+func invalidListsAreStale(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	for what, serve := range map[string]http.HandlerFunc{
 		"an error": func(w http.ResponseWriter, _ *http.Request) {
@@ -117,14 +119,14 @@ func TestInvalidListsAreStale(t *testing.T) {
 		},
 		"cut": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
 	} {
-		e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") == "application/json" { // a later checkAndReport sees all
 				serve(w, r)
 				return
 			}
 			serveResources(w, r)
 		})
-		b := start(t, nil)
+		b := n.start(t, nil)
 		b.register(e, ca.pem)
 		b.eventually("the server is requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
 		if got := b.discovered(); got != "stale" {
@@ -136,10 +138,12 @@ func TestInvalidListsAreStale(t *testing.T) {
 
 // TestDiscoveryUsesEntityTags checks that a document is kept while its entity tag is unchanged,
 // and that a changed one replaces it.
-func TestDiscoveryUsesEntityTags(t *testing.T) {
+func TestDiscoveryUsesEntityTags(t *testing.T) { inBubble(t, discoveryUsesEntityTags) }
+
+func discoveryUsesEntityTags(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var now atomic.Int64
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		tag := fmt.Sprintf("%q", fmt.Sprint("tag", now.Load()))
 		if path := r.URL.Path; path != "/apis" && path != "/openapi/v3" {
 			serveResources(w, r)
@@ -157,7 +161,7 @@ func TestDiscoveryUsesEntityTags(t *testing.T) {
 		}
 	})
 	times := newClock()
-	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
 	// discoveredWithHash returns the discovered resources, and the hash of the document if there is one.
 	discoveredWithHash := func() string {
@@ -183,9 +187,11 @@ func TestDiscoveryUsesEntityTags(t *testing.T) {
 }
 
 // TestCoreGroup checks that the core group has paths of its own.
-func TestCoreGroup(t *testing.T) {
+func TestCoreGroup(t *testing.T) { inBubble(t, coreGroup) }
+
+func coreGroup(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/api":
 			w.Header().Set("Content-Type", aggregatedType)
@@ -196,7 +202,7 @@ func TestCoreGroup(t *testing.T) {
 			http.NotFound(w, r)
 		}
 	})
-	b := start(t, nil)
+	b := n.start(t, nil)
 	s := apiService(e.port, ca.pem)
 	s.Name, s.Spec.Group, s.Spec.Version = "v2.", "", "v2"
 	b.board.put(s.Name, s)
@@ -314,11 +320,13 @@ func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
 
 // TestDiscoveryIsRetriedAfterAFailure checks that a server that is available, but fails to respond
 // to /apis at first, becomes current as soon as it answers, whatever else happens.
-func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
+func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) { inBubble(t, discoveryIsRetriedAfterAFailure) }
+
+func discoveryIsRetriedAfterAFailure(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var ready atomic.Bool
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusOK))
-	b := start(t, nil)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusOK))
+	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	if got := b.discovered(); got != "stale" {
 		t.Errorf("before /apis responses: got %q, want %q", got, "stale")
@@ -330,15 +338,19 @@ func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 // TestDiscoveryDoesNotDependOnAvailability checks that the resources of a server that fails its
 // availability check are read and current, also while its APIService changes.
 func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
+	inBubble(t, discoveryDoesNotDependOnAvailability)
+}
+
+func discoveryDoesNotDependOnAvailability(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var ready atomic.Bool
 	ready.Store(true)
-	e := startExtension(
+	e := n.extend(
 		t,
 		ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth),
 		serveDiscovery(&ready, http.StatusInternalServerError),
 	)
-	b := start(t, nil)
+	b := n.start(t, nil)
 	b.board.put(name, apiService(e.port, ca.pem))
 	b.eventually(
 		"the server is unavailable",

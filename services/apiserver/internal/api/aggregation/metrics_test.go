@@ -36,11 +36,13 @@ func unavailable(t *testing.T, b *fixture, name string) float64 {
 
 // TestUnavailableMetric checks that the gauge exists once availability is known, and until the
 // APIService is deleted.
-func TestUnavailableMetric(t *testing.T) {
+func TestUnavailableMetric(t *testing.T) { inBubble(t, unavailableMetric) }
+
+func unavailableMetric(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), http.NotFound)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), http.NotFound)
 	requests, goOn := make(chan bool, 8), make(chan bool)
-	b := start(t, func(_ *fixture, c *aggregation.Config) {
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		find := c.Service
 		c.Service = func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 			select {

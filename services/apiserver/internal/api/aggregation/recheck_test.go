@@ -19,16 +19,18 @@ import (
 
 // TestOnlyChangedServersAreChecked checks that a server is checked when its APIService, service or
 // endpoints change, and only changed APIServices are decoded.
-func TestOnlyChangedServersAreChecked(t *testing.T) {
+func TestOnlyChangedServersAreChecked(t *testing.T) { inBubble(t, onlyChangedServersAreChecked) }
+
+func onlyChangedServersAreChecked(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	quiet := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
-	busy := startExtension(
+	quiet := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+	busy := n.extend(
 		t,
 		ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth),
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
 	)
 	var later, decoded atomic.Int64
-	b := start(t, func(b *fixture, c *aggregation.Config) {
+	b := n.start(t, func(b *fixture, c *aggregation.Config) {
 		start := time.Now()
 		c.Now = func() time.Time { return start.Add(time.Duration(later.Load())) }
 		b.services["agg/busy"] = &corev1.Service{

@@ -75,11 +75,13 @@ func (b *fixture) countNotifications() int {
 
 // TestChangesAreNotified checks that the aggregator notifies of each change of resources, documents
 // and availability, and that checks of an unchanged server cause no notification.
-func TestChangesAreNotified(t *testing.T) {
+func TestChangesAreNotified(t *testing.T) { inBubble(t, changesAreNotified) }
+
+func changesAreNotified(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	times := newClock()
-	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
 	b.eventually("the aggregator notifies", func() bool { return b.countNotifications() > 0 })
 	// newHandler returns a handler that serves one resource, whose document has the relative URL
@@ -130,11 +132,13 @@ func TestChangesAreNotified(t *testing.T) {
 
 // TestTransitionTimeFollowsTheStatus checks that the aggregator notifies of a new reason, but changes
 // the transition time of the condition only with its status.
-func TestTransitionTimeFollowsTheStatus(t *testing.T) {
+func TestTransitionTimeFollowsTheStatus(t *testing.T) { inBubble(t, transitionTimeFollowsTheStatus) }
+
+func transitionTimeFollowsTheStatus(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+	e := n.extend(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	times := newClock()
-	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	s := apiService(e.port, ca.pem)
 	s.Spec.Service.Name = "late"
 	b.board.put(name, s)
@@ -167,11 +171,13 @@ func TestTransitionTimeFollowsTheStatus(t *testing.T) {
 
 // TestCheckSchedule checks that an available server is checked rarely. A change during a check
 // leads to another check soon after. Checks of one server never overlap.
-func TestCheckSchedule(t *testing.T) {
+func TestCheckSchedule(t *testing.T) { inBubble(t, checkSchedule) }
+
+func checkSchedule(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	checkStarted, finishCheck := make(chan struct{}, 8), make(chan struct{})
 	var blockChecks atomic.Bool
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v3" && blockChecks.Load() {
 			checkStarted <- struct{}{}
 			<-finishCheck
@@ -179,7 +185,7 @@ func TestCheckSchedule(t *testing.T) {
 		serveResources(w, r)
 	})
 	times := newClock()
-	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
 	checks := func() int { return len(e.requests("/openapi/v3")) } // each check requests the index once
 	requireChecks := func(when string, want int) {
@@ -239,10 +245,14 @@ func TestCheckSchedule(t *testing.T) {
 // the stored condition of its APIService decides whether requests are proxied. A check that is
 // aborted writes no condition.
 func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
+	inBubble(t, storedConditionCountsBeforeTheFirstCheck)
+}
+
+func storedConditionCountsBeforeTheFirstCheck(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
 	checkStarted := make(chan struct{}, 1)
-	b := start(t, func(_ *fixture, c *aggregation.Config) {
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		c.Service = func(ctx context.Context, _, _ string) (*corev1.Service, error) {
 			select {
 			case checkStarted <- struct{}{}:
@@ -277,9 +287,13 @@ func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 // TestUndecodableAPIServicesAreSkipped checks that an APIService that cannot be decoded does not
 // affect the others.
 func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
+	inBubble(t, undecodableAPIServicesAreSkipped)
+}
+
+func undecodableAPIServicesAreSkipped(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
-	b := start(t, func(_ *fixture, c *aggregation.Config) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		decode := c.Decode
 		c.Decode = func(entry *objects.Entry) (*apiregistrationv1.APIService, error) {
 			if entry.Name() == "broken" {
@@ -304,11 +318,13 @@ func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 
 // TestRequestsFollowPortOfAPIService checks that requests go to another server after the port in the
 // APIService changes.
-func TestRequestsFollowPortOfAPIService(t *testing.T) {
+func TestRequestsFollowPortOfAPIService(t *testing.T) { inBubble(t, requestsFollowPortOfAPIService) }
+
+func requestsFollowPortOfAPIService(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	cert := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
-	old, other := startExtension(t, cert, serveResourcesAndEcho), startExtension(t, cert, serveResourcesAndEcho)
-	b := start(t, nil)
+	old, other := n.extend(t, cert, serveResourcesAndEcho), n.extend(t, cert, serveResourcesAndEcho)
+	b := n.start(t, nil)
 	b.register(old, ca.pem)
 	b.register(other, ca.pem)
 	b.eventually("requests reach the other server", func() bool {
@@ -320,7 +336,9 @@ func TestRequestsFollowPortOfAPIService(t *testing.T) {
 // TestUnresolvableServersAreStale checks that a server whose address is unknown or invalid is
 // unavailable and its resources stale. If only discovery fails to resolve the address, the server
 // stays available.
-func TestUnresolvableServersAreStale(t *testing.T) {
+func TestUnresolvableServersAreStale(t *testing.T) { inBubble(t, unresolvableServersAreStale) }
+
+func unresolvableServersAreStale(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	for _, c := range []struct {
 		host string
@@ -330,11 +348,11 @@ func TestUnresolvableServersAreStale(t *testing.T) {
 		{host: "", err: errors.New("nowhere"), want: "nowhere"},
 		{host: "no host:443", err: nil, want: "invalid URL"},
 	} {
-		e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 		// The check resolves the address first, discovery second.
 		for _, firstFailure := range []int64{1, 2} {
 			var calls atomic.Int64
-			b := start(t, func(_ *fixture, config *aggregation.Config) {
+			b := n.start(t, func(_ *fixture, config *aggregation.Config) {
 				resolve := config.Resolve
 				config.Resolve = func(ctx context.Context, namespace, name string, port int32) (string, error) {
 					if calls.Add(1) >= firstFailure {
@@ -362,9 +380,11 @@ func TestUnresolvableServersAreStale(t *testing.T) {
 }
 
 // TestCheckRejectsSwitchingProtocols checks that a server that returns 101 is unavailable.
-func TestCheckRejectsSwitchingProtocols(t *testing.T) {
+func TestCheckRejectsSwitchingProtocols(t *testing.T) { inBubble(t, checkRejectsSwitchingProtocols) }
+
+func checkRejectsSwitchingProtocols(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)
@@ -377,7 +397,7 @@ func TestCheckRejectsSwitchingProtocols(t *testing.T) {
 		c.NextProtos = []string{"http/1.1"}
 		return c, nil
 	}
-	b := start(t, nil)
+	b := n.start(t, nil)
 	b.board.put(name, apiService(e.port, ca.pem))
 	b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
 	if got := b.condition(name); !strings.HasPrefix(got, "False FailedDiscoveryCheck") || !strings.HasSuffix(got, ": 101") {

@@ -44,9 +44,11 @@ func described(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestOpenAPIOfServers(t *testing.T) {
+func TestOpenAPIOfServers(t *testing.T) { inBubble(t, openAPIOfServers) }
+
+func openAPIOfServers(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), described)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), described)
 	var mu sync.Mutex
 	now := time.Now()
 	later := func(d time.Duration) {
@@ -54,7 +56,7 @@ func TestOpenAPIOfServers(t *testing.T) {
 		defer mu.Unlock()
 		now = now.Add(d)
 	}
-	b := start(t, func(_ *fixture, c *aggregation.Config) {
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		c.Now = func() time.Time {
 			mu.Lock()
 			defer mu.Unlock()
@@ -142,7 +144,9 @@ func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
 }
 
 // TestInvalidIndexesAreIgnored checks that an index that is invalid or truncated names no document.
-func TestInvalidIndexesAreIgnored(t *testing.T) {
+func TestInvalidIndexesAreIgnored(t *testing.T) { inBubble(t, invalidIndexesAreIgnored) }
+
+func invalidIndexesAreIgnored(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	const index = `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}`
 	for what, serve := range map[string]http.HandlerFunc{
@@ -153,7 +157,7 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 		"partly another": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, index+`,"other":5}}`) },
 		"cut":            func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
-		e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/openapi/v3" {
 				serve(w, r)
 				return
@@ -161,7 +165,7 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 			serveResources(w, r)
 		})
 		times := newClock()
-		b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+		b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 		b.register(e, ca.pem)
 		b.eventually(
 			"the server is requested twice",
@@ -176,9 +180,11 @@ func TestInvalidIndexesAreIgnored(t *testing.T) {
 
 // TestOpenAPIOfSeveralServers checks that documents are ordered by priority. Servers that are
 // unavailable, cannot be reached or have no document are left out.
-func TestOpenAPIOfSeveralServers(t *testing.T) {
+func TestOpenAPIOfSeveralServers(t *testing.T) { inBubble(t, openAPIOfSeveralServers) }
+
+func openAPIOfSeveralServers(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		version := strings.TrimPrefix(r.URL.Path, "/apis/ext.test/")
 		switch {
 		case r.URL.Path == "/openapi/v2":
@@ -194,7 +200,7 @@ func TestOpenAPIOfSeveralServers(t *testing.T) {
 			http.NotFound(w, r)
 		}
 	})
-	b := start(t, nil)
+	b := n.start(t, nil)
 	swaggers := func() string {
 		var out []string
 		for _, s := range b.Swaggers(t.Context()) {
@@ -235,11 +241,13 @@ func TestOpenAPIOfSeveralServers(t *testing.T) {
 // TestOpenAPIIsRefreshed checks that a missing document is requested again soon, an existing one
 // later. A known document is kept when the server fails, and is returned without waiting for the
 // server.
-func TestOpenAPIIsRefreshed(t *testing.T) {
+func TestOpenAPIIsRefreshed(t *testing.T) { inBubble(t, openAPIIsRefreshed) }
+
+func openAPIIsRefreshed(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	times := newClock()
-	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
 	requests := func() int { return len(e.requests("/openapi/v2")) }
 	for _, c := range []struct {
