@@ -14,6 +14,7 @@ import (
 	"path"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
@@ -90,6 +91,7 @@ type fixture struct {
 	addresses map[string]string
 	failure   error
 	reads     int
+	now       time.Time
 	gone      map[string]bool
 	trusted   *x509.CertPool
 	rejected  []error
@@ -106,6 +108,7 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 		addresses: map[string]string{},
 		gone:      map[string]bool{},
 		registry:  prometheus.NewRegistry(),
+		now:       time.Now(),
 	}
 	if _, err := certs.Ensure(certs.Options{Dir: w.files.Dir}); err != nil {
 		t.Fatal(err)
@@ -168,6 +171,11 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 		},
 		Metrics: peers.NewMetrics(w.registry),
 		Logger:  slog.New(slog.DiscardHandler),
+		Now: func() time.Time {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.now
+		},
 	})
 	running.Go(func() { _ = w.Run(ctx) })
 	w.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
@@ -192,6 +200,13 @@ func (w *fixture) newCertificate(p certs.Pair) *tls.Certificate {
 		w.t.Error(err)
 	}
 	return &pair
+}
+
+// expireAddresses advances the clock until cached addresses have expired.
+func (w *fixture) expireAddresses() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(2 * time.Second)
 }
 
 // setAddress sets the address of a replica.

@@ -58,6 +58,8 @@ type Config struct {
 	// Traces, if set, creates spans for requests to peers.
 	Traces *tracing.Provider
 	Logger *slog.Logger
+	// Now is the clock by which cached addresses expire. The default is time.Now.
+	Now func() time.Time
 }
 
 // Peers finds the replicas that serve resources that this replica does not serve.
@@ -82,6 +84,9 @@ type Peers struct {
 
 // New returns a Peers. Run must be called to close it.
 func New(c Config) *Peers {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	p := &Peers{Config: c, pages: responselimit.NewPageLimiter(c.MaxPages), peers: map[string]*peer{}}
 	p.lifetime, p.cancel = context.WithCancel(context.Background())
 	p.index.Store(&servingIndex{})
@@ -156,13 +161,13 @@ func (p *Peers) choosePeer(ctx context.Context, ids []string) (*peer, error) {
 func (p *Peers) liveAddresses(ctx context.Context) (map[string]string, error) {
 	p.addressReads.Lock()
 	defer p.addressReads.Unlock()
-	if time.Since(p.readAt) < addressTTL {
+	if p.Now().Sub(p.readAt) < addressTTL {
 		return p.cached, p.cachedErr
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), addressTimeout)
 	defer cancel()
 	p.cached, p.cachedErr = p.Addresses(ctx)
-	p.readAt = time.Now()
+	p.readAt = p.Now()
 	if p.cachedErr == nil {
 		p.closeMoved(p.cached)
 	}
