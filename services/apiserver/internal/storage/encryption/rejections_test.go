@@ -36,6 +36,7 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 		{name: "another key", reject: func(p *kmstest.Plugin) { p.ReturnWrongKeys(true) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // each waits for calls and probes of its plugin
 			p := newPluginWithValue(t)
 			c.reject(p.plugin)
 			live := openKMS(t, p.plugin, 500*time.Millisecond, nil)
