@@ -92,14 +92,14 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 	}
 }
 
-// randomObject returns an object of random text that is specific to the template.
-func randomObject(template, n int) string {
+// randomText returns random text that is specific to the template.
+func randomText(template int) string {
 	r := rand.New(rand.NewPCG(20261125, uint64(template)))
 	b := make([]byte, 3600)
 	for i := range b {
 		b[i] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"[r.IntN(64)]
 	}
-	return object{Data: fmt.Sprintf("number %d is %s", n, b)}.String()
+	return string(b)
 }
 
 // TestDictionariesFollowChangingTemplates checks that values still share dictionaries when
@@ -112,12 +112,16 @@ func TestDictionariesFollowChangingTemplates(t *testing.T) {
 		r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 200 })
 		for round := range rounds {
 			var ops []op
+			texts := make([]string, templates)
+			for i := range texts {
+				texts[i] = randomText(round*templates + i)
+			}
 			for i := range n {
 				if i/templates < round && i%2 == 0 { // every other template keeps one object
 					continue
 				}
 				key := fmt.Sprintf("/registry/pods/a/%05d", i)
-				values[key] = randomObject(round*templates+i%templates, i)
+				values[key] = object{Data: fmt.Sprintf("number %d is %s", i, texts[i%templates])}.String()
 				ops = append(ops, op{key, []byte(values[key])})
 			}
 			store.txn(ops...)
