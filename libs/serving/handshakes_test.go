@@ -2,14 +2,11 @@ package serving_test
 
 import (
 	"crypto/tls"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 )
 
 const handshakeMetric = "binnacle_tls_handshakes_total"
@@ -68,31 +65,6 @@ func TestStalledHandshakesDoNotBlockOthers(t *testing.T) {
 	}
 }
 
-// TestStalledHandshakeTimesOut checks that an unfinished handshake ends after the handshake
-// timeout.
-func TestStalledHandshakeTimesOut(t *testing.T) {
-	testInMemory(t, nil, func(t *testing.T, r *testServer) {
-		conn, err := r.connect(t.Context(), "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if _, err := conn.Write([]byte{22, 3, 1}); err != nil {
-			t.Fatal(err)
-		}
-		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
-			t.Errorf("got read error %v, want a closed connection", err)
-		}
-		synctest.Wait()
-		if r.count(t, handshakeMetric, "late") != 1 {
-			t.Error("the timeout was not counted")
-		}
-	})
-}
-
 // TestManyHandshakesSucceed checks that many concurrent handshakes complete.
 func TestManyHandshakesSucceed(t *testing.T) {
 	r := startServer(t, testOptions(t), nil, helloHandler)
@@ -118,24 +90,6 @@ func TestManyHandshakesSucceed(t *testing.T) {
 	}
 	if n := r.count(t, handshakeMetric, "ok"); n != clients {
 		t.Errorf("counted %v handshakes, want all", n)
-	}
-}
-
-// TestPlaintextClientGetsError checks that a plaintext HTTP request gets a 400 response.
-func TestPlaintextClientGetsError(t *testing.T) {
-	r := startServer(t, testOptions(t), nil, helloHandler)
-	conn, err := net.Dial("tcp", r.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	if got, _ := io.ReadAll(conn); !strings.HasPrefix(string(got), "HTTP/1.0 400") || !strings.Contains(string(got),
-		"an HTTP request to an HTTPS server") {
-		t.Errorf("got %q, want a 400 response", got)
-	}
-	if n := r.count(t, handshakeMetric, "failed"); n != 1 {
-		t.Errorf("failed handshakes = %v, want 1", n)
 	}
 }
 

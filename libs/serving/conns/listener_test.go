@@ -173,22 +173,6 @@ func TestHandshakeMetrics(t *testing.T) {
 	})
 }
 
-// TestFramesAreCharged checks that resets and control frames are taken from the buckets.
-func TestFramesAreCharged(t *testing.T) {
-	all := newAddressBuckets(addressFactor * resetRate)
-	client, server := net.Pipe()
-	c := newPacedConn(tls.Server(server, &tls.Config{}), nil, all)
-	c.FramesReceived(1, 2)
-	if resets, control, all := resetStart-c.resetBucket.tokens, controlStart-c.controlBucket.tokens, addressFactor*resetRate-c.sharedBucket.tokens; resets != 1 || control != 2 || all != 1 {
-		t.Errorf("got charges of %v resets, %v control frames, %v resets of the address, want 1, 2, 1", resets, control, all)
-	}
-	c.FramesSent(2, 0, 2*bytesPerControlFrame)
-	if resets, control, all := resetStart-c.resetBucket.tokens, controlStart-c.controlBucket.tokens, addressFactor*resetRate-c.sharedBucket.tokens; resets != 3 || control != 0 || all != 3 {
-		t.Errorf("got charges of %v resets, %v control frames, %v resets of the address, want 3, 0, 3", resets, control, all)
-	}
-	_, _ = client.Close(), c.Close()
-}
-
 // TestSendErrorIsReturned checks that errors of TLS and of the connection below it are returned.
 func TestSendErrorIsReturned(t *testing.T) {
 	for name, end := range map[string]func(server, client *tls.Conn) error{

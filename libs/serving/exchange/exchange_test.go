@@ -166,22 +166,6 @@ type failingReader struct{}
 
 func (failingReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// TestRequestWithoutBodyIsNotWrapped checks that a request without a body gets no read deadline.
-func TestRequestWithoutBodyIsNotWrapped(t *testing.T) {
-	for _, body := range []io.ReadCloser{nil, http.NoBody} {
-		testExchange(t, func(t *testing.T, l *Limits) {
-			r := request(1, nil)
-			r.Body = body
-			w := newFakeWriter()
-			x, got := l.Start(w, r, false)
-			x.Finish()
-			if got != r || len(w.readDeadlines) > 0 {
-				t.Errorf("read deadlines = %s, want none", formatDeadlines(w.readDeadlines))
-			}
-		})
-	}
-}
-
 // TestLongRunningBodyHasNoLimit checks that the body of a long-running request is not limited.
 func TestLongRunningBodyHasNoLimit(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {

@@ -1,39 +1,9 @@
 package h2
 
 import (
-	"bytes"
 	"testing"
 	"time"
 )
-
-// TestBacklogKeepsOrder checks that bytes come out in order, and that all records but the last are
-// full.
-func TestBacklogKeepsOrder(t *testing.T) {
-	var b backlog
-	var want []byte
-	for i, size := range []int{0, 9, recordSize - 9, 1, 3 * recordSize, recordSize - 1, 7} {
-		p := bytes.Repeat([]byte{byte(i)}, size)
-		b.append(p)
-		want = append(want, p...)
-	}
-	if b.size != len(want) {
-		t.Errorf("size is %d, want %d", b.size, len(want))
-	}
-	var got []byte
-	for i, r := range b.records {
-		if i < len(b.records)-1 && len(*r) != recordSize {
-			t.Errorf("record %d of %d has %d bytes, want %d", i, len(b.records), len(*r), recordSize)
-		}
-		got = append(got, *r...)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("got %d bytes in the records, want the %d appended bytes", len(got), len(want))
-	}
-	if list := b.recycle(); len(list) != 0 || cap(list) == 0 {
-		t.Errorf("recycle() returned a slice of length %d and capacity %d, want length 0 and capacity for reuse",
-			len(list), cap(list))
-	}
-}
 
 // TestQueueIsBounded checks the limits on queued bytes for a connection and for a server, and that
 // a failed connection releases its share.

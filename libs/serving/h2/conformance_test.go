@@ -88,40 +88,6 @@ func TestLateTrailersAreIgnored(t *testing.T) {
 	c.ping()
 }
 
-// TestUnreadBodiesDoNotBlockOthers checks that a body arrives even if every other stream has a body
-// that no handler reads.
-func TestUnreadBodiesDoNotBlockOthers(t *testing.T) {
-	const streams = 400
-	conf := config()
-	conf.MaxStreams = streams + 1
-	end := make(chan struct{})
-	o := dialFlowConfig(t, conf, func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/read" {
-			_, _ = io.Copy(io.Discard, r.Body)
-			return
-		}
-		<-end
-	})
-	defer close(end)
-	for range streams {
-		id := o.open("/", 65535)
-		for remaining := 65535; remaining > 0; {
-			o.await(func() bool { return o.sendable(id, remaining) > 0 })
-			n := o.sendableNow(id, remaining)
-			remaining -= n
-			o.send(id, false, make([]byte, n), nil)
-		}
-	}
-	id := o.open("/read", 500_000)
-	for remaining := 500_000; remaining > 0; {
-		o.await(func() bool { return o.sendable(id, remaining) > 0 })
-		n := o.sendableNow(id, remaining)
-		remaining -= n
-		o.send(id, remaining == 0, make([]byte, n), nil)
-	}
-	o.await(func() bool { return o.ended[id] })
-}
-
 // TestWritesAfterTheHandlerFail checks that a goroutine of a handler gets an error once the handler
 // has returned, and that its data is dropped.
 func TestWritesAfterTheHandlerFail(t *testing.T) {

@@ -238,30 +238,6 @@ func TestManyStreams(t *testing.T) {
 	all.Wait()
 }
 
-// TestWriteDeadlineAbortsResponse checks that a write deadline aborts a response that the client
-// does not read.
-func TestWriteDeadlineAbortsResponse(t *testing.T) {
-	failed := make(chan error, 1)
-	response := make([]byte, 64<<20)
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		w.(http.Flusher).Flush()
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		_, err := w.Write(response)
-		failed <- err
-	}, nil)
-	resp, err := s.client(t).Get("https://example.com/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if err := <-failed; err == nil {
-		t.Error("the write succeeded, want an error")
-	}
-	if _, err := io.ReadAll(resp.Body); err == nil {
-		t.Error("an incomplete response was accepted")
-	}
-}
-
 // TestResetCancelsRequest checks that a client reset cancels the request's context.
 func TestResetCancelsRequest(t *testing.T) {
 	ended := make(chan struct{})
@@ -282,26 +258,4 @@ func TestResetCancelsRequest(t *testing.T) {
 		t.Error(err)
 	}
 	resp.Body.Close()
-}
-
-// TestShutdownCompletesRequests checks that requests in flight complete during a shutdown.
-func TestShutdownCompletesRequests(t *testing.T) {
-	started, end := make(chan struct{}), make(chan struct{})
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		close(started)
-		<-end
-		fmt.Fprint(w, "whole")
-	}, nil)
-	c := s.client(t)
-	got := make(chan string)
-	go func() {
-		_, b := get(t, c, "/")
-		got <- b
-	}()
-	<-started
-	s.Shutdown()
-	close(end)
-	if b := <-got; b != "whole" {
-		t.Errorf("got %q, want \"whole\"", b)
-	}
 }
