@@ -2,7 +2,6 @@ package columns_test
 
 import (
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,30 +9,6 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 )
-
-// TestStandardColumnsAreComplete checks the definitions and the cells of the two standard columns.
-func TestStandardColumnsAreComplete(t *testing.T) {
-	created := metav1.NewTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", CreationTimestamp: created}}
-
-	name := columns.Name()
-	if name.Name != "Name" || name.Type != "string" || name.Format != "name" || name.Priority != 0 || name.Description == "" {
-		t.Errorf("got column %+v, want Name of type string, format name, priority 0", name)
-	}
-	if got := name.Cell(pod); got != "p" {
-		t.Errorf("got name cell %v, want %q", got, "p")
-	}
-	if p := columns.WideName().Priority; p != 1 {
-		t.Errorf("wide name: got priority %d, want 1", p)
-	}
-	age := columns.Age()
-	if age.Name != "Age" || age.Type != "string" || age.Format != "" || age.Description == "" {
-		t.Errorf("got column %+v, want Age of type string without format", age)
-	}
-	if got := age.Cell(pod); got != (registry.Age{Since: created}) {
-		t.Errorf("got cell %v, want the age since %v", got, created)
-	}
-}
 
 // TestTypedColumns checks the type, priority and cell of each kind of column, and that the cell is
 // nil for an object of another type.
@@ -105,14 +80,5 @@ func TestCellTextsOfEmptyValues(t *testing.T) {
 		if test.got != test.want {
 			t.Errorf("%s: got %q, want %q", test.what, test.got, test.want)
 		}
-	}
-}
-
-// TestAgeOfMicroTimeEqualsAgeOfTime checks that the age of a MicroTime equals that of a Time.
-func TestAgeOfMicroTimeEqualsAgeOfTime(t *testing.T) {
-	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
-	want := registry.Age{Since: metav1.NewTime(at)}
-	if got := columns.SinceMicro(metav1.NewMicroTime(at)); got != want {
-		t.Errorf("got SinceMicro %v, want %v", got, want)
 	}
 }
