@@ -250,68 +250,6 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 	}
 }
 
-// TestUnansweredUpgradesEnd checks that an upgrade that the server does not respond ends with its
-// request.
-func TestUnansweredUpgradesEnd(t *testing.T) { inBubble(t, unansweredUpgradesEnd) }
-
-func unansweredUpgradesEnd(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	requests := make(chan bool, 1)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") == "" {
-			serveResources(w, r)
-			return
-		}
-		requests <- true
-		<-r.Context().Done()
-	})
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
-	ctx, cancel := context.WithCancel(t.Context())
-	r := httptest.NewRequest("GET", thingPath, nil).WithContext(ctx)
-	r.Header.Set("Connection", "Upgrade")
-	r.Header.Set("Upgrade", "odd/1")
-	go func() { <-requests; cancel() }()
-	if w := b.send(eve, r); w.Code != 503 {
-		t.Errorf("got %d %s, want 503", w.Code, w.Body)
-	}
-}
-
-// TestPagesAndEarlyHints checks that a long HTML page is streamed, and an early hints response does
-// not remove this server's headers.
-func TestPagesAndEarlyHints(t *testing.T) { inBubble(t, pagesAndEarlyHints) }
-
-func pagesAndEarlyHints(t *testing.T, n *network) {
-	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case thingPath:
-			w.Header().Set("Content-Type", "text/html")
-			for range 64 {
-				_, _ = io.WriteString(w, strings.Repeat("<p>", 1<<16))
-			}
-		case thingPath + "-hinted":
-			w.Header().Set("Link", "</x>")
-			w.WriteHeader(http.StatusEarlyHints)
-			w.Header().Del("Link")
-			_, _ = io.WriteString(w, "{}")
-		default:
-			serveResources(w, r)
-		}
-	})
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
-	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Header().Get("Content-Type") != "text/HTML" ||
-		w.Body.Len() != 64*3<<16 {
-		t.Errorf("long page: got headers %v, %d bytes, want text/HTML and all %d", w.Header(), w.Body.Len(), 64*3<<16)
-	}
-	if w := b.send(eve, httptest.NewRequest("GET", thingPath+"-hinted", nil)); w.Code != 200 ||
-		w.Header().Get("Audit-Id") != "audit-1" ||
-		w.Header().Get("Link") != "" {
-		t.Errorf("early hints: got %d %v, want 200", w.Code, w.Header())
-	}
-}
-
 // TestExpandingDocumentsAreRejected checks that a document whose decoded form is far larger than
 // its text is not decoded. Documents of other servers stay available.
 func TestExpandingDocumentsAreRejected(t *testing.T) { inBubble(t, expandingDocumentsAreRejected) }
