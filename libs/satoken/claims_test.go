@@ -169,15 +169,6 @@ func TestParseUnverifiedOfUnusualTokens(t *testing.T) {
 	}
 }
 
-// TestSplitUsernameRejectsOtherUsers checks user names without the prefix of service accounts.
-func TestSplitUsernameRejectsOtherUsers(t *testing.T) {
-	for _, user := range []string{"ns:a", "system:node:a", "system:serviceaccounts:ns:a"} {
-		if ns, name, ok := satoken.SplitUsername(user); ok {
-			t.Errorf("SplitUsername(%s) = %s, %s, true, want false", user, ns, name)
-		}
-	}
-}
-
 // TestDefaultClock checks that the system's clock is the default.
 func TestDefaultClock(t *testing.T) {
 	key := rsaKey()

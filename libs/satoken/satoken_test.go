@@ -334,6 +334,7 @@ func TestSplitUsername(t *testing.T) {
 	for user, want := range map[string]bool{
 		satoken.Username("ns", "a"): true, "system:serviceaccount:ns:": false, "system:serviceaccount::a": false,
 		"system:serviceaccount:ns:a:b": false, "system:serviceaccount:ns": false, "alice": false,
+		"ns:a": false, "system:node:a": false, "system:serviceaccounts:ns:a": false,
 		"system:serviceaccount:ns:A":   false,
 		"system:serviceaccount:n/s:a":  false,
 		"system:serviceaccount:n.s:a":  false,
