@@ -46,21 +46,18 @@ type Server struct {
 	closed            bool
 	disabledVersions  []string
 	disabledCode      int
-	expiredReason     string // reason of the error for watches that are too old
-	pageSize          int    // objects per list page, or 0 for all
-	closeConnections  bool   // connections are closed without a response
-	closedConnections int    // number of closed connections
+	closeConnections  bool // connections are closed without a response
+	closedConnections int  // number of closed connections
 }
 
 // New starts a server.
 func New() *Server {
 	s := &Server{
-		revision:      10,
-		objects:       map[string]map[string]json.RawMessage{},
-		eventAdded:    make(chan struct{}),
-		endWatches:    make(chan struct{}),
-		listCounts:    map[string]int{},
-		expiredReason: "Expired",
+		revision:   10,
+		objects:    map[string]map[string]json.RawMessage{},
+		eventAdded: make(chan struct{}),
+		endWatches: make(chan struct{}),
+		listCounts: map[string]int{},
 	}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
@@ -194,20 +191,6 @@ func (s *Server) versionDisabled(version string) (int, bool) {
 	return s.disabledCode, slices.Contains(s.disabledVersions, version)
 }
 
-// SetExpiredReason sets the reason of the error for watches that are too old.
-func (s *Server) SetExpiredReason(reason string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.expiredReason = reason
-}
-
-// SetPageSize bounds the objects per list page.
-func (s *Server) SetPageSize(size int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pageSize = size
-}
-
 // ResetRevision sets the server to an older revision, as after a restore of its store, with its
 // current objects.
 func (s *Server) ResetRevision(revision int64) {
@@ -282,12 +265,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		items = append(items, s.objects[resource][key])
 	}
 	meta := map[string]any{"resourceVersion": strconv.FormatInt(s.revision, 10)}
-	if begin, _ := strconv.Atoi(r.URL.Query().Get("continue")); s.pageSize > 0 {
-		items = items[min(begin, len(items)):]
-		if len(items) > s.pageSize {
-			items, meta["continue"] = items[:s.pageSize], strconv.Itoa(begin+s.pageSize)
-		}
-	}
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"apiVersion": apiVersion,
 		"kind":       kinds[resource] + "List",
@@ -312,7 +289,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 		s.mu.Lock()
 		wake := s.eventAdded
 		oldest := s.oldest
-		late := s.expiredReason
 		var lines [][]byte
 		for _, ev := range s.events {
 			if ev.revision > after && ev.resource == resource {
@@ -322,8 +298,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 		now := s.revision
 		s.mu.Unlock()
 		if after < oldest {
-			lines = [][]byte{fmt.Appendf(nil,
-				`{"type":"ERROR","object":{"apiVersion":"v1","kind":"Status","status":"Failure","reason":%q,"code":410}}`+"\n", late)}
+			const expired = `{"type":"ERROR","object":{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Expired","code":410}}`
+			lines = [][]byte{[]byte(expired + "\n")}
 		}
 		for _, l := range lines {
 			_, _ = w.Write(l)

@@ -128,46 +128,6 @@ func TestChangesReachEngineAndGraph(t *testing.T) {
 	}
 }
 
-// TestWatchesResume checks that a watch that ends is resumed without a new list.
-func TestWatchesResume(t *testing.T) {
-	f := newFixture(t)
-	f.server.Put("clusterroles", reader())
-	f.eventually("synced", func() bool { return f.Check(nil) == nil })
-	for range 3 {
-		f.server.EndWatches(false)
-		f.server.Put("rolebindings", readerBinding())
-		f.eventually("allowed", f.allowed)
-		f.server.EndWatches(false)
-		f.server.Delete("rolebindings", readerBinding())
-		f.eventually("refused", func() bool { return !f.allowed() })
-	}
-	if n := f.server.Lists("rolebindings"); n != 1 {
-		t.Errorf("got %d lists, want 1", n)
-	}
-}
-
-// TestExpiredRevisionCausesRelist checks that changes that the watch missed are found by a new
-// list.
-func TestExpiredRevisionCausesRelist(t *testing.T) {
-	for _, reason := range []string{"Expired", "Gone"} {
-		f := newFixture(t)
-		f.server.SetExpiredReason(reason)
-		f.server.Put("clusterroles", reader())
-		f.server.Put("rolebindings", readerBinding())
-		f.server.Put("pods", pod())
-		f.eventually("allowed", f.allowed)
-		f.eventually("on its node", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "p") })
-		f.server.DeleteUnseen("rolebindings", readerBinding())
-		f.server.DeleteUnseen("pods", pod())
-		f.server.EndWatches(true)
-		f.eventually("refused", func() bool { return !f.allowed() })
-		f.eventually("off its node", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "p") })
-		if n := f.server.Lists("rolebindings"); n != 2 {
-			t.Errorf("%s: got %d lists, want 2", reason, n)
-		}
-	}
-}
-
 // TestRestoredStoreIsListedAgain checks that after a restore of the store, its revision is below
 // the last one, or already past it when the server is available again.
 func TestRestoredStoreIsListedAgain(t *testing.T) {
@@ -198,29 +158,6 @@ func TestRestoredStoreIsListedAgain(t *testing.T) {
 			f.server.Put("rolebindings", readerBinding())
 			f.eventually("allowed again", f.allowed)
 		})
-	}
-}
-
-// TestPaginatedLists checks that a list is applied only when all pages were read.
-func TestPaginatedLists(t *testing.T) {
-	f := newFixture(t)
-	f.eventually("synced", func() bool { return f.Check(nil) == nil })
-	f.server.SetPageSize(1)
-	for _, name := range []string{"a", "b", "c"} {
-		p := pod()
-		p.Name = name
-		f.server.Put("pods", p)
-	}
-	f.eventually("there", func() bool { return f.Graph.HasReference("n1", node.Pod, "a", "c") })
-	gone := pod()
-	gone.Name = "b"
-	f.server.DeleteUnseen("pods", gone)
-	f.server.EndWatches(true)
-	f.eventually("gone", func() bool { return !f.Graph.HasReference("n1", node.Pod, "a", "b") })
-	for _, name := range []string{"a", "c"} {
-		if !f.Graph.HasReference("n1", node.Pod, "a", name) {
-			t.Errorf("no reference of n1 to %s of a later page, want one", name)
-		}
 	}
 }
 

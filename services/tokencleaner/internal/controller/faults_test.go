@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -112,34 +111,5 @@ func TestTokensDeletedByOtherClients(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() = %v, want %v", err, context.Canceled)
 		}
-	})
-}
-
-// TestPaginatedList checks that all pages are used, and a list with a failing page is not applied.
-func TestPaginatedList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		failures := 1
-		b := run(t, 0, func(c *fake.Clientset) {
-			c.PrependReactor("list", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				list := &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
-				o := a.(clienttesting.ListActionImpl).ListOptions
-				switch {
-				case o.Continue == "":
-					list.Items, list.Continue = []corev1.Secret{*secret("aaaaaa", expiresIn(time.Minute))}, "more"
-				case failures > 0:
-					failures--
-					return true, nil, errors.New("connection refused")
-				default:
-					list.Items = []corev1.Secret{*secret("bbbbbb", expiresIn(time.Minute))}
-				}
-				return true, list, nil
-			})
-		}, secret("aaaaaa", expiresIn(time.Minute)), secret("bbbbbb", expiresIn(time.Minute)))
-		if b.c.Check(nil) == nil {
-			t.Error("got a complete list without its second page")
-		}
-		b.advance(2 * time.Minute)
-		b.requireExists("aaaaaa", false)
-		b.requireExists("bbbbbb", false)
 	})
 }
