@@ -213,7 +213,11 @@ var long = regexp.MustCompile(`x{100,}`)
 // textsOf returns the texts of errors.
 func textsOf(errs field.ErrorList) (out []string) {
 	for _, e := range errs {
-		out = append(out, long.ReplaceAllString(difference.ReplaceAllString(e.Error(), ""), "x..."))
+		text := e.Error()
+		if strings.Contains(text, "\n") || strings.Contains(text, " (e.g. ") || strings.Contains(text, "(0x") {
+			text = difference.ReplaceAllString(text, "") // slow
+		}
+		out = append(out, long.ReplaceAllString(text, "x..."))
 	}
 	return out
 }
