@@ -293,44 +293,6 @@ func TestRequestIsRejectedWhenAuditFails(t *testing.T) {
 	}
 }
 
-// TestSlowRequestHasLatencyAnnotations checks that slow requests have latency annotations, and
-// watches do not.
-func TestSlowRequestHasLatencyAnnotations(t *testing.T) {
-	for path, want := range map[string]bool{listPath: true, watchPath: false} {
-		a := newAuditFixture(t, audit.Metadata, func(c *server.Config) {
-			c.Audit.Slow = time.Nanosecond
-		}, func(w http.ResponseWriter, r *http.Request) {
-			audit.FromContext(r.Context()).AddDuration(audit.MutatingWebhook, time.Second)
-			audit.FromContext(r.Context()).AddDuration(audit.MutatingWebhook, time.Second)
-			_, _ = w.Write(nil)
-		})
-		a.serve(httptest.NewRequest("GET", path, nil))
-		annotations := a.events[len(a.events)-1].Annotations
-		if got := annotations.Get("apiserver.latency.k8s.io/mutating-webhook") == "2s"; got != want {
-			t.Errorf("GET %s: got annotations %v, want a mutating webhook latency of 2s: %t", path, annotations, want)
-		}
-		for _, part := range []string{"total", "authorization", "response-write"} {
-			if got := annotations.Get("apiserver.latency.k8s.io/"+part) != ""; got != want {
-				t.Errorf("%s: annotation of %s = %v, want %v", path, part, got, want)
-			}
-		}
-	}
-}
-
-// TestLevelNoneRecordsNothing checks that no event is recorded at level None, and that handlers get
-// the unwrapped response writer.
-func TestLevelNoneRecordsNothing(t *testing.T) {
-	a := newAuditFixture(t, audit.None, nil, func(w http.ResponseWriter, r *http.Request) {
-		if audit.FromContext(r.Context()) != nil || strings.Contains(fmt.Sprintf("%T", w), "audit") {
-			t.Errorf("level None: got an audit record or the writer %T, want neither a record nor an audited writer", w)
-		}
-	})
-	a.serve(httptest.NewRequest("GET", listPath, nil))
-	if len(a.events) != 0 || a.handled != 1 {
-		t.Errorf("got events %q, want none", a.stages())
-	}
-}
-
 // TestRejectedRequestIsAudited checks that a request rejected by the in-flight limit is recorded
 // with its user.
 func TestRejectedRequestIsAudited(t *testing.T) {

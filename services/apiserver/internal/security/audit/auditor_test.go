@@ -82,19 +82,6 @@ func TestInvalidPolicyKeepsPreviousPolicy(t *testing.T) {
 	}
 }
 
-// TestContextCarriesRecord checks that FromContext returns the record of the request.
-func TestContextCarriesRecord(t *testing.T) {
-	auditor, _ := newAuditor(Decision{Level: Request})
-	r := auditor.Open(podsInfo, nil, newArrival)
-	ctx, s := request.Derive(t.Context())
-	s.AuditEvent = r
-	if got := FromContext(ctx); got != r || !got.Enabled(Request) || got.Enabled(RequestResponse) {
-		t.Errorf("From: got %v, want the record %v at level Request", got, r)
-	}
-	r.SetUnauthenticated()
-	r.Close()
-}
-
 // rejectingLimiter never grants a permit.
 type rejectingLimiter struct{ t *testing.T }
 
@@ -174,20 +161,6 @@ func TestTruncatedAnnotationIsUnique(t *testing.T) {
 	}
 	if event.Annotations.Get(Truncated) != "maybe" || len(event.Annotations) != 4 {
 		t.Errorf("got changed event %+v, want its 4 annotations unchanged", event)
-	}
-}
-
-// TestMinimalEventOmitsEmptyFields checks that a minimal event has no empty fields except for the
-// user.
-func TestMinimalEventOmitsEmptyFields(t *testing.T) {
-	line := string((&Event{Stage: ResponseComplete, RequestObject: []byte("{}")}).Minimal().AppendLine(nil))
-	for _, none := range []string{"impersonatedUser", "objectRef", "responseStatus", "requestObject", "sourceIPs"} {
-		if strings.Contains(line, none) {
-			t.Errorf("got %s, want no field %s", line, none)
-		}
-	}
-	if !strings.Contains(line, `"user":{}`) {
-		t.Errorf("got %s, want an empty user", line)
 	}
 }
 

@@ -184,7 +184,8 @@ func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
 			Slow:    slow,
 		})
 		r := auditor.Open(c.op, nil, newArrival)
-		r.AddDuration(Store, time.Second)
+		r.AddDuration(Store, time.Second/2)
+		r.AddDuration(Store, time.Second/2)
 		r.AddDuration(Store, -time.Second)
 		r.StartTimer(Queueing).Stop()
 		r.End(t.Context(), nil)
