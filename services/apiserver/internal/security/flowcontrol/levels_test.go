@@ -222,32 +222,6 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	}
 }
 
-// TestNarrowRequestIsNotRejectedWhileSeatsAreFree checks that a narrow request behind a wide one is
-// queued beyond the queue length while seats are free.
-func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
-	f := newFixture(t, 10, newLevel("l", 45, 1, 1, 1)) // 9 seats, queue length 1
-	wide := func(n int) <-chan *flowcontrol.Request {
-		came := make(chan *flowcontrol.Request, 1)
-		go func() {
-			request, _, err := f.Acquire(context.Background(),
-				newUser("a", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: n} })
-			if err != nil {
-				t.Error(err)
-			}
-			came <- request
-		}()
-		return came
-	}
-	first := <-wide(5)
-	second := wide(5)
-	f.awaitWaiting(1)
-	third := wide(1)
-	f.awaitWaiting(2)
-	f.Release(first)
-	f.Release(<-second)
-	f.Release(<-third)
-}
-
 // TestWideRequestRunsAlone checks that a request that is wider than the level does not run beside
 // final seats.
 func TestWideRequestRunsAlone(t *testing.T) {
