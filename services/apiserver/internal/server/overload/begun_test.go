@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"binnacle/services/apiserver/internal/api/apiset"
@@ -14,7 +13,6 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
-	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
 // execInfo is the request info of a pod exec.
@@ -123,37 +121,4 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
 		})
 	}
-}
-
-// TestEndedRequestReleasesSeatsItWaitedFor checks that a request that ends while it waits for its
-// seats does not keep them.
-func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		flow := newFlow(1, time.Minute)
-		op := &requestinfo.Info{Verb: "get", Path: "/version"}
-		acquireSeat := func() *flowcontrol.Request {
-			r, _, err := flow.Acquire(t.Context(), newClient("a").User, op, oneSeatOf)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
-		}
-		w := &seatHolder{flow: flow, stalled: newSharedLimit(1), ctx: t.Context(), user: newClient("a"), request: acquireSeat()}
-		w.pauseForClient()
-		other := acquireSeat()
-		resumed := make(chan error)
-		go func() { resumed <- w.resume() }()
-		synctest.Wait()
-		w.close()
-		w.close()
-		flow.Release(other)
-		if err := <-resumed; err != nil {
-			t.Error(err)
-		}
-		start := time.Now()
-		flow.Release(acquireSeat())
-		if waited := time.Since(start); waited > 0 {
-			t.Errorf("the next request waited %v for seats, want 0", waited)
-		}
-	})
 }

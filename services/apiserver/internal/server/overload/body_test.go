@@ -254,28 +254,6 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 	}
 }
 
-// TestBodyWithoutMemoryIsRejected checks that a body is rejected with 429 if there is no memory for
-// it in time.
-func TestBodyWithoutMemoryIsRejected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		levels := &levelBudgets{size: 2 * minBodySize}
-		u := newClient("a")
-		h := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			t.Error("the handler was called")
-		}))
-		acquireAll(levels.forLevel("").Queue, u)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // fake time
-		defer cancel()
-		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx = requesttest.WithUser(requesttest.WithInfo(ctx, op), u.User)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
-		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
-			t.Errorf("got %d %v, want 429 with Retry-After 1", w.Code, w.Header())
-		}
-	})
-}
-
 // TestSmallRequestWithLargeWorkIsLimited checks that a request with a long URL, or whose work turns
 // out to be large, is limited like a large body.
 func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {

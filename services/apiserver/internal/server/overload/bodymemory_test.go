@@ -92,8 +92,8 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 			ctx = requesttest.WithUser(ctx, newClient("a").User)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
-			if w.Code != want {
-				t.Errorf("%s: got %d, want %d", level, w.Code, want)
+			if w.Code != want || want == http.StatusTooManyRequests && w.Header().Get("Retry-After") != "1" {
+				t.Errorf("%s: got %d %v, want %d, with Retry-After 1 if it is 429", level, w.Code, w.Header(), want)
 			}
 		}
 	})
