@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -322,25 +320,6 @@ func TestCallsPerWebhookAreLimited(t *testing.T) {
 	}
 }
 
-// TestInvalidKubeconfigsAreRejected checks that New returns an error that names an unusable file.
-func TestInvalidKubeconfigsAreRejected(t *testing.T) {
-	s := newService(t)
-	dir := t.TempDir()
-	broken := filepath.Join(dir, "broken")
-	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, file := range map[string]string{
-		"absent": filepath.Join(dir, "none"), "broken": broken,
-		"ftp":        writeKubeconfig(t, s.Server, strings.Replace(s.URL, "https", "ftp", 1)),
-		"parameters": writeKubeconfig(t, s.Server, s.URL+"/?a=b"),
-	} {
-		if _, err := authzwebhook.New(authzwebhook.Config{KubeconfigFile: file}); err == nil || !strings.Contains(err.Error(), file) {
-			t.Errorf("%s: got error %v, want one that names %s", name, err, file)
-		}
-	}
-}
-
 // TestServerWithoutTLSIsAllowed checks that an http server is accepted, with a warning in the log.
 func TestServerWithoutTLSIsAllowed(t *testing.T) {
 	s := newService(t)
@@ -373,14 +352,5 @@ func TestPanicInTransportIsAnError(t *testing.T) {
 		if got := f.authorize(t, attributesFor("x")); got != "no-opinion error" {
 			t.Errorf("got %s, want \"no-opinion error\"", got)
 		}
-	}
-}
-
-// TestAuthorizerWorksWithoutClock checks that the authorizer works without a configured clock.
-func TestAuthorizerWorksWithoutClock(t *testing.T) {
-	f := newFixture(t, func(c *authzwebhook.Config) { c.Now = nil })
-	f.service.respond = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }
-	if got := f.authorize(t, attributesFor("x")); got != "allowed" {
-		t.Errorf("got %q, want \"allowed\"", got)
 	}
 }
