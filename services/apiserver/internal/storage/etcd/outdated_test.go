@@ -32,7 +32,7 @@ func startOutdated(t *testing.T, version string) (*etcdtest.OldVersionProxy, *et
 // TestProgressOfOutdatedEtcd checks versions before 3.4.31 and 3.5.13, whose progress
 // notifications may overtake events. Trusting them would lose the events.
 func TestProgressOfOutdatedEtcd(t *testing.T) {
-	for version, reliable := range map[string]bool{"3.5.12": false, "3.4.30": false, "3.5.13": true, "3.6.2": true} {
+	for version, reliable := range map[string]bool{"3.5.12": false, "3.4.30": false, "3.3.27": false, "3.4.31": true, "3.5.13": true, "3.6.0-rc.1": true, "4.0.0": true} {
 		t.Run(version, func(t *testing.T) {
 			old, store, log := startOutdated(t, version)
 			start, err := store.Create(t.Context(), "/registry/pods/before", nil, storage.WriteOptions{})
