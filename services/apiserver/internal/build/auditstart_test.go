@@ -214,38 +214,3 @@ func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 		}
 	}
 }
-
-// TestInternalWritesAreAudited checks that they are attributed to the server's own user.
-func TestInternalWritesAreAudited(t *testing.T) {
-	t.Parallel()
-	w := startAudited(t, func(o *config.Options) {
-		if err := os.WriteFile(o.Audit.PolicyFile,
-			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	})
-	found := false
-	for line := range strings.Lines(w.read()) {
-		var e struct {
-			Verb, Stage, RequestURI string
-			User                    struct{ Username string }
-			ObjectRef               struct{ Resource, Name string }
-			ResponseStatus          struct{ Code int }
-			RequestObject           struct{ Kind string }
-		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
-		if e.User.Username == "system:apiserver" && e.Stage == "ResponseComplete" &&
-			e.ObjectRef.Name == "kube-system" && e.ObjectRef.Resource == "namespaces" {
-			found = e.Verb == "create" && e.RequestURI == "/api/v1/namespaces" &&
-				e.ResponseStatus.Code == 201 && e.RequestObject.Kind == "Namespace"
-			if !found {
-				t.Errorf("got unexpected event %s, want one of the recorded ones", line)
-			}
-		}
-	}
-	if !found {
-		t.Error("got no event of the creation of kube-system, want one")
-	}
-}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"sync"
 	"testing"
 
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
@@ -149,26 +148,6 @@ func TestDocumentsAreCompressed(t *testing.T) {
 	if err != nil || !bytes.Equal(got, plain) {
 		t.Errorf("after decompression: got another document (%v), want the same", err)
 	}
-}
-
-// TestConcurrentFirstUse checks that documents can be requested concurrently before they are
-// built.
-func TestConcurrentFirstUse(t *testing.T) {
-	s, err := newService()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for _, path := range []string{"/openapi/v3/apis/batch/v1", "/openapi/v3/apis/policy/v1"} {
-				if w := get(t, s, path); w.Code != http.StatusOK {
-					t.Errorf("%s: got %d, want %v", path, w.Code, http.StatusOK)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 func BenchmarkFirstIndex(b *testing.B) {

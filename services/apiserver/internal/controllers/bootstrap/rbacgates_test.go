@@ -114,33 +114,3 @@ func policyOf(t *testing.T, set string) map[string][]rbacv1.PolicyRule {
 	}
 	return roles
 }
-
-// TestGateChangeAddsRules checks that a stored role without the rules of a gate gets them, and
-// keeps the rules that an administrator added.
-func TestGateChangeAddsRules(t *testing.T) {
-	find := func(set string) *rbacv1.ClusterRole {
-		gates := features.New()
-		if err := gates.Set(set); err != nil {
-			t.Fatal(err)
-		}
-		d, err := defaultPolicy(gates.Enabled)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range d.ClusterRoles {
-			if r.Name == "system:kube-scheduler" {
-				return r
-			}
-		}
-		return nil
-	}
-	own := rbacv1.PolicyRule{APIGroups: []string{"example.com"}, Resources: []string{"widgets"}, Verbs: []string{"get"}}
-	live, want := find("DynamicResourceAllocation=false"), find("DynamicResourceAllocation=true")
-	live.Rules = append(live.Rules, own)
-	if unchanged := addMissing(live, want); unchanged {
-		t.Error("addMissing left the role unchanged, want added rules")
-	}
-	if ok, missing := rbac.Covers(live.Rules, append(want.Rules, own)); !ok {
-		t.Errorf("got missing rules %v, want none", missing)
-	}
-}

@@ -333,36 +333,6 @@ func TestRequestTrailersAreDropped(t *testing.T) {
 	}
 }
 
-// TestRejectedUpgradeIsForwarded checks that a rejection reaches the client, that the client
-// notices an incomplete one, and that any other response is an error.
-func TestRejectedUpgradeIsForwarded(t *testing.T) {
-	for respond, want := range map[string]string{
-		"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno":                            "403 no <nil>",
-		"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n": "404 no <nil>",
-		"HTTP/1.1 500 Sorry\r\n\r\nno":                                                     "500 no <nil>",
-		"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno":                            "403 no unexpected EOF",
-		"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nno":              "404 no unexpected EOF",
-		"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\n\r\n":                               "500 invalid upgrade response: status code 302\n <nil>",
-		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok":                                   "500 invalid upgrade response: status code 200\n <nil>",
-		"nonsense\r\n\r\n":                   "500 malformed HTTP response \"nonsense\"\n <nil>",
-		"HTTP/1.1 403 Forbidden\r\nX: y\r\n": "500 unexpected EOF\n <nil>",
-	} {
-		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, respond) })
-		resp, err := http.ReadResponse(bufio.NewReader(s.send(t, "/target")), nil)
-		if err != nil {
-			t.Errorf("%q: %v", respond, err)
-			continue
-		}
-		text, err := io.ReadAll(resp.Body)
-		if got := fmt.Sprintf("%d %s %v", resp.StatusCode, text, err); got != want {
-			t.Errorf("backend response %q: client got %q, want %q", respond, got, want)
-		}
-		if want[0] == '4' && !resp.Close {
-			t.Errorf("%q: got a connection that stays open, want it closed", respond)
-		}
-	}
-}
-
 // TestUpgradedConnectionCopiesBothDirections checks that all data arrives, from the first byte on,
 // and that the connection of one side is closed when the other side closes its own.
 func TestUpgradedConnectionCopiesBothDirections(t *testing.T) {
