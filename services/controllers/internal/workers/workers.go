@@ -68,7 +68,8 @@ func processNext[K comparable](ctx context.Context, c *Config[K]) bool {
 		c.Queue.AddAfter(key, later.After)
 	default:
 		level := slog.LevelWarn
-		if apierrors.IsConflict(err) || ctx.Err() != nil {
+		// One warning for a key is enough. Any client can create objects whose keys always fail.
+		if c.Queue.NumRequeues(key) > 0 || apierrors.IsConflict(err) || ctx.Err() != nil {
 			level = slog.LevelDebug
 		}
 		c.Log.Log(ctx, level, "sync failed; retrying", "controller", c.Name, "key", key, "error", err)
