@@ -75,10 +75,7 @@ func (v *checkResult) Value() any { return v.decision }
 func (*checkResult) Equal(other ref.Val) ref.Val { return types.MaybeNoSuchOverloadErr(other) }
 
 // authzLibrary provides the functions of authorizers, checks and decisions.
-type authzLibrary struct{}
-
-// CompileOptions implements cel.Library.
-func (authzLibrary) CompileOptions() []cel.EnvOption {
+func authzLibrary() []cel.EnvOption {
 	restrict := func(name, overload string, set func(a *authorizer.Attributes, value string)) cel.EnvOption {
 		return cel.Function(name,
 			derivedCheck(overload, ResourceCheckType, ResourceCheckType, func(a *authorizer.Attributes, value string) string {
@@ -87,14 +84,7 @@ func (authzLibrary) CompileOptions() []cel.EnvOption {
 			}))
 	}
 	resultField := func(name, overload string, out *cel.Type, get func(*checkResult) ref.Val) cel.EnvOption {
-		return cel.Function(name,
-			cel.MemberOverload(overload, []*cel.Type{decisionType}, out, cel.UnaryBinding(func(v ref.Val) ref.Val {
-				d, ok := v.(*checkResult)
-				if !ok {
-					return types.MaybeNoSuchOverloadErr(v)
-				}
-				return get(d)
-			})))
+		return cel.Function(name, cel.MemberOverload(overload, []*cel.Type{decisionType}, out, unary(get)))
 	}
 	return []cel.EnvOption{
 		cel.Types(AuthorizerType, ResourceCheckType, groupCheckType, pathCheckType, decisionType),
@@ -145,9 +135,6 @@ func (authzLibrary) CompileOptions() []cel.EnvOption {
 		resultField("reason", "decision_reason", cel.StringType, func(v *checkResult) ref.Val { return types.String(v.reason) }),
 	}
 }
-
-// ProgramOptions implements cel.Library.
-func (authzLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
 // derivedCheck returns a member function that derives one check from another. set stores the
 // argument, and returns an error text if the argument is invalid.

@@ -309,7 +309,6 @@ func (e *Env) typeWork(parsed *cel.Ast) int {
 	return parts * generic
 }
 
-// isGeneric reports whether a function has overloads for values of any type.
 func isGeneric(f *decls.FunctionDecl) bool {
 	for _, o := range f.OverloadDecls() {
 		if len(o.TypeParams()) > 0 {

@@ -15,11 +15,28 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 )
 
-// regexLibrary provides find and regexFindAll.
-type regexLibrary struct{}
+// library is a list of functions and types.
+type library func() []cel.EnvOption
 
 // CompileOptions implements cel.Library.
-func (regexLibrary) CompileOptions() []cel.EnvOption {
+func (l library) CompileOptions() []cel.EnvOption { return l() }
+
+// ProgramOptions implements cel.Library.
+func (library) ProgramOptions() []cel.ProgramOption { return nil }
+
+// unary binds a function of one value.
+func unary[T ref.Val](do func(T) ref.Val) cel.OverloadOpt {
+	return cel.UnaryBinding(func(v ref.Val) ref.Val {
+		x, ok := v.(T)
+		if !ok {
+			return types.MaybeNoSuchOverloadErr(v)
+		}
+		return do(x)
+	})
+}
+
+// regexLibrary provides find and regexFindAll.
+func regexLibrary() []cel.EnvOption {
 	list := cel.ListType(cel.StringType)
 	return []cel.EnvOption{
 		cel.Function("find", cel.MemberOverload("string_find_string", []*cel.Type{cel.StringType, cel.StringType}, cel.StringType,
@@ -31,9 +48,6 @@ func (regexLibrary) CompileOptions() []cel.EnvOption {
 				cel.FunctionBinding(func(args ...ref.Val) ref.Val { return regexFindAll(args[0], args[1], args[2]) }))),
 	}
 }
-
-// ProgramOptions implements cel.Library.
-func (regexLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
 // regexFind implements string.find.
 func regexFind(text, pattern ref.Val) ref.Val {
@@ -78,10 +92,7 @@ func compilePattern(pattern ref.Val) (*regexp.Regexp, error) {
 }
 
 // listLibrary provides isSorted, min, max, sum, listIndexOf and lastIndexOf.
-type listLibrary struct{}
-
-// CompileOptions implements cel.Library.
-func (listLibrary) CompileOptions() []cel.EnvOption {
+func listLibrary() []cel.EnvOption {
 	element := cel.TypeParamType("T")
 	list := cel.ListType(element)
 	var sorted, smallest, largest, sums []cel.FunctionOpt
@@ -117,9 +128,6 @@ func (listLibrary) CompileOptions() []cel.EnvOption {
 			cel.BinaryBinding(func(l, v ref.Val) ref.Val { return listIndexOf(l, v, true) }))),
 	}
 }
-
-// ProgramOptions implements cel.Library.
-func (listLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
 // isSorted implements list.isSorted.
 func isSorted(v ref.Val) ref.Val {
@@ -295,15 +303,12 @@ func checkURI(s string) []string {
 }
 
 // formatLibrary provides format.named, a function for each format, and validate.
-type formatLibrary struct{}
-
-// CompileOptions implements cel.Library.
-func (formatLibrary) CompileOptions() []cel.EnvOption {
+func formatLibrary() []cel.EnvOption {
 	all := formats()
 	options := []cel.EnvOption{
 		cel.Function("format.named", cel.Overload("format-named", []*cel.Type{cel.StringType}, cel.OptionalType(formatType),
-			onText(func(name string) ref.Val {
-				if f, ok := all[name]; ok {
+			unary(func(name types.String) ref.Val {
+				if f, ok := all[string(name)]; ok {
 					return types.OptionalOf(f)
 				}
 				return types.OptionalNone
@@ -317,9 +322,6 @@ func (formatLibrary) CompileOptions() []cel.EnvOption {
 	}
 	return options
 }
-
-// ProgramOptions implements cel.Library.
-func (formatLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
 // validateFormat implements format.validate.
 func validateFormat(v, text ref.Val) ref.Val {

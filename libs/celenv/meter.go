@@ -56,16 +56,6 @@ const (
 	presenceTestType = "*interpreter.evalTestOnly"
 )
 
-// newMeter returns a meter for steps with ids below idLimit.
-func newMeter(limit uint64, idLimit int64) meter {
-	return meter{
-		limit:     limit,
-		threshold: limit,
-		values:    make([]ref.Val, idLimit),
-		stepCosts: make([][2]stepCost, idLimit),
-	}
-}
-
 // observe implements interpreter.EvalObserver. CEL calls it after each step with the step's result
 // v. It panics with an interpreter.EvalCancelledError if the cost exceeds the limit.
 func (m *meter) observe(id int64, step any, v ref.Val) {
@@ -89,7 +79,6 @@ func (m *meter) observe(id int64, step any, v ref.Val) {
 	m.addStepCost(*cached, v)
 }
 
-// addStepCost adds the cost of a step whose result is v.
 func (m *meter) addStepCost(c stepCost, v ref.Val) {
 	m.cost += c.fixed
 	if c.call != nil {

@@ -77,25 +77,22 @@ func (n *network) Equal(other ref.Val) ref.Val {
 }
 
 // networkLibrary provides ip, cidr and the functions of addresses and networks.
-type networkLibrary struct{}
-
-// CompileOptions implements cel.Library.
-func (networkLibrary) CompileOptions() []cel.EnvOption {
+func networkLibrary() []cel.EnvOption {
 	text := []*cel.Type{cel.StringType}
 	predicate := func(name, overload string, is func(netip.Addr) bool) cel.EnvOption {
 		return cel.Function(name, cel.MemberOverload(overload, []*cel.Type{addressType}, cel.BoolType,
-			onAddress(func(ip netip.Addr) ref.Val { return types.Bool(is(ip)) })))
+			unary(func(a *address) ref.Val { return types.Bool(is(a.ip)) })))
 	}
 	return []cel.EnvOption{
 		cel.Types(addressType, networkType),
 		cel.Function("ip",
 			cel.Overload("string_to_ip", text, addressType, cel.UnaryBinding(toAddress)),
 			cel.MemberOverload("cidr_ip", []*cel.Type{networkType}, addressType,
-				onNetwork(func(p netip.Prefix) ref.Val { return newAddress(p.Addr()) }))),
+				unary(func(n *network) ref.Val { return newAddress(n.prefix.Addr()) }))),
 		cel.Function("isIP", cel.Overload("is_ip", text, cel.BoolType,
-			onText(func(s string) ref.Val { _, err := parseAddress(s); return types.Bool(err == nil) }))),
-		cel.Function("ip.isCanonical", cel.Overload("ip_is_canonical", text, cel.BoolType, onText(isCanonical))),
-		cel.Function("family", cel.MemberOverload("ip_family", []*cel.Type{addressType}, cel.IntType, onAddress(addressFamily))),
+			unary(func(s types.String) ref.Val { _, err := parseAddress(string(s)); return types.Bool(err == nil) }))),
+		cel.Function("ip.isCanonical", cel.Overload("ip_is_canonical", text, cel.BoolType, unary(isCanonical))),
+		cel.Function("family", cel.MemberOverload("ip_family", []*cel.Type{addressType}, cel.IntType, unary(addressFamily))),
 		predicate("isUnspecified", "ip_is_unspecified", netip.Addr.IsUnspecified),
 		predicate("isLoopback", "ip_is_loopback", netip.Addr.IsLoopback),
 		predicate("isLinkLocalMulticast", "ip_is_link_local_multicast", netip.Addr.IsLinkLocalMulticast),
@@ -103,7 +100,7 @@ func (networkLibrary) CompileOptions() []cel.EnvOption {
 		predicate("isGlobalUnicast", "ip_is_global_unicast", netip.Addr.IsGlobalUnicast),
 		cel.Function("cidr", cel.Overload("string_to_cidr", text, networkType, cel.UnaryBinding(toNetwork))),
 		cel.Function("isCIDR", cel.Overload("is_cidr", text, cel.BoolType,
-			onText(func(s string) ref.Val { _, err := parseNetwork(s); return types.Bool(err == nil) }))),
+			unary(func(s types.String) ref.Val { _, err := parseNetwork(string(s)); return types.Bool(err == nil) }))),
 		cel.Function("containsIP",
 			cel.MemberOverload("cidr_contains_ip_string", []*cel.Type{networkType, cel.StringType}, cel.BoolType,
 				cel.BinaryBinding(
@@ -117,51 +114,15 @@ func (networkLibrary) CompileOptions() []cel.EnvOption {
 			cel.MemberOverload("cidr_contains_cidr", []*cel.Type{networkType, networkType}, cel.BoolType,
 				cel.BinaryBinding(networkContainsNetwork))),
 		cel.Function("prefixLength", cel.MemberOverload("cidr_prefix_length", []*cel.Type{networkType}, cel.IntType,
-			onNetwork(func(p netip.Prefix) ref.Val { return types.Int(p.Bits()) }))),
+			unary(func(n *network) ref.Val { return types.Int(n.prefix.Bits()) }))),
 		cel.Function("masked", cel.MemberOverload("cidr_masked", []*cel.Type{networkType}, networkType,
-			onNetwork(func(p netip.Prefix) ref.Val { return newNetwork(p.Masked()) }))),
+			unary(func(n *network) ref.Val { return newNetwork(n.prefix.Masked()) }))),
 		cel.Function("string",
 			cel.Overload("ip_to_string", []*cel.Type{addressType}, cel.StringType,
-				onAddress(func(ip netip.Addr) ref.Val { return types.String(ip.String()) })),
+				unary(func(a *address) ref.Val { return types.String(a.ip.String()) })),
 			cel.Overload("cidr_to_string", []*cel.Type{networkType}, cel.StringType,
-				onNetwork(func(p netip.Prefix) ref.Val { return types.String(p.String()) }))),
+				unary(func(n *network) ref.Val { return types.String(n.prefix.String()) }))),
 	}
-}
-
-// ProgramOptions implements cel.Library.
-func (networkLibrary) ProgramOptions() []cel.ProgramOption { return nil }
-
-// onText binds a function of a string.
-func onText(do func(string) ref.Val) cel.OverloadOpt {
-	return cel.UnaryBinding(func(v ref.Val) ref.Val {
-		s, ok := v.(types.String)
-		if !ok {
-			return types.MaybeNoSuchOverloadErr(v)
-		}
-		return do(string(s))
-	})
-}
-
-// onAddress binds a function of an IP address.
-func onAddress(do func(netip.Addr) ref.Val) cel.OverloadOpt {
-	return cel.UnaryBinding(func(v ref.Val) ref.Val {
-		a, ok := v.(*address)
-		if !ok {
-			return types.MaybeNoSuchOverloadErr(v)
-		}
-		return do(a.ip)
-	})
-}
-
-// onNetwork binds a function of a CIDR.
-func onNetwork(do func(netip.Prefix) ref.Val) cel.OverloadOpt {
-	return cel.UnaryBinding(func(v ref.Val) ref.Val {
-		n, ok := v.(*network)
-		if !ok {
-			return types.MaybeNoSuchOverloadErr(v)
-		}
-		return do(n.prefix)
-	})
 }
 
 // toAddress implements ip.
@@ -191,16 +152,16 @@ func parseAddress(s string) (netip.Addr, error) {
 	return ip, nil
 }
 
-func isCanonical(s string) ref.Val {
-	ip, err := parseAddress(s)
+func isCanonical(s types.String) ref.Val {
+	ip, err := parseAddress(string(s))
 	if err != nil {
 		return types.NewErr("%v", err)
 	}
-	return types.Bool(ip.String() == s)
+	return types.Bool(ip.String() == string(s))
 }
 
-func addressFamily(ip netip.Addr) ref.Val {
-	if ip.Is4() {
+func addressFamily(a *address) ref.Val {
+	if a.ip.Is4() {
 		return types.Int(4)
 	}
 	return types.Int(6)
@@ -278,48 +239,27 @@ func (w *webAddress) Equal(other ref.Val) ref.Val {
 }
 
 // urlLibrary provides url, isURL and the functions for the parts of a URL.
-type urlLibrary struct{}
-
-// CompileOptions implements cel.Library.
-func (urlLibrary) CompileOptions() []cel.EnvOption {
+func urlLibrary() []cel.EnvOption {
 	part := func(name, overload string, get func(*url.URL) string) cel.EnvOption {
 		return cel.Function(name, cel.MemberOverload(overload, []*cel.Type{urlType}, cel.StringType,
-			onURL(func(u *url.URL) ref.Val { return types.String(get(u)) })))
+			unary(func(w *webAddress) ref.Val { return types.String(get(w.url)) })))
 	}
 	return []cel.EnvOption{
-		cel.Function("url", cel.Overload("string_to_url", []*cel.Type{cel.StringType}, urlType, cel.UnaryBinding(toURL))),
-		cel.Function("isURL", cel.Overload("is_url_string", []*cel.Type{cel.StringType}, cel.BoolType, cel.UnaryBinding(isURL))),
+		cel.Function("url", cel.Overload("string_to_url", []*cel.Type{cel.StringType}, urlType, unary(toURL))),
+		cel.Function("isURL", cel.Overload("is_url_string", []*cel.Type{cel.StringType}, cel.BoolType, unary(isURL))),
 		part("getScheme", "url_get_scheme", func(u *url.URL) string { return u.Scheme }),
 		part("getHost", "url_get_host", func(u *url.URL) string { return u.Host }),
 		part("getHostname", "url_get_hostname", (*url.URL).Hostname),
 		part("getPort", "url_get_port", (*url.URL).Port),
 		part("getEscapedPath", "url_get_escaped_path", (*url.URL).EscapedPath),
 		cel.Function("getQuery", cel.MemberOverload("url_get_query", []*cel.Type{urlType},
-			cel.MapType(cel.StringType, cel.ListType(cel.StringType)), onURL(queryMap))),
+			cel.MapType(cel.StringType, cel.ListType(cel.StringType)), unary(queryMap))),
 	}
-}
-
-// ProgramOptions implements cel.Library.
-func (urlLibrary) ProgramOptions() []cel.ProgramOption { return nil }
-
-// onURL binds a function of a URL.
-func onURL(do func(*url.URL) ref.Val) cel.OverloadOpt {
-	return cel.UnaryBinding(func(v ref.Val) ref.Val {
-		w, ok := v.(*webAddress)
-		if !ok {
-			return types.MaybeNoSuchOverloadErr(v)
-		}
-		return do(w.url)
-	})
 }
 
 // toURL parses an absolute URL or path. url.ParseRequestURI checks whether the text is one, but
 // treats a fragment as part of the path.
-func toURL(v ref.Val) ref.Val {
-	s, ok := v.(types.String)
-	if !ok {
-		return types.MaybeNoSuchOverloadErr(v)
-	}
+func toURL(s types.String) ref.Val {
 	_, err := url.ParseRequestURI(string(s))
 	var u *url.URL
 	if err == nil {
@@ -331,18 +271,14 @@ func toURL(v ref.Val) ref.Val {
 	return &webAddress{opaque: opaque{kind: urlType, text: u.String}, url: u}
 }
 
-func isURL(v ref.Val) ref.Val {
-	s, ok := v.(types.String)
-	if !ok {
-		return types.MaybeNoSuchOverloadErr(v)
-	}
+func isURL(s types.String) ref.Val {
 	_, err := url.ParseRequestURI(string(s))
 	return types.Bool(err == nil)
 }
 
-func queryMap(u *url.URL) ref.Val {
+func queryMap(w *webAddress) ref.Val {
 	query := map[ref.Val]ref.Val{}
-	for k, v := range u.Query() {
+	for k, v := range w.url.Query() {
 		query[types.String(k)] = types.NewStringList(types.DefaultTypeAdapter, v)
 	}
 	return types.NewRefValMap(types.DefaultTypeAdapter, query)

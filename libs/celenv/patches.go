@@ -25,7 +25,7 @@ var (
 func (b *BaseEnv) Patches() (*BaseEnv, error) {
 	env, err := b.env.Extend(cel.CustomTypeProvider(patchTypes{b.env.CELTypeProvider()}), cel.Function(escapeKey,
 		cel.Overload("string_jsonpatch_escapeKey_string", []*cel.Type{cel.StringType}, cel.StringType,
-			onText(func(key string) ref.Val { return types.String(keyEscaper.Replace(key)) }))))
+			unary(func(key types.String) ref.Val { return types.String(keyEscaper.Replace(string(key))) }))))
 	if err != nil {
 		return nil, fmt.Errorf("CEL environment: %w", err)
 	}

@@ -90,7 +90,6 @@ func (p *Program) ReadsField(variable, field string) bool {
 	return len(ast.MatchDescendants(root, func(e ast.NavigableExpr) bool { return isFieldRead(e, variable, field) })) > 0
 }
 
-// isFieldRead reports whether e reads a field of a variable.
 func isFieldRead(e ast.Expr, variable, field string) bool {
 	switch e.Kind() {
 	case ast.SelectKind:
@@ -154,7 +153,10 @@ type plan struct {
 
 // newPlan prepares the expression for one evaluation at a time.
 func (r *Runner) newPlan() (*plan, error) {
-	p := &plan{meter: newMeter(PerCallLimit, ast.MaxID(r.ast))}
+	p := &plan{meter: meter{
+		limit: PerCallLimit, threshold: PerCallLimit,
+		values: make([]ref.Val, ast.MaxID(r.ast)), stepCosts: make([][2]stepCost, ast.MaxID(r.ast)),
+	}}
 	p.meter.standardCosts = r.standardCosts
 	var err error
 	p.steps, err = r.interp.NewInterpretable(r.ast,

@@ -43,25 +43,20 @@ func (q *quantity) Equal(other ref.Val) ref.Val {
 }
 
 // quantityLibrary provides quantity, isQuantity and the functions of quantities.
-type quantityLibrary struct{}
-
-// CompileOptions implements cel.Library.
-func (quantityLibrary) CompileOptions() []cel.EnvOption {
+func quantityLibrary() []cel.EnvOption {
 	q := []*cel.Type{QuantityType}
 	self := []*cel.Type{QuantityType, QuantityType}
 	withInt := []*cel.Type{QuantityType, cel.IntType}
 	return []cel.EnvOption{
-		cel.Function("quantity",
-			cel.Overload("string_to_quantity", []*cel.Type{cel.StringType}, QuantityType, cel.UnaryBinding(toQuantity))),
-		cel.Function("isQuantity",
-			cel.Overload("is_quantity_string", []*cel.Type{cel.StringType}, cel.BoolType, cel.UnaryBinding(isQuantity))),
+		cel.Function("quantity", cel.Overload("string_to_quantity", []*cel.Type{cel.StringType}, QuantityType, unary(toQuantity))),
+		cel.Function("isQuantity", cel.Overload("is_quantity_string", []*cel.Type{cel.StringType}, cel.BoolType, unary(isQuantity))),
 		cel.Function("sign", cel.Overload("quantity_sign", q, cel.IntType,
-			onQuantity(func(q *resource.Quantity) ref.Val { return types.Int(q.Sign()) }))),
+			unary(func(q *quantity) ref.Val { return types.Int(q.amount.Sign()) }))),
 		cel.Function("asApproximateFloat", cel.MemberOverload("quantity_get_float", q, cel.DoubleType,
-			onQuantity(func(q *resource.Quantity) ref.Val { return types.Double(q.AsApproximateFloat64()) }))),
-		cel.Function("asInteger", cel.MemberOverload("quantity_get_int", q, cel.IntType, onQuantity(asInteger))),
+			unary(func(q *quantity) ref.Val { return types.Double(q.amount.AsApproximateFloat64()) }))),
+		cel.Function("asInteger", cel.MemberOverload("quantity_get_int", q, cel.IntType, unary(asInteger))),
 		cel.Function("isInteger", cel.MemberOverload("quantity_is_integer", q, cel.BoolType,
-			onQuantity(func(q *resource.Quantity) ref.Val { _, ok := q.AsInt64(); return types.Bool(ok) }))),
+			unary(func(q *quantity) ref.Val { _, ok := q.amount.AsInt64(); return types.Bool(ok) }))),
 		cel.Function("isGreaterThan", cel.MemberOverload("quantity_is_greater_than", self, cel.BoolType,
 			onQuantities(func(a, b *resource.Quantity) ref.Val { return types.Bool(a.Cmp(*b) > 0) }))),
 		cel.Function("isLessThan", cel.MemberOverload("quantity_is_less_than", self, cel.BoolType,
@@ -73,20 +68,6 @@ func (quantityLibrary) CompileOptions() []cel.EnvOption {
 		cel.Function("sub", cel.MemberOverload("quantity_sub", self, QuantityType, onQuantities(subtractQuantities)),
 			cel.MemberOverload("quantity_sub_int", withInt, QuantityType, onQuantities(subtractQuantities))),
 	}
-}
-
-// ProgramOptions implements cel.Library.
-func (quantityLibrary) ProgramOptions() []cel.ProgramOption { return nil }
-
-// onQuantity binds a function of a quantity.
-func onQuantity(do func(*resource.Quantity) ref.Val) cel.OverloadOpt {
-	return cel.UnaryBinding(func(v ref.Val) ref.Val {
-		q, ok := v.(*quantity)
-		if !ok {
-			return types.MaybeNoSuchOverloadErr(v)
-		}
-		return do(&q.amount)
-	})
 }
 
 // onQuantities binds a function of two quantities. The second argument may be an int.
@@ -107,11 +88,7 @@ func onQuantities(do func(a, b *resource.Quantity) ref.Val) cel.OverloadOpt {
 }
 
 // toQuantity implements quantity.
-func toQuantity(v ref.Val) ref.Val {
-	s, ok := v.(types.String)
-	if !ok {
-		return types.MaybeNoSuchOverloadErr(v)
-	}
+func toQuantity(s types.String) ref.Val {
 	q, err := bounded.Parse(string(s))
 	if err != nil {
 		return types.WrapErr(err)
@@ -119,17 +96,13 @@ func toQuantity(v ref.Val) ref.Val {
 	return newQuantity(q)
 }
 
-func isQuantity(v ref.Val) ref.Val {
-	s, ok := v.(types.String)
-	if !ok {
-		return types.MaybeNoSuchOverloadErr(v)
-	}
+func isQuantity(s types.String) ref.Val {
 	_, err := bounded.Parse(string(s))
 	return types.Bool(err == nil)
 }
 
-func asInteger(q *resource.Quantity) ref.Val {
-	n, ok := q.AsInt64()
+func asInteger(q *quantity) ref.Val {
+	n, ok := q.amount.AsInt64()
 	if !ok {
 		return types.WrapErr(errors.New("cannot convert value to integer"))
 	}
@@ -153,7 +126,7 @@ var versionType = cel.ObjectType("kubernetes.Semver")
 // Devices returns a BaseEnv with semantic versions and cel.bind, for expressions that select
 // devices.
 func (b *BaseEnv) Devices() (*BaseEnv, error) {
-	env, err := b.env.Extend(cel.Lib(versionLibrary{}), ext.Bindings(ext.BindingsVersion(0)))
+	env, err := b.env.Extend(cel.Lib(library(versionLibrary)), ext.Bindings(ext.BindingsVersion(0)))
 	if err != nil {
 		return nil, fmt.Errorf("CEL environment: %w", err)
 	}
@@ -187,20 +160,13 @@ func (v *semanticVersion) Equal(other ref.Val) ref.Val {
 }
 
 // versionLibrary provides semver, isSemver and the functions of versions.
-type versionLibrary struct{}
-
-// CompileOptions implements cel.Library.
-func (versionLibrary) CompileOptions() []cel.EnvOption {
+func versionLibrary() []cel.EnvOption {
 	text := []*cel.Type{cel.StringType}
 	one := []*cel.Type{versionType}
 	two := []*cel.Type{versionType, versionType}
 	part := func(name string, get func(*semver.Version) uint64) cel.EnvOption {
-		return cel.Function(name, cel.MemberOverload("semver_"+name, one, cel.IntType, cel.UnaryBinding(func(v ref.Val) ref.Val {
-			s, ok := v.(*semanticVersion)
-			if !ok {
-				return types.MaybeNoSuchOverloadErr(v)
-			}
-			return types.Int(int64(get(&s.version)))
+		return cel.Function(name, cel.MemberOverload("semver_"+name, one, cel.IntType, unary(func(v *semanticVersion) ref.Val {
+			return types.Int(int64(get(&v.version)))
 		})))
 	}
 	compare := func(name, overload string, out *cel.Type, get func(int) ref.Val) cel.EnvOption {
@@ -214,22 +180,14 @@ func (versionLibrary) CompileOptions() []cel.EnvOption {
 		})))
 	}
 	return []cel.EnvOption{
-		cel.Function("semver", cel.Overload("string_to_semver", text, versionType, cel.UnaryBinding(func(v ref.Val) ref.Val {
-			s, ok := v.(types.String)
-			if !ok {
-				return types.MaybeNoSuchOverloadErr(v)
-			}
+		cel.Function("semver", cel.Overload("string_to_semver", text, versionType, unary(func(s types.String) ref.Val {
 			parsed, err := semver.Parse(string(s))
 			if err != nil {
 				return types.WrapErr(err)
 			}
 			return newVersion(parsed)
 		}))),
-		cel.Function("isSemver", cel.Overload("is_semver_string", text, cel.BoolType, cel.UnaryBinding(func(v ref.Val) ref.Val {
-			s, ok := v.(types.String)
-			if !ok {
-				return types.MaybeNoSuchOverloadErr(v)
-			}
+		cel.Function("isSemver", cel.Overload("is_semver_string", text, cel.BoolType, unary(func(s types.String) ref.Val {
 			_, err := semver.Parse(string(s))
 			return types.Bool(err == nil)
 		}))),
@@ -241,6 +199,3 @@ func (versionLibrary) CompileOptions() []cel.EnvOption {
 		part("patch", func(v *semver.Version) uint64 { return v.Patch }),
 	}
 }
-
-// ProgramOptions implements cel.Library.
-func (versionLibrary) ProgramOptions() []cel.ProgramOption { return nil }

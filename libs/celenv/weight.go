@@ -48,8 +48,6 @@ const (
 // maxWeight is more weight than any evaluation can pay for.
 const maxWeight = freeWeight + weightPerCost*PerCallLimit + 1
 
-// readsArguments reports whether the running time of a function grows with the weight of its
-// arguments.
 func readsArguments(function string) bool {
 	switch function {
 	case operators.Equals, operators.NotEquals, operators.In, operators.OldIn,
