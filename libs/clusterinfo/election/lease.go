@@ -101,7 +101,6 @@ func (e *Election) leaseExpired() bool {
 	return time.Since(e.changedAt) >= time.Duration(seconds)*time.Second
 }
 
-// newSpec returns the spec of a lease that this replica acquires at now.
 func (e *Election) newSpec(now time.Time, transitions int32) coordinationv1.LeaseSpec {
 	microTime := metav1.NewMicroTime(now)
 	return coordinationv1.LeaseSpec{
