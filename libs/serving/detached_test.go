@@ -325,13 +325,13 @@ func (failingWriter) Flush()                    { panic("Flush was called") }
 // gets a 500 response, and that Detach needs DetachableWriter.
 func TestPanicBeforeDetachGets500(t *testing.T) {
 	r := startServer(t, testOptions(t), nil, func(*serving.Server) http.Handler {
-		return serving.WithRecovery(discardLogger(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		return recovering(t, func(w http.ResponseWriter, _ *http.Request) {
 			if exchange.Detach(w, nil) {
 				t.Error("Detach() = true, want false")
 			}
 			exchange.DetachableWriter(w)
 			panic("before all")
-		}))
+		})
 	})
 	if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusInternalServerError || resp.ProtoMajor != 2 {
 		t.Errorf("got %s %s, want 500", resp.Proto, resp.Status)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/serving"
@@ -72,14 +73,22 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 	r.waitForShutdown(t)
 }
 
+// recovering returns an engine that calls a function for each GET request.
+func recovering(t testing.TB, handle http.HandlerFunc) http.Handler {
+	engine, err := serving.NewEngine(discardLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine.GET("/*path", func(c *gin.Context) { handle(c.Writer, c.Request) })
+	return engine
+}
+
 // TestRecoveryRespondsToErrors checks that panics with an error get a 500 response, and that
 // http.ErrAbortHandler closes the connection.
 func TestRecoveryRespondsToErrors(t *testing.T) {
 	panicking := func(v any) *httptest.ResponseRecorder {
 		out := httptest.NewRecorder()
-		serving.WithRecovery(discardLogger(),
-			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(v) })).ServeHTTP(out,
-			httptest.NewRequest("GET", "/", nil))
+		recovering(t, func(http.ResponseWriter, *http.Request) { panic(v) }).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
 		return out
 	}
 	if out := panicking(errors.New("x")); out.Code != 500 || !strings.Contains(out.Body.String(), `"reason":"InternalError"`) {
@@ -94,9 +103,7 @@ func TestRecoveryRespondsToErrors(t *testing.T) {
 		panicking(http.ErrAbortHandler)
 	}()
 	out := httptest.NewRecorder()
-	serving.WithRecovery(discardLogger(),
-		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })).ServeHTTP(out,
-		httptest.NewRequest("GET", "/", nil))
+	recovering(t, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
 	if !out.Flushed {
 		t.Error("Flush did not reach the recorder")
 	}

@@ -38,20 +38,6 @@ func NewEngine(log *slog.Logger) (*gin.Engine, error) {
 	return e, nil
 }
 
-// WithRecovery recovers from panics of next. It logs the panic with its stack and responds with a
-// 500 Status, or closes the connection if a response has started.
-func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		t := &writeTracker{ResponseWriter: w}
-		defer func() {
-			if panicValue := recover(); panicValue != nil {
-				handlePanic(log, panicValue, w, r, t.written)
-			}
-		}()
-		next.ServeHTTP(t, r)
-	})
-}
-
 // handlePanic handles a panic of a handler: it logs the panic and writes a 500 Status. If written
 // is true, the response has started, and it aborts the response by panicking with
 // http.ErrAbortHandler.
@@ -68,34 +54,6 @@ func handlePanic(log *slog.Logger, panicValue any, w http.ResponseWriter, r *htt
 	}
 	writeStatus(w, http.StatusInternalServerError, "InternalError", panicMessage)
 }
-
-// writeTracker records whether a response has started. http.ResponseController reaches the wrapped
-// writer through Unwrap.
-type writeTracker struct {
-	http.ResponseWriter
-	written bool
-}
-
-func (t *writeTracker) WriteHeader(code int) {
-	t.written = t.written || code >= http.StatusOK || code == http.StatusSwitchingProtocols
-	t.ResponseWriter.WriteHeader(code)
-}
-
-func (t *writeTracker) Write(p []byte) (int, error) {
-	t.written = true
-	return t.ResponseWriter.Write(p)
-}
-
-// Flush implements http.Flusher.
-func (t *writeTracker) Flush() {
-	t.written = true
-	if f, ok := t.ResponseWriter.(http.Flusher); ok {
-		f.Flush()
-	}
-}
-
-// Unwrap is used by http.ResponseController.
-func (t *writeTracker) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // status is a Status object in the field order of Kubernetes. The few responses of this package do
 // not need the full type.

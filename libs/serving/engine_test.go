@@ -33,45 +33,36 @@ func TestRecovery(t *testing.T) {
 		{name: "abort", handle: func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, status: 0, logged: false},
 	}
 	for _, tt := range tests {
-		for _, kind := range []string{"engine", "handler"} {
-			t.Run(tt.name+"/"+kind, func(t *testing.T) {
-				var logged strings.Builder
-				log := slog.New(slog.NewTextHandler(&logged, nil))
-				var handler http.Handler
-				if kind == "engine" {
-					engine, err := serving.NewEngine(log)
-					if err != nil {
-						t.Fatal(err)
-					}
-					engine.GET("/x", func(c *gin.Context) { tt.handle(c.Writer) })
-					handler = engine
-				} else {
-					handler = serving.WithRecovery(log,
-						http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.handle(w) }))
+		t.Run(tt.name, func(t *testing.T) {
+			var logged strings.Builder
+			log := slog.New(slog.NewTextHandler(&logged, nil))
+			engine, err := serving.NewEngine(log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			engine.GET("/x", func(c *gin.Context) { tt.handle(c.Writer) })
+			server := httptest.NewServer(engine)
+			server.Config.ErrorLog = nil
+			resp, err := server.Client().Get(server.URL + "/x")
+			status := 0
+			if err == nil {
+				body, readErr := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if readErr == nil {
+					status = resp.StatusCode
 				}
-				server := httptest.NewServer(handler)
-				server.Config.ErrorLog = nil
-				resp, err := server.Client().Get(server.URL + "/x")
-				status := 0
-				if err == nil {
-					body, readErr := io.ReadAll(resp.Body)
-					resp.Body.Close()
-					if readErr == nil {
-						status = resp.StatusCode
-					}
-					if status == 500 {
-						checkStatus(t, resp, body)
-					}
+				if status == 500 {
+					checkStatus(t, resp, body)
 				}
-				server.Close() // before the log is read
-				if status != tt.status {
-					t.Errorf("status %d, %v; want %d", status, err, tt.status)
-				}
-				if got := strings.Contains(logged.String(), "engine_test.go"); got != tt.logged {
-					t.Errorf("logged with a stack: %v, want %v\n%s", got, tt.logged, logged.String())
-				}
-			})
-		}
+			}
+			server.Close() // before the log is read
+			if status != tt.status {
+				t.Errorf("status %d, %v; want %d", status, err, tt.status)
+			}
+			if got := strings.Contains(logged.String(), "engine_test.go"); got != tt.logged {
+				t.Errorf("logged with a stack: %v, want %v\n%s", got, tt.logged, logged.String())
+			}
+		})
 	}
 }
 

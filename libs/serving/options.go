@@ -243,7 +243,6 @@ func globalAddresses(addrs []net.Addr) []net.IP {
 	return ips
 }
 
-// tlsVersions maps the values of --tls-min-version to versions.
 func tlsVersions() map[string]uint16 {
 	return map[string]uint16{
 		"VersionTLS10": tls.VersionTLS10,

@@ -380,7 +380,6 @@ func (a *activeConns) set(c net.Conn, active bool) {
 	delete(a.conns, c)
 }
 
-// isEmpty reports whether no connection is active.
 func (a *activeConns) isEmpty() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
