@@ -226,18 +226,7 @@ func (f *Fanout) handleMessage(data []byte) {
 		f.receivePart(m)
 		return
 	}
-	if !f.inbox.push(frame{
-		epoch:    m.epoch,
-		chain:    m.chain,
-		previous: m.previous,
-		last:     m.last,
-		loaded:   m.loaded,
-		revision: m.revision,
-		withheld: m.withheld,
-		end:      m.end,
-		events:   m.events,
-		answers:  m.answers,
-	}) {
+	if !f.inbox.push(*m) {
 		f.metrics.ignored.WithLabelValues("chain").Inc()
 	}
 }
@@ -255,15 +244,7 @@ func (f *Fanout) receivePart(m *message) {
 		f.inbox.markLost(reasonDamaged)
 		return
 	}
-	if !f.inbox.push(frame{
-		epoch:    complete.epoch,
-		chain:    complete.chain,
-		previous: complete.previous,
-		last:     complete.last,
-		loaded:   complete.loaded,
-		revision: complete.revision,
-		events:   complete.events,
-	}) {
+	if !f.inbox.push(*complete) {
 		f.metrics.ignored.WithLabelValues("chain").Inc()
 	}
 }

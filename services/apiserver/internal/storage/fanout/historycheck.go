@@ -29,33 +29,9 @@ import (
 //   - A chain of a later epoch than the current one makes the replica read from the store and
 //     request a check, once. Other chains are ignored.
 
-// frame is a decoded message for the replica. It states that events are all changes after the
-// revision previous, up to and including revision.
-type frame struct {
-	epoch    int64 // of the publisher
-	chain    int64 // name of the chain
-	previous int64
-	revision int64
-	// last is the newest change up to previous. It is the zero ChangeID if the publisher does not
-	// know it.
-	last storage.ChangeID
-	// loaded means that there may have been deletions between last and previous.
-	loaded bool
-	// withheld means that the publisher did not send the events.
-	withheld bool
-	// end means that the publisher resigned. Such a frame has no events.
-	end bool
-	// local means that this replica's own publisher passed the message directly.
-	local  bool
-	events []storage.Event
-	// answers holds the requests for a check of the store that this message answers.
-	answers []uint64
-	bytes   int // estimated size in memory
-}
-
 // extendsHistory reports whether the message certainly belongs to the history of a position: both
 // agree on the changes that they share. The message must end after the position.
-func (f *frame) extendsHistory(at storage.Position) bool {
+func (f *message) extendsHistory(at storage.Position) bool {
 	last := at.Last.Revision
 	loadedFromEmptyStore := last == 0
 	if loadedFromEmptyStore {
@@ -74,7 +50,7 @@ func (f *frame) extendsHistory(at storage.Position) bool {
 
 // conflictsWith reports whether the message certainly belongs to another history than a position.
 // The message must not begin after the position.
-func (f *frame) conflictsWith(at storage.Position) bool {
+func (f *message) conflictsWith(at storage.Position) bool {
 	last := at.Last
 	switch {
 	case last.Revision == 0 || last.Revision > f.revision: // nothing to compare

@@ -46,7 +46,7 @@ type inbox struct {
 	mu sync.Mutex // leaf lock, guards the fields below
 	// following means that a follower runs. Without one, messages are not queued.
 	following bool
-	queue     []frame // the waiting messages are queue[head:]
+	queue     []message // the waiting messages are queue[head:]
 	head      int
 	bytes     int // of the waiting messages
 
@@ -88,7 +88,7 @@ func (in *inbox) wakeFollower() {
 
 // push adds a message and never blocks. It returns false if the replica does not listen to the
 // message's chain.
-func (in *inbox) push(f frame) bool {
+func (in *inbox) push(f message) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 
@@ -137,7 +137,7 @@ func (in *inbox) push(f frame) bool {
 
 // answersLocked reports whether the replica listens to the chain of a message from now on: its
 // publisher has checked the store since the request, and is newer than that of the current chain.
-func (in *inbox) answersLocked(f *frame) bool {
+func (in *inbox) answersLocked(f *message) bool {
 	if !in.following || in.request == 0 || !slices.Contains(f.answers, in.request) {
 		return false
 	}
@@ -145,7 +145,7 @@ func (in *inbox) answersLocked(f *frame) bool {
 }
 
 // recordOtherChainLocked records a message of a chain that the replica does not listen to.
-func (in *inbox) recordOtherChainLocked(f *frame) {
+func (in *inbox) recordOtherChainLocked(f *message) {
 	switch {
 	case f.end:
 	case in.chain == 0:
@@ -206,7 +206,7 @@ func (in *inbox) recordPart(chain int64) {
 // dropOldestLocked drops the oldest waiting message.
 func (in *inbox) dropOldestLocked() {
 	in.bytes -= in.queue[in.head].bytes
-	in.queue[in.head] = frame{}
+	in.queue[in.head] = message{}
 	in.head++
 	switch {
 	case in.head == len(in.queue):
@@ -223,11 +223,11 @@ func (in *inbox) dropOldestLocked() {
 // takeNext removes and returns the oldest message if it continues at a position or ends before it.
 // Otherwise the message stays and takeNext returns the reason to leave the stream. ok is false if no
 // message waits.
-func (in *inbox) takeNext(at storage.Position) (f frame, gap gapReason, ok bool) {
+func (in *inbox) takeNext(at storage.Position) (f message, gap gapReason, ok bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.head == len(in.queue) {
-		return frame{}, noReason, false
+		return message{}, noReason, false
 	}
 	f = in.queue[in.head]
 	switch {

@@ -11,54 +11,54 @@ import (
 func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 	const silence, request = time.Hour, 7
 	for name, c := range map[string]struct {
-		frames                          []frame
+		frames                          []message
 		appliedRevision, wantedRevision int64
 		want                            bool
 	}{
 		"no message": {appliedRevision: 10, wantedRevision: 10},
 		"reached exactly": {
-			frames:          []frame{{previous: 5, revision: 10}},
+			frames:          []message{{previous: 5, revision: 10}},
 			appliedRevision: 10,
 			wantedRevision:  10,
 			want:            true,
 		},
 		"past the wanted revision": {
-			frames:          []frame{{previous: 5, revision: 10}},
+			frames:          []message{{previous: 5, revision: 10}},
 			appliedRevision: 12,
 			wantedRevision:  10,
 			want:            true,
 		},
-		"behind": {frames: []frame{{previous: 5, revision: 9}}, appliedRevision: 10, wantedRevision: 10},
+		"behind": {frames: []message{{previous: 5, revision: 9}}, appliedRevision: 10, wantedRevision: 10},
 		"a waiting message continues": {
-			frames:          []frame{{previous: 5, revision: 12}},
+			frames:          []message{{previous: 5, revision: 12}},
 			appliedRevision: 10,
 			wantedRevision:  10,
 			want:            true,
 		},
-		"a waiting message is beyond": {frames: []frame{{previous: 11, revision: 12}}, appliedRevision: 10, wantedRevision: 10},
+		"a waiting message is beyond": {frames: []message{{previous: 11, revision: 12}}, appliedRevision: 10, wantedRevision: 10},
 		"a passed one, then a gap": {
-			frames:          []frame{{previous: 5, revision: 9}, {previous: 11, revision: 12}},
+			frames:          []message{{previous: 5, revision: 9}, {previous: 11, revision: 12}},
 			appliedRevision: 10,
 			wantedRevision:  10,
 		},
 		"a waiting message is withheld": {
-			frames:          []frame{{previous: 5, revision: 12, withheld: true}},
+			frames:          []message{{previous: 5, revision: 12, withheld: true}},
 			appliedRevision: 10,
 			wantedRevision:  10,
 		},
 		"a passed message was withheld": {
-			frames:          []frame{{previous: 5, revision: 10, withheld: true}},
+			frames:          []message{{previous: 5, revision: 10, withheld: true}},
 			appliedRevision: 10,
 			wantedRevision:  10,
 			want:            true,
 		},
 		"the publisher resigned": {
-			frames:          []frame{{previous: 5, revision: 10}, {revision: 10, end: true}},
+			frames:          []message{{previous: 5, revision: 10}, {revision: 10, end: true}},
 			appliedRevision: 10,
 			wantedRevision:  10,
 		},
 		"the next publisher began": {
-			frames: []frame{
+			frames: []message{
 				{previous: 5, revision: 10},
 				{revision: 10, end: true},
 				{epoch: 1, previous: 10, revision: 10},
@@ -68,24 +68,24 @@ func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 			want:            true,
 		},
 		"the next publisher is behind": {
-			frames:          []frame{{previous: 5, revision: 10}, {epoch: 1, previous: 8, revision: 8}},
+			frames:          []message{{previous: 5, revision: 10}, {epoch: 1, previous: 8, revision: 8}},
 			appliedRevision: 10,
 			wantedRevision:  10,
 		},
-		"no answer": {frames: []frame{{chain: 1, previous: 5, revision: 10}}, appliedRevision: 10, wantedRevision: 10},
+		"no answer": {frames: []message{{chain: 1, previous: 5, revision: 10}}, appliedRevision: 10, wantedRevision: 10},
 		"another request was answered": {
-			frames:          []frame{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1}}},
+			frames:          []message{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1}}},
 			appliedRevision: 10,
 			wantedRevision:  10,
 		},
 		"one of many was answered": {
-			frames:          []frame{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1, request}}},
+			frames:          []message{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1, request}}},
 			appliedRevision: 10,
 			wantedRevision:  10,
 			want:            true,
 		},
 		"only a chain without answer is ahead": {
-			frames:          []frame{{previous: 5, revision: 9}, {chain: 9, previous: 5, revision: 10}},
+			frames:          []message{{previous: 5, revision: 9}, {chain: 9, previous: 5, revision: 10}},
 			appliedRevision: 10,
 			wantedRevision:  10,
 		},
@@ -121,7 +121,7 @@ func TestInboxDropsOldestMessages(t *testing.T) {
 	in.awaitChain(1)
 	const n = 3*inboxFrames + 7
 	for i := range int64(n) {
-		in.push(frame{chain: 1, answers: []uint64{1}, previous: i, revision: i + 1})
+		in.push(message{chain: 1, answers: []uint64{1}, previous: i, revision: i + 1})
 	}
 	appliedRevision := int64(n - inboxFrames)
 	for i := range inboxFrames {

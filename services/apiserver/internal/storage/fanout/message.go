@@ -118,6 +118,10 @@ type message struct {
 	answers []uint64
 	// part: this is only a piece of the message.
 	part *part
+
+	// local: passed directly by this replica's own publisher.
+	local bool
+	bytes int // estimated size in memory, while the message waits
 }
 
 // messageSize returns an upper bound of the encoded size of a message without changes, in bytes.

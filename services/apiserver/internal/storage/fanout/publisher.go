@@ -315,18 +315,8 @@ func (p *publisher) publishMessage(m message) {
 
 // deliverLocally passes a message to this replica itself.
 func (p *publisher) deliverLocally(m message) {
-	p.f.inbox.push(frame{
-		epoch:    p.epoch,
-		chain:    p.chain,
-		previous: m.previous,
-		last:     m.last,
-		loaded:   m.loaded,
-		revision: m.revision,
-		end:      m.end,
-		local:    true,
-		events:   m.events,
-		answers:  m.answers,
-	})
+	m.epoch, m.chain, m.withheld, m.local = p.epoch, p.chain, false, true
+	p.f.inbox.push(m)
 }
 
 // sendToPeers publishes a message for the other replicas, unless none listens. If a message is not
