@@ -34,15 +34,6 @@ func Marshal(v any) ([]byte, error) {
 	return buf[len(buf)-n:], nil
 }
 
-// MarshalTo writes the protobuf form to the start of buf.
-func MarshalTo(v any, buf []byte) (int, error) {
-	size := Size(v)
-	if size > len(buf) {
-		return 0, io.ErrShortBuffer
-	}
-	return MarshalToSizedBuffer(v, buf[:size])
-}
-
 // MarshalToSizedBuffer writes the protobuf form to the end of buf and returns its size.
 func MarshalToSizedBuffer(v any, buf []byte) (int, error) {
 	rv, p, err := structOf(v)

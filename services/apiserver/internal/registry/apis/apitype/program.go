@@ -43,7 +43,6 @@ const (
 	formMessage
 )
 
-// wireType returns the wire type of a form.
 func (f form) wireType() int {
 	switch f {
 	case formBool, formInt, formUint:
@@ -93,7 +92,6 @@ type program struct {
 // binary.
 var programs sync.Map
 
-// programOf returns the program of a struct.
 func programOf(t reflect.Type) (*program, error) {
 	if p, ok := programs.Load(t); ok {
 		return p.(*program), nil

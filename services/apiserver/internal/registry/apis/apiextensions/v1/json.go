@@ -3,6 +3,7 @@ package v1
 import (
 	"bytes"
 	"errors"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/util/json"
 )
@@ -25,28 +26,12 @@ func (j *JSON) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// marshalSchema encodes a schema in one pass. encoding/json scans the result of MarshalJSON, so
-// with nested MarshalJSON calls it would scan a schema once for each level above it.
-func marshalSchema(s *JSONSchemaProps) ([]byte, error) {
-	if s == nil {
-		return jsonNull, nil
-	}
-	return s.AppendJSON(nil), nil
-}
+// The unions below are encoded in one pass. encoding/json scans the result of MarshalJSON, so with
+// nested MarshalJSON calls it would scan a schema once for each level above it.
 
 // MarshalJSON encodes the list if it is not empty, otherwise the schema.
 func (s JSONSchemaPropsOrArray) MarshalJSON() ([]byte, error) {
-	if len(s.JSONSchemas) == 0 {
-		return marshalSchema(s.Schema)
-	}
-	out := []byte{'['}
-	for i := range s.JSONSchemas {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = s.JSONSchemas[i].AppendJSON(out)
-	}
-	return append(out, ']'), nil
+	return appendJSON(nil, reflect.ValueOf(s)), nil
 }
 
 // UnmarshalJSON decodes an object as a schema and an array as a list. It ignores any other value.
@@ -64,10 +49,7 @@ func (s *JSONSchemaPropsOrArray) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON encodes the names if there are any, otherwise the schema.
 func (s JSONSchemaPropsOrStringArray) MarshalJSON() ([]byte, error) {
-	if len(s.Property) > 0 {
-		return json.Marshal(s.Property)
-	}
-	return marshalSchema(s.Schema)
+	return appendJSON(nil, reflect.ValueOf(s)), nil
 }
 
 // UnmarshalJSON decodes an object as a schema and an array as names. It ignores any other value.
@@ -85,10 +67,7 @@ func (s *JSONSchemaPropsOrStringArray) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON encodes the schema if there is one, otherwise the boolean.
 func (s JSONSchemaPropsOrBool) MarshalJSON() ([]byte, error) {
-	if s.Schema != nil {
-		return marshalSchema(s.Schema)
-	}
-	return json.Marshal(s.Allows)
+	return appendJSON(nil, reflect.ValueOf(s)), nil
 }
 
 // UnmarshalJSON decodes a schema or a boolean. A schema sets Allows.

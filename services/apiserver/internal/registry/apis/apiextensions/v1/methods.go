@@ -24,7 +24,6 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// jsonText returns the JSON of an object for messages.
 func jsonText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -47,9 +46,6 @@ func (c *CustomResourceDefinition) Size() int { return apitype.Size(c) }
 
 // Marshal returns the protobuf form.
 func (c *CustomResourceDefinition) Marshal() ([]byte, error) { return apitype.Marshal(c) }
-
-// MarshalTo encodes to the start of a buffer.
-func (c *CustomResourceDefinition) MarshalTo(b []byte) (int, error) { return apitype.MarshalTo(c, b) }
 
 // MarshalToSizedBuffer encodes to the end of a buffer.
 func (c *CustomResourceDefinition) MarshalToSizedBuffer(b []byte) (int, error) {
@@ -82,11 +78,6 @@ func (c *CustomResourceDefinitionList) Size() int { return apitype.Size(c) }
 
 // Marshal returns the protobuf form.
 func (c *CustomResourceDefinitionList) Marshal() ([]byte, error) { return apitype.Marshal(c) }
-
-// MarshalTo encodes to the start of a buffer.
-func (c *CustomResourceDefinitionList) MarshalTo(b []byte) (int, error) {
-	return apitype.MarshalTo(c, b)
-}
 
 // MarshalToSizedBuffer encodes to the end of a buffer.
 func (c *CustomResourceDefinitionList) MarshalToSizedBuffer(b []byte) (int, error) {
@@ -123,9 +114,6 @@ func (c *ConversionReview) Size() int { return apitype.Size(c) }
 
 // Marshal returns the protobuf form.
 func (c *ConversionReview) Marshal() ([]byte, error) { return apitype.Marshal(c) }
-
-// MarshalTo encodes to the start of a buffer.
-func (c *ConversionReview) MarshalTo(b []byte) (int, error) { return apitype.MarshalTo(c, b) }
 
 // MarshalToSizedBuffer encodes to the end of a buffer.
 func (c *ConversionReview) MarshalToSizedBuffer(b []byte) (int, error) {

@@ -89,9 +89,6 @@ func (c *CustomResourceDefinition) Size() int { return apitype.Size(c) }
 // Marshal returns the protobuf form.
 func (c *CustomResourceDefinition) Marshal() ([]byte, error) { return apitype.Marshal(c) }
 
-// MarshalTo encodes to the start of a buffer.
-func (c *CustomResourceDefinition) MarshalTo(b []byte) (int, error) { return apitype.MarshalTo(c, b) }
-
 // MarshalToSizedBuffer encodes to the end of a buffer.
 func (c *CustomResourceDefinition) MarshalToSizedBuffer(b []byte) (int, error) {
 	return apitype.MarshalToSizedBuffer(c, b)

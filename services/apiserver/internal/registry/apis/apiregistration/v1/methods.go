@@ -24,7 +24,6 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// jsonText returns the JSON of an object for messages.
 func jsonText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -47,9 +46,6 @@ func (a *APIService) Size() int { return apitype.Size(a) }
 
 // Marshal returns the protobuf form.
 func (a *APIService) Marshal() ([]byte, error) { return apitype.Marshal(a) }
-
-// MarshalTo encodes to the start of a buffer.
-func (a *APIService) MarshalTo(b []byte) (int, error) { return apitype.MarshalTo(a, b) }
 
 // MarshalToSizedBuffer encodes to the end of a buffer.
 func (a *APIService) MarshalToSizedBuffer(b []byte) (int, error) {
@@ -82,11 +78,6 @@ func (a *APIServiceList) Size() int { return apitype.Size(a) }
 
 // Marshal returns the protobuf form.
 func (a *APIServiceList) Marshal() ([]byte, error) { return apitype.Marshal(a) }
-
-// MarshalTo encodes to the start of a buffer.
-func (a *APIServiceList) MarshalTo(b []byte) (int, error) {
-	return apitype.MarshalTo(a, b)
-}
 
 // MarshalToSizedBuffer encodes to the end of a buffer.
 func (a *APIServiceList) MarshalToSizedBuffer(b []byte) (int, error) {
