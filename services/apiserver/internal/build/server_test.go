@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"binnacle/libs/options"
 	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
 	"binnacle/services/apiserver/internal/config"
 )
@@ -55,7 +56,8 @@ func testOptions(t *testing.T, dir string) *config.Options {
 
 // newTestOptions also returns the certificate of an administrator.
 func newTestOptions(dir string) (*config.Options, tls.Certificate, error) {
-	o := config.Defaults()
+	o := config.NewOptions()
+	o.AddFlags(&options.Sections{})
 	o.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
 	o.Serving.SecurePort = 0
 	o.Serving.CertDir = dir

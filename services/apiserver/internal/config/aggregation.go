@@ -122,7 +122,6 @@ func (o *ServiceOptions) addFlags(m *pflag.FlagSet) {
 		"Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
 }
 
-// complete sets Ranges from ClusterIPRange.
 func (o *ServiceOptions) complete() error {
 	for _, r := range strings.Split(o.ClusterIPRange, ",") {
 		_, n, err := net.ParseCIDR(strings.TrimSpace(r))

@@ -222,7 +222,6 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 	return append(errs, o.Proxy.validate()...)
 }
 
-// validateGates returns an error for each option that needs a disabled feature gate.
 func (o *AuthenticationOptions) validateGates(g *features.Gates) (errs []error) {
 	errs = o.JWT.ValidateGates(g)
 	if o.ServiceAccountSigningEndpoint != "" && !g.Enabled(features.ExternalServiceAccountTokenSigner) {

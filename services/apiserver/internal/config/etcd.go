@@ -66,7 +66,6 @@ func (o *EtcdOptions) addFlags(s *options.Sections) {
 	o.Embedded.addFlags(s)
 }
 
-// complete sets the default timeouts.
 func (o *EtcdOptions) complete() {
 	for _, timeout := range []*time.Duration{&o.HealthTimeout, &o.ReadyTimeout} {
 		if *timeout == 0 {
@@ -152,7 +151,6 @@ func (o *EtcdOptions) ParsedOverrides() (out []Override, errs []error) {
 	return out, errs
 }
 
-// validateOverrides validates --etcd-servers-overrides.
 func (o *EtcdOptions) validateOverrides() []error {
 	overrides, errs := o.ParsedOverrides()
 	for _, override := range overrides {

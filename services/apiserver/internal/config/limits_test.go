@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/user/limits.md")
 
-// TestLimitReference checks that the tables of docs/user/limits.md are generated from LimitTable:
+// TestLimitReference checks that the tables of docs/user/limits.md are generated from limitTable:
 // each stands between a begin and an end comment with the name of its section.
 func TestLimitReference(t *testing.T) {
 	o := config.NewOptions()
@@ -33,7 +33,7 @@ func TestLimitReference(t *testing.T) {
 	want := string(text)
 	var names []string
 	tables := map[string]string{}
-	for _, b := range o.Bounds.LimitTable() {
+	for _, b := range limitTable(&o.Bounds) {
 		if !slices.Contains(names, b.Section) {
 			names = append(names, b.Section)
 			tables[b.Section] = "| what | limit | beyond it | protects |\n|---|---|---|---|\n"
@@ -65,6 +65,6 @@ func TestLimitReference(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if want != string(text) {
-		t.Errorf("%s differs from LimitTable; run go test ./services/apiserver/internal/config -run TestLimitReference -update", file)
+		t.Errorf("%s differs from limitTable; run go test ./services/apiserver/internal/config -run TestLimitReference -update", file)
 	}
 }

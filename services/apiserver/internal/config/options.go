@@ -97,13 +97,6 @@ func NewOptions() *Options {
 	}
 }
 
-// Defaults returns the options of a command line without flags. They are not completed.
-func Defaults() *Options {
-	o := NewOptions()
-	o.AddFlags(&options.Sections{})
-	return o
-}
-
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
 	o.flags = s
@@ -237,7 +230,7 @@ func (o *Options) Validate() []error {
 
 // Limits are the limits on what all clients together may use. No flag sets them. Package build
 // passes each one to the constructor that needs it. Limits of a single document are constants of other
-// packages. The method LimitTable describes both.
+// packages. docs/user/limits.md describes both.
 type Limits struct {
 	Requests overload.Bounds
 	// MaxConcurrentTokenReviews is the maximum number of bearer tokens that the token webhook

@@ -103,7 +103,6 @@ func addFanoutFlags(fs *pflag.FlagSet, o *fanout.Options) {
 		"Name of the cluster: the same for all its replicas, and unique among the clusters that use the same NATS servers.")
 }
 
-// addKubeletFlags binds the flags of connections to kubelets.
 func addKubeletFlags(f *pflag.FlagSet, o *kubeletproxy.Options) {
 	f.StringVar(&o.CertFile, "kubelet-client-certificate", "", "Client certificate for connections to kubelets.")
 	f.StringVar(&o.KeyFile, "kubelet-client-key", "", "Key of the client certificate for kubelets.")

@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/codec/doccheck"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/crd/conversion"
 	"binnacle/services/apiserver/internal/crd/schema"
 	"binnacle/services/apiserver/internal/json/jsonpatch"
@@ -22,8 +23,8 @@ import (
 	"binnacle/services/apiserver/internal/rest/patch"
 )
 
-// LimitRow is a row of docs/user/limits.md.
-type LimitRow struct {
+// limitRow is a row of docs/user/limits.md.
+type limitRow struct {
 	// Section is the heading of the row's table.
 	Section string
 	// Subject is the thing whose size, number or duration is bounded.
@@ -38,17 +39,17 @@ type LimitRow struct {
 	Reason string
 }
 
-// LimitTable returns the rows of docs/user/limits.md, section by section.
-func (b *Limits) LimitTable() (all []LimitRow) {
+// limitTable returns the rows of docs/user/limits.md, section by section.
+func limitTable(b *config.Limits) (all []limitRow) {
 	for _, section := range []struct {
 		name string
-		rows []LimitRow
+		rows []limitRow
 	}{
-		{name: "Requests", rows: b.requestLimits()},
-		{name: "Connections", rows: b.connectionLimits()},
-		{name: "Webhooks and other servers", rows: b.serverLimits()},
-		{name: "Custom resources and policies", rows: b.customLimits()},
-		{name: "Audit and caches", rows: b.auditLimits()},
+		{name: "Requests", rows: requestLimits(b)},
+		{name: "Connections", rows: connectionLimits(b)},
+		{name: "Webhooks and other servers", rows: serverLimits(b)},
+		{name: "Custom resources and policies", rows: customLimits()},
+		{name: "Audit and caches", rows: auditLimits(b)},
 	} {
 		for _, row := range section.rows {
 			row.Section = section.name
@@ -59,9 +60,9 @@ func (b *Limits) LimitTable() (all []LimitRow) {
 }
 
 // requestLimits returns the rows of the section Requests.
-func (b *Limits) requestLimits() []LimitRow {
+func requestLimits(b *config.Limits) []limitRow {
 	r := &b.Requests
-	return []LimitRow{
+	return []limitRow{
 		{Subject: "duration", Flag: "request-timeout", Limit: "%s", Effect: "504", Reason: "requests that never end"},
 		{Subject: "reads in flight", Flag: "max-requests-inflight", Limit: "%s", Effect: "waits, then 429", Reason: "CPU and memory"},
 		{
@@ -170,8 +171,8 @@ func (b *Limits) requestLimits() []LimitRow {
 }
 
 // connectionLimits returns the rows of the section Connections.
-func (b *Limits) connectionLimits() []LimitRow {
-	return []LimitRow{
+func connectionLimits(b *config.Limits) []limitRow {
+	return []limitRow{
 		{
 			Subject: "HTTP/2 streams of a connection",
 			Flag:    "http2-max-streams-per-connection",
@@ -214,8 +215,8 @@ func (b *Limits) connectionLimits() []LimitRow {
 }
 
 // serverLimits returns the rows of the section Webhooks and other servers.
-func (b *Limits) serverLimits() []LimitRow {
-	return []LimitRow{
+func serverLimits(b *config.Limits) []limitRow {
+	return []limitRow{
 		{
 			Subject: "response of an admission webhook",
 			Limit:   fmt.Sprintf("%s, %s values", formatBytes(webhooks.MaxResponse), formatCount(webhooks.MaxValues)),
@@ -286,8 +287,8 @@ func (b *Limits) serverLimits() []LimitRow {
 }
 
 // customLimits returns the rows of the section Custom resources and policies.
-func (b *Limits) customLimits() []LimitRow {
-	return []LimitRow{
+func customLimits() []limitRow {
+	return []limitRow{
 		{
 			Subject: "custom resource with its defaults",
 			Limit:   formatBytes(schema.MaxNormalized),
@@ -310,8 +311,8 @@ func (b *Limits) customLimits() []LimitRow {
 }
 
 // auditLimits returns the rows of the section Audit and caches.
-func (b *Limits) auditLimits() []LimitRow {
-	return []LimitRow{
+func auditLimits(b *config.Limits) []limitRow {
+	return []limitRow{
 		{
 			Subject: "object in an audit event",
 			Limit:   formatBytes(b.MaxAuditObjectBytes),
