@@ -118,7 +118,7 @@ func (a *admissionBuilder) newValidatingPolicies(configuration []byte) (any, err
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
 	}
-	c, err := a.newPolicyConfig(policies.SortValidating, a.compilerWithCosts(features.StrictCostEnforcementForVAP))
+	c, err := a.newPolicyConfig(policies.ValidatingPolicies, a.compilerWithCosts(features.StrictCostEnforcementForVAP))
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (a *admissionBuilder) newMutatingPolicies(configuration []byte) (any, error
 	if !a.gates.Enabled(features.MutatingAdmissionPolicy) {
 		return struct{}{}, nil // implements none of the interfaces of plugins
 	}
-	c, err := a.newPolicyConfig(policies.SortMutating, a.compiler)
+	c, err := a.newPolicyConfig(policies.MutatingPolicies, a.compiler)
 	if err != nil {
 		return nil, err
 	}

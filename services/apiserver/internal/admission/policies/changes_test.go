@@ -11,49 +11,63 @@ import (
 )
 
 // TestChangedPoliciesApplyToTheNextRequest checks that an undecodable new version leaves the former
-// one in force until the policy is replaced or deleted.
+// one in force until the policy is replaced or deleted. The steps build on each other.
 func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
+	// 1. Start with a bound policy that allows config maps with a=b only.
 	denyUnless := func(value string) string {
 		return policy("p", `"validations":[{"expression":"object.data.a == '`+value+`'"}]`)
 	}
-	var damaged map[string]bool
-	decode := func(what string, as func(*objects.Entry) (metav1.Object, error)) func(*objects.Entry) (metav1.Object, error) {
+	denyBinding := boundPolicy("p", deny)
+	auditBinding := boundPolicy("p", `"validationActions":["Audit"]`)
+	var damaged string // name of the source whose objects cannot be decoded, if any
+	type decodeFunc = func(*objects.Entry) (metav1.Object, error)
+	failIfDamaged := func(source string, decode decodeFunc) decodeFunc {
 		return func(e *objects.Entry) (metav1.Object, error) {
-			if damaged[what] {
+			if damaged == source {
 				return nil, errors.New("damaged")
 			}
-			return as(e)
+			return decode(e)
 		}
 	}
-	f := newFixtureWith(t, func(s *dependencies) {
-		s.policies.Decode, s.bindings.Decode = decode("policies", s.policies.Decode), decode("bindings", s.bindings.Decode)
-	}, denyUnless("b"), boundPolicy("p", deny))
-	for i, step := range []struct {
-		put, gone, damaged string
-		b, c               bool // whether the value is allowed
+	f := newFixtureWith(t, func(d *dependencies) {
+		d.policies.Decode = failIfDamaged("policies", d.policies.Decode)
+		d.bindings.Decode = failIfDamaged("bindings", d.bindings.Decode)
+	}, denyUnless("b"), denyBinding)
+
+	// 2. Change the policy and its binding, and send config maps with a=b and a=c after each change.
+	const allowed, rejected, notReady = "", "failed expression", "not yet ready"
+	for _, step := range []struct {
+		name         string
+		put, remove  string // object to write or to delete, as JSON
+		damaged      string
+		wantB, wantC string // part of the error for a=b and for a=c
 	}{
-		{b: true},
-		{put: denyUnless("c"), c: true},
-		{put: denyUnless("b"), damaged: "policies", c: true},
-		{put: denyUnless("b"), b: true},
-		{put: boundPolicy("p", `"validationActions":["Audit"]`), damaged: "bindings", b: true},
-		{put: boundPolicy("p", `"validationActions":["Audit"]`), b: true, c: true},
-		{put: boundPolicy("p", deny), b: true},
-		{gone: boundPolicy("p", deny), b: true, c: true},
-		{put: boundPolicy("p", deny), b: true},
-		{gone: denyUnless("b"), b: true, c: true},
-		{put: denyUnless("c"), damaged: "policies"}, // no former version is known
-		{put: denyUnless("c"), c: true},
+		{name: "initial policy", wantB: allowed, wantC: rejected},
+		{name: "changed policy", put: denyUnless("c"), wantB: rejected, wantC: allowed},
+		{name: "undecodable policy", put: denyUnless("b"), damaged: "policies", wantB: rejected, wantC: allowed},
+		{name: "policy decodable again", put: denyUnless("b"), wantB: allowed, wantC: rejected},
+		{name: "undecodable binding", put: auditBinding, damaged: "bindings", wantB: allowed, wantC: rejected},
+		{name: "binding decodable again", put: auditBinding, wantB: allowed, wantC: allowed},
+		{name: "changed binding", put: denyBinding, wantB: allowed, wantC: rejected},
+		{name: "deleted binding", remove: denyBinding, wantB: allowed, wantC: allowed},
+		{name: "recreated binding", put: denyBinding, wantB: allowed, wantC: rejected},
+		{name: "deleted policy", remove: denyUnless("b"), wantB: allowed, wantC: allowed},
+		{name: "recreated policy undecodable", put: denyUnless("c"), damaged: "policies", wantB: notReady, wantC: notReady},
+		{name: "recreated policy decodable", put: denyUnless("c"), wantB: rejected, wantC: allowed},
 	} {
-		damaged = map[string]bool{step.damaged: true}
-		if step.put+step.gone != "" {
-			f.put(step.put+step.gone, step.put != "")
+		damaged = step.damaged
+		if step.put != "" {
+			f.put(step.put)
 		}
-		for range 2 { // the second request reads no policy
-			for value, want := range map[string]bool{"b": step.b, "c": step.c} {
-				err := f.validating.Validate(t.Context(), f.configMap("a", value))
-				if (err == nil) != want || i == 10 && !strings.Contains(statusText(err), "not yet ready") {
-					t.Errorf("step %d: %s: got error %v, want allowed: %t", i, value, err, want)
+		if step.remove != "" {
+			f.remove(step.remove)
+		}
+		for _, attempt := range []string{"first request", "second request, which compiles no policy"} {
+			for value, want := range map[string]string{"b": step.wantB, "c": step.wantC} {
+				got := statusText(f.validating.Validate(t.Context(), f.configMap("a", value)))
+				if (got == "") != (want == "") || !strings.Contains(got, want) {
+					t.Errorf("%s, a=%s, %s: got error %q, want one that contains %q, or none if that is empty",
+						step.name, value, attempt, got, want)
 				}
 			}
 		}

@@ -3,7 +3,6 @@ package policies_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/google/cel-go/cel"
@@ -12,18 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// expression returns a random expression over config maps.
+// expression returns a random boolean expression over config maps, nested up to depth. Some of its
+// results are errors, such as those of missing keys.
 func expression(r *rand.Rand, depth int) string {
 	key := string(rune('a' + r.IntN(4)))
 	atoms := []string{
 		"has(object.data)",
 		"has(object.data." + key + ")",
 		"object.data." + key + " == '" + string(rune('a'+r.IntN(3))) + "'",
-		"object.data.size() > " + fmt.Sprint(r.IntN(4)), "'" + key + "' in object.data",
+		"object.data.size() > " + fmt.Sprint(r.IntN(4)),
+		"'" + key + "' in object.data",
 		"object.metadata.name.startsWith('" + key + "')",
-		"object.metadata.labels." + key + ".contains('a')", "object.data.all(k, k != '" + key + "')",
+		"object.metadata.labels." + key + ".contains('a')",
+		"object.data.all(k, k != '" + key + "')",
 		"object.data.exists(k, object.data[k] == '" + key + "')",
-		"object.metadata.?labels[?'" + key + "'].orValue('') == ''", "oldObject == null", "request.name == 'x'",
+		"object.metadata.?labels[?'" + key + "'].orValue('') == ''",
+		"oldObject == null",
+		"request.name == 'x'",
 		"object.metadata.generation > " + fmt.Sprint(r.IntN(3)),
 	}
 	if depth == 0 || r.IntN(3) == 0 {
@@ -66,8 +70,11 @@ func randomMap(r *rand.Rand) *corev1.ConfigMap {
 // TestSameAsCEL checks that policies give the verdicts of cel-go over plain maps, for random
 // objects and policies.
 func TestSameAsCEL(t *testing.T) {
-	const manyPolicies, manyObjects = 60, 150
+	const policyCount, objectCount, maxDepth = 60, 150, 3
 	r := rand.New(rand.NewPCG(1, 2))
+
+	// 1. Create policies with random expressions. Each one has its own fixture, because a request
+	// gets only the first rejection. A reference program evaluates the same expression.
 	env, err := cel.NewEnv(
 		cel.OptionalTypes(),
 		cel.CrossTypeNumericComparisons(true),
@@ -78,50 +85,50 @@ func TestSameAsCEL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type other struct {
-		name string
-		cel.Program
+	type testedPolicy struct {
+		expression string
+		reference  cel.Program
+		fixture    *fixture
 	}
-	var objects []string
-	var others []other
-	for i := range manyPolicies {
-		text := expression(r, 3)
+	var testedPolicies []testedPolicy
+	for range policyCount {
+		text := expression(r, maxDepth)
 		ast, issues := env.Compile(text)
 		if issues.Err() != nil {
-			t.Fatal(issues.Err())
+			t.Fatalf("compile %s: got %v, want no error", text, issues.Err())
 		}
-		p, err := env.Program(ast)
+		reference, err := env.Program(ast)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("program of %s: got %v, want no error", text, err)
 		}
-		name := fmt.Sprintf("p%03d", i)
-		others = append(others, other{name, p})
-		objects = append(objects, policy(name, `"validations":[{"expression":"`+text+`"}]`),
-			boundPolicy(name, `"validationActions":["Audit"]`))
+		testedPolicies = append(testedPolicies, testedPolicy{
+			expression: text,
+			reference:  reference,
+			fixture:    newFixture(t, policy("p", `"validations":[{"expression":"`+text+`"}]`), boundPolicy("p", deny)),
+		})
 	}
-	// Each policy has its own fixture, so that all verdicts are visible.
-	fixtures := map[string]*fixture{}
-	for i, o := range others {
-		fixtures[o.name] = newFixture(t, objects[2*i], strings.Replace(objects[2*i+1], "Audit", "Deny", 1))
-	}
+
+	// 2. Compare the verdicts. An error of an expression counts as a rejection.
 	verdicts := map[bool]int{}
-	for range manyObjects {
+	for range objectCount {
 		m := randomMap(r)
 		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, o := range others {
-			v, _, err := o.Eval(map[string]any{"object": tree, "oldObject": nil, "request": map[string]any{"name": "x"}})
+		for _, p := range testedPolicies {
+			v, _, err := p.reference.Eval(map[string]any{"object": tree, "oldObject": nil, "request": map[string]any{"name": "x"}})
 			want := err == nil && v.Value() == true
 			verdicts[want]++
-			f := fixtures[o.name]
-			rejection := f.validating.Validate(t.Context(), f.request("configmaps", m.DeepCopy()))
+			rejection := p.fixture.validating.Validate(t.Context(), p.fixture.request("configmaps", m.DeepCopy()))
 			if got := rejection == nil; got != want {
-				t.Fatalf("%s of %s: got %t, want %t (%v; %v)", o.name, asJSON(m), got, want, rejection, err)
+				t.Fatalf("%s of %s: got %t (rejection %v), want %t (error of cel-go: %v)",
+					p.expression, asJSON(m), got, rejection, want, err)
 			}
 		}
 	}
+
+	// 3. Check that the random policies test both verdicts.
 	if verdicts[true] < 1000 || verdicts[false] < 1000 {
 		t.Errorf("got verdicts %v, want at least 1000 of each", verdicts)
 	}

@@ -23,12 +23,22 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// withBothPlugins calls check once for each plugin.
-func withBothPlugins(ctx context.Context, f *fixture, check func(name string, check func(*admission.Request) error)) {
+// withBothPlugins calls check once for each plugin. admit passes a request to the plugin.
+func withBothPlugins(
+	ctx context.Context,
+	f *fixture,
+	check func(plugin string, admit func(*admission.Request) error),
+) {
 	check("validating", func(r *admission.Request) error { return f.validating.Validate(ctx, r) })
 	check("mutating", func(r *admission.Request) error { return f.mutating.Admit(ctx, r) })
 }
 
+// hasWantedError reports whether a text is empty if want is, and contains want otherwise.
+func hasWantedError(got, want string) bool {
+	return (got == "") == (want == "") && strings.Contains(got, want)
+}
+
+// Fields of policies.
 const (
 	denyingValidation  = `"validations":[{"expression":"false"}]`
 	removeDataMutation = `"mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: 'remove', path: '/data'}]"}}]`
@@ -37,9 +47,9 @@ const (
 	unknownParamKind   = `"paramKind":{"apiVersion":"example.com/v1","kind":"No"},`
 )
 
-// withMatchConstraint puts more into what a policy matches.
-func withMatchConstraint(policy, more string) string {
-	return strings.Replace(policy, `"matchConstraints":{`, `"matchConstraints":{`+more+`,`, 1)
+// withMatchConstraint adds a field to the match constraints of a policy.
+func withMatchConstraint(policy, field string) string {
+	return strings.Replace(policy, `"matchConstraints":{`, `"matchConstraints":{`+field+`,`, 1)
 }
 
 // TestUnknownPoliciesRejectRequests checks that before the policies are loaded, every request is
@@ -56,14 +66,14 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	damaged := func(*objects.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
 	for name, c := range map[string]struct {
 		change func(*dependencies)
-		want   string
+		want   string // the error; "" for none
 	}{
 		"known":      {change: func(*dependencies) {}, want: ""},
 		"not loaded": {change: func(s *dependencies) { s.Ready = func() bool { return false } }, want: notYet},
 		"loaded while a request waits": {change: func(s *dependencies) {
-			seen := false
-			s.Ready = func() bool { return seen }
-			s.bindings.WaitForWrites = func(context.Context) error { seen = true; return nil }
+			isLoaded := false
+			s.Ready = func() bool { return isLoaded }
+			s.bindings.WaitForWrites = func(context.Context) error { isLoaded = true; return nil }
 		}, want: ""},
 		"policies stale":       {change: func(s *dependencies) { s.policies.WaitForWrites = failingWait }, want: "behind"},
 		"bindings stale":       {change: func(s *dependencies) { s.bindings.WaitForWrites = failingWait }, want: "behind"},
@@ -71,10 +81,14 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 		"bindings undecodable": {change: func(s *dependencies) { s.bindings.Decode = damaged }, want: notYet},
 	} {
 		f := newFixtureWith(t, c.change, stored...)
-		withBothPlugins(t.Context(), f, func(sort string, check func(*admission.Request) error) {
-			for range 2 {
-				if err := check(f.configMap("a", "b")); err == nil && c.want != "" || err != nil && err.Error() != c.want {
-					t.Errorf("%s, %s: %v, want %q", name, sort, err, c.want)
+		withBothPlugins(t.Context(), f, func(plugin string, admit func(*admission.Request) error) {
+			for attempt := range 2 { // the second request finds what the first one compiled
+				got := ""
+				if err := admit(f.configMap("a", "b")); err != nil {
+					got = err.Error()
+				}
+				if got != c.want {
+					t.Errorf("%s, %s plugin, request %d: got error %q, want %q", name, plugin, attempt, got, c.want)
 				}
 			}
 		})
@@ -84,27 +98,26 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 // TestExemptRequests checks that policies apply neither to writes during startup, nor to policies
 // and bindings, nor to reviews, which are not stored.
 func TestExemptRequests(t *testing.T) {
-	never := strings.ReplaceAll(
-		policy("p", denyingValidation),
-		`"resources":["configmaps","pods","pods/exec","namespaces"]`,
-		`"resources":["*"]`,
-	)
-	f := newFixture(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), boundPolicy("p", deny))
+	denyEverything := strings.NewReplacer(
+		`"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`,
+		`"apiVersions":["v1"]`, `"apiVersions":["*"]`,
+	).Replace(policy("p", denyingValidation))
+	f := newFixture(t, denyEverything, boundPolicy("p", deny))
 	if err := f.validating.Validate(requesttest.WithStartup(t.Context()), f.configMap()); err != nil {
-		t.Errorf("startup: %v, want no error", err)
+		t.Errorf("config map during startup: got error %v, want none", err)
 	}
 	for _, c := range []struct {
 		group, version, resource string
-		checked                  bool
+		wantRejected             bool
 	}{
 		{group: "admissionregistration.k8s.io", version: "v1", resource: "validatingadmissionpolicies"},
 		{group: "admissionregistration.k8s.io", version: "v1", resource: "validatingadmissionpolicybindings"},
 		{group: "admissionregistration.k8s.io", version: "v1alpha1", resource: "mutatingadmissionpolicies"},
 		{group: "admissionregistration.k8s.io", version: "v1alpha1", resource: "mutatingadmissionpolicybindings"},
-		{group: "admissionregistration.k8s.io", version: "v1", resource: "validatingwebhookconfigurations", checked: true},
+		{group: "admissionregistration.k8s.io", version: "v1", resource: "validatingwebhookconfigurations", wantRejected: true},
 		{group: "authorization.k8s.io", version: "v1", resource: "subjectaccessreviews"},
 		{group: "authentication.k8s.io", version: "v1", resource: "tokenreviews"},
-		{group: "", version: "v1", resource: "nodes", checked: true},
+		{group: "", version: "v1", resource: "nodes", wantRejected: true},
 	} {
 		k := f.catalog.Resource(schema.GroupVersionResource{Group: c.group, Version: c.version, Resource: c.resource})
 		err := f.validating.Validate(t.Context(), &admission.Request{
@@ -115,8 +128,8 @@ func TestExemptRequests(t *testing.T) {
 			Object:    &corev1.Node{},
 			Options:   &metav1.CreateOptions{},
 		})
-		if (err != nil) != c.checked {
-			t.Errorf("%s: got %v, want an error: %v", c.resource, err, c.checked)
+		if (err != nil) != c.wantRejected {
+			t.Errorf("%s: got error %v, want an error: %t", c.resource, err, c.wantRejected)
 		}
 	}
 }
@@ -132,48 +145,54 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		change                 func(*dependencies)
-		match, more, bindMatch string
-		unbound                bool
-		want                   string // part of the message
+		change       func(*dependencies)
+		match        string // fields of the policy's match constraints
+		specFields   string // further fields of the policy's spec, each with a comma after it
+		bindingMatch string // fields of the binding's match resources
+		isUnbound    bool
+		want         string // part of the error if failurePolicy is Fail; "" for no error
 	}{
 		"selector of a policy":                              {match: invalidSelector, want: selector},
 		"selector of a policy that does not match":          {match: invalidSelector + "," + excludeConfigMaps},
-		"policy without binding":                            {match: invalidSelector, unbound: true},
-		"selector of a binding":                             {bindMatch: invalidSelector, want: "failed to configure binding: " + selector},
-		"selector of a binding that does not match":         {bindMatch: invalidSelector + "," + excludeConfigMaps},
-		"unknown kind of parameters":                        {more: unknownParamKind, want: "failed to find resource"},
-		"unknown kind of parameters, policy does not match": {more: unknownParamKind, match: excludeConfigMaps},
+		"policy without binding":                            {match: invalidSelector, isUnbound: true},
+		"selector of a binding":                             {bindingMatch: invalidSelector, want: "failed to configure binding: " + selector},
+		"selector of a binding that does not match":         {bindingMatch: invalidSelector + "," + excludeConfigMaps},
+		"unknown kind of parameters":                        {specFields: unknownParamKind, want: "failed to find resource"},
+		"unknown kind of parameters, policy does not match": {specFields: unknownParamKind, match: excludeConfigMaps},
 		"no compiler":                                       {change: withBrokenCompiler, want: "broken"},
 		"policy does not match":                             {match: excludeConfigMaps},
-		"binding does not match":                            {bindMatch: excludeConfigMaps},
+		"binding does not match":                            {bindingMatch: excludeConfigMaps},
 	} {
-		for _, ignore := range []bool{false, true} {
-			more, bindMatch, want := c.more, "", c.want
-			if ignore {
-				more, want = more+`"failurePolicy":"Ignore",`, ""
+		for _, failurePolicy := range []string{"Fail", "Ignore"} {
+			specFields, want := c.specFields+`"failurePolicy":"`+failurePolicy+`",`, c.want
+			if failurePolicy == "Ignore" {
+				want = ""
 			}
-			if c.bindMatch != "" {
-				bindMatch = `,"matchResources":{` + c.bindMatch + `}`
-			}
-			stored := []string{policy("p", more+denyingValidation), mutatingPolicy("p", more+removeDataMutation)}
+			validating := policy("p", specFields+denyingValidation)
+			mutating := mutatingPolicy("p", specFields+removeDataMutation)
 			if c.match != "" {
-				stored[0], stored[1] = withMatchConstraint(stored[0], c.match), withMatchConstraint(stored[1], c.match)
+				validating, mutating = withMatchConstraint(validating, c.match), withMatchConstraint(mutating, c.match)
 			}
-			if !c.unbound {
-				stored = append(stored, boundPolicy("p", deny+bindMatch), mutatingBinding("p", bindMatch))
+			stored := []string{validating, mutating}
+			if !c.isUnbound {
+				bindingFields := ""
+				if c.bindingMatch != "" {
+					bindingFields = `,"matchResources":{` + c.bindingMatch + `}`
+				}
+				stored = append(stored, boundPolicy("p", deny+bindingFields), mutatingBinding("p", bindingFields))
 			}
 			change := c.change
 			if change == nil {
 				change = func(*dependencies) {}
 			}
 			f := newFixtureWith(t, change, stored...)
-			withBothPlugins(t.Context(), f, func(sort string, check func(*admission.Request) error) {
+			withBothPlugins(t.Context(), f, func(plugin string, admit func(*admission.Request) error) {
 				r := f.configMap("a", "b")
-				got := statusText(check(r))
-				if want == "" && got != "" || !strings.Contains(got, want) || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
-					t.Errorf("%s, %s policy, failurePolicy Ignore: %t: got error %q and object %v, want error %q and no change",
-						name, sort, ignore, got, r.Object, want)
+				got := statusText(admit(r))
+				isChanged := len(r.Object.(*corev1.ConfigMap).Data) != 1
+				if !hasWantedError(got, want) || isChanged {
+					t.Errorf("%s, %s policy, failurePolicy %s: got error %q and object %v, want error %q and no change",
+						name, plugin, failurePolicy, got, r.Object, want)
 				}
 			})
 		}
@@ -219,16 +238,17 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 			s.Parameters.WaitForWrites = func(context.Context, *apiset.Resource) error { return apierrors.NewTooManyRequests("wait", 1) }
 		}, want: "wait"},
 	} {
-		for _, sort := range []string{"validating", "mutating"} {
+		for _, tested := range []string{"validating", "mutating"} {
+			// Each plugin has its own context, because the change may cancel it.
 			ctx, cancel := context.WithCancel(t.Context())
 			f := newFixtureWith(t, func(s *dependencies) { c.change(s, cancel) }, stored...)
-			withBothPlugins(ctx, f, func(of string, check func(*admission.Request) error) {
-				if of != sort {
+			withBothPlugins(ctx, f, func(plugin string, admit func(*admission.Request) error) {
+				if plugin != tested {
 					return
 				}
-				err := check(f.configMap("a", "b"))
-				if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-					t.Errorf("%s, %s policy: got error %v, want %q (empty: none)", name, sort, err, c.want)
+				if got := statusText(admit(f.configMap("a", "b"))); !hasWantedError(got, c.want) {
+					t.Errorf("%s, %s policy: got error %q, want one that contains %q, or none if that is empty",
+						name, plugin, got, c.want)
 				}
 			})
 			cancel()
@@ -239,31 +259,28 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 // TestUndecodableParametersFollowFailurePolicy checks that an undecodable parameter is an error of
 // the policy.
 func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
-	const set = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
-	for ignore, fields := range map[bool]string{false: set, true: set + `"failurePolicy":"Ignore",`} {
-		decodeAsPod := func(s *dependencies) {
-			kind := s.Parameters.Kind
-			s.Parameters.Kind = func(gvk schema.GroupVersionKind) *apiset.Resource {
-				out := *kind(gvk)
-				out.Coder = kind(corev1.SchemeGroupVersion.WithKind("Pod")).Coder
-				return &out
-			}
+	decodeAsPod := func(d *dependencies) {
+		kind := d.Parameters.Kind
+		d.Parameters.Kind = func(gvk schema.GroupVersionKind) *apiset.Resource {
+			out := *kind(gvk)
+			out.Coder = kind(corev1.SchemeGroupVersion.WithKind("Pod")).Coder
+			return &out
 		}
-		const paramRef = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
+	}
+	const paramRef = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
+	for failurePolicy, want := range map[string]string{"Fail": "failed to configure binding: read ", "Ignore": ""} {
+		fields := `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"failurePolicy":"` + failurePolicy + `",`
 		f := newFixtureWith(t, decodeAsPod,
 			policy("p", fields+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+paramRef),
 			mutatingPolicy("p", fields+removeDataMutation), mutatingBinding("p", paramRef), param("a", `{}`, `{"max":"1"}`))
-		withBothPlugins(t.Context(), f, func(sort string, check func(*admission.Request) error) {
+		withBothPlugins(t.Context(), f, func(plugin string, admit func(*admission.Request) error) {
 			r := f.configMap("a", "b")
-			got := statusText(check(r))
-			if ignore && got != "" {
-				t.Errorf("%s, failures ignored: got %q, want no error", sort, got)
-			}
-			if !ignore && !strings.Contains(got, "failed to configure binding: read ") {
-				t.Errorf("%s: got %q, want it to contain %q", sort, got, "failed to configure binding: read ")
+			if got := statusText(admit(r)); !hasWantedError(got, want) {
+				t.Errorf("%s policy, failurePolicy %s: got error %q, want one that contains %q, or none if that is empty",
+					plugin, failurePolicy, got, want)
 			}
 			if data := r.Object.(*corev1.ConfigMap).Data; len(data) != 1 {
-				t.Errorf("%s, failures ignored %t: got data %v, want it unchanged, with one key", sort, ignore, data)
+				t.Errorf("%s policy, failurePolicy %s: got data %v, want it unchanged, with one key", plugin, failurePolicy, data)
 			}
 		})
 	}
@@ -274,7 +291,7 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 func TestClusterScopedRequestsHaveNoNamespaceObject(t *testing.T) {
 	f := newFixtureWith(t, func(s *dependencies) {
 		s.Namespace = func(_ context.Context, name string) (*corev1.Namespace, error) {
-			return nil, fmt.Errorf("looked for %q", name)
+			return nil, fmt.Errorf("unexpected lookup of namespace %q", name)
 		}
 	}, policy("p", `"validations":[{"expression":"namespaceObject == null"}]`), boundPolicy("p", deny))
 	createNamespace := f.request("namespaces", &corev1.Namespace{})
@@ -361,7 +378,8 @@ func TestOversizedMutationsAreRejected(t *testing.T) {
 
 // TestNoOpMutationsCauseNoReinvocation checks that plugins run again only if the object changed.
 func TestNoOpMutationsCauseNoReinvocation(t *testing.T) {
-	for same, value := range map[bool]string{true: "b", false: "c"} {
+	// The first run calls the next plugin once. A change lets both plugins run again.
+	for value, wantCalls := range map[string]int{"b": 1, "c": 2} {
 		f := newFixture(
 			t,
 			mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{data: {'a': '`+value+`'}}`)+`]`),
@@ -373,9 +391,9 @@ func TestNoOpMutationsCauseNoReinvocation(t *testing.T) {
 			admission.Plugin{Name: "p", Plugin: f.mutating},
 			admission.Plugin{Name: "c", Plugin: counter{&calls}},
 		)
-		if err := chain.Mutate(t.Context(), f.configMap("a", "b")); err != nil || (calls == 1) != same {
-			t.Errorf("mutation a=b to a=%s: got error %v and %d calls of the next plugin, want no error and one call: %t",
-				value, err, calls, same)
+		if err := chain.Mutate(t.Context(), f.configMap("a", "b")); err != nil || calls != wantCalls {
+			t.Errorf("mutation of a=b to a=%s: got error %v and %d calls of the next plugin, want no error and %d calls",
+				value, err, calls, wantCalls)
 		}
 	}
 }
@@ -391,19 +409,21 @@ func (c counter) Admit(context.Context, *admission.Request) error { *c.calls++; 
 func TestMatchPolicyConvertsVersions(t *testing.T) {
 	const rules = `"matchConstraints":{"resourceRules":[{"apiGroups":["autoscaling"],"apiVersions":["v2"],"operations":["*"],"resources":["*"]}]},"failurePolicy":"Ignore",`
 	// matchOnlyV2 replaces the match constraints of a policy with rules.
-	matchOnlyV2 := func(text string) string {
-		at := strings.Index(text, `"matchConstraints"`)
-		end := at + strings.Index(text[at:], `]},`) + len(`]},`)
-		return text[:at] + rules + text[end:]
+	matchOnlyV2 := func(policyJSON string) string {
+		start := strings.Index(policyJSON, `"matchConstraints"`)
+		end := start + strings.Index(policyJSON[start:], `]},`) + len(`]},`)
+		return policyJSON[:start] + rules + policyJSON[end:]
 	}
+	setReplicas := mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)
+	requireV2 := policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)
 	for name, c := range map[string]struct {
 		withoutV1      bool // v1 cannot be converted from the start
 		withoutV1Later bool // v1 cannot be converted after the mutation
-		rejected       bool
+		wantRejected   bool // by the mutating plugin
 	}{
 		"converted":             {},
-		"conversion fails":      {withoutV1: true, rejected: true},
-		"conversion back fails": {withoutV1Later: true, rejected: true},
+		"conversion fails":      {withoutV1: true, wantRejected: true},
+		"conversion back fails": {withoutV1Later: true, wantRejected: true},
 	} {
 		withoutV1 := c.withoutV1
 		f := newFixtureWith(t, func(s *dependencies) {
@@ -421,8 +441,7 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 				withoutV1 = c.withoutV1 || c.withoutV1Later
 				return configure(of, obj, configuration)
 			}
-		}, matchOnlyV2(mutatingPolicy("p", `"mutations":[`+applyConfigurationMutation(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)), mutatingBinding("p", ""),
-			matchOnlyV2(policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)), boundPolicy("p", deny))
+		}, matchOnlyV2(setReplicas), mutatingBinding("p", ""), matchOnlyV2(requireV2), boundPolicy("p", deny))
 		k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 		o := &autoscalingv1.HorizontalPodAutoscaler{
 			ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "default"},
@@ -433,16 +452,16 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 			Options: &metav1.CreateOptions{}, Object: o,
 		}
 		if err := f.validating.Validate(t.Context(), r); (err != nil) != c.withoutV1 {
-			t.Errorf("%s: Validate = %v, want an error: %t", name, err, c.withoutV1)
+			t.Errorf("%s: Validate: got error %v, want an error: %t", name, err, c.withoutV1)
 		}
 		err := f.mutating.Admit(t.Context(), r)
 		wantReplicas := int32(7)
-		if c.rejected {
+		if c.wantRejected {
 			wantReplicas = 3
 		}
-		if (err != nil) != c.rejected || o.Spec.MaxReplicas != wantReplicas {
-			t.Errorf("%s: Admit = %v and %d replicas, want an error: %t and %d replicas",
-				name, err, o.Spec.MaxReplicas, c.rejected, wantReplicas)
+		if (err != nil) != c.wantRejected || o.Spec.MaxReplicas != wantReplicas {
+			t.Errorf("%s: Admit: got error %v and %d replicas, want an error: %t and %d replicas",
+				name, err, o.Spec.MaxReplicas, c.wantRejected, wantReplicas)
 		}
 	}
 }

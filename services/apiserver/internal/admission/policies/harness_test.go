@@ -34,11 +34,11 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// fakeStore is a store with initial values and events that a test sends.
+// fakeStore is a store with initial values and batches of events that a test sends.
 type fakeStore struct {
 	initial []storage.KeyValue
-	more    chan storage.Batch
-	done    chan error
+	batches chan storage.Batch
+	applied chan error // result of applying each batch
 }
 
 func (f *fakeStore) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
@@ -48,8 +48,8 @@ func (f *fakeStore) Load(_ context.Context, page func([]storage.KeyValue) error)
 func (f *fakeStore) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
-		case b := <-f.more:
-			f.done <- apply(b)
+		case b := <-f.batches:
+			f.applied <- apply(b)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -67,55 +67,72 @@ type fixture struct {
 	programs   *expressions.Programs
 	validating *policies.Validating
 	mutating   *policies.Mutating
-	source     *fakeStore
-	stored     func(text string) storage.KeyValue
-	revision   int64
+	store      *fakeStore
+	encode     func(objectJSON string) storage.KeyValue // the object as the server stores it
+	revision   int64                                    // of the last batch that the store sent
 }
 
-// put updates an object, or deletes it if there is false.
-func (f *fixture) put(text string, exists bool) {
+// put updates a stored object and waits until the cache has applied the update.
+func (f *fixture) put(objectJSON string) {
+	f.t.Helper()
+	stored := f.encode(objectJSON)
+	f.send(storage.Event{Type: storage.Updated, Key: stored.Key, CreateRevision: 1, Value: stored.Value})
+}
+
+// remove deletes a stored object and waits until the cache has applied the deletion.
+func (f *fixture) remove(objectJSON string) {
+	f.t.Helper()
+	f.send(storage.Event{Type: storage.Deleted, Key: f.encode(objectJSON).Key})
+}
+
+// send sends an event at the next revision and waits until the cache has applied it.
+func (f *fixture) send(ev storage.Event) {
 	f.t.Helper()
 	f.revision++
-	kv := f.stored(text)
-	ev := storage.Event{Type: storage.Deleted, Key: kv.Key, Revision: f.revision}
-	if exists {
-		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 1, kv.Value
-	}
-	f.source.more <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
-	if err := <-f.source.done; err != nil {
-		f.t.Fatal(err)
+	ev.Revision = f.revision
+	f.store.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
+	if err := <-f.store.applied; err != nil {
+		f.t.Fatalf("apply an event of type %v for %s: got %v, want no error", ev.Type, ev.Key, err)
 	}
 }
 
+// Beginnings of objects, up to the name of the kind.
 const (
 	groupV1    = `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"`
 	groupAlpha = `{"apiVersion":"admissionregistration.k8s.io/v1alpha1","kind":"`
 )
 
-// policy returns a policy that validates config maps and pods. more is added to its spec.
-func policy(name, more string) string {
-	return groupV1 + `ValidatingAdmissionPolicy","metadata":{"name":"` + name + `"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["*"],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps","pods","pods/exec","namespaces"]}]},` + more + `}}`
+// policy returns a validating policy for config maps, pods, pods/exec and namespaces. specFields
+// are further fields of its spec.
+func policy(name, specFields string) string {
+	return groupV1 + `ValidatingAdmissionPolicy","metadata":{"name":"` + name + `"},` +
+		`"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["*"],"apiVersions":["v1"],"operations":["*"],` +
+		`"resources":["configmaps","pods","pods/exec","namespaces"]}]},` + specFields + `}}`
 }
 
-// boundPolicy returns a binding with the name of its policy.
-func boundPolicy(name, more string) string {
-	return groupV1 + `ValidatingAdmissionPolicyBinding","metadata":{"name":"` + name + `"},"spec":{"policyName":"` + name + `",` + more + `}}`
+// boundPolicy returns a binding that has the name of its policy. specFields are further fields of
+// its spec.
+func boundPolicy(name, specFields string) string {
+	return groupV1 + `ValidatingAdmissionPolicyBinding","metadata":{"name":"` + name + `"},` +
+		`"spec":{"policyName":"` + name + `",` + specFields + `}}`
 }
 
+// deny is the field of a binding's spec by which failed validations reject the request.
 const deny = `"validationActions":["Deny"]`
 
-func newFixture(t testing.TB, texts ...string) *fixture {
+// newFixture returns a fixture with stored objects, which are given as JSON.
+func newFixture(t testing.TB, storedJSON ...string) *fixture {
 	t.Helper()
-	return newFixtureWith(t, func(*dependencies) {}, texts...)
+	return newFixtureWith(t, func(*dependencies) {}, storedJSON...)
 }
 
-// dependencies are the configuration of the plugins.
+// dependencies are the arguments of a plugin's constructor. Tests change them.
 type dependencies struct {
 	*policies.Config
 	policies, bindings *admission.Source
 }
 
-// cachedResources returns the resources of all stored kinds.
+// cachedResources returns the watch cache configuration of all kinds that are stored as they are.
 func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.ResourceConfig {
 	prefixes := map[string]bool{}
 	var resources []watchcache.ResourceConfig
@@ -137,11 +154,12 @@ func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.Res
 }
 
 // encodeStored returns an object, given as JSON, as the server stores it.
-func encodeStored(t testing.TB, catalog *registry.Catalog, c *codec.Codec, text string) storage.KeyValue {
+func encodeStored(t testing.TB, catalog *registry.Catalog, c *codec.Codec, objectJSON string) storage.KeyValue {
 	t.Helper()
-	d, err := c.Decode("application/json", []byte(text), schema.GroupVersionKind{}, nil, false)
+	const isStrict = false
+	d, err := c.Decode("application/json", []byte(objectJSON), schema.GroupVersionKind{}, nil, isStrict)
 	if err != nil {
-		t.Fatalf("%s: got %v, want no error", text, err)
+		t.Fatalf("decode %s: got %v, want no error", objectJSON, err)
 	}
 	k, o := catalog.Kind(d.GVK), d.Object.(registry.Object)
 	if k.Default != nil {
@@ -149,7 +167,7 @@ func encodeStored(t testing.TB, catalog *registry.Catalog, c *codec.Codec, text 
 	}
 	value, err := c.ForKind(k).EncodeStored(o)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("encode %s: got %v, want no error", objectJSON, err)
 	}
 	key := apiset.KeyPrefix("/registry", k) + o.GetName()
 	if k.Namespaced {
@@ -175,9 +193,12 @@ func runCache(t testing.TB, store *fakeStore, resources []watchcache.ResourceCon
 	return cache
 }
 
-// newFixtureWith returns a fixture like newFixture, with changed dependencies.
-func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *fixture {
+// newFixtureWith returns a fixture with stored objects, which are given as JSON. It calls change for
+// the dependencies of the validating and of the mutating plugin.
+func newFixtureWith(t testing.TB, change func(*dependencies), storedJSON ...string) *fixture {
 	t.Helper()
+
+	// 1. Fill a store with the objects and run a cache of it.
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -186,15 +207,17 @@ func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &fakeStore{more: make(chan storage.Batch), done: make(chan error)}
-	stored := func(text string) storage.KeyValue {
+	store := &fakeStore{batches: make(chan storage.Batch), applied: make(chan error)}
+	encode := func(objectJSON string) storage.KeyValue {
 		t.Helper()
-		return encodeStored(t, catalog, c, text)
+		return encodeStored(t, catalog, c, objectJSON)
 	}
-	for _, text := range texts {
-		store.initial = append(store.initial, stored(text))
+	for _, objectJSON := range storedJSON {
+		store.initial = append(store.initial, encode(objectJSON))
 	}
 	cache := runCache(t, store, cachedResources(catalog, c))
+
+	// 2. Create what both plugins share.
 	fields := apply.New(catalog, time.Now)
 	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry", Fields: fields}.Set(catalog, 0)
 	compiler, err := expressions.New()
@@ -202,14 +225,16 @@ func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *
 		t.Fatal(err)
 	}
 	f := &fixture{
-		t: t, source: store, stored: stored, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(),
+		t: t, store: store, encode: encode, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(),
 		programs: expressions.NewPrograms(compiler),
 	}
 	params, err := policies.NewParameters(set.StoredKind, func(context.Context, *apiset.Resource) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := func(sort policies.PolicyType) policies.Config {
+
+	// 3. Create the plugins from the changed dependencies.
+	config := func(policyType policies.PolicyType) policies.Config {
 		return policies.Config{
 			Ready:      cache.Ready,
 			Namespaces: namespaces{},
@@ -222,10 +247,10 @@ func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *
 			Codec:           c,
 			StructEncodings: &views.StructEncodings{},
 			Logger:          slog.New(slog.DiscardHandler),
-			Metrics:         policies.NewMetrics(f.metrics, sort),
+			Metrics:         policies.NewMetrics(f.metrics, policyType),
 			Programs:        func() (*expressions.Programs, *expressions.Compiler, error) { return f.programs, compiler, nil },
-			Configure: func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
-				return fields.Configure(catalog.Kind(of), obj, configuration)
+			Configure: func(gvk schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
+				return fields.Configure(catalog.Kind(gvk), obj, configuration)
 			},
 		}
 	}
@@ -237,16 +262,24 @@ func newFixtureWith(t testing.TB, change func(*dependencies), texts ...string) *
 			Decode:        func(e *objects.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) },
 		}
 	}
-	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
-	changed := func(sort policies.PolicyType, version schema.GroupVersion, name string) (policies.Config, admission.Source, admission.Source) {
-		c := config(sort)
-		of := source(version.WithResource(name + "policies"))
-		bound := source(version.WithResource(name + "policybindings"))
-		change(&dependencies{&c, &of, &bound})
-		return c, of, bound
+	changed := func(
+		policyType policies.PolicyType,
+		policyResource, bindingResource schema.GroupVersionResource,
+	) (policies.Config, admission.Source, admission.Source) {
+		c, policySource, bindingSource := config(policyType), source(policyResource), source(bindingResource)
+		change(&dependencies{&c, &policySource, &bindingSource})
+		return c, policySource, bindingSource
 	}
-	f.validating = policies.NewValidating(changed(policies.SortValidating, v1, "validatingadmission"))
-	f.mutating = policies.NewMutating(changed(policies.SortMutating, alpha, "mutatingadmission"))
+	f.validating = policies.NewValidating(changed(
+		policies.ValidatingPolicies,
+		admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"),
+		admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings"),
+	))
+	f.mutating = policies.NewMutating(changed(
+		policies.MutatingPolicies,
+		alphav1.SchemeGroupVersion.WithResource("mutatingadmissionpolicies"),
+		alphav1.SchemeGroupVersion.WithResource("mutatingadmissionpolicybindings"),
+	))
 	return f
 }
 
@@ -264,7 +297,8 @@ func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.De
 	return authorizer.Deny, "", nil
 }
 
-// request returns a request to create an object of the core group.
+// request returns ada's request to create an object of the core group, with the name x in the
+// namespace default.
 func (f *fixture) request(resource string, obj runtime.Object) *admission.Request {
 	k := f.catalog.Resource(corev1.SchemeGroupVersion.WithResource(resource))
 	return &admission.Request{
@@ -273,6 +307,7 @@ func (f *fixture) request(resource string, obj runtime.Object) *admission.Reques
 	}
 }
 
+// configMap returns a request to create a config map. data are its keys, each with its value.
 func (f *fixture) configMap(data ...string) *admission.Request {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}
 	for i := 0; i+1 < len(data); i += 2 {

@@ -47,18 +47,18 @@ type PolicyType string
 
 // Types of policies, as they occur in the names of metrics.
 const (
-	SortValidating PolicyType = "validating"
-	SortMutating   PolicyType = "mutating"
+	ValidatingPolicies PolicyType = "validating"
+	MutatingPolicies   PolicyType = "mutating"
 )
 
 // NewMetrics creates the metrics of a type of policies and registers them with r.
-func NewMetrics(r prometheus.Registerer, sort PolicyType) *Metrics {
+func NewMetrics(r prometheus.Registerer, policyType PolicyType) *Metrics {
 	labels := []string{"policy", "policy_binding", "error_type"}
 	subject := "[ALPHA] Mutation"
 	labeledBy := "labeled by policy and further identified by binding."
 	expressionType := "mutation"
 	durationLabels := "labeled by policy and binding."
-	if sort == SortValidating {
+	if policyType == ValidatingPolicies {
 		labels = append(labels, "enforcement_action")
 		subject = "[BETA] Validation"
 		labeledBy = "labeled by policy and further identified by binding and enforcement action taken."
@@ -66,15 +66,18 @@ func NewMetrics(r prometheus.Registerer, sort PolicyType) *Metrics {
 		durationLabels = "labeled by policy and further including binding and enforcement action taken."
 	}
 	checks := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "apiserver_" + string(sort) + "_admission_policy_check_total",
+		Name: "apiserver_" + string(policyType) + "_admission_policy_check_total",
 		Help: subject + " admission policy check total, " + labeledBy,
 	}, labels)
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "apiserver_" + string(sort) + "_admission_policy_check_duration_seconds",
+		Name:    "apiserver_" + string(policyType) + "_admission_policy_check_duration_seconds",
 		Help:    subject + " admission latency for individual " + expressionType + " expressions in seconds, " + durationLabels,
 		Buckets: []float64{0.0000005, 0.001, 0.01, 0.1, 1.0},
 	}, labels)
-	labelValues := func(k seriesKey) []string { return []string{k.policy, k.binding, k.class, k.action}[:len(labels)] } // mutating policies have no action
+	labelValues := func(k seriesKey) []string {
+		values := []string{k.policy, k.binding, k.class, k.action}
+		return values[:len(labels)] // mutating policies have no action
+	}
 	m := &Metrics{metrics.NewSeries(metrics.SeriesConfig[seriesKey, series]{
 		Limit: maxSeries, Overflow: func(k seriesKey) seriesKey {
 			return seriesKey{policy: "other", binding: "other", class: k.class, action: k.action}
@@ -97,7 +100,8 @@ func (m *Metrics) keepWhileBound(bound func() (map[[2]string]bool, bool)) {
 	m.series.KeepWhile(func() func(seriesKey) bool {
 		pairs, ok := bound()
 		return func(k seriesKey) bool {
-			return !ok || k.policy == "other" && k.binding == "other" || pairs[[2]string{k.policy, k.binding}]
+			isOverflow := k.policy == "other" && k.binding == "other"
+			return !ok || isOverflow || pairs[[2]string{k.policy, k.binding}]
 		}
 	})
 }

@@ -8,54 +8,61 @@ import (
 
 // TestErrorTypeMetric checks that the metric has the type of an expression's error, or no_error.
 func TestErrorTypeMetric(t *testing.T) {
-	const many = 30
-	variables, all := make([]string, many), make([]string, many)
-	for i := range many {
-		variables[i], all[i] = fmt.Sprintf(`{"name":"v%d","expression":"%s"}`, i, expensiveExpression), fmt.Sprint("variables.v", i)
+	const enoughToExceedBudget = 30
+	var declarations, references []string
+	for i := range enoughToExceedBudget {
+		declarations = append(declarations, fmt.Sprintf(`{"name":"v%d","expression":"%s"}`, i, expensiveExpression))
+		references = append(references, fmt.Sprint("variables.v", i))
 	}
-	tooDear := strings.Join(all, " && ")
-	for _, c := range []struct{ name, validation, mutation, want, says string }{
-		{name: "nothing", validation: "true", mutation: `Object{data: {'b': 'c'}}`, want: "no_error"},
-		{name: "not an expression", validation: "object.", mutation: `Object{`, want: "compile_error", says: "compilation error: "},
+	variables := `"variables":[` + strings.Join(declarations, ",") + `],`
+	tooExpensive := strings.Join(references, " && ")
+	for _, c := range []struct {
+		name                 string
+		validation, mutation string // expressions; without a validation, only the mutation is tested
+		want                 string // value of the label error_type
+		wantErr              string // part of the error
+	}{
+		{name: "no error", validation: "true", mutation: `Object{data: {'b': 'c'}}`, want: "no_error"},
+		{name: "not an expression", validation: "object.", mutation: `Object{`, want: "compile_error", wantErr: "compilation error: "},
 		{
 			name: "runtime error", validation: "object.data.nothing == ''",
 			mutation: `Object{data: {'b': object.data.nothing}}`, want: "invalid_error",
-			says: "no such key: nothing",
+			wantErr: "no such key: nothing",
 		},
-		{name: "wrong type", mutation: `Object{data: {'a': 1}}`, want: "invalid_error", says: "expected string"},
+		{name: "wrong type", mutation: `Object{data: {'a': 1}}`, want: "invalid_error", wantErr: "expected string"},
 		{
-			name: "cost budget exceeded", validation: tooDear,
-			mutation: `Object{data: {'b': ` + tooDear + ` ? 'c' : 'd'}}`, want: "out_of_budget",
-			says: "validation failed due to running out of cost budget",
+			name: "cost budget exceeded", validation: tooExpensive,
+			mutation: `Object{data: {'b': ` + tooExpensive + ` ? 'c' : 'd'}}`, want: "out_of_budget",
+			wantErr: "validation failed due to running out of cost budget",
 		},
 	} {
-		with := `"variables":[` + strings.Join(variables, ",") + `],`
 		if c.validation != "" {
-			f := newFixture(t, policy("p", with+`"validations":[{"expression":"`+c.validation+`"}]`), boundPolicy("p", deny))
+			f := newFixture(t, policy("p", variables+`"validations":[{"expression":"`+c.validation+`"}]`), boundPolicy("p", deny))
 			err := f.validating.Validate(t.Context(), f.configMap("a", "b"))
-			if (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) {
-				t.Errorf("%s: got error %v, want one that contains %q, or none if that is empty", c.name, err, c.says)
+			if !hasWantedError(statusText(err), c.wantErr) {
+				t.Errorf("validation, %s: got error %v, want one that contains %q, or none if that is empty", c.name, err, c.wantErr)
 			}
 			if got, want := f.errorTypes(), "apiserver_validating "+c.want; got != want {
-				t.Errorf("%s: got error types %q, want %q", c.name, got, want)
+				t.Errorf("validation, %s: got error types %q, want %q", c.name, got, want)
 			}
 		}
 		f := newFixture(
 			t,
-			mutatingPolicy("p", with+`"mutations":[`+applyConfigurationMutation(c.mutation)+`]`),
+			mutatingPolicy("p", variables+`"mutations":[`+applyConfigurationMutation(c.mutation)+`]`),
 			mutatingBinding("p", ""),
 		)
 		err := f.mutating.Admit(t.Context(), f.configMap("a", "b"))
-		if (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) {
-			t.Errorf("%s: got error %v, want one that contains %q, or none if that is empty", c.name, err, c.says)
+		if !hasWantedError(statusText(err), c.wantErr) {
+			t.Errorf("mutation, %s: got error %v, want one that contains %q, or none if that is empty", c.name, err, c.wantErr)
 		}
 		if got, want := f.errorTypes(), "apiserver_mutating "+c.want; got != want {
-			t.Errorf("%s: got error types %q, want %q", c.name, got, want)
+			t.Errorf("mutation, %s: got error types %q, want %q", c.name, got, want)
 		}
 	}
 }
 
-// errorTypes returns the counts of the metric by error type.
+// errorTypes returns the error types that the metric counted, each after the prefix of its metric,
+// such as "apiserver_validating no_error".
 func (f *fixture) errorTypes() string {
 	families, err := f.metrics.Gather()
 	if err != nil {
@@ -63,11 +70,14 @@ func (f *fixture) errorTypes() string {
 	}
 	var found []string
 	for _, family := range families {
-		sort, ok := strings.CutSuffix(family.GetName(), "_admission_policy_check_total")
+		prefix, ok := strings.CutSuffix(family.GetName(), "_admission_policy_check_total")
+		if !ok {
+			continue
+		}
 		for _, m := range family.GetMetric() {
 			for _, l := range m.GetLabel() {
-				if ok && l.GetName() == "error_type" {
-					found = append(found, sort+" "+l.GetValue())
+				if l.GetName() == "error_type" {
+					found = append(found, prefix+" "+l.GetValue())
 				}
 			}
 		}

@@ -51,6 +51,7 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)},
 		reinvocation:      r.Reinvocation(reinvocationKey{}),
 	}
+	// The version before any mutation decides which policies match.
 	for i := range found {
 		if err := e.addInvocations(&found[i]); err != nil {
 			return err
@@ -136,6 +137,7 @@ func (e *mutatingEvaluation) addInvocations(candidate *matcher.Candidate[*boundP
 
 // invoke applies the mutations of a policy to the object if the policy's match conditions are true.
 func (e *mutatingEvaluation) invoke(i *invocation) error {
+	// 1. Collect the values that the policy's expressions see.
 	in, view, err := e.newInput(i.as)
 	if err != nil {
 		return err
@@ -148,6 +150,8 @@ func (e *mutatingEvaluation) invoke(i *invocation) error {
 		e.recordFailure(i.policy, i.binding, "", fmt.Errorf("failed to configure binding: %w", err))
 		return nil
 	}
+
+	// 2. Check the match conditions, and whether a reinvocation concerns this policy.
 	rules := i.policy.compile()
 	evaluation := &policyEvaluation{rules: rules, ctx: e.ctx, input: in.withParam(tree)}
 	ok, _, err := rules.conditions.Match(e.ctx, &evaluation.input)
@@ -160,6 +164,8 @@ func (e *mutatingEvaluation) invoke(i *invocation) error {
 	case !ok || !e.reinvocation.ShouldCall(i.key()):
 		return nil
 	}
+
+	// 3. Apply the mutations in order. A failure does not prevent the next ones.
 	for n := range rules.mutations {
 		if view.Object == nil { // nothing to change
 			break
@@ -176,6 +182,8 @@ func (e *mutatingEvaluation) invoke(i *invocation) error {
 			e.changed = true
 		}
 	}
+
+	// 4. Let the policy run again if a later plugin or policy changes the object.
 	if i.policy.reinvoke {
 		e.reinvocation.WantsReinvocation(i.key())
 	}

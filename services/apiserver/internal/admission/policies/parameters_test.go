@@ -59,7 +59,7 @@ type fixture struct {
 	params   *Parameters
 	revision int64
 	charged  int  // bytes that requests were charged; tests reset it
-	busy     bool // the limiter for large requests rejects
+	isBusy   bool // the limiter for large requests rejects
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -105,33 +105,46 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// put writes a config map with size bytes of text, or deletes it if size is 0.
+// put writes a config map with size bytes of text.
 func (f *fixture) put(name string, size int) {
 	f.t.Helper()
-	f.revision++
-	ev := storage.Event{Type: storage.Deleted, Key: f.kind.Key("default", name), Revision: f.revision}
-	if size > 0 {
-		m := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"set": "one"}},
-			Data:       map[string]string{"text": strings.Repeat("x", size)},
-		}
-		value, err := f.kind.Coder.EncodeStored(m)
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 2, value
-		if _, exists := f.kind.Store.Get(ev.Key); !exists {
-			ev.Type, ev.CreateRevision = storage.Created, f.revision
-		}
+	m := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"set": "one"}},
+		Data:       map[string]string{"text": strings.Repeat("x", size)},
 	}
+	value, err := f.kind.Coder.EncodeStored(m)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ev := storage.Event{Type: storage.Updated, Key: f.kind.Key("default", name), CreateRevision: 2, Value: value}
+	if _, exists := f.kind.Store.Get(ev.Key); !exists {
+		ev.Type, ev.CreateRevision = storage.Created, f.revision+1
+	}
+	f.send(ev)
+}
+
+// remove deletes a config map.
+func (f *fixture) remove(name string) {
+	f.t.Helper()
+	f.send(storage.Event{Type: storage.Deleted, Key: f.kind.Key("default", name)})
+}
+
+// send sends an event at the next revision and waits until the cache has applied it.
+func (f *fixture) send(ev storage.Event) {
+	f.t.Helper()
+	f.revision++
+	ev.Revision = f.revision
 	f.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
 	if err := <-f.source.applied; err != nil {
-		f.t.Fatal(err)
+		f.t.Fatalf("apply an event of type %v for %s: got %v, want no error", ev.Type, ev.Key, err)
 	}
 }
 
+// throttled is the result of lookup for a request that the limiter rejects.
+const throttled = -1
+
 // lookup returns the bytes of text of the named parameter, or of all parameters if name is empty.
-// It returns -1 if the request is throttled.
+// It returns throttled if the limiter rejects the request.
 func (f *fixture) lookup(name string) (size int) {
 	f.t.Helper()
 	ref := &admissionv1.ParamRef{Name: name}
@@ -139,10 +152,10 @@ func (f *fixture) lookup(name string) (size int) {
 		ref.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}
 	}
 	ctx := requesttest.WithInfo(f.t.Context(), &requestinfo.Info{Verb: "create"})
-	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { f.charged += n; return !f.busy }}
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { f.charged += n; return !f.isBusy }}
 	found, err := f.params.forBinding(ctx, f.kind, referenceOf(ref), "default")
-	if f.busy && apierrors.IsTooManyRequests(err) {
-		return -1
+	if f.isBusy && apierrors.IsTooManyRequests(err) {
+		return throttled
 	}
 	if err != nil {
 		f.t.Fatal(err)
@@ -188,7 +201,7 @@ func writing(name string, size int, wantCached ...string) cacheStep {
 
 // deleting returns a step that deletes a parameter.
 func deleting(name string, wantCached ...string) cacheStep {
-	return cacheStep{run: func(f *fixture) int { f.put(name, 0); return 0 }, wantCached: wantCached}
+	return cacheStep{run: func(f *fixture) int { f.remove(name); return 0 }, wantCached: wantCached}
 }
 
 // lookingUp returns a step that looks up the named parameter without a charge.
@@ -292,9 +305,10 @@ func TestParameterCacheIsBounded(t *testing.T) {
 			for i := range many {
 				f.put(fmt.Sprintf("%04d", i), tc.size)
 			}
+
 			for i := range many {
 				if got := f.lookup(fmt.Sprintf("%04d", i)); got != tc.size {
-					t.Fatalf("got %d bytes, want %v", got, tc.size)
+					t.Fatalf("parameter %d: got %d bytes, want %d", i, got, tc.size)
 				}
 			}
 			cached := f.cached()
@@ -313,18 +327,19 @@ func TestSelectedParametersAreChargedTogether(t *testing.T) {
 	const size, many = 40_000, maxSelectedSize/40_000 + 1
 	f := newFixture(t)
 	f.put("one", size)
-	f.busy = true
+	f.isBusy = true
 	if got := f.lookup("one"); got != size || f.charged != 0 {
 		t.Errorf("one parameter: got %d bytes at cost %d, want %d bytes at cost 0", got, f.charged, size)
 	}
 	f.put("two", size)
-	if got := f.lookup(""); got != -1 || f.charged < 2*size {
-		t.Errorf("two parameters, throttled: got %d bytes at cost %d, want -1 at cost %d or more", got, f.charged, 2*size)
+	if got := f.lookup(""); got != throttled || f.charged < 2*size {
+		t.Errorf("two parameters, throttled: got %d bytes at cost %d, want %d at cost %d or more",
+			got, f.charged, throttled, 2*size)
 	}
 	if got := f.cached(); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("two parameters, throttled: got %q in the cache, want [\"one\"]", got)
 	}
-	f.busy = false
+	f.isBusy = false
 	for i := range many {
 		f.put(fmt.Sprint("other", i), size)
 	}
@@ -355,7 +370,7 @@ func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 		t.Errorf("select after the cancellation: got error %v, want %v", err, context.Canceled)
 	}
 	if got := f.cached(); len(got) != 0 {
-		t.Errorf("got %q in the cache, want length 0", got)
+		t.Errorf("got %q in the cache, want it empty", got)
 	}
 }
 
@@ -378,7 +393,7 @@ func TestParameterCachedTwiceCountsOnce(t *testing.T) {
 func TestSingleLargeParameterIsNotThrottled(t *testing.T) {
 	f := newFixture(t)
 	f.put("one", request.LargeBody)
-	f.busy = true
+	f.isBusy = true
 	if got := f.lookup(""); got != request.LargeBody || f.charged < request.LargeBody {
 		t.Errorf("got %d bytes at cost %d, want %d bytes at this cost or more", got, f.charged, request.LargeBody)
 	}
@@ -389,16 +404,16 @@ func TestSingleLargeParameterIsNotThrottled(t *testing.T) {
 func TestCorruptParameterFailsSelector(t *testing.T) {
 	f := newFixture(t)
 	f.put("a", 1000)
-	f.revision++
-	f.source.batches <- storage.Batch{Revision: f.revision, Events: []storage.Event{{
-		Type: storage.Created, Key: f.kind.Key("default", "b"), Revision: f.revision, CreateRevision: f.revision, Seal: &storage.Seal{
+	key, revision := f.kind.Key("default", "b"), f.revision+1
+	f.send(storage.Event{
+		Type:           storage.Created,
+		Key:            key,
+		CreateRevision: revision,
+		Seal: &storage.Seal{
 			Stored: []byte("x"),
-			Err:    &storage.CorruptObjectError{Key: f.kind.Key("default", "b"), Revision: f.revision, Err: errors.New("damaged")},
+			Err:    &storage.CorruptObjectError{Key: key, Revision: revision, Err: errors.New("damaged")},
 		},
-	}}}
-	if err := <-f.source.applied; err != nil {
-		t.Fatal(err)
-	}
+	})
 	f.put("c", 1000) // later objects are readable
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
 	if found, err := f.params.forBinding(t.Context(), f.kind, ref, "default"); err == nil ||

@@ -10,9 +10,10 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// param returns a config map that serves as a parameter.
+// param returns a config map that serves as a parameter. labels and data are JSON objects.
 func param(name, labels, data string) string {
-	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `","namespace":"default","labels":` + labels + `},"data":` + data + `}`
+	return `{"apiVersion":"v1","kind":"ConfigMap",` +
+		`"metadata":{"name":"` + name + `","namespace":"default","labels":` + labels + `},"data":` + data + `}`
 }
 
 // rejected is the beginning of the message of a request that the policy p rejects.
@@ -27,11 +28,12 @@ const expensiveExpression = `['0123456789012345'.replace('', '0123456789012345')
 func TestValidatingPolicyResponses(t *testing.T) {
 	const ofConfigMaps = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	const ofNodes = `"paramKind":{"apiVersion":"v1","kind":"Node"},`
-	a, b := param("a", `{"set":"one"}`, `{"max":"1"}`), param("b", `{"set":"one"}`, `{"max":"2"}`)
+	a := param("a", `{"set":"one"}`, `{"max":"1"}`)
+	b := param("b", `{"set":"one"}`, `{"max":"2"}`)
 	for _, tt := range []struct {
 		name            string
 		policy, binding string   // fields of their specs
-		more            []string // further stored objects
+		stored          []string // parameters
 		want            string   // code, reason and message for a config map with a=b, or "" if it is admitted
 	}{
 		{name: "validation is true", policy: `"validations":[{"expression":"object.data.a == 'b'"}]`, binding: deny},
@@ -174,12 +176,12 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			name:    "cluster-scoped parameter",
 			policy:  ofNodes + `"validations":[{"expression":"params.metadata.name == 'n'"}]`,
 			binding: deny + `,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`,
-			more:    []string{`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`},
+			stored:    []string{`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`},
 		},
 		{
 			name: "paramRef with a name and a selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"name":"a","selector":{},"parameterNotFoundAction":"Allow"}`,
-			more:    []string{a},
+			stored:    []string{a},
 			want:    "422 Invalid " + rejected + "failed to configure binding: paramRef.name and paramRef.selector are mutually exclusive",
 		},
 		{
@@ -190,7 +192,7 @@ func TestValidatingPolicyResponses(t *testing.T) {
 		{
 			name: "paramRef with an invalid selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd"}]},"parameterNotFoundAction":"Allow"}`,
-			more:    []string{a},
+			stored:    []string{a},
 			want:    "422 Invalid " + rejected + `failed to configure binding: "Odd" is not a valid label selector operator`,
 		},
 		{
@@ -202,13 +204,13 @@ func TestValidatingPolicyResponses(t *testing.T) {
 		{
 			name:    "parameter by name",
 			policy:  ofConfigMaps + `"validations":[{"expression":"object.data.size() <= int(params.data.max)"}]`,
-			binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`, more: []string{a},
+			binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`, stored: []string{a},
 		},
 		{
 			name:    "parameter of another namespace",
 			policy:  ofConfigMaps + `"validations":[{"expression":"params.data.max == '1'"}]`,
 			binding: deny + `,"paramRef":{"name":"a","namespace":"other","parameterNotFoundAction":"Deny"}`,
-			more:    []string{a},
+			stored:    []string{a},
 			want: "422 Invalid " + rejected +
 				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
 		},
@@ -217,18 +219,18 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			policy: ofConfigMaps +
 				`"validations":[{"expression":"params.data.max == '1'","messageExpression":"string(params.metadata.name)"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"one"}},"parameterNotFoundAction":"Deny"}`,
-			more:    []string{a, b}, want: "422 Invalid " + rejected + "b",
+			stored:    []string{a, b}, want: "422 Invalid " + rejected + "b",
 		},
 		{
 			name: "no parameter found, Deny", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"two"}},"parameterNotFoundAction":"Deny"}`,
-			more:    []string{a},
+			stored:    []string{a},
 			want: "422 Invalid " + rejected +
 				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
 		},
 		{
 			name: "no parameter found, Allow", policy: ofConfigMaps + `"validations":[{"expression":"false"}]`,
-			binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`, more: []string{a},
+			binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`, stored: []string{a},
 		},
 		{name: "paramKind without paramRef", policy: ofConfigMaps + `"validations":[{"expression":"params == null"}]`, binding: deny},
 		{
@@ -239,7 +241,7 @@ func TestValidatingPolicyResponses(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFixture(t, append(tt.more, policy("p", tt.policy), boundPolicy("p", tt.binding))...)
+			f := newFixture(t, append(tt.stored, policy("p", tt.policy), boundPolicy("p", tt.binding))...)
 			r := f.configMap("a", "b")
 			if got := statusText(f.validating.Validate(t.Context(), r)); got != tt.want {
 				t.Errorf("Validate: got error\n%s\nwant\n%s", got, tt.want)
@@ -314,30 +316,30 @@ func TestPoliciesApplyToDeletesAndConnects(t *testing.T) {
 // TestMessageExpressionCost checks that messages of successful validations are not evaluated and
 // cost nothing. A message that exceeds the remaining budget fails the validation.
 func TestMessageExpressionCost(t *testing.T) {
-	const many = 30
+	const enoughToExceedBudget = 30 // messages
 	validation := func(expression, message string) string {
 		return `{"expression":"` + expression + `","messageExpression":"` + message + `"}`
 	}
-	validate := func(more, validations string) string {
-		f := newFixture(t, policy("p", more+`"validations":[`+validations+`]`), boundPolicy("p", deny))
+	validate := func(specFields, validations string) string {
+		f := newFixture(t, policy("p", specFields+`"validations":[`+validations+`]`), boundPolicy("p", deny))
 		return statusText(f.validating.Validate(t.Context(), f.configMap("a", "b")))
 	}
-	const text = "'said ' + string(" + expensiveExpression + ")"
-	got := validate("", strings.Repeat(validation("true", text)+",", many)+validation("false", text))
+	const expensiveMessage = "'said ' + string(" + expensiveExpression + ")"
+	got := validate("", strings.Repeat(validation("true", expensiveMessage)+",", enoughToExceedBudget)+validation("false", expensiveMessage))
 	if !strings.HasSuffix(got, "said true") {
 		t.Errorf("after messages of successful validations: got %s, want the message: said true", got)
 	}
 	tooExpensiveAfter := func(n int) string {
-		return strings.Repeat(validation(expensiveExpression, text)+",", n) + validation("false", text)
+		return strings.Repeat(validation(expensiveExpression, expensiveMessage)+",", n) + validation("false", expensiveMessage)
 	}
-	const n = many - 1 // all fit, and no more
+	const n = enoughToExceedBudget - 1 // the budget suffices for these validations but not for a message after them
 	if got := validate("", tooExpensiveAfter(n)); !strings.Contains(got,
 		"failed messageExpression: validation failed due to running out of cost budget") {
 		t.Errorf("after %d validations: got %s, want it to contain %q",
 			n, got, "failed messageExpression: validation failed due to running out of cost budget")
 	}
 	if got := validate(`"failurePolicy":"Ignore",`, tooExpensiveAfter(n)); got != "" {
-		t.Errorf("after %d validations, ignored: got %s, want \"\"", n, got)
+		t.Errorf("after %d validations, failurePolicy Ignore: got error %s, want none", n, got)
 	}
 }
 
@@ -348,12 +350,13 @@ func TestMessageExpressionsCannotAuthorize(t *testing.T) {
 		t,
 		policy(
 			"p",
-			`"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`,
+			`"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],`+
+				`"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`,
 		),
 		boundPolicy("p", deny),
 	)
 	got := statusText(f.validating.Validate(t.Context(), f.configMap()))
-	if !strings.HasSuffix(got, "denied request: failed expression: variables.v == 'yes'") {
-		t.Errorf("got %s, want the message of the failed expression", got)
+	if want := "denied request: failed expression: variables.v == 'yes'"; !strings.HasSuffix(got, want) {
+		t.Errorf("got error %q, want the suffix %q", got, want)
 	}
 }
