@@ -176,12 +176,12 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			name:    "cluster-scoped parameter",
 			policy:  ofNodes + `"validations":[{"expression":"params.metadata.name == 'n'"}]`,
 			binding: deny + `,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`,
-			stored:    []string{`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`},
+			stored:  []string{`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`},
 		},
 		{
 			name: "paramRef with a name and a selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"name":"a","selector":{},"parameterNotFoundAction":"Allow"}`,
-			stored:    []string{a},
+			stored:  []string{a},
 			want:    "422 Invalid " + rejected + "failed to configure binding: paramRef.name and paramRef.selector are mutually exclusive",
 		},
 		{
@@ -192,7 +192,7 @@ func TestValidatingPolicyResponses(t *testing.T) {
 		{
 			name: "paramRef with an invalid selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd"}]},"parameterNotFoundAction":"Allow"}`,
-			stored:    []string{a},
+			stored:  []string{a},
 			want:    "422 Invalid " + rejected + `failed to configure binding: "Odd" is not a valid label selector operator`,
 		},
 		{
@@ -210,7 +210,7 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			name:    "parameter of another namespace",
 			policy:  ofConfigMaps + `"validations":[{"expression":"params.data.max == '1'"}]`,
 			binding: deny + `,"paramRef":{"name":"a","namespace":"other","parameterNotFoundAction":"Deny"}`,
-			stored:    []string{a},
+			stored:  []string{a},
 			want: "422 Invalid " + rejected +
 				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
 		},
@@ -219,12 +219,12 @@ func TestValidatingPolicyResponses(t *testing.T) {
 			policy: ofConfigMaps +
 				`"validations":[{"expression":"params.data.max == '1'","messageExpression":"string(params.metadata.name)"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"one"}},"parameterNotFoundAction":"Deny"}`,
-			stored:    []string{a, b}, want: "422 Invalid " + rejected + "b",
+			stored:  []string{a, b}, want: "422 Invalid " + rejected + "b",
 		},
 		{
 			name: "no parameter found, Deny", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`,
 			binding: deny + `,"paramRef":{"selector":{"matchLabels":{"set":"two"}},"parameterNotFoundAction":"Deny"}`,
-			stored:    []string{a},
+			stored:  []string{a},
 			want: "422 Invalid " + rejected +
 				"failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
 		},
