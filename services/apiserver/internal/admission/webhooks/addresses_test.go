@@ -17,9 +17,16 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
-// TestCredentialsForHostPreferMostSpecificName covers exact names, wildcards, ports and the current
-// context.
+// withAuthProvider is a user of a kubeconfig that webhooks cannot use.
+func withAuthProvider() *clientcmdapi.AuthInfo {
+	return &clientcmdapi.AuthInfo{AuthProvider: &clientcmdapi.AuthProviderConfig{Name: "x"}}
+}
+
+// TestCredentialsForHostPreferMostSpecificName checks that a webhook gets the user with the most
+// specific name: host and port, wildcard and port, and at port 443 also names without a port. The
+// user of the current context takes precedence over wildcards.
 func TestCredentialsForHostPreferMostSpecificName(t *testing.T) {
+	// Each user has its name as bearer token.
 	users := func(names ...string) *Credentials {
 		c := clientcmdapi.NewConfig()
 		for _, n := range names {
@@ -27,93 +34,89 @@ func TestCredentialsForHostPreferMostSpecificName(t *testing.T) {
 		}
 		return &Credentials{c}
 	}
-	current := users("a", "me")
-	current.users.Contexts["x"] = &clientcmdapi.Context{AuthInfo: "me"}
-	current.users.CurrentContext = "x"
-	for _, c := range []struct {
-		users    *Credentials
-		at, want string
+	withCurrentContext := users("a", "me")
+	withCurrentContext.users.Contexts["x"] = &clientcmdapi.Context{AuthInfo: "me"}
+	withCurrentContext.users.CurrentContext = "x"
+	for name, c := range map[string]struct {
+		users   *Credentials
+		address string
+		want    string // bearer token
 	}{
-		{users: nil, at: "h.ns.svc:443", want: ""},
-		{users: &Credentials{}, at: "h.ns.svc:443", want: ""},
-		{users: users("other"), at: "h.ns.svc:443", want: ""},
-		{users: users("h.ns.svc:443", "h.ns.svc", "*.ns.svc:443", "*"), at: "h.ns.svc:443", want: "h.ns.svc:443"},
-		{users: users("h.ns.svc", "*.ns.svc:443", "*"), at: "h.ns.svc:443", want: "*.ns.svc:443"},
-		{users: users("*.svc:443", "*.ns.svc:443", "*"), at: "h.ns.svc:443", want: "*.ns.svc:443"},
-		{users: users("*.svc:443", "h.ns.svc", "*"), at: "h.ns.svc:443", want: "*.svc:443"},
-		{users: users("h.ns.svc", "*.ns.svc", "*"), at: "h.ns.svc:443", want: "h.ns.svc"},
-		{users: users("*.ns.svc", "*"), at: "h.ns.svc:443", want: "*.ns.svc"},
-		{users: users("h.ns.svc", "*.ns.svc", "*"), at: "h.ns.svc:8443", want: "*"},
-		{users: users("h.ns.svc", "*.ns.svc"), at: "h.ns.svc:8443", want: ""},
-		{users: users("*.ns.svc:443"), at: "ns.svc:443", want: ""},
-		{users: current, at: "h.ns.svc:443", want: "me"},
-		{users: current, at: "a:443", want: "a"},
+		"no credentials":              {users: nil, address: "h.ns.svc:443", want: ""},
+		"empty credentials":           {users: &Credentials{}, address: "h.ns.svc:443", want: ""},
+		"no name matches":             {users: users("other"), address: "h.ns.svc:443", want: ""},
+		"host and port":               {users: users("h.ns.svc:443", "h.ns.svc", "*.ns.svc:443", "*"), address: "h.ns.svc:443", want: "h.ns.svc:443"},
+		"port before exact host":      {users: users("h.ns.svc", "*.ns.svc:443", "*"), address: "h.ns.svc:443", want: "*.ns.svc:443"},
+		"longer wildcard":             {users: users("*.svc:443", "*.ns.svc:443", "*"), address: "h.ns.svc:443", want: "*.ns.svc:443"},
+		"short wildcard with port":    {users: users("*.svc:443", "h.ns.svc", "*"), address: "h.ns.svc:443", want: "*.svc:443"},
+		"host without port":           {users: users("h.ns.svc", "*.ns.svc", "*"), address: "h.ns.svc:443", want: "h.ns.svc"},
+		"wildcard without port":       {users: users("*.ns.svc", "*"), address: "h.ns.svc:443", want: "*.ns.svc"},
+		"other port, only star":       {users: users("h.ns.svc", "*.ns.svc", "*"), address: "h.ns.svc:8443", want: "*"},
+		"other port, no match":        {users: users("h.ns.svc", "*.ns.svc"), address: "h.ns.svc:8443", want: ""},
+		"wildcard needs a label":      {users: users("*.ns.svc:443"), address: "ns.svc:443", want: ""},
+		"current context":             {users: withCurrentContext, address: "h.ns.svc:443", want: "me"},
+		"name before current context": {users: withCurrentContext, address: "a:443", want: "a"},
 	} {
-		config, err := c.users.forHost(c.at)
+		config, err := c.users.forHost(c.address)
 		if err != nil || config.BearerToken != c.want || config.UserAgent != userAgent {
-			t.Errorf("%s: %q, %v; want %q", c.at, config.BearerToken, err, c.want)
+			t.Errorf("%s, address %s: got token %q, user agent %q and error %v; want token %q, user agent %q and no error",
+				name, c.address, config.BearerToken, config.UserAgent, err, c.want, userAgent)
 		}
 	}
-	odd := users("*")
-	odd.users.AuthInfos["*"].AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "x"}
-	if _, err := odd.forHost("h:443"); err == nil {
-		t.Error("auth provider: error = nil, want one")
+	unsupported := users("*")
+	unsupported.users.AuthInfos["*"] = withAuthProvider()
+	if _, err := unsupported.forHost("h:443"); err == nil {
+		t.Error("user with an auth provider: got no error, want one")
 	}
 }
 
-// TestClientDialsConfiguredAddress covers services, URLs and invalid configurations.
+// TestClientDialsConfiguredAddress checks the address and path of the call of a service or URL, and
+// that an invalid configuration fails before any connection.
 func TestClientDialsConfiguredAddress(t *testing.T) {
-	text := func(s string) *string { return &s }
-	odd := &Credentials{clientcmdapi.NewConfig()}
-	odd.users.AuthInfos["h.ns.svc:443"] = &clientcmdapi.AuthInfo{AuthProvider: &clientcmdapi.AuthProviderConfig{Name: "x"}}
-	odd.users.AuthInfos["h.ns.svc:8443"] = &clientcmdapi.AuthInfo{Token: "t"}
-	const provider = "auth provider not supported"
-	port := int32(8443)
+	const port = int32(8443)
+	url := func(u string) admissionv1.WebhookClientConfig { return admissionv1.WebhookClientConfig{URL: &u} }
+	service := func(name string) admissionv1.WebhookClientConfig {
+		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: name}}
+	}
+	withPortAndPath := service("h")
+	withPortAndPath.Service.Port, withPortAndPath.Service.Path = new(int32), new(string)
+	*withPortAndPath.Service.Port, *withPortAndPath.Service.Path = port, "/p"
+	withInvalidCA := url("https://h/q")
+	withInvalidCA.CABundle = []byte("x")
+
+	// The credentials for port 443 are unusable, those for port 8443 are valid.
+	partlyUnsupported := &Credentials{clientcmdapi.NewConfig()}
+	partlyUnsupported.users.AuthInfos["h.ns.svc:443"] = withAuthProvider()
+	partlyUnsupported.users.AuthInfos["h.ns.svc:8443"] = &clientcmdapi.AuthInfo{Token: "t"}
+	const unsupported = "auth provider not supported"
 	for name, c := range map[string]struct {
-		config       admissionv1.WebhookClientConfig
-		users        *Credentials
-		dials, wrong string
-		path         string
+		config     admissionv1.WebhookClientConfig
+		users      *Credentials
+		wantDialed string // dialer and address
+		wantPath   string
+		wantErr    string // part of the error, if no connection is wanted
 	}{
-		"nowhere": {wrong: "must have either service or URL"},
-		"a service": {
-			config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h"}},
-			dials:  "cluster 10.0.0.1:443",
-		},
-		"a service, port and path": {
-			config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h", Port: &port, Path: text("/p")}},
-			dials:  "cluster 10.0.0.1:8443", path: "/p",
-		},
-		"a service that is not": {
-			config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "none"}},
-			wrong:  "no such service",
-		},
-		"a service, a user of none": {
-			config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h"}},
-			users:  odd, wrong: provider,
-		},
-		"a URL": {
-			config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc:8443/q")}, users: odd,
-			dials: "url h.ns.svc:8443", path: "/q",
-		},
-		"a URL without a port": {
-			config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc/q")}, dials: "url h.ns.svc:443",
-			path: "/q",
-		},
-		"a URL, a user of none":     {config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc/q")}, users: odd, wrong: provider},
-		"no URL":                    {config: admissionv1.WebhookClientConfig{URL: text("https://h:x/q")}, wrong: "invalid port"},
-		"certificates that are not": {config: admissionv1.WebhookClientConfig{URL: text("https://h/q"), CABundle: []byte("x")}, wrong: "certificate"},
+		"neither service nor URL":      {wantErr: "must have either service or URL"},
+		"service":                      {config: service("h"), wantDialed: "cluster 10.0.0.1:443"},
+		"service, port and path":       {config: withPortAndPath, wantDialed: "cluster 10.0.0.1:8443", wantPath: "/p"},
+		"missing service":              {config: service("none"), wantErr: "no such service"},
+		"service, unsupported user":    {config: service("h"), users: partlyUnsupported, wantErr: unsupported},
+		"URL":                          {config: url("https://h.ns.svc:8443/q"), users: partlyUnsupported, wantDialed: "url h.ns.svc:8443", wantPath: "/q"},
+		"URL without a port":           {config: url("https://h.ns.svc/q"), wantDialed: "url h.ns.svc:443", wantPath: "/q"},
+		"URL, unsupported user":        {config: url("https://h.ns.svc/q"), users: partlyUnsupported, wantErr: unsupported},
+		"URL with an invalid port":     {config: url("https://h:x/q"), wantErr: "invalid port"},
+		"CA bundle without a CA in it": {config: withInvalidCA, wantErr: "certificate"},
 	} {
 		dialed := ""
-		dial := func(name string) webhookclient.Dial {
+		failingDial := func(dialer string) webhookclient.Dial {
 			return func(_ context.Context, _, addr string) (net.Conn, error) {
-				dialed = name + " " + addr
+				dialed = dialer + " " + addr
 				return nil, io.ErrUnexpectedEOF
 			}
 		}
 		clients, err := newClients(&Config{
 			Credentials: c.users,
-			Dialers:     webhookclient.Dialers{Cluster: dial("cluster"), URLs: dial("url")},
+			Dialers:     webhookclient.Dialers{Cluster: failingDial("cluster"), URLs: failingDial("url")},
 			Services: &webhookclient.Services{Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 				if namespace != "ns" || name != "h" {
 					return nil, errors.New("no such service")
@@ -133,14 +136,16 @@ func TestClientDialsConfiguredAddress(t *testing.T) {
 			if again != client {
 				t.Errorf("%s: the second call created another client, want the first one", name)
 			}
-			if path := client.Post().URL().Path; path != c.path && path != c.path+"/" {
-				t.Errorf("%s: got path %s, want %s", name, path, c.path)
+			if path := client.Post().URL().Path; path != c.wantPath && path != c.wantPath+"/" {
+				t.Errorf("%s: got path %s, want %s", name, path, c.wantPath)
 			}
 			err = client.Post().Do(t.Context()).Error()
 		}
-		if c.wrong == "" && dialed != c.dials ||
-			c.wrong != "" && (dialed != "" || err == nil || !strings.Contains(err.Error(), c.wrong)) {
-			t.Errorf("%s: dialed %q, %v; want %q, error %q", name, dialed, err, c.dials, c.wrong)
+		if dialed != c.wantDialed {
+			t.Errorf("%s: got dialed address %q, want %q", name, dialed, c.wantDialed)
+		}
+		if c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) {
+			t.Errorf("%s: got error %v, want one that contains %q", name, err, c.wantErr)
 		}
 		clients.retain(nil)
 	}

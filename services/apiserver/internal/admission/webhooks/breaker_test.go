@@ -67,9 +67,9 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 			f.calls++
 			respond := f.respond
 			f.mu.Unlock()
-			written := &writeRecorder{ResponseWriter: w}
-			respond(written, review.Request.UID)
-			if !written.any {
+			recorder := &writeRecorder{ResponseWriter: w}
+			respond(recorder, review.Request.UID)
+			if !recorder.wrote {
 				panic(http.ErrAbortHandler)
 			}
 		})},
@@ -118,12 +118,15 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 // writeRecorder records whether anything was written.
 type writeRecorder struct {
 	http.ResponseWriter
-	any bool
+	wrote bool
 }
 
-func (c *writeRecorder) Write(p []byte) (int, error) { c.any = true; return c.ResponseWriter.Write(p) }
+func (c *writeRecorder) Write(p []byte) (int, error) {
+	c.wrote = true
+	return c.ResponseWriter.Write(p)
+}
 
-func (c *writeRecorder) Flush() { c.any = true; c.ResponseWriter.(http.Flusher).Flush() }
+func (c *writeRecorder) Flush() { c.wrote = true; c.ResponseWriter.(http.Flusher).Flush() }
 
 // setResponse sets how the server responds from now on.
 func (f *fixture) setResponse(respond func(http.ResponseWriter, string)) {
@@ -141,7 +144,7 @@ func (f *fixture) takeCalls() int {
 	return calls
 }
 
-// callResult is what became of a request to call the webhook.
+// callResult is the result of an attempt to call the webhook.
 type callResult string
 
 const (
@@ -150,9 +153,12 @@ const (
 	callPrevented callResult = "prevented by the breaker"
 )
 
+// isMutating is the argument of calls in these tests: the webhook is a validating one.
+const isMutating = false
+
 // call tries to call the webhook.
 func (f *fixture) call() callResult {
-	_, err := f.hook.call(f.t.Context(), testReview(), false)
+	_, err := f.hook.call(f.t.Context(), testReview(), isMutating)
 	var failed *failure
 	switch {
 	case err == nil:
@@ -163,6 +169,7 @@ func (f *fixture) call() callResult {
 	return callFailed
 }
 
+// testReview returns a review request for an object named c.
 func testReview() *reviewRequest {
 	return &reviewRequest{head: []byte(`"name":"c"`), object: []byte("null"), old: []byte("null"), options: []byte("null")}
 }
@@ -190,22 +197,26 @@ func (f *fixture) requireCalls(webhook string, times int, want callResult) {
 func TestFailuresThatKeepBreakerClosed(t *testing.T) { synctest.Test(t, failuresThatKeepBreakerClosed) }
 
 func failuresThatKeepBreakerClosed(t *testing.T) {
-	const often = failureThreshold + 1
+	const enoughToOpen = failureThreshold + 1
+
+	// 1. Failures of a webhook with failurePolicy Ignore.
 	ignorePolicy := admissionv1.Ignore
 	f := newFixture(t, func(w *webhook) { w.FailurePolicy = &ignorePolicy })
-	f.requireCalls("has failurePolicy Ignore", often, callFailed)
+	f.requireCalls("has failurePolicy Ignore", enoughToOpen, callFailed)
 
+	// 2. Invalid responses.
 	f = newFixture(t)
 	f.setResponse(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
-	f.requireCalls("responds without a review response", often, callFailed)
+	f.requireCalls("responds without a review response", enoughToOpen, callFailed)
 
+	// 3. Requests that the client cancels during the call.
 	received, abort := make(chan struct{}), make(chan struct{})
 	f.setResponse(func(http.ResponseWriter, string) { received <- struct{}{}; <-abort })
-	for range often {
+	for range enoughToOpen {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-received; cancel() }()
-		if _, err := f.hook.call(ctx, testReview(), false); err == nil {
-			t.Error("call with a canceled context: error = nil, want one")
+		if _, err := f.hook.call(ctx, testReview(), isMutating); err == nil {
+			t.Error("call with a canceled context: got no error, want one")
 		}
 	}
 	close(abort)
@@ -213,7 +224,7 @@ func failuresThatKeepBreakerClosed(t *testing.T) {
 	f.takeCalls()
 	f.requireCalls("had canceled calls before", 1, callFailed)
 
-	// A missing or incomplete response may be caused by the object.
+	// 4. Timeouts after the response headers. The object may cause a missing or incomplete response.
 	second := int32(1)
 	f = newFixture(t, func(w *webhook) { w.TimeoutSeconds = &second })
 	testDone := make(chan struct{})
@@ -242,11 +253,11 @@ func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var holders sync.WaitGroup
 	for range slots {
-		holders.Go(func() { _, _, _ = slow.send(ctx, testReview(), "u", false) })
+		holders.Go(func() { _, _, _ = slow.send(ctx, testReview(), "u", isMutating) })
 	}
 	// Until the other calls hold all slots, the call fails with a timeout.
 	for {
-		_, outcome, err := quick.send(t.Context(), testReview(), "u", false)
+		_, outcome, err := quick.send(t.Context(), testReview(), "u", isMutating)
 		if err == nil || quick.timeout > time.Minute {
 			t.Errorf("call with a timeout of %v: got error %v, want \"too many large webhook responses\"", quick.timeout, err)
 			break
@@ -387,7 +398,7 @@ func TestSeriesAreRemovedWithWebhook(t *testing.T) {
 		m.observeSkipped(fmt.Sprint("hook", i), typeValidating)
 	}
 	observeAll(otherHook)
-	if n, most := countSeries(), 2*before; n > most {
-		t.Errorf("got %d series after the webhooks were removed, want at most %d", n, most)
+	if n, maximum := countSeries(), 2*before; n > maximum {
+		t.Errorf("got %d series after the webhooks were removed, want at most %d", n, maximum)
 	}
 }

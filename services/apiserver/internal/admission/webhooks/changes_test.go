@@ -24,6 +24,7 @@ import (
 // configuration, that a change keeps the breakers of other webhooks, and that a configuration that
 // becomes unreadable keeps its previous state.
 func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
+	// 1. Open the breaker of an unreachable webhook.
 	server, closed := serve(t, respondAllowed), serve(t, nil)
 	unreachable := closed.clientConfig("/")
 	closed.Close()
@@ -36,35 +37,40 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 		}
 		return value
 	}
-	for range 3 {
+	for range 3 { // the number of failures that open a breaker
 		_ = f.validate()
 	}
 	<-f.notices
+
+	// 2. Add another webhook. The breaker of the first one stays open.
 	const skippedCalls = "binnacle_admission_webhook_unasked_total"
 	f.put("b", encode(validatingConfiguration("b", server.clientConfig("/1"))))
 	if err := f.validate(); err == nil || f.metric(skippedCalls) != 1 {
 		t.Errorf("after another webhook was added: got error %v and %v skipped calls of the unreachable one, want an error and 1",
 			err, f.metric(skippedCalls))
 	}
-	f.put("a", nil)
-	for i, step := range []struct {
+	f.remove("a")
+
+	// 3. Change the configuration of the reachable webhook, which is called at another path then.
+	for _, step := range []struct {
+		name  string
 		value []byte // new configuration, or nil for no change
 		want  string // path of the call
 	}{
-		{value: nil, want: "/1"},
-		{value: encode(validatingConfiguration("b", server.clientConfig("/2"))), want: "/2"},
-		{value: []byte("damaged"), want: "/2"},
-		{value: encode(validatingConfiguration("b", server.clientConfig("/3"))), want: "/3"},
+		{name: "no change", value: nil, want: "/1"},
+		{name: "changed path", value: encode(validatingConfiguration("b", server.clientConfig("/2"))), want: "/2"},
+		{name: "undecodable configuration", value: []byte("damaged"), want: "/2"},
+		{name: "decodable again", value: encode(validatingConfiguration("b", server.clientConfig("/3"))), want: "/3"},
 	} {
 		if step.value != nil {
 			f.put("b", step.value)
 		}
-		server.forget(len(server.requests()))
+		server.forgetRequests()
 		if err := f.validate(); err != nil {
-			t.Errorf("step %d: Validate = %v, want no error", i, err)
+			t.Errorf("%s: Validate: got error %v, want none", step.name, err)
 		}
-		if review := server.requests(); len(review) != 1 || review[0].path != step.want {
-			t.Errorf("step %d: got calls %+v, want one of %s", i, review, step.want)
+		if calls := server.requests(); len(calls) != 1 || calls[0].path != step.want {
+			t.Errorf("%s: got calls %+v, want one of %s", step.name, calls, step.want)
 		}
 	}
 }
@@ -83,7 +89,7 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 				func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds },
 			),
 		)
-		server.forget(len(server.requests()))
+		server.forgetRequests()
 		err := f.validate()
 		if err != nil || server.requests()[0].query != want || server.requests()[0].Request.Options.Kind != "CreateOptions" {
 			t.Errorf("got error %v and call %+v, want no error and a call with %s and CreateOptions", err, server.requests()[0], want)
@@ -121,12 +127,12 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		withoutV1      bool // v1 cannot be converted from the start
 		withoutV1Later bool // v1 cannot be converted after the call
-		calls          int
-		rejected       bool
+		wantCalls      int
+		wantRejected   bool // by the mutating webhook
 	}{
-		"converted":                {calls: 1},
-		"cannot be converted":      {withoutV1: true, rejected: true},
-		"cannot be converted back": {withoutV1Later: true, calls: 1, rejected: true},
+		"converted":                {wantCalls: 1},
+		"cannot be converted":      {withoutV1: true, wantRejected: true},
+		"cannot be converted back": {withoutV1Later: true, wantCalls: 1, wantRejected: true},
 	} {
 		for _, hookType := range []string{"mutating", "validating"} {
 			var withoutV1 atomic.Bool
@@ -166,7 +172,15 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 					),
 				)
 			} else {
-				f = startWith(t, change, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules }))
+				f = startWith(
+					t,
+					change,
+					validatingConfiguration(
+						"h",
+						server.clientConfig("/"),
+						func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules },
+					),
+				)
 			}
 			k := f.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 			o := &autoscalingv1.HorizontalPodAutoscaler{
@@ -177,23 +191,23 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 				Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "ns", Name: "h",
 				Options: &metav1.CreateOptions{}, Object: o,
 			}
-			err := f.chain.Validate(t.Context(), r)
-			want, replicas := c.rejected, int32(3)
+			admit, wantReplicas := f.chain.Validate, int32(3)
+			wantRejected := c.wantRejected && !c.withoutV1Later // validation converts nothing back
 			if hookType == "mutating" {
-				if err = f.chain.Mutate(t.Context(), r); !want {
-					replicas = 7
+				admit, wantRejected = f.chain.Mutate, c.wantRejected
+				if !wantRejected {
+					wantReplicas = 7
 				}
-			} else if c.withoutV1Later {
-				want = false // validation converts nothing back
 			}
-			if (err != nil) != want || want && !strings.HasPrefix(statusText(err), "500 ") {
-				t.Errorf("%s, %s webhook: got error %v, want an internal error: %t", name, hookType, err, want)
+			err := admit(t.Context(), r)
+			if isInternal := strings.HasPrefix(statusText(err), "500 "); (err != nil) != wantRejected || isInternal != wantRejected {
+				t.Errorf("%s, %s webhook: got error %v, want an internal error: %t", name, hookType, err, wantRejected)
 			}
-			if calls := len(server.requests()); calls != c.calls {
-				t.Errorf("%s, %s webhook: got %d calls, want %d", name, hookType, calls, c.calls)
+			if calls := len(server.requests()); calls != c.wantCalls {
+				t.Errorf("%s, %s webhook: got %d calls, want %d", name, hookType, calls, c.wantCalls)
 			}
-			if o.Spec.MaxReplicas != replicas {
-				t.Errorf("%s, %s webhook: got %d replicas, want %d", name, hookType, o.Spec.MaxReplicas, replicas)
+			if o.Spec.MaxReplicas != wantReplicas {
+				t.Errorf("%s, %s webhook: got %d replicas, want %d", name, hookType, o.Spec.MaxReplicas, wantReplicas)
 			}
 		}
 	}

@@ -16,10 +16,11 @@ func TestMissingCredentialsFileIsRetried(t *testing.T) {
 	server := serve(t, respondAllowed)
 	dir := t.TempDir()
 	token, users := filepath.Join(dir, "token"), filepath.Join(dir, "users")
-	if err := os.WriteFile(users, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","users":[{"name":"*","user":{"tokenFile":%q}}]}`, token), 0o600); err != nil {
+	kubeconfig := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","users":[{"name":"*","user":{"tokenFile":%q}}]}`, token)
+	if err := os.WriteFile(users, kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := startWithConfiguration(
+	f := startWithCredentials(
 		t,
 		fmt.Appendf(
 			nil,
@@ -38,14 +39,15 @@ func TestMissingCredentialsFileIsRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.validate(); err != nil {
-		t.Errorf("with the file: %v, want no error", err)
+		t.Errorf("with the file: got error %v, want none", err)
 	}
 	if q := server.requests(); len(q) != 1 || q[0].authorization != "Bearer secret" {
-		t.Errorf("got calls %+v; want length 1, \"Bearer secret\"", q)
+		t.Errorf("got calls %+v; want one with authorization \"Bearer secret\"", q)
 	}
 }
 
-// TestLoadCredentialsValidatesConfiguration covers valid and invalid plugin configurations.
+// TestLoadCredentialsValidatesConfiguration checks which plugin configurations are valid: none, or one
+// of a known version with the absolute path of a kubeconfig that exists.
 func TestLoadCredentialsValidatesConfiguration(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users")
 	if err := os.WriteFile(users, []byte(`{"apiVersion":"v1","kind":"Config"}`), 0o600); err != nil {
@@ -63,7 +65,7 @@ func TestLoadCredentialsValidatesConfiguration(t *testing.T) {
 	} {
 		_, err := webhooks.LoadCredentials([]byte(configuration))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", configuration, err, want)
+			t.Errorf("configuration %q: got error %v, want one that contains %q, or none if that is empty", configuration, err, want)
 		}
 	}
 }

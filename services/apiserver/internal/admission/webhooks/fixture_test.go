@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
-	"slices"
 	"sync"
 	"testing"
 
@@ -38,20 +37,20 @@ import (
 
 // eventFeed is a storage source with initial values and events from a test.
 type eventFeed struct {
-	has  []storage.KeyValue // initial values
-	more chan storage.Batch // batches of events
-	done chan error         // receives the result of applying each batch
+	initial []storage.KeyValue
+	batches chan storage.Batch
+	applied chan error // result of applying each batch
 }
 
 func (f *eventFeed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
-	return storage.Position{Revision: 1}, page(f.has)
+	return storage.Position{Revision: 1}, page(f.initial)
 }
 
 func (f *eventFeed) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
-		case b := <-f.more:
-			f.done <- apply(b)
+		case b := <-f.batches:
+			f.applied <- apply(b)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -62,20 +61,21 @@ func (*eventFeed) Progress(context.Context) error { return nil }
 
 func (*eventFeed) VerifyHistory(context.Context, storage.Position) (int64, error) { return 1, nil }
 
+// prefix begins the keys of the stored webhook configurations.
 const prefix = "/registry/hooks/"
 
-// safeBuffer is a log that several goroutines write to.
+// safeBuffer is a log that several goroutines may write to.
 type safeBuffer struct {
-	mu  sync.Mutex
-	b   bytes.Buffer
-	bug string // panics if a line contains it
+	mu      sync.Mutex
+	b       bytes.Buffer
+	panicOn string // Write panics if a line contains it; "" for never
 }
 
 func (s *safeBuffer) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bug != "" && bytes.Contains(p, []byte(s.bug)) {
-		panic(s.bug)
+	if s.panicOn != "" && bytes.Contains(p, []byte(s.panicOn)) {
+		panic(s.panicOn)
 	}
 	return s.b.Write(p)
 }
@@ -86,7 +86,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// fixture is a chain with one plugin.
+// fixture is an admission chain with the validating or the mutating webhook plugin.
 type fixture struct {
 	t        testing.TB
 	chain    *admission.Chain
@@ -96,63 +96,81 @@ type fixture struct {
 	registry *prometheus.Registry
 	log      *safeBuffer
 	source   *eventFeed
-	revision int64
+	stored   map[string]bool // names of the stored configurations
+	revision int64           // of the last batch that the source sent
 }
 
-// put stores a configuration; a nil value deletes it.
+// put creates or updates a stored configuration and waits until the cache has applied the write.
 func (f *fixture) put(name string, value []byte) {
 	f.t.Helper()
-	f.revision++
-	ev := storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: f.revision}
-	if value != nil {
-		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 1, value
-		if !slices.ContainsFunc(f.source.has, func(kv storage.KeyValue) bool { return kv.Key == ev.Key }) {
-			ev.Type, ev.CreateRevision = storage.Created, f.revision
-			f.source.has = append(f.source.has, storage.KeyValue{Key: ev.Key})
-		}
+	ev := storage.Event{Type: storage.Updated, Key: prefix + name, CreateRevision: 1, Value: value}
+	if !f.stored[name] {
+		ev.Type, ev.CreateRevision = storage.Created, f.revision+1
 	}
-	f.source.more <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
-	if err := <-f.source.done; err != nil {
-		f.t.Fatal(err)
+	f.stored[name] = true
+	f.send(ev)
+}
+
+// remove deletes a stored configuration and waits until the cache has applied the deletion.
+func (f *fixture) remove(name string) {
+	f.t.Helper()
+	f.stored[name] = false
+	f.send(storage.Event{Type: storage.Deleted, Key: prefix + name})
+}
+
+// send sends an event at the next revision and waits until the cache has applied it.
+func (f *fixture) send(ev storage.Event) {
+	f.t.Helper()
+	f.revision++
+	ev.Revision = f.revision
+	f.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: f.revision}
+	if err := <-f.source.applied; err != nil {
+		f.t.Fatalf("apply an event of type %v for %s: got %v, want no error", ev.Type, ev.Key, err)
 	}
 }
 
+// namespaces has no labels for any namespace.
 type namespaces struct{}
 
 func (namespaces) Labels(context.Context, string) (map[string]string, error) { return nil, nil }
 
-// start starts a plugin with configurations of one kind.
+// start starts a plugin with webhook configurations of one kind.
 func start[C metav1.Object](t testing.TB, configurations ...C) *fixture {
 	t.Helper()
-	return startWithConfiguration(t, nil, configurations...)
+	return startWith(t, func(*webhooks.Config) {}, configurations...)
 }
 
-// startWithConfiguration is start with a plugin configuration.
-func startWithConfiguration[C metav1.Object](t testing.TB, configuration []byte, configurations ...C) *fixture {
+// startWithCredentials starts a plugin like start. pluginConfiguration is the file that names the
+// kubeconfig of the webhooks.
+func startWithCredentials[C metav1.Object](t testing.TB, pluginConfiguration []byte, configurations ...C) *fixture {
 	t.Helper()
-	credentials, err := webhooks.LoadCredentials(configuration)
+	credentials, err := webhooks.LoadCredentials(pluginConfiguration)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return startWith(t, func(c *webhooks.Config) { c.Credentials = credentials }, configurations...)
 }
 
-// startWith is start with a changed Config.
+// startWith starts a plugin like start, with a Config that change has changed.
 func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), configurations ...C) *fixture {
 	t.Helper()
-	kvs := &eventFeed{more: make(chan storage.Batch), done: make(chan error)}
-	mutating := false
+
+	// 1. Fill a store with the configurations and run a cache of it.
+	source := &eventFeed{batches: make(chan storage.Batch), applied: make(chan error)}
+	stored := map[string]bool{}
+	isMutating := false
 	for _, c := range configurations {
-		_, mutating = any(c).(*admissionv1.MutatingWebhookConfiguration)
+		_, isMutating = any(c).(*admissionv1.MutatingWebhookConfiguration)
 		value, err := json.Marshal(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		kvs.has = append(kvs.has, storage.KeyValue{Key: prefix + c.GetName(), Value: value, ModRevision: 1, CreateRevision: 1})
+		stored[c.GetName()] = true
+		source.initial = append(source.initial, storage.KeyValue{Key: prefix + c.GetName(), Value: value, ModRevision: 1, CreateRevision: 1})
 	}
 	cache, err := watchcache.New(watchcache.Config{
-		Source:          kvs,
-		CurrentRevision: kvs,
+		Source:          source,
+		CurrentRevision: source,
 		Logger:          slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
 			Name:   "hooks",
@@ -172,17 +190,19 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	if err := cache.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
+	// 2. Create the dependencies of the plugin and change them.
 	catalog, err := builtin.Catalog()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cd, err := codec.New(catalog, builtin.Scheme())
+	kindCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &fixture{
-		t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.ReachabilityEvent, 16),
-		registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: kvs, revision: 1,
+		t: t, catalog: catalog, codec: kindCodec, notices: make(chan webhooks.ReachabilityEvent, 16),
+		registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: source, stored: stored, revision: 1,
 	}
 	config := webhooks.Config{
 		Responses: webhookclient.NewResponseLimiter(8),
@@ -194,20 +214,24 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 				return c, json.Unmarshal(e.Stored(), &c)
 			},
 		},
-		Ready:           cache.Ready,
-		Family:          func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{{Kind: k, Coder: cd.ForKind(k)}} },
+		Ready: cache.Ready,
+		Family: func(k *registry.Kind) []*apiset.Resource {
+			return []*apiset.Resource{{Kind: k, Coder: kindCodec.ForKind(k)}}
+		},
 		Namespaces:      namespaces{},
 		Authorizer:      authorizer.Chain{},
 		Compiler:        expressions.New,
-		Codec:           cd,
+		Codec:           kindCodec,
 		StructEncodings: &views.StructEncodings{},
 		Notify:          func(_ context.Context, n webhooks.ReachabilityEvent) { f.notices <- n },
 		Metrics:         webhooks.NewMetrics(f.registry),
 		Logger:          slog.New(slog.NewTextHandler(f.log, nil)),
 	}
 	change(&config)
+
+	// 3. Create the plugin for the kind of the configurations.
 	var plugin interface{ Close() }
-	if mutating {
+	if isMutating {
 		plugin, err = webhooks.NewMutating(config)
 	} else {
 		plugin, err = webhooks.NewValidating(config)
@@ -266,24 +290,25 @@ type receivedReview struct {
 	path, query, authorization string
 }
 
-// webhookServer is a server of webhooks.
+// webhookServer is an HTTPS server that records the reviews it receives.
 type webhookServer struct {
 	*httptest.Server
 	mu       sync.Mutex
 	received []receivedReview
 }
 
+// requests returns the received requests, oldest first.
 func (s *webhookServer) requests() []receivedReview {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.received
 }
 
-// forget drops the first n calls.
-func (s *webhookServer) forget(n int) {
+// forgetRequests drops the requests received so far.
+func (s *webhookServer) forgetRequests() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.received = s.received[n:]
+	s.received = nil
 }
 
 // respondAllowed is a response function for serve that allows each request.
@@ -321,6 +346,7 @@ func (s *webhookServer) clientConfig(p string) admissionv1.WebhookClientConfig {
 	}
 }
 
+// allRules returns rules that match every request.
 func allRules() []admissionv1.RuleWithOperations {
 	star := []string{"*"}
 	return []admissionv1.RuleWithOperations{{
@@ -329,21 +355,22 @@ func allRules() []admissionv1.RuleWithOperations {
 	}}
 }
 
+// validatingConfiguration returns a configuration with one webhook, NAME.ex.test, for all requests.
 func validatingConfiguration(
 	name string,
-	to admissionv1.WebhookClientConfig,
-	change ...func(*admissionv1.ValidatingWebhook),
+	clientConfig admissionv1.WebhookClientConfig,
+	changes ...func(*admissionv1.ValidatingWebhook),
 ) *admissionv1.ValidatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
 	w := admissionv1.ValidatingWebhook{
 		Name:                    name + ".ex.test",
-		ClientConfig:            to,
+		ClientConfig:            clientConfig,
 		Rules:                   allRules(),
 		AdmissionReviewVersions: []string{"v1"},
 		SideEffects:             &none,
 	}
-	for _, f := range change {
-		f(&w)
+	for _, change := range changes {
+		change(&w)
 	}
 	return &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -351,21 +378,22 @@ func validatingConfiguration(
 	}
 }
 
+// mutatingConfiguration returns a configuration with one webhook, NAME.ex.test, for all requests.
 func mutatingConfiguration(
 	name string,
-	to admissionv1.WebhookClientConfig,
-	change ...func(*admissionv1.MutatingWebhook),
+	clientConfig admissionv1.WebhookClientConfig,
+	changes ...func(*admissionv1.MutatingWebhook),
 ) *admissionv1.MutatingWebhookConfiguration {
 	none := admissionv1.SideEffectClassNone
 	w := admissionv1.MutatingWebhook{
 		Name:                    name + ".ex.test",
-		ClientConfig:            to,
+		ClientConfig:            clientConfig,
 		Rules:                   allRules(),
 		AdmissionReviewVersions: []string{"v1"},
 		SideEffects:             &none,
 	}
-	for _, f := range change {
-		f(&w)
+	for _, change := range changes {
+		change(&w)
 	}
 	return &admissionv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

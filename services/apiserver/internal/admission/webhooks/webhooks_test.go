@@ -60,9 +60,9 @@ func TestValidatingWebhookResponses(t *testing.T) {
 	allowedReview := func(typeMeta string) string { return `{` + typeMeta + `"response":{"uid":"UID","allowed":true}}` }
 	for name, c := range map[string]struct {
 		respond func(http.ResponseWriter, receivedReview) string
-		want    string // prefix of the error
-		ignored bool   // failurePolicy Ignore allows the request
-		warned  []string
+		want    string            // prefix of the error
+		ignored bool              // failurePolicy Ignore allows the request
+		warned  []string          // Warning headers
 		audit   map[string]string // audit annotations
 	}{
 		"allowed":                {respond: respondWith(`"allowed":true`)},
@@ -224,15 +224,15 @@ func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		reinvoke []bool // for each hook: reinvocationPolicy IfNeeded
 		changes  []bool // for each hook: it adds a key in each call
-		calls    string // wanted paths, which are the numbers of the hooks
+		want     string // paths of the calls, which are the numbers of the hooks
 	}{
-		"no hook asks for it":                    {reinvoke: []bool{false, false}, changes: []bool{true, true}, calls: "/0 /1"},
-		"first asks, second changes":             {reinvoke: []bool{true, false}, changes: []bool{false, true}, calls: "/0 /1 /0"},
-		"first asks, second changes nothing":     {reinvoke: []bool{true, false}, changes: []bool{false, false}, calls: "/0 /1"},
-		"second asks, first changes":             {reinvoke: []bool{false, true}, changes: []bool{true, false}, calls: "/0 /1"},
-		"both ask, both change":                  {reinvoke: []bool{true, true}, changes: []bool{true, true}, calls: "/0 /1 /0 /1"},
-		"first two of three ask, last changes":   {reinvoke: []bool{true, true, false}, changes: []bool{false, false, true}, calls: "/0 /1 /2 /0 /1"},
-		"one hook, which changes the object too": {reinvoke: []bool{true}, changes: []bool{true}, calls: "/0"},
+		"no hook asks for it":                    {reinvoke: []bool{false, false}, changes: []bool{true, true}, want: "/0 /1"},
+		"first asks, second changes":             {reinvoke: []bool{true, false}, changes: []bool{false, true}, want: "/0 /1 /0"},
+		"first asks, second changes nothing":     {reinvoke: []bool{true, false}, changes: []bool{false, false}, want: "/0 /1"},
+		"second asks, first changes":             {reinvoke: []bool{false, true}, changes: []bool{true, false}, want: "/0 /1"},
+		"both ask, both change":                  {reinvoke: []bool{true, true}, changes: []bool{true, true}, want: "/0 /1 /0 /1"},
+		"first two of three ask, last changes":   {reinvoke: []bool{true, true, false}, changes: []bool{false, false, true}, want: "/0 /1 /2 /0 /1"},
+		"one hook, which changes the object too": {reinvoke: []bool{true}, changes: []bool{true}, want: "/0"},
 	} {
 		var n int
 		server := serve(t, func(_ http.ResponseWriter, review receivedReview) string {
@@ -261,8 +261,8 @@ func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
 		for _, review := range server.requests() {
 			paths = append(paths, review.path)
 		}
-		if got := strings.Join(paths, " "); got != c.calls {
-			t.Errorf("%s: got calls %s, want %s", name, got, c.calls)
+		if got := strings.Join(paths, " "); got != c.want {
+			t.Errorf("%s: got calls %s, want %s", name, got, c.want)
 		}
 	}
 }
@@ -270,7 +270,7 @@ func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
 // TestDryRunCallsWebhooksWithoutSideEffects checks that a dry run calls only webhooks whose
 // sideEffects allow it, and fails for others.
 func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
-	for effects, called := range map[admissionv1.SideEffectClass]bool{
+	for effects, wantCalled := range map[admissionv1.SideEffectClass]bool{
 		admissionv1.SideEffectClassNone: true, admissionv1.SideEffectClassNoneOnDryRun: true,
 		admissionv1.SideEffectClassSome: false, admissionv1.SideEffectClassUnknown: false,
 	} {
@@ -281,15 +281,15 @@ func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
 		r.DryRun = true
 		err := f.chain.Validate(t.Context(), r)
 		want := ""
-		if !called {
+		if !wantCalled {
 			want = `400 BadRequest: admission webhook "h.ex.test" does not support dry run`
 		}
 		if got := statusText(err); got != want {
 			t.Errorf("sideEffects %s, dry run: got error %q, want %q", effects, got, want)
 		}
 		calls := server.requests()
-		if (len(calls) == 1) != called || called && !calls[0].Request.DryRun {
-			t.Errorf("sideEffects %s, dry run: got calls %+v, want one with dryRun: %t", effects, calls, called)
+		if (len(calls) == 1) != wantCalled || wantCalled && !calls[0].Request.DryRun {
+			t.Errorf("sideEffects %s, dry run: got calls %+v, want one with dryRun: %t", effects, calls, wantCalled)
 		}
 		r.DryRun = false
 		if err := f.chain.Validate(t.Context(), r); err != nil || len(server.requests()) != len(calls)+1 {
@@ -310,6 +310,7 @@ func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 	withShortTimeout := func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
 	withIgnorePolicy := func(w *admissionv1.ValidatingWebhook) { p := admissionv1.Ignore; w.FailurePolicy = &p }
 
+	// 1. The webhook's own timeout is a failure of the webhook.
 	f := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout))
 	want := `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `
 	if got := statusText(f.validate()); !strings.HasPrefix(got, want) {
@@ -321,14 +322,16 @@ func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 		t.Errorf("webhook timeout, failurePolicy Ignore: got error %v and %d calls of the next webhook, want no error and 1 call",
 			err, len(server.requests()))
 	}
-	// The request has timed out before the call. This is not a failure of the webhook,
-	// which the failurePolicy could ignore.
+
+	// 2. The request has timed out before the call. This is not a failure of the webhook, which the
+	// failurePolicy could ignore.
 	f = start(t, validatingConfiguration("h", hangs.clientConfig("/"), withIgnorePolicy))
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	if err := f.chain.Validate(ctx, f.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("request timeout: got %v, want 504 Timeout", err)
 	}
+	// The timeout takes precedence over the rejection of a dry run.
 	some := admissionv1.SideEffectClassSome
 	r := f.request()
 	r.DryRun = true
@@ -360,7 +363,7 @@ func TestRequestIsSuspendedDuringCall(t *testing.T) {
 		suspend := sync.OnceFunc(func() { close(suspended) })
 		work := &requesttest.Work{OnSuspend: func() func() { suspend(); return func() {} }}
 		if err := callWebhook(work.With(t.Context())); err != nil {
-			t.Errorf("%s: the call failed, because it did not suspend the request: %v", name, err)
+			t.Errorf("%s webhook: got error %v, want none, because the call suspends the request", name, err)
 		}
 	}
 }
@@ -379,15 +382,15 @@ func TestPanicInConcurrentCallReachesRequest(t *testing.T) {
 	unreachable.Close()
 	for i, name := range []string{"a", "z"} { // before and after the other webhook, "h"
 		f := start(t, validatingConfiguration(name, unreachableConfig), validatingConfiguration("h", reachable.clientConfig("/")))
-		f.log.bug = "failed to call admission webhook" // panics when the failure is logged
+		f.log.panicOn = "failed to call admission webhook" // panics when the failure is logged
 		func() {
 			defer func() {
 				v := recover()
 				if failure, ok := v.(*h2.Failure); ok {
 					v = failure.Value
 				}
-				if n := responses.Load(); v != f.log.bug || n != int32(i+1) {
-					t.Errorf("webhook %s: got panic %v after %d responses of webhook h; want panic %q after %d", name, v, n, f.log.bug, i+1)
+				if n := responses.Load(); v != f.log.panicOn || n != int32(i+1) {
+					t.Errorf("webhook %s: got panic %v after %d responses of webhook h; want panic %q after %d", name, v, n, f.log.panicOn, i+1)
 				}
 			}()
 			err := f.validate()
@@ -401,6 +404,7 @@ func (f *fixture) validate() error { return f.chain.Validate(f.t.Context(), f.re
 // TestConnectionFailuresOpenBreaker checks that an unreachable webhook is not called until it is
 // reachable again. Error responses do not open the breaker.
 func TestConnectionFailuresOpenBreaker(t *testing.T) {
+	// 1. Error responses keep the breaker closed.
 	server := serve(t, func(w http.ResponseWriter, _ receivedReview) string {
 		w.WriteHeader(http.StatusInternalServerError)
 		return ""
@@ -412,9 +416,11 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	if n := len(server.requests()); n != 10 {
 		t.Errorf("got %d calls of a reachable webhook, want 10", n)
 	}
-	to := server.clientConfig("/")
+
+	// 2. Three failed connections open the breaker.
+	unreachable := server.clientConfig("/")
 	server.Close()
-	f = start(t, validatingConfiguration("h", to))
+	f = start(t, validatingConfiguration("h", unreachable))
 	const skippedCalls = "binnacle_admission_webhook_unasked_total"
 	for i := range 3 {
 		if err := f.validate(); err == nil || f.metric(skippedCalls) != 0 {
@@ -431,6 +437,8 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	if n != want {
 		t.Errorf("got event %+v, want %+v", n, want)
 	}
+
+	// 3. The open breaker rejects requests without a call, and is reported once.
 	for range 5 {
 		err := f.validate()
 		seconds, ok := apierrors.SuggestsClientDelay(err)
