@@ -5,18 +5,57 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 const (
 	// watchersPerObject is the number of narrow watchers that each write matches.
 	watchersPerObject = 10
-	// maxBroadWatchers is the maximum number of broad watchers. The cost of each is constant beyond
-	// it.
+	// maxBroadWatchers is the maximum number of broad watchers, and the number of pods. More broad
+	// watchers cost the same per delivery.
 	maxBroadWatchers = 1000
 	// overloadedP99 is the p99 of deliveries in ms above which a server does not keep up.
 	overloadedP99 = 1000
 )
+
+// A watchRun is one measurement of growWatchers: watchers of one kind, and the writes that they see.
+type watchRun struct {
+	name     string           // of the measurement
+	curve    string           // name of the curve that gets the result
+	path     func(int) string // returns the watch path of the watcher with an index
+	watchers int
+	objects  int // number of objects that the writes change in turn
+	rate     float64
+}
+
+// narrowRun returns a run of watchers of one object each. There are fewer objects than watchers, so
+// each write matches watchersPerObject watchers.
+func narrowRun(watchers int) watchRun {
+	return watchRun{
+		name:  fmt.Sprintf("%d of an object each, a write matching %d", watchers, watchersPerObject),
+		curve: fmt.Sprintf("of one object each, a write matching %d", watchersPerObject),
+		path: func(w int) string {
+			return fmt.Sprintf("/api/v1/pods?watch=1&fieldSelector=metadata.name%%3Dpod-%05d", w/watchersPerObject)
+		},
+		watchers: watchers,
+		objects:  watchers / watchersPerObject,
+		rate:     50,
+	}
+}
+
+// broadRun returns a run of watchers of all objects. The rate falls with their number so that the
+// server delivers about 2000 events a second, which it can do without delay.
+func broadRun(watchers int) watchRun {
+	return watchRun{
+		name:     fmt.Sprintf("%d of all", watchers),
+		curve:    "of everything",
+		path:     func(int) string { return "/api/v1/pods?watch=1" },
+		watchers: watchers,
+		objects:  maxBroadWatchers,
+		rate:     max(5, 2000/float64(watchers)),
+	}
+}
 
 // growWatchers writes while the number of watchers grows: narrow watchers of one object, with a
 // constant number per write, and broad watchers of all objects.
@@ -39,29 +78,20 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 		return nil, err
 	}
 	defer floor.terminate()
-	for _, w := range []int{100, 1000, 10000} {
-		for _, narrow := range []bool{true, false} {
-			name, key := fmt.Sprintf("%d of an object each, a write matching %d", w,
-				watchersPerObject), fmt.Sprintf("of one object each, a write matching %d", watchersPerObject)
-			path := func(w int) string {
-				return fmt.Sprintf("/api/v1/pods?watch=1&fieldSelector=metadata.name%%3Dpod-%05d", w/watchersPerObject)
-			}
-			n, rate := w/watchersPerObject, 50.0
-			if !narrow {
-				if w > maxBroadWatchers {
-					continue
-				}
-				name, key = fmt.Sprintf("%d of all", w), "of everything"
-				path = func(int) string { return "/api/v1/pods?watch=1" }
-				n, rate = maxBroadWatchers, max(5, 2000/float64(w))
-			}
+
+	for _, watchers := range []int{100, 1000, 10000} {
+		runs := []watchRun{narrowRun(watchers)}
+		if watchers <= maxBroadWatchers {
+			runs = append(runs, broadRun(watchers))
+		}
+		for _, run := range runs {
 			for _, side := range []*load{l, bare} {
 				s := *side
-				s.results, s.objectCount, s.watchers, s.rate = nil, n, w, rate
+				s.results, s.objectCount, s.watchers, s.rate = nil, run.objects, run.watchers, run.rate
 				c := s.newClient()
-				s.measureWatches(c, name, watchedPods(), path)
+				s.measureWatches(c, run.name, watchedPods(), run.path)
 				c.CloseIdleConnections()
-				cost.curve(key, side == bare).add(float64(w), s.lastResult("cpu_s_per_million_deliveries"))
+				cost.curve(run.curve, side == bare).add(float64(watchers), s.lastResult("cpu_s_per_million_deliveries"))
 			}
 		}
 	}
@@ -146,67 +176,44 @@ func growReplicas(b *bench, like *load, _ int) ([]*figure, error) {
 // measureReplicas starts a number of replicas with one etcd and one NATS server, and adds the cost
 // of writes and of deliveries to the figures.
 func (b *bench) measureReplicas(like *load, replicas, watchers int, write, delivery *figure) error {
-	ports := make([]int, 3)
-	for i := range ports {
-		var err error
-		if ports[i], err = freePort(); err != nil {
-			return err
+	// 1. Start etcd, the NATS server and the replicas, and create the pods.
+	l, members, err := b.startReplicas(like, replicas)
+	defer func() {
+		for _, m := range slices.Backward(members) {
+			m.terminate()
 		}
-	}
-	name := fmt.Sprintf("replicas-%d", replicas)
-	client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
-	etcd, err := b.startMember(name+"-etcd", "etcd", ports[0], "--name=b", "--data-dir="+filepath.Join(b.dir, name),
-		"--log-level=warn", "--listen-client-urls="+client, "--advertise-client-urls="+client,
-		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=b="+peer)
+	}()
 	if err != nil {
 		return err
 	}
-	defer etcd.terminate()
-	nats, err := b.startMember(name+"-nats", "nats-server", ports[2], "--addr=127.0.0.1", fmt.Sprintf("--port=%d", ports[2]))
-	if err != nil {
-		return err
-	}
-	defer nats.terminate()
-	var l *load
-	pids := []string{fmt.Sprintf("etcd=%d", etcd.cmd.Process.Pid), fmt.Sprintf("nats=%d", nats.cmd.Process.Pid)}
-	for i := range replicas {
-		r, api, err := b.startAPIServer(like, fmt.Sprintf("%s-%d", name, i), "--etcd-servers="+client,
-			fmt.Sprintf("--nats-servers=nats://127.0.0.1:%d", ports[2]), "--cluster-id=bench")
-		if err != nil {
-			return err
-		}
-		defer api.terminate()
-		pids = append(pids, fmt.Sprintf("replica-%d=%d", i, api.cmd.Process.Pid))
-		if l == nil {
-			l = r
-		}
-		l.replicas = append(l.replicas, r.server)
-	}
-	l.pids, l.objectCount = strings.Join(pids, ","), 1000
+	l.objectCount = 1000
 	c := l.newClient()
 	l.runScenario(c, "seed")
+
+	// 2. Patch without watchers. All writes go to replica 0; the others only follow.
 	x := float64(replicas)
 	l.concurrency = 4
 	l.runScenario(c, "patch")
-	ops, _ := l.results[len(l.results)-1]["ops"].(int)
 	write.curve("all processes", false).add(x, l.lastResult("cpu_ms_per_op"))
-	per := func(keys ...string) (sum float64) {
-		for _, k := range keys {
-			sum += l.lastResult("cpu_s_" + k)
-		}
-		return sum * 1000 / float64(max(ops, 1))
+	ops, _ := l.results[len(l.results)-1]["ops"].(int)
+	msPerWrite := func(process string) float64 {
+		return l.lastResult("cpu_s_"+process) * 1000 / float64(max(ops, 1))
 	}
-	write.curve("etcd", false).add(x, per("etcd"))
-	write.curve("NATS", false).add(x, per("nats"))
-	write.curve("the replica that serves the write", false).add(x, per("replica-0"))
+	write.curve("etcd", false).add(x, msPerWrite("etcd"))
+	write.curve("NATS", false).add(x, msPerWrite("nats"))
+	write.curve("the replica that serves the write", false).add(x, msPerWrite("replica-0"))
 	others := 0.0
 	for i := 1; i < replicas; i++ {
-		others += per(fmt.Sprintf("replica-%d", i)) / float64(replicas-1)
+		others += msPerWrite(fmt.Sprintf("replica-%d", i)) / float64(replicas-1)
 	}
 	write.curve("each other replica", false).add(x, others)
+
+	// 3. Write slowly while watchers, distributed over the replicas, receive each write.
 	l.watchers, l.rate = watchers, 5
 	l.runScenario(c, "watch")
 	delivery.curve("all processes", false).add(x, l.lastResult("cpu_s_per_million_deliveries"))
+
+	// 4. Compare with one floor that has all watchers.
 	bare, floor, err := b.startFloor(l)
 	if err != nil {
 		return err
@@ -216,6 +223,54 @@ func (b *bench) measureReplicas(like *load, replicas, watchers int, write, deliv
 	bare.runScenario(bare.newClient(), "watch")
 	delivery.curve("all processes", true).add(x, bare.lastResult("cpu_s_per_million_deliveries"))
 	return nil
+}
+
+// startReplicas starts an etcd, a NATS server and API servers that share them. It returns a load of
+// the first replica that measures all processes, and the processes. If it fails, the processes are
+// those that have been started.
+func (b *bench) startReplicas(like *load, replicas int) (_ *load, started []*process, err error) {
+	// 1. Start etcd and the NATS server.
+	var clientPort, peerPort, natsPort int
+	for _, port := range []*int{&clientPort, &peerPort, &natsPort} {
+		if *port, err = freePort(); err != nil {
+			return nil, nil, err
+		}
+	}
+	name := fmt.Sprintf("replicas-%d", replicas)
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", clientPort), fmt.Sprintf("http://127.0.0.1:%d", peerPort)
+	etcd, err := b.startMember(name+"-etcd", "etcd", clientPort, "--name=b", "--data-dir="+filepath.Join(b.dir, name),
+		"--log-level=warn", "--listen-client-urls="+client, "--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=b="+peer)
+	if err != nil {
+		return nil, nil, err
+	}
+	started = append(started, etcd)
+	nats, err := b.startMember(name+"-nats", "nats-server", natsPort, "--addr=127.0.0.1",
+		fmt.Sprintf("--port=%d", natsPort))
+	if err != nil {
+		return nil, started, err
+	}
+	started = append(started, nats)
+
+	// 2. Start the replicas.
+	var first *load
+	var urls []string
+	pids := []string{fmt.Sprintf("etcd=%d", etcd.cmd.Process.Pid), fmt.Sprintf("nats=%d", nats.cmd.Process.Pid)}
+	for i := range replicas {
+		l, api, err := b.startAPIServer(like, fmt.Sprintf("%s-%d", name, i), "--etcd-servers="+client,
+			fmt.Sprintf("--nats-servers=nats://127.0.0.1:%d", natsPort), "--cluster-id=bench")
+		if err != nil {
+			return nil, started, err
+		}
+		started = append(started, api)
+		pids = append(pids, fmt.Sprintf("replica-%d=%d", i, api.cmd.Process.Pid))
+		urls = append(urls, l.server)
+		if first == nil {
+			first = l
+		}
+	}
+	first.replicas, first.pids = append(first.replicas, urls...), strings.Join(pids, ",")
+	return first, started, nil
 }
 
 // startMember starts etcd or NATS and waits until it accepts connections.

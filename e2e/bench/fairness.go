@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// stormers is the number of connections on which one service account lists all pods in a loop.
-	// The server has stormReads and stormWrites seats.
-	stormers    = 240
-	stormReads  = 8
-	stormWrites = 4
-	stormPods   = 1000
-	stormer     = "system:serviceaccount:bench-0:storm"
+	// stormConnections is the number of connections on which one service account, stormUser, lists
+	// all pods in a loop. They far outnumber the seats that the server has for reads and writes.
+	stormConnections = 240
+	stormUser        = "system:serviceaccount:bench-0:storm"
+	stormReads       = 8
+	stormWrites      = 4
+	stormPods        = 1000
 	// quietTime is the time of a run before and after its storm, stormTime the duration of the
 	// storm.
 	quietTime = 5 * time.Second
@@ -91,24 +91,24 @@ var fairnessLoads = []backgroundLoad{
 // selects loads by their id; none selects all.
 func compareFairness(like *load, bin, plots string, names []string) error {
 	var rows []string
-	for _, t := range fairnessLoads {
-		if len(names) > 0 && !slices.Contains(names, t.id) {
+	for _, background := range fairnessLoads {
+		if len(names) > 0 && !slices.Contains(names, background.id) {
 			continue
 		}
-		responses, stormOutput, err := measureFairness(like, bin, t)
+		responses, stormOutput, err := measureFairness(like, bin, background)
 		if err != nil {
 			return err
 		}
-		for _, b := range probeClients {
-			quiet, during := splitByStorm(responses[b.name])
-			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", t.label, b.name, formatLatencies(quiet),
+		for _, client := range probeClients {
+			quiet, during := splitByStorm(responses[client.name])
+			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", background.label, client.name, formatLatencies(quiet),
 				formatLatencies(during)))
 		}
 		if stormOutput != "" {
-			rows = append(rows, fmt.Sprintf("| %s | the storm | | %s |", t.label, stormOutput))
+			rows = append(rows, fmt.Sprintf("| %s | the storm | | %s |", background.label, stormOutput))
 		}
 		if plots != "" {
-			if err := drawStorm(filepath.Join(plots, "storm-"+t.id+".svg"), t.label, responses); err != nil {
+			if err := drawStorm(filepath.Join(plots, "storm-"+background.id+".svg"), background.label, responses); err != nil {
 				return err
 			}
 		}
@@ -121,7 +121,8 @@ func compareFairness(like *load, bin, plots string, names []string) error {
 // measureFairness runs a server and probe clients while a background load begins and ends. It
 // returns the responses by probe client, and the output of the process that generates the load.
 func measureFairness(like *load, bin string,
-	t backgroundLoad) (responses map[string][]probeResponse, stormOutput string, err error) {
+	background backgroundLoad) (responses map[string][]probeResponse, stormOutput string, err error) {
+	// 1. Start the server, and create the pods and leases that the clients use.
 	b, err := newBench(bin)
 	if err != nil {
 		return nil, "", err
@@ -129,7 +130,7 @@ func measureFairness(like *load, bin string,
 	defer b.close()
 	api, err := b.startAPIServerProcess("fairness", "--authorization-mode=AlwaysAllow",
 		"--disable-admission-plugins=ServiceAccount,NodeRestriction",
-		fmt.Sprintf("--enable-priority-and-fairness=%t", t.priorityAndFairness),
+		fmt.Sprintf("--enable-priority-and-fairness=%t", background.priorityAndFairness),
 		fmt.Sprintf("--max-requests-inflight=%d", stormReads), fmt.Sprintf("--max-mutating-requests-inflight=%d", stormWrites))
 	if err != nil {
 		return nil, "", err
@@ -139,6 +140,43 @@ func measureFairness(like *load, bin string,
 	l.objectCount = stormPods
 	c := l.newClient()
 	l.runScenario(c, "seed")
+	if err := l.createProbedLeases(c); err != nil {
+		return nil, "", err
+	}
+
+	// 2. Start the probe clients. They have real-time priority, as if they ran on other machines.
+	self, err := os.Executable()
+	if err != nil {
+		return nil, "", err
+	}
+	loadServer := []string{self, "-server=" + l.server, "-cert=" + l.certFile, "-key=" + l.keyFile, "-ca=" + l.caFile}
+	probes := exec.Command("chrt", append(append([]string{"--rr", "1"}, loadServer...), "standing")...)
+	var output bytes.Buffer
+	probes.Stdout, probes.Stderr = &output, os.Stderr
+	if err := probes.Start(); err != nil {
+		return nil, "", err
+	}
+	time.Sleep(quietTime) // the time before the storm is measured, too
+
+	// 3. Run the storm. The CPU time of its clients is not the server's, so they run at idle
+	// priority, as if they ran on other machines.
+	out, err := exec.Command("chrt", append(append([]string{"--idle", "0"}, loadServer...), background.command)...).Output()
+	if err != nil {
+		return nil, "", fmt.Errorf("storm: %w", err)
+	}
+
+	// 4. Wait until the probe clients end, and decode their responses.
+	if err := probes.Wait(); err != nil {
+		return nil, "", fmt.Errorf("probe clients, which need the right to use real-time priority: %w", err)
+	}
+	if err := json.Unmarshal(output.Bytes(), &responses); err != nil {
+		return nil, "", err
+	}
+	return responses, strings.TrimSpace(string(out)), nil
+}
+
+// createProbedLeases creates the leases that probe clients patch, and their namespaces.
+func (l *load) createProbedLeases(c *http.Client) error {
 	for _, namespace := range []string{"kube-node-lease", "kube-system"} {
 		_ = l.create(c, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // ignores that kube-system exists
 	}
@@ -150,36 +188,10 @@ func measureFairness(like *load, bin string,
 		lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"` + name +
 			`"},"spec":{"holderIdentity":"a"}}`
 		if err := l.create(c, strings.TrimSuffix(collection, "/"), lease); err != nil {
-			return nil, "", err
+			return err
 		}
 	}
-
-	self, err := os.Executable()
-	if err != nil {
-		return nil, "", err
-	}
-	loadServer := []string{self, "-server=" + l.server, "-cert=" + l.certFile, "-key=" + l.keyFile, "-ca=" + l.caFile}
-	// The probe clients have real-time priority, as if they ran on other machines.
-	probes := exec.Command("chrt", append(append([]string{"--rr", "1"}, loadServer...), "standing")...)
-	var output bytes.Buffer
-	probes.Stdout, probes.Stderr = &output, os.Stderr
-	if err := probes.Start(); err != nil {
-		return nil, "", err
-	}
-	time.Sleep(quietTime) // the time before the storm is measured, too
-	// The CPU time of the storm's clients is not the server's. They run at idle priority, as if
-	// they ran on other machines.
-	out, err := exec.Command("chrt", append(append([]string{"--idle", "0"}, loadServer...), t.command)...).Output()
-	if err != nil {
-		return nil, "", fmt.Errorf("storm: %w", err)
-	}
-	if err := probes.Wait(); err != nil {
-		return nil, "", fmt.Errorf("probe clients, which need the right to use real-time priority: %w", err)
-	}
-	if err := json.Unmarshal(output.Bytes(), &responses); err != nil {
-		return nil, "", err
-	}
-	return responses, strings.TrimSpace(string(out)), nil
+	return nil
 }
 
 // runProbeClients runs the probe clients for the whole measurement and prints their responses as
@@ -260,14 +272,14 @@ func (l *load) runStorm() {
 	var mu sync.Mutex
 	codes := map[int]int{}
 	var wg sync.WaitGroup
-	for range stormers {
+	for range stormConnections {
 		wg.Go(func() {
 			c := l.newClient()
 			// An empty map disables HTTP/2, so each client has one connection.
 			c.Transport.(*http.Transport).TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
 			defer c.CloseIdleConnections()
 			for ctx.Err() == nil {
-				code := l.requestAs(ctx, c, stormer, "system:serviceaccounts", http.MethodGet, "/api/v1/pods", nil)
+				code := l.requestAs(ctx, c, stormUser, "system:serviceaccounts", http.MethodGet, "/api/v1/pods", nil)
 				mu.Lock()
 				codes[code]++
 				mu.Unlock()

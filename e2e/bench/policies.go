@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// idlePolicies match no created object. activePolicies match, with three validations each.
+// idlePolicies is the number of policies that match no created object, activePolicies the number of
+// those that match each pod, with three validations each.
 const (
 	idlePolicies   = 1000
 	activePolicies = 10
@@ -25,6 +26,7 @@ const (
 // measurePolicies measures creates of pods of about 6 KB without policies, with policies that do
 // not match, and with some that match. It also measures the memory of a policy that does not match.
 func measurePolicies(like *load, bin string) error {
+	// 1. Start the server and create the namespaces.
 	b, err := newBench(bin)
 	if err != nil {
 		return err
@@ -45,7 +47,7 @@ func measurePolicies(like *load, bin string) error {
 		}
 	}
 	var rows []string
-	measure := func(name string) {
+	measureCreates := func(name string) {
 		run, round := *l, len(rows)
 		run.runTimed("create, "+name, run.concurrency, func(i int) error {
 			return run.create(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces),
@@ -54,8 +56,12 @@ func measurePolicies(like *load, bin string) error {
 		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", name, resultCell(run, "ops_per_s"),
 			resultCell(run, "cpu_ms_per_op"), resultCell(run, "p50_ms"), resultCell(run, "p99_ms")))
 	}
-	measure("no policies, warming up")
-	measure("no policies")
+
+	// 2. Measure without policies.
+	measureCreates("no policies, warming up")
+	measureCreates("no policies")
+
+	// 3. Add policies that do not match, and measure their memory and the creates beside them.
 	before, err := l.heapSize(c)
 	if err != nil {
 		return err
@@ -73,19 +79,29 @@ func measurePolicies(like *load, bin string) error {
 	if err != nil {
 		return err
 	}
-	measure(fmt.Sprintf("beside %d policies that do not match", idlePolicies))
+	measureCreates(fmt.Sprintf("beside %d policies that do not match", idlePolicies))
+
+	// 4. Add policies that match, and measure again.
 	for i := range activePolicies {
-		if err := l.createPolicy(c, fmt.Sprintf("active-%d", i), "", "pods",
-			fmt.Sprintf(`{"expression":"object.metadata.labels.app != 'x%[1]d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example/') && c.name != 'n%[1]d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%[1]d'"}`, i)); err != nil {
+		if err := l.createPolicy(c, fmt.Sprintf("active-%d", i), "", "pods", podValidations(i)); err != nil {
 			return err
 		}
 	}
-	measure(fmt.Sprintf("and with %d that match", activePolicies))
+	measureCreates(fmt.Sprintf("and with %d that match", activePolicies))
+
 	fmt.Printf("\n| create | creates/s | CPU ms/create | p50 ms | p99 ms |\n|---|---|---|---|---|\n%s\n",
 		strings.Join(rows, "\n"))
 	fmt.Printf("\nA policy that does not match, with its binding and what is stored of both: %.1f KiB\n",
 		(after-before)/idlePolicies/1024)
 	return nil
+}
+
+// podValidations returns three validations that every created pod satisfies. They depend on i, so
+// that no two policies share a compiled expression.
+func podValidations(i int) string {
+	return fmt.Sprintf(`{"expression":"object.metadata.labels.app != 'x%[1]d'"},`+
+		`{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example/') && c.name != 'n%[1]d')"},`+
+		`{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%[1]d'"}`, i)
 }
 
 // largePod returns a pod of about 6 KB.

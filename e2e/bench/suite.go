@@ -100,7 +100,7 @@ func startProcess(log, path, cert, key string, args ...string) (*process, error)
 var scenarios = []struct {
 	name       string
 	floorHasIt bool        // the floor supports the scenario
-	adjust     func(*load) // changes the load, unless nil
+	adjust     func(*load) // changes the load; may be nil
 }{
 	{name: "list", floorHasIt: true},
 	{name: "list-consistent", floorHasIt: true},
@@ -123,6 +123,7 @@ var scenarios = []struct {
 // compareWithFloor starts a server and the floor, loads both, and prints a table. binary is the
 // file of the API server.
 func compareWithFloor(l *load, binary string) error {
+	// 1. Create the certificates.
 	dir, err := os.MkdirTemp("", "binnacle-bench-")
 	if err != nil {
 		return err
@@ -135,6 +136,8 @@ func compareWithFloor(l *load, binary string) error {
 		return fmt.Errorf("make certificates: %w\n%s", err, out)
 	}
 	file := func(folder, name string) string { return filepath.Join(certs, folder, name) }
+
+	// 2. Start the server and create the pods. Measure its memory without and with them.
 	tlsArgs := []string{"--tls-cert-file=" + file("apiserver", "apiserver.crt"),
 		"--tls-private-key-file=" + file("apiserver", "apiserver.key")}
 	api, err := startProcess(filepath.Join(dir, "apiserver.log"), binary, file("admin", "admin.crt"),
@@ -154,6 +157,7 @@ func compareWithFloor(l *load, binary string) error {
 	time.Sleep(3 * time.Second) // the cache catches up and memory settles
 	l.runScenario(c, "idle")
 
+	// 3. Start the floor, which reads the same pods from the server.
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -166,23 +170,25 @@ func compareWithFloor(l *load, binary string) error {
 	defer floor.terminate()
 	bare := *l
 	bare.server, bare.label, bare.pids, bare.results = floor.url, "floor", fmt.Sprintf("floor=%d", floor.cmd.Process.Pid), nil
+
+	// 4. Run each scenario on both.
 	var rows []string
 	for _, s := range scenarios {
 		ours := *l
 		ours.results = nil
 		theirs := bare
-		for _, x := range []*load{&ours, &theirs} {
-			if s.adjust != nil {
-				s.adjust(x)
-			}
+		if s.adjust != nil {
+			s.adjust(&ours)
+			s.adjust(&theirs)
 		}
 		ours.runScenario(ours.newClient(), s.name)
-		row := []string{s.name, resultCell(ours, "cpu_ms_per_op"), "", resultCell(ours, "p50_ms"),
-			resultCell(ours, "p99_ms"), resultCell(ours, "peak_mib_apiserver")}
+		floorCost := ""
 		if s.floorHasIt {
 			theirs.runScenario(theirs.newClient(), s.name)
-			row[2] = resultCell(theirs, "cpu_ms_per_op")
+			floorCost = resultCell(theirs, "cpu_ms_per_op")
 		}
+		row := []string{s.name, resultCell(ours, "cpu_ms_per_op"), floorCost, resultCell(ours, "p50_ms"),
+			resultCell(ours, "p99_ms"), resultCell(ours, "peak_mib_apiserver")}
 		rows = append(rows, "| "+strings.Join(row, " | ")+" |")
 	}
 	fmt.Printf("\n| scenario | CPU ms/op | floor | p50 ms | p99 ms | peak MiB |\n|---|---|---|---|---|---|\n%s\n",

@@ -14,19 +14,24 @@ import (
 )
 
 const (
+	// startTimeout is how long a process may take to become ready. It allows for a machine that
+	// builds and tests other packages at the same time.
 	startTimeout = 60 * time.Second
-	stopTimeout  = 30 * time.Second
+	// stopTimeout is how long a process may take to exit after SIGTERM before it is killed.
+	stopTimeout = 30 * time.Second
+	// pollInterval is the pause between two checks of a condition.
 	pollInterval = 10 * time.Millisecond
-	loggedTail   = 16 << 10
+	// loggedTail is how many bytes of a process' log a failed test prints.
+	loggedTail = 16 << 10
 )
 
 // Process is a program that can be started repeatedly. It is not safe for concurrent use.
 type Process struct {
 	t       testing.TB
-	name    string
-	path    string
-	logFile string
-	env     []string
+	name    string   // for messages and the log file
+	path    string   // of the program
+	logFile string   // gets the output of all runs
+	env     []string // added to the environment of the test
 
 	cmd  *exec.Cmd
 	done chan struct{} // closed when cmd has exited

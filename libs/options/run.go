@@ -17,7 +17,7 @@ import (
 
 const (
 	configFlag  = "config"
-	helpColumns = 110
+	helpColumns = 110 // width of the help text
 )
 
 // Exit codes of Main.
@@ -69,6 +69,7 @@ func (c *commonFlags) addFlags(s *Sections) {
 // Run is the complete main function of a service, with the arguments after its name. It does not
 // return.
 func Run(c Command, args []string) {
+	// The first signal begins a graceful shutdown, the second one ends the process.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -91,19 +92,23 @@ func Run(c Command, args []string) {
 // version to stdout, and logs and errors to stderr.
 func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer,
 	commands ...Command) int {
+	// 1. Run the subcommand if the first argument names one.
 	for _, c := range commands {
 		if len(args) > 0 && args[0] == c.Name {
 			return Main(ctx, name+" "+c.Name, c.Short, c.Options, c.Run, args[1:], stdout, stderr, c.Commands...)
 		}
 	}
+	// 2. Declare the flags.
 	var (
 		sections Sections
 		shared   commonFlags
-		running  bool
+		running  bool // run has been called, so an error is not one of usage
 	)
 	o.AddFlags(&sections)
 	shared.addFlags(&sections)
 
+	// 3. Define the command: print the version, or read the configuration file, complete and
+	// validate the options, and run the service.
 	cmd := &cobra.Command{
 		Use:                name,
 		Short:              short,
@@ -140,10 +145,14 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 		}
 		sections.printUsage(stdout, helpColumns)
 	})
+
+	// 4. Parse the arguments and run the command.
 	cmd.SetArgs(append([]string{}, args...))
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(ctx)
+
+	// 5. Report an error.
 	if err == nil {
 		return ExitOK
 	}

@@ -63,6 +63,7 @@ func main() {
 // mutatePackage tests all mutants of the package in dir and prints those that survive. run selects
 // tests, files selects source files, and tests names further packages with tests.
 func mutatePackage(dir, run string, tests []string, files string) (survived int, err error) {
+	// 1. Find the conditions to mutate.
 	selectedFiles, err := regexp.Compile(files)
 	if err != nil {
 		return 0, err
@@ -75,6 +76,8 @@ func mutatePackage(dir, run string, tests []string, files string) (survived int,
 	if err != nil {
 		return 0, err
 	}
+
+	// 2. Build the test binaries, which contain all mutants.
 	temp, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return 0, err
@@ -92,35 +95,45 @@ func mutatePackage(dir, run string, tests []string, files string) (survived int,
 		}
 		all = append(all, more...)
 	}
+
+	// 3. Run each test without a mutant, to learn its duration and the mutants that it reaches.
 	for _, t := range all {
 		if err := t.runWithoutMutant(filepath.Join(temp, "reached")); err != nil {
 			return 0, err
 		}
 	}
 	sort.SliceStable(all, func(i, j int) bool { return all[i].duration < all[j].duration })
+
+	// 4. Run each mutant with the tests that reach it, until one detects it.
 	for id, m := range found {
-		reached, killed := false, false
-		for _, t := range all {
-			if !t.reaches[id] {
-				continue
-			}
-			reached = true
-			if killed = t.detects(id); killed {
-				break
-			}
-		}
-		switch {
-		case killed:
+		reached, killed := runMutant(id, all)
+		if killed {
 			continue
-		case reached:
-			fmt.Printf("%s:%d: no test detects the mutation of %s\n", m.file, m.line, m.text)
-		default:
-			fmt.Printf("%s:%d: no test reaches %s\n", m.file, m.line, m.text)
 		}
 		survived++
+		if reached {
+			fmt.Printf("%s:%d: no test detects the mutation of %s\n", m.file, m.line, m.text)
+		} else {
+			fmt.Printf("%s:%d: no test reaches %s\n", m.file, m.line, m.text)
+		}
 	}
 	fmt.Printf("%s: %d mutants, %d killed, %d survived\n", dir, len(found), len(found)-survived, survived)
 	return survived, nil
+}
+
+// runMutant runs the mutant with an ID until a test detects it. reached reports whether a test
+// evaluates the mutated condition, killed whether a test fails because of the mutation.
+func runMutant(id int, tests []*test) (reached, killed bool) {
+	for _, t := range tests {
+		if !t.reaches[id] {
+			continue
+		}
+		reached = true
+		if t.detects(id) {
+			return true, true
+		}
+	}
+	return reached, false
 }
 
 // readFolder returns the sources of a folder by path, and their mutations.
@@ -160,7 +173,14 @@ func findMutations(path string, source []byte) ([]mutation, error) {
 	var out []mutation
 	add := func(e ast.Expr, becomes string) {
 		start, end := set.Position(e.Pos()).Offset, set.Position(e.End()).Offset
-		out = append(out, mutation{path, set.Position(e.Pos()).Line, start, end, becomes, string(source[start:end])})
+		out = append(out, mutation{
+			file:        path,
+			line:        set.Position(e.Pos()).Line,
+			begin:       start,
+			end:         end,
+			replacement: becomes,
+			text:        string(source[start:end]),
+		})
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -177,11 +197,12 @@ func findMutations(path string, source []byte) ([]mutation, error) {
 			}
 		case *ast.ReturnStmt:
 			for _, e := range n.Results {
-				if isCondition(e) {
-					addOperands(e, "false", add)
-					if b, ok := e.(*ast.BinaryExpr); !ok || b.Op != token.LAND && b.Op != token.LOR {
-						add(e, "true")
-					}
+				if !isCondition(e) {
+					continue
+				}
+				addOperands(e, "false", add)
+				if !isCompound(e) { // the operands of a compound condition become true already
+					add(e, "true")
 				}
 			}
 		}
@@ -218,6 +239,12 @@ func addOperands(e ast.Expr, becomes string, add func(ast.Expr, string)) {
 		}
 	}
 	add(e, becomes)
+}
+
+// isCompound reports whether an expression is a conjunction or a disjunction.
+func isCompound(e ast.Expr) bool {
+	b, ok := e.(*ast.BinaryExpr)
+	return ok && (b.Op == token.LAND || b.Op == token.LOR)
 }
 
 // isCondition reports whether an expression is syntactically a condition.
