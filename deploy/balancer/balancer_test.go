@@ -78,7 +78,7 @@ func TestStates(t *testing.T) {
 		t.Errorf("ready: got %v", err)
 	}
 	if err := runCheck(t.Context(), []string{"--ca-file=" + ca, ready, busy}); err == nil {
-		t.Error("got ready without a check")
+		t.Error("runCheck() of a ready and a busy server = nil, want an error")
 	}
 }
 

@@ -342,7 +342,7 @@ func TestDamagedTokenKeyIsNotReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := certs.Ensure(o); err == nil {
-		t.Error("Ensure with a damaged token key = nil, want an error")
+		t.Error("Ensure() with a damaged token key = nil, want an error")
 	}
 	if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, []byte("damaged")) {
 		t.Errorf("got key %q, %v; want it unchanged", data, err)

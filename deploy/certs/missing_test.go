@@ -205,7 +205,7 @@ func TestExternalCASignsRequests(t *testing.T) {
 		t.Error("renewal: got another current certificate before the new one is signed, want it unchanged")
 	}
 	if _, err := certs.Rotate(o, certs.Prepare, certs.FrontProxyCA); err == nil {
-		t.Error("rotation of an external CA: got no error, want one")
+		t.Error("Rotate(prepare) of an external CA = nil, want an error")
 	}
 }
 

@@ -151,10 +151,10 @@ func TestSingleCARotation(t *testing.T) {
 		}
 	}
 	if !leafOf(t, l.CA(certs.ServingCA)).Equal(serving) {
-		t.Error("serving CA is rotated, want it unchanged")
+		t.Error("rotation of the etcd CA: got another serving CA, want it unchanged")
 	}
 	if leafOf(t, l.CA(certs.EtcdCA)).Equal(etcd) {
-		t.Error("etcd CA is unchanged, want it rotated")
+		t.Error("rotation of the etcd CA: got the former etcd CA, want another")
 	}
 }
 
@@ -170,10 +170,10 @@ func TestRenewReissuesLeafCertificates(t *testing.T) {
 		t.Errorf("renewal wrote %d files, want %d: all but those of the CAs", len(created), len(all)-len(certs.CAs()))
 	}
 	if !leafOf(t, l.CA(certs.ClientCA)).Equal(ca) {
-		t.Error("client CA is renewed, want it unchanged")
+		t.Error("renewal: got another client CA, want it unchanged")
 	}
 	if leafOf(t, l.Admin()).Equal(before) {
-		t.Error("certificate of the administrator is unchanged, want it renewed")
+		t.Error("renewal: got the former certificate of the administrator, want another")
 	}
 }
 

@@ -53,7 +53,7 @@ func TestArchivesAreReproducible(t *testing.T) {
 	one := archive(time.Unix(1, 0), 0o600, func([]entry) {})
 	other := archive(time.Unix(2_000_000_000, 0), 0o755, slices.Reverse[[]entry])
 	if !bytes.Equal(one, other) {
-		t.Error("two archives of equal content differ, want equal bytes")
+		t.Errorf("archives of equal content have different bytes (%d and %d), want equal ones", len(one), len(other))
 	}
 	z, err := gzip.NewReader(bytes.NewReader(one))
 	if err != nil {
@@ -83,7 +83,7 @@ func TestArchivesAreReproducible(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if err := writeArchive(io.Discard, "f", at, []entry{{name: "a"}, {name: "a"}}); err == nil {
-		t.Error("error for two files with one name = nil, want one")
+		t.Error("writeArchive() of two files with one name = nil, want an error")
 	}
 }
 

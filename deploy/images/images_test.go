@@ -97,7 +97,7 @@ func TestMeasureFilesCompresses(t *testing.T) {
 		t.Errorf("1 MiB of noise and 3 MiB of zeros: got %s, want 4 MiB unpacked, 1 to 1.25 MiB packed", size)
 	}
 	if _, err := measureFiles(filepath.Join(dir, "none")); err == nil {
-		t.Error("missing file: error = nil, want one")
+		t.Error("measureFiles() of a missing file = nil, want an error")
 	}
 }
 

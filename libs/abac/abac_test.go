@@ -120,7 +120,7 @@ func TestResourceAndPathPoliciesAreSeparate(t *testing.T) {
 		User: &authorizer.User{Name: "alice"},
 		Verb: "get",
 	}); d != authorizer.NoOpinion {
-		t.Error("RulesFor() lists paths for a policy without one")
+		t.Errorf("Authorize() of an empty path with a policy without a path: got %v, want %v", d, authorizer.NoOpinion)
 	}
 	for user, want := range map[string][2]int{"alice": {1, 0}, "bob": {0, 1}, "carol": {0, 0}} {
 		rules, err := z.RulesFor(t.Context(), &authorizer.User{Name: user}, "a")

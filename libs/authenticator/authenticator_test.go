@@ -33,7 +33,7 @@ func rejects(err error) authenticator.Token {
 func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 	bad, worse := errors.New("bad"), errors.New("worse")
 	never := authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
-		t.Error("a member after the deciding one was called")
+		t.Error("the member after the deciding one was called, want only the members before it")
 		return nil, false, nil
 	})
 	for name, c := range map[string]struct {

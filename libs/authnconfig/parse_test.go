@@ -344,7 +344,7 @@ func TestParseErrors(t *testing.T) {
 				t.Errorf("got %v\nwant %s\nof\n%s", err, tt.want, tt.text)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Error("the error contains a password")
+				t.Errorf("got error %q that contains the password, want none of it", err)
 			}
 		})
 	}

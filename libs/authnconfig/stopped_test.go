@@ -61,7 +61,7 @@ func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
 		t.Errorf("while the issuer still does not respond: %s, want \"no opinion\"", got)
 	}
 	if len(s.left) > 0 {
-		t.Error("the silent issuer got no request, so the test proves nothing")
+		t.Error("the silent issuer got no request, want one that is still open")
 	}
 }
 
@@ -110,7 +110,7 @@ func TestRemovedIssuerIsNotRequested(t *testing.T) {
 	select {
 	case <-s.left:
 	case <-bound.C:
-		t.Error("the request to the removed issuer continues, want it canceled")
+		t.Error("the request to the removed issuer is open after 5 s, want it canceled")
 	}
 }
 
@@ -162,6 +162,6 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 		}
 	}
 	if reloaded == 0 {
-		t.Error("got no counted reload, want at least one")
+		t.Error("metrics count 0 reloads, want at least one")
 	}
 }

@@ -172,6 +172,6 @@ func TestHelpListsChangeableGates(t *testing.T) {
 		}
 	}
 	if strings.Contains(help, "AnyVolumeDataSource") {
-		t.Error("got AnyVolumeDataSource in the help, want only gates that can change")
+		t.Errorf("got help %s with the locked gate AnyVolumeDataSource, want only gates that can change", help)
 	}
 }

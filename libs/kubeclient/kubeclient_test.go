@@ -125,7 +125,7 @@ func TestProbeReportsReachability(t *testing.T) {
 			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 			p := newProbe(t, kubeconfig(t, server.URL, ca))
 			if err := p.Check(nil); err == nil {
-				t.Error("the check passes before the first probe")
+				t.Error("Check() before the first probe = nil, want an error")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)

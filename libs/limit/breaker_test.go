@@ -71,7 +71,7 @@ func TestBreakerFollowsServer(t *testing.T) {
 					rt.Errorf("after %s: the breaker is open for a server that responds to probes", step)
 				}
 				if step == "sleep" && open && !down {
-					rt.Error("the breaker is open although the server is back")
+					rt.Error("breaker after a sleep with the server up: got open, want closed")
 				}
 				mu.Unlock()
 			}

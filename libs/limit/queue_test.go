@@ -209,7 +209,7 @@ func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 				q.Release(claim{Key: tc.holder, Cost: 40})
 				synctest.Wait()
 				if !admitted {
-					t.Error("the large claim still waits after the release, want it admitted")
+					t.Error("large claim after the release: got it waiting, want it admitted")
 				}
 				cancel()
 			})
@@ -235,12 +235,12 @@ func TestCanceledLargeClaimUnblocksOthers(t *testing.T) {
 		go func() { admitted = q.Acquire(t.Context(), claim{Key: "small"}) == nil }()
 		synctest.Wait()
 		if admitted {
-			t.Fatal("a small claim was admitted before the overdue one, want it to wait")
+			t.Fatal("small claim behind the overdue one: got it admitted, want it to wait")
 		}
 		cancel()
 		synctest.Wait()
 		if !admitted {
-			t.Error("the small claim still waits after the overdue one was canceled")
+			t.Error("small claim after the overdue one was canceled: got it waiting, want it admitted")
 		}
 	})
 }

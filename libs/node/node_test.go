@@ -205,7 +205,7 @@ func TestGraphBelongs(t *testing.T) {
 func TestSetPanicsOnOtherObjects(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("Set accepted a node")
+			t.Error("Set() of a Node did not panic, want a panic")
 		}
 	}()
 	node.NewGraph().Set(&corev1.Node{})

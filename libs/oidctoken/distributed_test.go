@@ -102,7 +102,7 @@ func TestDistributedClaims(t *testing.T) {
 			h := c.response
 			if h == nil {
 				h = func(w http.ResponseWriter, _ *http.Request) {
-					t.Error("the claim source got a request")
+					t.Errorf("the claim source got %s %s, want no request", r.Method, r.URL)
 					w.WriteHeader(http.StatusTeapot)
 				}
 			}

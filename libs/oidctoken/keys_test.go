@@ -46,7 +46,7 @@ func authenticatorWithKeys(t *testing.T, set jose.JSONWebKeySet) (*oidctest.Issu
 	select {
 	case <-p.Initialized():
 	case <-time.After(30 * time.Second):
-		t.Fatal("no keys in 30 s, want those of the issuer")
+		t.Fatal("got no keys within 30 s, want those of the issuer")
 	}
 	return issuer, a
 }
@@ -226,7 +226,7 @@ func TestProviderConfigEqual(t *testing.T) {
 		}
 	}
 	if !one().Equal(one()) {
-		t.Error("a configuration does not equal itself")
+		t.Errorf("Equal() of two equal configurations %+v = false, want true", one())
 	}
 	for name, change := range map[string]func(*oidctoken.ProviderConfig){
 		"issuer":     func(c *oidctoken.ProviderConfig) { c.IssuerURL = "https://z" },

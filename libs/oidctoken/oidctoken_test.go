@@ -327,7 +327,7 @@ func TestBrokenTokens(t *testing.T) {
 			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 				t.Errorf("got %v, want %q", err, tt.want)
 			case err != nil && tt.token != "" && strings.Contains(err.Error(), tt.token):
-				t.Error("the error contains the token")
+				t.Errorf("got error %q that contains the token, want none of it", err)
 			}
 		})
 	}
@@ -388,10 +388,10 @@ func TestKeysRotate(t *testing.T) {
 	good := issuer.Token(nil)
 	issuer.RotateSecretly("RS256")
 	if accepted(issuer.Token(nil)) {
-		t.Error("token of a new key during an outage: accepted, want rejected")
+		t.Error("token of a new key during an outage: got accepted, want rejected")
 	}
 	if !accepted(good) {
-		t.Error("token of a known key during an outage: rejected, want accepted")
+		t.Error("token of a known key during an outage: got rejected, want accepted")
 	}
 }
 
@@ -406,14 +406,14 @@ func TestUnknownKeysAreRateLimited(t *testing.T) {
 	for range 200 {
 		wg.Go(func() {
 			if _, ok, err := a.AuthenticateToken(t.Context(), forged, nil); ok || err == nil {
-				t.Error("the token was accepted")
+				t.Errorf("token of another issuer: got accepted: %t, error %v; want false and an error", ok, err)
 			}
 		})
 	}
 	wg.Wait()
 	for range 200 { // one after another
 		if _, ok, err := a.AuthenticateToken(t.Context(), forged, nil); ok || err == nil {
-			t.Error("the token was accepted")
+			t.Errorf("token of another issuer: got accepted: %t, error %v; want false and an error", ok, err)
 		}
 	}
 	if n := issuer.KeyRequests() - before; n > 40 {

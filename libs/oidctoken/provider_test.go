@@ -186,6 +186,6 @@ func TestNewProviderErrors(t *testing.T) {
 		})
 	}
 	if _, err := oidctoken.New(newProvider(t, oidctoken.ProviderConfig{IssuerURL: "https://x"}), nil, bySubject); err == nil {
-		t.Error("New() without audiences succeeded")
+		t.Error("New() without audiences = nil, want an error")
 	}
 }

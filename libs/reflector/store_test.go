@@ -57,7 +57,7 @@ func TestStoreReportsChanges(t *testing.T) {
 	list(object("a", "2"), object("d", "3"))
 	expect("[->d3 a2>a2 c2>-]", "a2", "d3")
 	if _, ok := s.Get("ns", "c"); ok {
-		t.Error("Get returns a removed object")
+		t.Errorf("Get(\"ns\", \"c\") of a removed object = true, want false")
 	}
 	if v, ok := s.Get("ns", "d"); !ok || v != "d3" {
 		t.Errorf("Get() = %q, %t, want \"d3\"", v, ok)

@@ -292,7 +292,7 @@ func FuzzParsePublicKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		keys, err := satoken.ParsePublicKeys(bytes.Clone(data))
 		if err == nil && len(keys) == 0 {
-			t.Error("got no keys and no error, want an error")
+			t.Errorf("ParsePublicKeys(%q) = no keys and nil, want an error", data)
 		}
 	})
 }

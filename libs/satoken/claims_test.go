@@ -223,7 +223,7 @@ func TestDamagedKeyFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := satoken.LoadPrivateKey(path); err == nil {
-		t.Error("a damaged private key was ignored")
+		t.Error("LoadPrivateKey() of a damaged key before a good one = nil, want an error")
 	}
 }
 

@@ -100,7 +100,7 @@ func TestLoadPublicKeys(t *testing.T) {
 		})
 	}
 	if _, err := satoken.LoadPublicKeys(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("LoadPublicKeys() of a missing file: got no error, want one")
+		t.Error("LoadPublicKeys() of a missing file = nil, want an error")
 	}
 }
 
@@ -149,11 +149,11 @@ func TestDiscoveryRejectsInvalidURLs(t *testing.T) {
 // keys.
 func TestIncompleteSignersAreRejected(t *testing.T) {
 	if _, err := satoken.NewSigner("", rsaKey()); err == nil {
-		t.Error("NewSigner() without an issuer: got no error, want one")
+		t.Error("NewSigner() without an issuer = nil, want an error")
 	}
 	var p224 *ecdsa.PrivateKey = ecKey(t, elliptic.P224())
 	if _, err := satoken.NewSigner(issuer, p224); err == nil {
-		t.Error("NewSigner() with a P-224 key: got no error, want one")
+		t.Error("NewSigner() with a P-224 key = nil, want an error")
 	}
 	for name, c := range map[string]satoken.Config{
 		"no issuer":  {Keys: public(t, rsaKey()), Objects: fullFixture()},

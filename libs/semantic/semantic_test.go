@@ -189,7 +189,7 @@ func TestEqualChangesNothing(t *testing.T) {
 	}
 	small, large := size("1Gi"), size("1.5Gi")
 	if semantic.Equal(small, large) || semantic.Equal(large, small) {
-		t.Error("Equal() = true, want false")
+		t.Error("Equal() of size limits 1Gi and 1.5Gi = true, want false")
 	}
 	if *small.SizeLimit != *size("1Gi").SizeLimit {
 		t.Errorf("got %#v, want 1Gi unchanged", *small.SizeLimit)

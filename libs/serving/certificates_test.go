@@ -102,7 +102,7 @@ func TestConfiguredCertificateIsUsed(t *testing.T) {
 	}
 	blocked.CertDir = filepath.Join(dir, "below")
 	if err := blocked.Complete(); err == nil {
-		t.Error("Complete() succeeded with a folder below a file")
+		t.Errorf("Complete() with the folder %s below a file = nil, want an error", blocked.CertDir)
 	}
 }
 
@@ -251,7 +251,8 @@ func TestClientCertificateIsRequestedForKnownIssuers(t *testing.T) {
 	}
 	a, r := asked(testOptions(t))
 	if _, ok := r.VerifyOptions(); a || ok || r.ClientCAs() != nil || r.ClientCABundle() != nil {
-		t.Error("client certificates are accepted without a configured issuer")
+		t.Errorf("without a client CA: certificate requested: %t, verified: %t, CAs %v, bundle %v; want none",
+			a, ok, r.ClientCAs(), r.ClientCABundle())
 	}
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(file, newCA(t).pem, 0o600); err != nil {

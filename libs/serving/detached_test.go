@@ -209,7 +209,7 @@ func TestPanicAfterDetachFailsResponse(t *testing.T) {
 	}
 	select {
 	case <-l.returned:
-		t.Error("the response continues")
+		t.Error("the handler returned, want it to panic")
 	default:
 	}
 	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner with after all", "outer with after all"}) {
@@ -272,7 +272,7 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if _, err := io.ReadAll(resp.Body); err == nil {
-				t.Error("the response is complete")
+				t.Error("reading the response = nil, want an error about its incomplete body")
 			}
 			<-ended
 			if failure, _ := (<-failures).(error); failure == nil || failure.Error() != c.want {
@@ -298,7 +298,7 @@ func TestWriterOfOtherServerCannotDetach(t *testing.T) {
 				w = struct{ http.ResponseWriter }{w}
 			}
 			if exchange.DetachableWriter(w) != w || exchange.Detach(w, nil) {
-				t.Error("the writer was accepted")
+				t.Errorf("writer hidden: %t: DetachableWriter() or Detach() accepted it, want it rejected", hide)
 			}
 			if err := exchange.Send(w, []byte("text")); err != nil || below.Body.String() != "text" || below.Flushed == hide {
 				t.Errorf("got %q sent, %v, flushed: %t, want text, flushed: %t", below.Body, err, below.Flushed, !hide)
@@ -306,7 +306,7 @@ func TestWriterOfOtherServerCannotDetach(t *testing.T) {
 			ended := false
 			exchange.AtEnd(w, func(failure any) { ended = failure == nil })
 			if !ended {
-				t.Error("AtEnd did not call its function")
+				t.Errorf("writer hidden: %t: AtEnd() did not call its function with nil, want a call", hide)
 			}
 		})
 	}

@@ -105,7 +105,7 @@ func TestRecoveryRespondsToErrors(t *testing.T) {
 	out := httptest.NewRecorder()
 	recovering(t, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
 	if !out.Flushed {
-		t.Error("Flush did not reach the recorder")
+		t.Error("Flush() through WithRecovery: Flushed = false, want true")
 	}
 }
 

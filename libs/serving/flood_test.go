@@ -179,7 +179,7 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 					return
 				}
 			}
-			t.Error("connection closed before the last response")
+			t.Error("connection closed before the response of stream 1001, want the response")
 		}},
 		{name: "download", do: func(t *testing.T) { // with WINDOW_UPDATEs for small parts
 			c := dialHTTP2(t, r, response)

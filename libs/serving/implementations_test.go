@@ -190,7 +190,7 @@ func TestShutdownWaitsForWindows(t *testing.T) {
 			<-r.Timeline().NotAcceptingNewRequest.Signaled()
 			select {
 			case <-r.Timeline().HTTPServerStoppedListening.Signaled():
-				t.Error("the server ended before the response")
+				t.Error("HTTPServerStoppedListening happened before the response was read, want it after")
 			case <-time.After(time.Second): // longer than closeGrace
 			}
 			if err := c.WriteWindowUpdate(1, 100); err != nil {

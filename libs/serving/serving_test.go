@@ -268,7 +268,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 					t.Errorf("new request got %d %v %s, want 429", resp.StatusCode, resp.Header, body)
 				}
 			} else if _, err := newClient(t, o.CertFile, nil).Get(r.url + "/new"); err == nil {
-				t.Error("a new connection was accepted")
+				t.Error("GET on a new connection during the drain = nil, want an error")
 			}
 			close(release)
 			if body := <-response; body != "complete" {
@@ -310,7 +310,7 @@ func TestShutdownAbortsSlowRequests(t *testing.T) {
 	r.stop()
 	r.waitForShutdown(t)
 	if err := <-failed; err == nil {
-		t.Error("an aborted request looks complete")
+		t.Error("reading the response of an aborted request = nil, want an error")
 	}
 }
 
@@ -341,7 +341,7 @@ func TestPortSharing(t *testing.T) {
 	config := serving.Config{Options: same, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()})}
 	if s, err := serving.NewServer(config); err == nil {
 		s.Close()
-		t.Error("the port was shared without permission")
+		t.Errorf("NewServer() on port %d, which is in use, = nil, want an error", same.SecurePort)
 	}
 	same.PermitPortSharing = true
 	s, err := serving.NewServer(config)

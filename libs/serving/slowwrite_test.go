@@ -49,7 +49,7 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 			read := getWithoutReading(t, r, c.proto)
 			<-paused
 			if resumes.Load() > 0 {
-				t.Error("resumed before the client reads")
+				t.Errorf("%d resumes before the client reads, want 0", resumes.Load())
 			}
 			if c.pause {
 				read()
@@ -57,7 +57,7 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 			err := <-handlerErr
 			switch {
 			case !c.pause && err == nil:
-				t.Error("the write succeeded, want an error")
+				t.Error("write to a client that does not read = nil, want an error")
 			case c.pause && !errors.Is(err, c.resume):
 				t.Errorf("Write() = %v, want %v", err, c.resume)
 			case c.pause && pauses.Load() != resumes.Load():
@@ -98,7 +98,11 @@ func getWithoutReading(t *testing.T, r *testServer, proto string) (read func()) 
 func TestSmallResponseDoesNotSuspend(t *testing.T) {
 	r, handlerErr := startStalling(t, testOptions(t), false, func(w http.ResponseWriter, r *http.Request) error {
 		exchange.OnSlowWrite(struct{ http.ResponseWriter }{w}, nil, nil) // has no effect on a writer without Unwrap
-		exchange.OnSlowWrite(w, func() bool { t.Error("the handler was suspended"); return true }, func() error { return nil })
+		suspend := func() bool {
+			t.Error("the handler was suspended for a small response, want it to continue")
+			return true
+		}
+		exchange.OnSlowWrite(w, suspend, func() error { return nil })
 		_, err := io.WriteString(w, strings.Repeat("x", 1<<10))
 		return err
 	})

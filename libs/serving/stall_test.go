@@ -238,7 +238,7 @@ func TestUnreadResponseIsAborted(t *testing.T) {
 				conn := dial(t, r, "http/1.1")
 				fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
 				if err := <-handlerErr; err == nil {
-					t.Error("the write succeeded, want an error")
+					t.Error("write to a client that does not read = nil, want an error")
 				}
 			})
 			for _, implementation := range []string{"own", "standard"} {
@@ -252,7 +252,7 @@ func TestUnreadResponseIsAborted(t *testing.T) {
 						t.Errorf("stream ended with %s, want reset", got)
 					}
 					if err := <-handlerErr; err == nil {
-						t.Error("the write succeeded, want an error")
+						t.Error("write to a client that does not read = nil, want an error")
 					}
 				})
 			}

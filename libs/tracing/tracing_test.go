@@ -143,7 +143,8 @@ func TestSamplingDecision(t *testing.T) {
 				}
 				response.Body.Close()
 				if out.Header.Get("Traceparent") != "" {
-					t.Error("the caller's request was modified")
+					t.Errorf("RoundTrip() set Traceparent %q in the caller's request, want it unchanged",
+						out.Header.Get("Traceparent"))
 				}
 			})
 			r := httptest.NewRequest(http.MethodGet, "/x", nil)
@@ -256,7 +257,7 @@ func TestNilProviderCostsNothing(t *testing.T) {
 		t.Errorf("Transport() = %T, want %v", got, http.DefaultTransport)
 	}
 	if p.ChildrenOnly() != nil {
-		t.Error("ChildrenOnly() of a nil provider is not nil")
+		t.Errorf("ChildrenOnly() of a nil provider = %v, want nil", p.ChildrenOnly())
 	}
 	p.Close()
 	ctx := t.Context()
@@ -265,7 +266,7 @@ func TestNilProviderCostsNothing(t *testing.T) {
 		n = min(n, testing.AllocsPerRun(10, func() {
 			inner, span := tracing.Start(ctx, "x", nil)
 			if inner != ctx {
-				t.Error("the context was replaced")
+				t.Error("Start() without a provider returned another context, want the given one")
 			}
 			span.Fail(nil)
 			span.End()

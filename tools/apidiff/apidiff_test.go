@@ -192,9 +192,9 @@ func TestLocalReadsRepository(t *testing.T) {
 		}
 	}
 	if !s.kinds["apps/v1 Deployment"] {
-		t.Error("kinds = without apps/v1 Deployment, want it")
+		t.Errorf("got %d kinds without apps/v1 Deployment, want it among them", len(s.kinds))
 	}
 	if len(s.gates) == 0 {
-		t.Error("feature gates = none, want some")
+		t.Error("got no feature gates, want some")
 	}
 }

@@ -204,7 +204,7 @@ func TestUnresponsiveBackendIsDisconnected(t *testing.T) {
 	b.gone[b.addrs[0]] = true
 	b.mu.Unlock()
 	if _, err := clients["a"].r.ReadByte(); err == nil {
-		t.Error("got a response from a")
+		t.Error("read from the removed instance a = nil, want an error")
 	}
 	if got := clients["b"].request(); got != "b" {
 		t.Errorf("connection to b: got response of %q, want \"b\"", got)
@@ -220,7 +220,7 @@ func TestHalfCloseIsForwarded(t *testing.T) {
 	b := start(t)
 	c := b.dial()
 	if c.request() == "" {
-		t.Fatal("no response, want one")
+		t.Fatal("got an empty response, want the name of an instance")
 	}
 	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)

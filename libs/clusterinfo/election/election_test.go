@@ -75,7 +75,7 @@ func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 		}
 		advance(5 * time.Second) // far less than the lease duration, because the lease was released
 		if !b.working.Load() {
-			t.Error("b does not work after a has released the lease, want it to lead")
+			t.Error("b after a has released the lease: got idle, want leading")
 		}
 		b.stop()
 		<-b.done
@@ -94,12 +94,12 @@ func TestLostLeaseStopsWork(t *testing.T) {
 		a := startCandidate(t, client, "a", runUntilCanceled)
 		advance(time.Second)
 		if !a.working.Load() {
-			t.Fatal("a does not work, want it to lead")
+			t.Fatal("a alone: got idle, want leading")
 		}
 		down.Store(true)
 		advance(15 * time.Second) // the lease duration
 		if a.working.Load() {
-			t.Error("a works after its lease has expired, want it stopped")
+			t.Error("a after its lease has expired: got leading, want idle")
 		}
 		down.Store(false)
 		advance(20 * time.Second)
@@ -122,7 +122,7 @@ func TestFailedWorkEndsRun(t *testing.T) {
 		b := startCandidate(t, client, "b", runUntilCanceled)
 		advance(5 * time.Second)
 		if !b.working.Load() {
-			t.Error("b does not work after a has failed, want the lease released")
+			t.Error("b after a has failed: got idle, want leading with the released lease")
 		}
 		b.stop()
 		<-b.done

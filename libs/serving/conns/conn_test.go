@@ -183,7 +183,7 @@ func TestBlockedWritesHoldNoPermit(t *testing.T) {
 	}
 	for range silent {
 		if err := <-ended; err == nil {
-			t.Error("a write to a client that reads nothing succeeded")
+			t.Error("write to a client that does not read = nil, want an error")
 		}
 	}
 	if n := h.sendLimiter.InUse(); n != 0 {
@@ -238,7 +238,7 @@ func TestWriteFailsAfterClientCloses(t *testing.T) {
 		t.Errorf("next Write() = %d, %v", n, err)
 	}
 	if h.sendLimiter.InUse() != 0 {
-		t.Error("the permit is still held")
+		t.Errorf("after the connection failed: %d permits are held, want 0", h.sendLimiter.InUse())
 	}
 }
 

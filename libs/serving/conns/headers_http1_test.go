@@ -224,13 +224,14 @@ func TestHeaderReservationsPerAddress(t *testing.T) {
 		}
 	}
 	if !h.reserveBytes(late, minReservedHeaders) {
-		t.Error("another address: minimum is rejected, want it reserved")
+		t.Errorf("%v: got the minimum rejected, want it reserved", late)
 	}
 	if h.reserveBytes(late, 1) {
-		t.Error("another address: got more than the minimum reserved, want it rejected")
+		t.Errorf("%v: got more than the minimum reserved, want it rejected", late)
 	}
 	if !h.reserveBytes(one, -1) || h.reserved != MaxReservedHeaders+minReservedHeaders-1 {
-		t.Error("released bytes do not count")
+		t.Errorf("after the release of a byte: %d bytes are reserved, want %d",
+			h.reserved, MaxReservedHeaders+minReservedHeaders-1)
 	}
 	for from, n := range map[string]int{one: MaxReservedHeaders/2 - 1, other: MaxReservedHeaders / 2, late: minReservedHeaders} {
 		h.reserveBytes(from, -n)
@@ -258,7 +259,7 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 		}
 		remaining := MaxReservedHeaders/2 - f.limits.reserved
 		if !f.limits.reserveBytes(Network(netip.Addr{}), remaining) {
-			t.Fatal("cannot reserve the rest")
+			t.Fatalf("reserveBytes(%d) of the rest = false, want true", remaining)
 		}
 		c := f.connect()
 		c.send(getLine + headerLines(1, 900_000))

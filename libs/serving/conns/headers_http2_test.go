@@ -118,7 +118,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		requireNoError(first.request("/x"))
 		expectRequests(2)
 		if large.InUse() != 0 {
-			t.Error("the permit is held after the header section was read")
+			t.Errorf("after the header sections were read: %d permits are held, want 0", large.InUse())
 		}
 		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
 		requireNoError(first.request("/xy",

@@ -118,7 +118,7 @@ func TestUnreadHandshakeDoesNotBlockOthers(t *testing.T) {
 				t.Error(err)
 			}
 		case <-ctx.Done():
-			t.Error("handshake is blocked by clients that do not read")
+			t.Error("handshake beside clients that do not read: not complete before the deadline")
 		}
 		_ = c.NetConn().Close()
 		close(end)

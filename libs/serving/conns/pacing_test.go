@@ -16,11 +16,12 @@ func TestAddressBucketIsShared(t *testing.T) {
 	here, there := "192.0.2.1", "192.0.2.2"
 	first, second, other := all.addConn(here, now), all.addConn(here, now), all.addConn(there, now)
 	if first != second || first == other {
-		t.Fatal("want one bucket for each address")
+		t.Fatalf("two connections of %s share a bucket: %t, another of %s shares it: %t; want true, false",
+			here, first == second, there, first == other)
 	}
 	all.removeConn(first)
 	if all.addConn(here, now) != second {
-		t.Error("the bucket was removed while a connection uses it")
+		t.Errorf("addConn(%s) beside another connection of it returned a new bucket, want the shared one", here)
 	}
 	all.removeConn(second)
 	all.removeConn(second)

@@ -171,7 +171,7 @@ func TestLongRunningBodyHasNoLimit(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *Limits) {
 		r := request(1, strings.NewReader("body"))
 		if _, got := l.Start(newFakeWriter(), r, true); got != r {
-			t.Error("the body is limited")
+			t.Error("Start() of a long-running request replaced the request, want its body without a limit")
 		}
 	})
 }
@@ -276,7 +276,7 @@ func TestWriterWithoutDeadlinesIsPassedThrough(t *testing.T) {
 		}
 		x.Finish()
 		if http.NewResponseController(x).SetReadDeadline(time.Time{}) == nil {
-			t.Error("SetReadDeadline succeeded, want an error")
+			t.Error("SetReadDeadline() after Finish = nil, want an error")
 		}
 	})
 }

@@ -130,7 +130,10 @@ func TestAbortedWriteDoesNotResume(t *testing.T) {
 		w := newFakeWriter()
 		w.delay = stallTimeout
 		x, _ := l.Start(w, request(1, nil), false)
-		OnSlowWrite(x, func() bool { return false }, func() error { t.Error("resume was called"); return nil })
+		OnSlowWrite(x, func() bool { return false }, func() error {
+			t.Error("resume was called after suspend returned false, want no call")
+			return nil
+		})
 		if _, err := x.Write(make([]byte, unboundedWrite)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Write() = %v, want a deadline error", err)
 		}

@@ -25,7 +25,7 @@ func TestGuardAbortsSlowOperation(t *testing.T) {
 			g.start(limit)
 			time.Sleep(limit - 1)
 			if !g.stop() {
-				t.Error("end() = false, want true")
+				t.Error("stop() just before the limit = false, want true")
 			}
 		}, cut: 0, pause: 1},
 		"too long":                      {pauses: true, do: func(g *operationTimer) { g.start(limit) }, cut: 1, pause: 1},

@@ -255,7 +255,7 @@ func TestNameTwicePanics(t *testing.T) {
 	r.Add("etcd", passingCheck, health.Readyz)
 	defer func() {
 		if recover() == nil {
-			t.Error("Add() of a second check with the same name did not panic")
+			t.Error("Add() of a second check named etcd did not panic, want a panic")
 		}
 	}()
 	r.Add("etcd", passingCheck)

@@ -55,7 +55,7 @@ func TestFailedCollectorIsLoggedAndOmitted(t *testing.T) {
 	r.MustRegister(brokenCollector{prometheus.NewDesc("broken", "x", nil, nil)})
 	body := scrape(t, r, slog.New(slog.NewTextHandler(&logged, nil)))
 	if !strings.Contains(body, "go_goroutines ") {
-		t.Error("the other metrics are missing")
+		t.Errorf("got %q, want the metrics of the other collectors, such as go_goroutines", body)
 	}
 	if !strings.Contains(logged.String(), "no such gauge") {
 		t.Errorf("got log %s, want it to contain %q", logged.String(), "no such gauge")

@@ -134,7 +134,7 @@ func TestPairSignedByCAIsNotReplaced(t *testing.T) {
 	write(t, filepath.Join(dir, "x.key"), keyPEM)
 	cert, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x", DNS: []string{"other"}})
 	if !bytes.Equal(read(t, cert), tlsfiles.EncodeCertificate(der)) {
-		t.Error("the certificate of a CA was replaced, want it unchanged")
+		t.Error("pair of a CA: got another certificate in the file, want it unchanged")
 	}
 }
 
@@ -145,7 +145,7 @@ func TestUnwritableKeyFileIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: "x"}); err == nil {
-		t.Error("LoadOrCreateSelfSigned() = nil, want an error")
+		t.Error("LoadOrCreateSelfSigned() with a folder at the path of the key = nil, want an error")
 	}
 }
 

@@ -200,10 +200,10 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 				t.Errorf("Reload() = %v, %v; want an error", changed, err)
 			}
 			if p.Certificate() != inUse {
-				t.Error("got another pair in use, want it unchanged")
+				t.Error("failed Reload(): got another pair in use, want it unchanged")
 			}
 			if _, err := b.Reload(); err != nil && !bytes.Equal(b.PEM(), good) {
-				t.Error("got another bundle in use, want it unchanged")
+				t.Error("failed Reload(): got another bundle in use, want it unchanged")
 			}
 		})
 	}

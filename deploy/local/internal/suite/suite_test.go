@@ -206,7 +206,7 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 	}
 	text := u.out.String()
 	if token := strings.TrimSpace(string(link[strings.LastIndexByte(string(link), '=')+1:])); strings.Contains(text, token) {
-		t.Error("found the console token in the output, want none")
+		t.Errorf("output contains the console token: %s, want none", text)
 	}
 	for _, name := range names {
 		for _, want := range []string{name + " (port ", fmt.Sprintf("%-15s | fake %s ends", name, name)} {
@@ -246,7 +246,7 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 		if i == 0 {
 			first = ca
 		} else if string(ca) != string(first) || strings.Contains(u.out.String(), " created ") {
-			t.Error("certificates were reissued")
+			t.Errorf("start %d: got another CA or reports of created files, want the first CA unchanged\n%s", i+1, u.out.String())
 		}
 	}
 }

@@ -87,7 +87,7 @@ func TestEveryKindOfToken(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			if strings.Contains(f.logs.String(), tt.token) && tt.token != "stranger" {
-				t.Error("found the token in the log, want none")
+				t.Errorf("log contains the token %q, want no token in it", tt.token)
 			}
 		})
 	}

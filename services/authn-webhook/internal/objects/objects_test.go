@@ -221,7 +221,7 @@ func TestUnwatchedObjectsAreRequested(t *testing.T) {
 		t.Errorf("got %s, want %v", got, first)
 	}
 	if _, err := objects.New(objects.Config{Client: &rest.Config{Host: "http://%zz"}}); err == nil {
-		t.Error("no error without an address, want one")
+		t.Errorf("New() with host http://%%zz = nil, want an error")
 	}
 }
 

@@ -103,7 +103,7 @@ func TestChangesReachEngineAndGraph(t *testing.T) {
 	f := newFixture(t)
 	f.eventually("synced", func() bool { return f.Check(nil) == nil })
 	if f.allowed() {
-		t.Error("got allowed without a role")
+		t.Error("access without a role: got allowed, want no opinion")
 	}
 	f.server.Put("clusterroles", reader())
 	at := f.server.Put("rolebindings", readerBinding())
@@ -164,7 +164,7 @@ func TestRestoredStoreIsListedAgain(t *testing.T) {
 // TestInvalidAddressIsAnError checks that New fails for an address that is not a URL.
 func TestInvalidAddressIsAnError(t *testing.T) {
 	if _, err := policy.New(policy.Config{Client: &rest.Config{Host: "http://%zz"}}); err == nil {
-		t.Error("New() with an invalid host = nil, want an error")
+		t.Errorf("New() with host http://%%zz = nil, want an error")
 	}
 }
 

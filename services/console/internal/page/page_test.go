@@ -194,7 +194,7 @@ func TestPageIsAccessible(t *testing.T) {
 	}
 	light, dark, ok := strings.Cut(string(css), "@media (prefers-color-scheme: dark)")
 	if !ok {
-		t.Fatal("no dark scheme, want one")
+		t.Fatal("console.css has no rules for prefers-color-scheme: dark, want some")
 	}
 	variable := regexp.MustCompile(`--([a-z]+): #([0-9a-f]{6});`)
 	for name, scheme := range map[string]string{"light": light, "dark": dark} {

@@ -230,7 +230,8 @@ func FuzzMetrics(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var s Sample
 		if err := s.readMetrics(strings.NewReader(text)); err == nil && (s.Requests == nil || s.Rejections == nil) {
-			t.Error("got neither a sample nor an error")
+			t.Errorf("readMetrics(%q) = nil with requests %v and rejections %v, want an error or both maps",
+				text, s.Requests, s.Rejections)
 		}
 	})
 }
@@ -243,7 +244,7 @@ func TestScrapeReportsUnreachableReplicas(t *testing.T) {
 			switch r.URL.Path {
 			case "/metrics":
 				if r.Header.Get("Authorization") != "" {
-					t.Error("found a token in a scrape, want none")
+					t.Errorf("scrape of %s: got Authorization %q, want none", r.URL.Path, r.Header.Get("Authorization"))
 				}
 				w.WriteHeader(metrics)
 				fmt.Fprint(w, metricsText)

@@ -35,7 +35,7 @@ func state(t *testing.T, h *view.History) view.State {
 	t.Helper()
 	s, ok := h.State()
 	if !ok {
-		t.Fatal("no state, want one")
+		t.Fatal("State() = false, want a state")
 	}
 	return s
 }
@@ -53,7 +53,7 @@ func round(samples ...any) map[scrape.Replica]*scrape.Sample {
 func TestRatesCoverTheLastMinute(t *testing.T) {
 	h := view.NewHistory()
 	if _, ok := h.State(); ok {
-		t.Error("got a state before the first sample")
+		t.Error("State() before the first sample = true, want false")
 	}
 	for i := range 120 { // 10 per second at first, then 20
 		at, n := begin.Add(time.Duration(i)*time.Second), float64(10*i)

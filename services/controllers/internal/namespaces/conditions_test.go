@@ -27,10 +27,10 @@ func TestConditions(t *testing.T) {
 		finalizers: map[string]int{"f": 1},
 	}
 	if !bad.setConditions(&s, first) {
-		t.Error("first report: no change, want one")
+		t.Error("setConditions() of the first report = false, want a change")
 	}
 	if bad.setConditions(&s, second) {
-		t.Error("same report again: got a change, want none")
+		t.Error("setConditions() of the same report again = true, want no change")
 	}
 	want := []corev1.NamespaceCondition{
 		{
