@@ -101,7 +101,7 @@ func TestDistributedClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := c.response
 			if h == nil {
-				h = func(w http.ResponseWriter, _ *http.Request) {
+				h = func(w http.ResponseWriter, r *http.Request) {
 					t.Errorf("the claim source got %s %s, want no request", r.Method, r.URL)
 					w.WriteHeader(http.StatusTeapot)
 				}
