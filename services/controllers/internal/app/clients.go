@@ -29,7 +29,8 @@ const (
 	namespaceBurst = 100
 )
 
-// clients holds the clients of the controllers. The clients of each paragraph share a rate limit.
+// clients holds the clients of the controllers. The clients between two blank lines share a rate
+// limit.
 type clients struct {
 	discovery resources.Discovery
 
@@ -62,7 +63,7 @@ type clients struct {
 func newClients(config *rest.Config) (*clients, error) {
 	unlimited := rest.CopyConfig(config)
 	unlimited.QPS = -1
-	// All resources are followed and deleted, also deprecated ones.
+	// All resources are followed and deleted, also deprecated ones, so warnings are useless.
 	config = rest.CopyConfig(config)
 	config.WarningHandler, unlimited.WarningHandler = rest.NoWarnings{}, rest.NoWarnings{}
 	scaled := func(rate float32, burst int) *rest.Config {

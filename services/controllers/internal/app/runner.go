@@ -37,11 +37,11 @@ type runner struct {
 	config  *rest.Config
 	log     *slog.Logger
 	queues  workqueue.MetricsProvider
-	// builder is that of the current run, or nil.
+	// builder fills the graph of the current run. It is nil if no run is active or needs a graph.
 	builder atomic.Pointer[graph.Builder]
 }
 
-// check is a health check. It fails while objects are listed for the first time.
+// check is a readiness check. It fails while the objects of the graph are listed for the first time.
 func (r *runner) check(req *http.Request) error {
 	if builder := r.builder.Load(); builder != nil {
 		return builder.Check(req)
@@ -83,11 +83,11 @@ type controllerRun struct {
 	selected  selection
 	resources *resources.Cache
 	group     sync.WaitGroup
-	started   []string
-	failed    func(error)
+	started   []string    // names of the started controllers
+	failed    func(error) // ends the run with an error; nil has no effect
 
-	once sync.Once
-	err  error // the first failure; read after group
+	once sync.Once // guards the first write of err
+	err  error     // the first failure; read after group.Wait
 }
 
 // startSelected runs a controller if it is selected.
@@ -105,6 +105,9 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 	if !collectsGarbage && !countsQuotas {
 		return
 	}
+
+	// 1. Create the garbage collector and the graph. Changes in the graph reach the builder and the
+	// quota controller, which are created after it.
 	recorder := events.New(events.Config{Client: t.clients.events, Component: garbagecollector.Component, Log: t.log})
 	t.group.Go(func() { recorder.Run(ctx) })
 
@@ -128,6 +131,8 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 	}
 	g := graph.New(config)
 	builder = graph.NewBuilder(graph.BuilderConfig{Graph: g, Resources: t.resources, Client: t.clients.graphMetadata, Log: t.log})
+
+	// 2. Create the quota controller, which takes numbers of objects from the graph.
 	enabled := t.options.Features.Enabled
 	if countsQuotas {
 		quotaController = quotas.New(quotas.Config{
@@ -139,6 +144,8 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 			},
 		})
 	}
+
+	// 3. Start all of them.
 	t.builder.Store(builder)
 	t.group.Go(func() { builder.Run(ctx) })
 	t.startSelected(garbagecollector.Name, func() error { collector.Run(ctx, g, builder.InitialListDone()); return nil })
@@ -173,6 +180,7 @@ func (t *controllerRun) startNamespaced(ctx context.Context) {
 
 // runRootCA publishes the CA certificates, also after they change.
 func (t *controllerRun) runRootCA(ctx context.Context, informer cache.SharedIndexInformer) error {
+	// 1. Read the certificates from --root-ca-file, else from the kubeconfig.
 	file := t.options.RootCAFile
 	if file == "" && len(t.config.CAData) == 0 {
 		file = t.config.CAFile
@@ -189,6 +197,8 @@ func (t *controllerRun) runRootCA(ctx context.Context, informer cache.SharedInde
 		t.log.Warn("no CA certificates to publish: set --root-ca-file", "controller", rootca.Name)
 		return nil
 	}
+
+	// 2. Publish them, and the new content of the file after each change.
 	c := rootca.New(rootca.Config{ConfigMaps: t.clients.configMaps, Namespaces: informer, Log: t.log, Queues: t.queues, CA: ca})
 	if file != "" {
 		t.group.Go(func() {

@@ -32,8 +32,8 @@ type yieldingRunner struct {
 	log    *slog.Logger
 }
 
-// run runs work, again after each time that the lease was held. It returns when ctx ends, or with
-// the error of work.
+// run runs work while no other process holds the lease. It stops work when the lease becomes held,
+// and starts it again afterwards. It returns when ctx ends, or with the error of work.
 func (y *yieldingRunner) run(ctx context.Context, work func(context.Context) error) error {
 	var l leaseObservation
 	for ctx.Err() == nil {
@@ -43,7 +43,7 @@ func (y *yieldingRunner) run(ctx context.Context, work func(context.Context) err
 			y.log.Warn("failed to read the lease of another controller manager; retrying", "lease", y.name, "error", err)
 		case held:
 			y.log.Info("stepping aside for another controller manager", "lease", y.name, "holder", l.holder)
-			if err := y.waitForLease(ctx, &l, false); err != nil {
+			if err := y.waitForLease(ctx, &l, leaseIsFree); err != nil {
 				return nil
 			}
 			y.log.Info("the other controller manager has ended", "lease", y.name)
@@ -64,7 +64,7 @@ func (y *yieldingRunner) runUntilHeld(ctx context.Context, l *leaseObservation, 
 	go func() {
 		defer close(watched)
 		defer cancel()
-		_ = y.waitForLease(ctx, l, true) // ends with ctx
+		_ = y.waitForLease(ctx, l, leaseIsHeld) // ends with ctx
 	}()
 	err := work(ctx)
 	cancel()
@@ -74,6 +74,12 @@ func (y *yieldingRunner) runUntilHeld(ctx context.Context, l *leaseObservation, 
 	}
 	return err
 }
+
+// Values of waitForLease's wantHeld.
+const (
+	leaseIsFree = false
+	leaseIsHeld = true
+)
 
 // waitForLease returns nil when the lease is held, or no longer held if wantHeld is false. It
 // returns an error only if ctx ends. While the lease cannot be read, it continues to wait.

@@ -1,5 +1,5 @@
-// Package certificaterequests deletes old certificate signing requests:
-// those that were issued, denied or failed an hour ago, those that have been pending for a day, and
+// Package certificaterequests deletes old certificate signing requests: those that were issued,
+// denied or failed more than an hour ago, those that have been pending for more than a day, and
 // those whose certificate has expired.
 //
 // Package app runs a Controller on the leader.
@@ -27,7 +27,8 @@ const Name = "certificatesigningrequest-cleaner-controller"
 const (
 	// interval is the time between two inspections of all requests.
 	interval = time.Hour
-	// How long requests are kept.
+	// decidedAge is how long issued, denied and failed requests are kept, and pendingAge how long
+	// those without a decision.
 	decidedAge = time.Hour
 	pendingAge = 24 * time.Hour
 	// pageSize is how many requests are in memory at a time.
@@ -87,6 +88,7 @@ func (c *Controller) deleteObsolete(ctx context.Context) error {
 
 // isObsolete reports whether a request is no longer needed.
 func isObsolete(r *certificatesv1.CertificateSigningRequest, now time.Time) (bool, error) {
+	// 1. Requests that are old enough, by their state.
 	olderThan := func(t metav1.Time, age time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > age }
 	issued := len(r.Status.Certificate) > 0
 	approved := false
@@ -106,6 +108,8 @@ func isObsolete(r *certificatesv1.CertificateSigningRequest, now time.Time) (boo
 	if len(r.Status.Conditions) == 0 {
 		return olderThan(r.CreationTimestamp, pendingAge), nil
 	}
+
+	// 2. Issued requests whose certificate has expired.
 	if !approved || !issued {
 		return false, nil
 	}

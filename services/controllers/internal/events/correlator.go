@@ -63,6 +63,7 @@ func (c *correlator) correlate(o occurrence, now time.Time) *corev1.Event {
 	}
 	key, message := o, o.message
 	if s.addMessage(o.message, now) {
+		// All combined messages about a subject have one key, so they share one Event.
 		key.message, message = combinedPrefix, combinedPrefix+o.message
 	}
 	e, ok := c.writtenEvents.Get(key)
@@ -72,6 +73,7 @@ func (c *correlator) correlate(o occurrence, now time.Time) *corev1.Event {
 	}
 	e.Count++
 	e.LastTimestamp, e.Message = metav1.NewTime(now), message
+	// An occurrence beyond the limit is counted, and becomes visible with the next written one.
 	if !s.limit.AllowN(now, 1) {
 		return nil
 	}

@@ -29,6 +29,7 @@ import (
 const Name = "ttl-after-finished-controller"
 
 const (
+	// workerCount is the number of workers.
 	workerCount = 5
 	// resync is the interval of checks of all jobs.
 	resync = 12 * time.Hour

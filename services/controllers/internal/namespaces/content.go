@@ -32,6 +32,7 @@ func podsResource() schema.GroupResource { return schema.GroupResource{Resource:
 // deleteContent deletes the objects of a namespace and reports the progress in its conditions. It
 // returns the estimated time in seconds until the remaining objects are gone.
 func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (estimate int64, err error) {
+	// 1. Discover the resources of the namespace.
 	p := &progress{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
 	t, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
@@ -39,24 +40,27 @@ func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (e
 		return 0, errors.Join(err, c.updateConditions(ctx, ns, p))
 	}
 	p.discoveryErr = t.Failure
-	var first, others []*resources.Resource
+	var pods, others []*resources.Resource
 	for _, r := range t.Preferred {
 		switch {
 		case !r.Namespaced || !r.Can("delete"):
 		case r.GroupResource() == podsResource():
-			first = append(first, r)
+			pods = append(pods, r)
 		default:
 			others = append(others, r)
 		}
 	}
-	// Pods may need the other objects until they have ended.
-	for _, r := range first {
+
+	// 2. Delete the pods first. They may need the other objects until they have ended.
+	for _, r := range pods {
 		seconds, err := c.deleteAll(ctx, r, ns, p)
 		estimate = max(estimate, seconds)
 		if err != nil {
 			p.failures = append(p.failures, fmt.Errorf("failed to delete pods for namespace: %s, err: %w", ns.Name, err))
 		}
 	}
+
+	// 3. Delete the other objects once no pod remains. One failed resource does not stop the others.
 	if len(p.remaining) == 0 {
 		for _, r := range others {
 			seconds, err := c.deleteAll(ctx, r, ns, p)
@@ -84,12 +88,15 @@ func (c *Controller) updateConditions(ctx context.Context, ns *corev1.Namespace,
 // remaining ones are gone. Without an estimate, remaining objects are an error.
 func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *corev1.Namespace,
 	p *progress) (estimate int64, err error) {
+	// 1. Return if there are no objects.
 	if r.Can("list") {
 		before, _, err := c.countObjects(ctx, r, ns.Name, nil)
 		if err != nil || before == 0 {
 			return 0, err
 		}
 	}
+
+	// 2. Delete them. Pods end only after their grace period.
 	if r.GroupResource() == podsResource() {
 		if estimate, err = c.podGracePeriod(ctx, ns); err != nil {
 			return 0, err
@@ -98,6 +105,8 @@ func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *c
 	if err := c.deleteCollection(ctx, r, ns.Name); err != nil {
 		return estimate, err
 	}
+
+	// 3. Count those that remain, and why.
 	if !r.Can("list") {
 		return estimate, nil
 	}
@@ -119,7 +128,7 @@ func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *c
 }
 
 // countObjects returns the number of objects of a resource, in total and by finalizer. It calls
-// each, which may be nil, for every object.
+// visit, which may be nil, for every object.
 func (c *Controller) countObjects(ctx context.Context, r *resources.Resource, namespace string,
 	visit func(*metav1.PartialObjectMetadata) error) (n int, finalizers map[string]int, err error) {
 	finalizers = map[string]int{}
@@ -164,8 +173,8 @@ func (c *Controller) deleteCollection(ctx context.Context, r *resources.Resource
 	options := metav1.DeleteOptions{PropagationPolicy: &policy}
 	objects := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
 	if r.Can("deletecollection") {
-		// The server deletes many objects in this request, so it has no timeout.
-		// The response contains the deleted objects and may be too large.
+		// The server deletes many objects in this request, so it has no timeout. The response
+		// contains the deleted objects. If it is too large, they are deleted nevertheless.
 		err := objects.DeleteCollection(ctx, options, metav1.ListOptions{})
 		if errors.Is(err, kubeclient.ErrResponseTooLarge) {
 			return nil

@@ -28,9 +28,10 @@ const (
 	gracePeriod = 5 * time.Second
 	// tableAge is less than gracePeriod, so a table is newer than the deletion of the namespace.
 	tableAge = 2 * time.Second
-	// Backoff of failed namespaces, and the rate of all retries.
-	minRetry        = 5 * time.Millisecond
-	maxRetry        = time.Minute
+	// minRetry and maxRetry bound the delay before a failed namespace is retried.
+	minRetry = 5 * time.Millisecond
+	maxRetry = time.Minute
+	// retriesPerSec and maxRetriesBurst limit the retries of all namespaces together.
 	retriesPerSec   = 10
 	maxRetriesBurst = 100
 )
@@ -96,6 +97,7 @@ func (c *Controller) enqueueTerminating(obj any) {
 
 // sync deletes the content of a namespace and finalizes it if nothing remains.
 func (c *Controller) sync(ctx context.Context, name string) error {
+	// 1. Read the namespace, and set its phase.
 	ns, err := c.Client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -116,6 +118,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err != nil || ns == nil || len(ns.Spec.Finalizers) == 0 {
 		return err
 	}
+
+	// 2. Delete the content. If some remains, come back after half of its estimated time.
 	estimate, err := c.deleteContent(ctx, ns)
 	if err != nil {
 		return err
@@ -126,6 +130,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 			Reason: "some content remains in the namespace " + name,
 		}
 	}
+
+	// 3. Finalize the empty namespace.
 	_, err = c.updateWithRetry(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
 		return c.removeFinalizer(ctx, ns)
 	})

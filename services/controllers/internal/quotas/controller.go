@@ -100,17 +100,23 @@ func (c *Controller) Changed(r *resources.Resource, namespace string, deleted bo
 	if namespace == "" {
 		return
 	}
-	gr := r.GroupResource()
-	e := c.evaluators[gr]
-	// Pods release usage when they end, which newTerminalPodInformer follows.
-	if deleted || e != nil && !e.Uniform && gr != podsResource() {
-		c.releasedQueue.Add(namespacedResource{gr, namespace})
+	if deleted || c.changeReleasesUsage(r.GroupResource()) {
+		c.releasedQueue.Add(namespacedResource{r.GroupResource(), namespace})
 	}
+}
+
+// changeReleasesUsage reports whether a change of an object can reduce its usage. The usage of
+// uniform resources is constant. Pods release usage when they end, which newTerminalPodInformer
+// follows.
+func (c *Controller) changeReleasesUsage(r schema.GroupResource) bool {
+	e := c.evaluators[r]
+	return e != nil && !e.Uniform && r != podsResource()
 }
 
 // Run works until ctx ends, and returns when its goroutines have ended. listed is closed once
 // Counter is complete.
 func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
+	// 1. Register the event handlers.
 	for _, q := range []interface{ ShutDown() }{c.recomputeQueue, c.incompleteQueue, c.releasedQueue} {
 		defer q.ShutDown()
 	}
@@ -129,6 +135,8 @@ func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
+
+	// 2. Start the informers, and wait until quotas and counts are complete.
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { c.quotas.RunWithContext(ctx) })
@@ -141,6 +149,8 @@ func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
 	if !cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
 		return nil
 	}
+
+	// 3. Process the queues.
 	for _, q := range []queue{c.incompleteQueue, c.recomputeQueue} {
 		group.Go(func() {
 			workers.Run(ctx, workers.Config[cache.ObjectName]{Name: Name, Queue: q, Count: c.Workers, Log: c.Log, Sync: c.sync})
@@ -220,7 +230,8 @@ func (c *Controller) enqueueChanged(before, obj any) {
 	c.enqueue(q)
 }
 
-// enqueue queues a quota, first if its status lacks limits or usage.
+// enqueue queues a quota. A quota whose status lacks limits or usage goes to the incompleteQueue,
+// because API servers reject requests until its status is complete.
 func (c *Controller) enqueue(q *corev1.ResourceQuota) {
 	target := c.recomputeQueue
 	if !equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) {
@@ -259,7 +270,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	if !ok {
 		return nil
 	}
-	// Names whose usage cannot be computed keep the known usage.
+	// 1. Compute the usage. Names whose usage cannot be computed keep the known usage.
 	usage, complete, errs := c.totalUsage(ctx, q)
 	if !complete {
 		defer c.recomputeQueue.AddAfter(name, unservedRetry)
@@ -268,9 +279,12 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	for name, amount := range usage {
 		used[name] = amount
 	}
-	// The comparison that follows needs nil and empty to be different.
-	if q.Status.Hard != nil && q.Status.Used != nil &&
-		equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) && equality.Semantic.DeepEqual(used, q.Status.Used) {
+
+	// 2. Write the status if it differs. DeepEqual takes nil for empty, but a status without fields
+	// must be written.
+	hasStatus := q.Status.Hard != nil && q.Status.Used != nil
+	if hasStatus && equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) &&
+		equality.Semantic.DeepEqual(used, q.Status.Used) {
 		return errors.Join(errs...)
 	}
 	q = q.DeepCopy()

@@ -26,6 +26,7 @@ const (
 	// tableAge is the maximum age of the table that says which version of device claims is served.
 	tableAge = time.Minute
 
+	// countPrefix begins the names that limit the number of objects of a resource.
 	countPrefix = "count/"
 )
 
@@ -76,23 +77,23 @@ func (c *Controller) totalUsage(ctx context.Context, q *corev1.ResourceQuota) (t
 	failed := quota.Amounts{}
 	total, complete = quota.Amounts{}, true
 	for r, e := range c.limitedResources(q) {
-		used := quota.Amounts{}
+		zero := quota.Amounts{} // the names of this resource, each with the amount 0
 		for _, name := range quota.SelectNames(q.Spec.Hard, e.MatchesResource) {
-			used[name] = resource.Quantity{Format: resource.DecimalSI}
+			zero[name] = resource.Quantity{Format: resource.DecimalSI}
 		}
-		names := used
-		used, served, err := c.addUsage(ctx, q, r, e, used)
+		used, served, err := c.addUsage(ctx, q, r, e, zero)
 		if !served {
 			complete = false
 			continue
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("usage of %s: %w", r, err))
-			failed = quota.Plus(failed, names)
+			failed = quota.Plus(failed, zero)
 			continue
 		}
 		total = quota.Plus(total, quota.FilterNames(used, q.Spec.Hard))
 	}
+	// Several resources can add to one name. Without one of them the sum is too low.
 	for name := range failed {
 		delete(total, name)
 	}
@@ -130,8 +131,8 @@ func (c *Controller) addUsage(ctx context.Context, q *corev1.ResourceQuota, r sc
 	return used, true, err
 }
 
-// countObjects returns the number of objects of a resource in a namespace. Quotas are those of the
-// informer, which contains the quota that is computed. Counts may not know that one yet.
+// countObjects returns the number of objects of a resource in a namespace. It counts quotas in the
+// informer, because Counts may not contain the quota that is being computed yet.
 func (c *Controller) countObjects(r schema.GroupResource, namespace string) (n int, served bool, err error) {
 	if r != quotasResource() {
 		return c.Counts.Count(r, namespace)

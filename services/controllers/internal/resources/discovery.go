@@ -50,7 +50,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 // Groups implements Discovery. The core group is first.
 func (c *Client) Groups(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	core, err := c.getGroups(ctx, "/api")
-	if err != nil && !apierrors.IsNotFound(err) { // a server without the core group
+	if err != nil && !apierrors.IsNotFound(err) { // a server may have no core group
 		return nil, err
 	}
 	named, err := c.getGroups(ctx, "/apis")

@@ -70,8 +70,8 @@ func (t *Table) ByKind(apiVersion, kind string) (*Resource, error) {
 	return nil, &UnknownKindError{apiVersion, kind}
 }
 
-// discover returns a new table. Resources that equal those of before are reused. Only a failure
-// that leaves everything unknown is an error.
+// discover returns a new table. It reuses the resources of before, which may be nil, that have not
+// changed. It returns an error only if no group is known. Other failures are in the table.
 func discover(ctx context.Context, d Discovery, before *Table) (*Table, error) {
 	groups, err := d.Groups(ctx)
 	if err != nil {

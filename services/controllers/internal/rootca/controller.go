@@ -148,7 +148,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 		return err
 	}
 	m, ok := obj.(*corev1.ConfigMap)
-	if !ok || len(m.Data) == 1 && m.Data[caKey] == ca && m.Annotations[annotation] != "" {
+	if !ok || isUpToDate(m, ca) {
 		return nil
 	}
 	m = m.DeepCopy()
@@ -158,4 +158,10 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	}
 	_, err = c.ConfigMaps(namespace).Update(ctx, m, metav1.UpdateOptions{})
 	return err
+}
+
+// isUpToDate reports whether a config map contains the certificates, nothing else, and any
+// description.
+func isUpToDate(m *corev1.ConfigMap, ca string) bool {
+	return len(m.Data) == 1 && m.Data[caKey] == ca && m.Annotations[annotation] != ""
 }
