@@ -57,17 +57,17 @@ func TestRenewedCertificates(t *testing.T) { inBubble(t, renewedCertificates) }
 
 func renewedCertificates(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
 	var current atomic.Pointer[tls.Certificate]
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = current.Load })
-	b.register(e, ca.pem)
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = current.Load })
+	agg.register(server, ca.pem)
 	for i, name := range []string{"first", "second"} {
 		issued := ca.issue(name, x509.ExtKeyUsageClientAuth)
 		current.Store(&issued)
-		if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
+		if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
 			t.Fatalf("with the %s certificate: got %d %s, want %d", name, w.Code, w.Body, http.StatusTeapot)
 		}
-		if c := e.requests(thingPath)[i].TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != name {
+		if c := server.requests(thingPath)[i].TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != name {
 			t.Errorf("request %d used the client certificates %v, want the %s one", i, c, name)
 		}
 	}
@@ -79,10 +79,10 @@ func TestProxiedRequestsCarryTheUser(t *testing.T) { inBubble(t, proxiedRequests
 
 func proxiedRequestsCarryTheUser(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
 	client := ca.issue("front-proxy-client", x509.ExtKeyUsageClientAuth)
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = func() *tls.Certificate { return &client } })
-	b.register(e, ca.pem)
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = func() *tls.Certificate { return &client } })
+	agg.register(server, ca.pem)
 
 	r := httptest.NewRequest("POST", thingPath+"?limit=5&labelSelector=a%3Db&x=%2F", strings.NewReader("body"))
 	for name, value := range map[string]string{
@@ -93,7 +93,7 @@ func proxiedRequestsCarryTheUser(t *testing.T, n *network) {
 	} {
 		r.Header.Set(name, value)
 	}
-	w := b.send(eve, r)
+	w := agg.send(eve, r)
 	wantBody := "POST " + thingPath + "?labelSelector=a%3Db&limit=5&x=%2F body"
 	if w.Code != http.StatusTeapot || w.Body.String() != wantBody || w.Header().Get("X-Ext") != "yes" {
 		t.Errorf("got %d %s with headers %v, want %d %s with X-Ext: yes", w.Code, w.Body, w.Header(), http.StatusTeapot, wantBody)
@@ -103,7 +103,7 @@ func proxiedRequestsCarryTheUser(t *testing.T, n *network) {
 			t.Errorf("response header %s: got %q, want %q", ownHeaders[i], got, want)
 		}
 	}
-	seen := e.requests(thingPath)[0]
+	seen := server.requests(thingPath)[0]
 	if c := seen.TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != "front-proxy-client" {
 		t.Errorf("got client certificates %v, want that of front-proxy-client", c)
 	}
@@ -125,17 +125,17 @@ func proxiedRequestsCarryTheUser(t *testing.T, n *network) {
 	if len(want) > 0 {
 		t.Errorf("the proxied request lacks the headers %v", want)
 	}
-	if w := b.send(nil, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusInternalServerError {
+	if w := agg.send(nil, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusInternalServerError {
 		t.Errorf("without a user: got %d, want 500", w.Code)
 	}
 }
 
 // startFront starts a server that proxies every request as eve.
-func (b *fixture) startFront() *httptest.Server {
+func (agg *fixture) startFront() *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b.Handler(gv).ServeHTTP(w, r.WithContext(requesttest.WithUser(r.Context(), eve)))
+		agg.Handler(gv).ServeHTTP(w, r.WithContext(requesttest.WithUser(r.Context(), eve)))
 	}))
-	b.t.Cleanup(s.Close)
+	agg.t.Cleanup(s.Close)
 	return s
 }
 
@@ -147,7 +147,7 @@ func TestRedirectsAreRejectedUnlessAllowed(t *testing.T) {
 
 func redirectsAreRejectedUnlessAllowed(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/t") {
 			w.Header().Set("Location", "/apis/ext.test/v1/elsewhere")
 			w.WriteHeader(http.StatusFound)
@@ -163,14 +163,14 @@ func redirectsAreRejectedUnlessAllowed(t *testing.T, n *network) {
 		{follow: false, code: http.StatusBadGateway, body: "the backend attempted to redirect this request, which is not permitted"},
 		{follow: true, code: http.StatusFound, body: ""},
 	} {
-		b := n.start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
-		b.register(e, ca.pem)
-		if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != c.code ||
+		agg := n.start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
+		agg.register(server, ca.pem)
+		if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != c.code ||
 			strings.TrimSpace(w.Body.String()) != c.body {
 			t.Errorf("FollowRedirects %t: got %d %q, want %d %q", c.follow, w.Code, w.Body, c.code, c.body)
 		}
 	}
-	if n := len(e.requests("/apis/ext.test/v1/elsewhere")); n != 0 {
+	if n := len(server.requests("/apis/ext.test/v1/elsewhere")); n != 0 {
 		t.Errorf("a redirect was followed %d times, want 0", n)
 	}
 }
@@ -179,7 +179,7 @@ func redirectsAreRejectedUnlessAllowed(t *testing.T, n *network) {
 // identity of the user.
 func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := startExtension(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/echo") && r.Header.Get("X-Remote-User") == "eve" && r.Header.Get("Authorization") == "":
 			conn, rw, err := http.NewResponseController(w).Hijack()
@@ -202,9 +202,9 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 			serveResources(w, r)
 		}
 	})
-	b := start(t, nil)
-	b.register(e, ca.pem)
-	front := b.startFront()
+	agg := start(t, nil)
+	agg.register(server, ca.pem)
+	front := agg.startFront()
 	upgrade := func(path string) (*http.Response, net.Conn, *bufio.Reader) {
 		conn, err := net.Dial("tcp", front.Listener.Addr().String())
 		if err != nil {
@@ -247,7 +247,7 @@ func TestUpgradesAreProxiedWithIdentity(t *testing.T) {
 // TestProxyErrors checks the responses for failures of a server that accepts connections.
 func TestProxyErrors(t *testing.T) {
 	ca := newAuthority(t)
-	serving := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
+	serving := ca.issueServing()
 	for _, c := range []struct {
 		what string
 		cert tls.Certificate
@@ -261,13 +261,13 @@ func TestProxyErrors(t *testing.T) {
 			body: `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}`,
 		},
 		{
-			what: "unknown authority", cert: newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth),
+			what: "unknown authority", cert: newAuthority(t).issueServing(),
 			ca: ca.pem, code: 503,
 			body: "error trying to reach service: tls: failed to verify certificate: x509: certificate signed by unknown authority",
 		},
 		{
 			what: "unknown authority, verification skipped",
-			cert: newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), ca: nil, code: 418,
+			cert: newAuthority(t).issueServing(), ca: nil, code: 418,
 			body: "GET",
 		},
 		{
@@ -282,7 +282,7 @@ func TestProxyErrors(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel() // each waits for the first check of its server
-			e := startExtension(t, c.cert, func(w http.ResponseWriter, r *http.Request) {
+			server := startExtension(t, c.cert, func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
 				case c.what == "aborted response":
@@ -293,14 +293,14 @@ func TestProxyErrors(t *testing.T) {
 				}
 				serveResourcesAndEcho(w, r)
 			})
-			b := start(t, nil)
-			b.register(e, c.ca)
+			agg := start(t, nil)
+			agg.register(server, c.ca)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			if c.what == "no response in time" {
 				ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 			}
 			defer cancel()
-			w := b.send(eve, httptest.NewRequest("GET", thingPath, nil).WithContext(ctx))
+			w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil).WithContext(ctx))
 			if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.body) {
 				t.Errorf("got %d %q, want %d and a body that begins with %q", w.Code, w.Body, c.code, c.body)
 			}
@@ -309,9 +309,9 @@ func TestProxyErrors(t *testing.T) {
 }
 
 // sumMetric returns the sum of all samples of a metric.
-func sumMetric(t *testing.T, b *fixture, name string) (sum float64) {
+func sumMetric(t *testing.T, agg *fixture, name string) (sum float64) {
 	t.Helper()
-	all, err := b.registry.Gather()
+	all, err := agg.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,30 +333,30 @@ func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 
 func localGroupVersionsAreNotDelegated(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
-	b := n.start(t, func(b *fixture, _ *aggregation.Config) { b.local[gv] = true })
-	b.board.put(name, apiService(e.port, ca.pem))
-	local := apiService(e.port, nil)
+	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
+	agg := n.start(t, func(agg *fixture, _ *aggregation.Config) { agg.local[gv] = true })
+	agg.board.put(name, apiService(server.port, ca.pem))
+	local := apiService(server.port, nil)
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
-	b.board.put("v2.ext.test", local)
-	b.waitForRegistered(2)
-	b.waitForPass()
-	if n := len(e.requests("/apis/ext.test/v1")); n != 0 {
+	agg.board.put("v2.ext.test", local)
+	agg.waitForRegistered(2)
+	agg.waitForPass()
+	if n := len(server.requests("/apis/ext.test/v1")); n != 0 {
 		t.Errorf("got %d availability checks of a local group version, want 0", n)
 	}
 	withoutServer := gv
 	withoutServer.Version = "v2"
-	if b.Handler(gv) != nil || b.Handler(withoutServer) != nil {
+	if agg.Handler(gv) != nil || agg.Handler(withoutServer) != nil {
 		t.Error("local group versions: got a handler that proxies, want none")
 	}
-	if got := b.Versions(); len(got) != 0 {
+	if got := agg.Versions(); len(got) != 0 {
 		t.Errorf("local group versions: got delegated versions %v, want none", got)
 	}
-	b.mu.Lock()
-	b.local[gv] = false
-	b.mu.Unlock()
-	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
-	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
+	agg.mu.Lock()
+	agg.local[gv] = false
+	agg.mu.Unlock()
+	agg.eventually("the server is available", func() bool { return agg.condition(name) == passed })
+	if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
 		t.Errorf("group version that is no longer local: got %d %s, want %d", w.Code, w.Body, http.StatusTeapot)
 	}
 }
@@ -367,19 +367,19 @@ func TestConnectionsAreClosed(t *testing.T) { inBubble(t, connectionsAreClosed) 
 
 func connectionsAreClosed(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
+	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
+	agg := n.start(t, nil)
+	agg.register(server, ca.pem)
 	for range 2 {
-		b.send(eve, httptest.NewRequest("GET", thingPath, nil))
-		if e.openConnections() == 0 {
+		agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
+		if server.openConnections() == 0 {
 			t.Fatal("no idle connection, want one")
 		}
-		b.board.put(name, nil)
-		b.eventually("the group version has no handler", func() bool { return b.Handler(gv) == nil })
-		b.eventually("all connections are closed", func() bool { return e.openConnections() == 0 })
-		b.register(e, ca.pem)
+		agg.board.put(name, nil)
+		agg.eventually("the group version has no handler", func() bool { return agg.Handler(gv) == nil })
+		agg.eventually("all connections are closed", func() bool { return server.openConnections() == 0 })
+		agg.register(server, ca.pem)
 	}
-	b.stop()
-	b.eventually("shutdown closed all connections", func() bool { return e.openConnections() == 0 })
+	agg.stop()
+	agg.eventually("shutdown closed all connections", func() bool { return server.openConnections() == 0 })
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,15 +21,18 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 )
 
+// identityHeaders are the headers in which this server sends the identity of eve.
+var identityHeaders = []string{"X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-Remote-Extra-Some%2fscope"}
+
 // TestClientsCannotForgeIdentity checks that the proxied identity headers come from this server
 // alone, however a client spells them.
 func TestClientsCannotForgeIdentity(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
-	b := start(t, nil)
-	b.register(e, ca.pem)
-	s := b.startFront()
-	for i, more := range []string{
+	server := startExtension(t, ca.issueServing(), serveResourcesAndEcho)
+	agg := start(t, nil)
+	agg.register(server, ca.pem)
+	s := agg.startFront()
+	for i, headers := range []string{
 		"X-Remote-User: root\r\nX-Remote-Group: system:masters\r\nX-Remote-Extra-a: b\r\nX-Remote-Uid: 0\r\n",
 		"x-remote-user: root\r\nX-REMOTE-GROUP: system:masters\r\nx-remote-extra-A%2fb: b\r\n",
 		"X_Remote_User: root\r\nx_remote_group: system:masters\r\nX-Remote_Extra-a: b\r\n",
@@ -43,26 +46,26 @@ func TestClientsCannotForgeIdentity(t *testing.T) {
 		path := fmt.Sprintf("/apis/ext.test/v1/attack%d", i)
 		fmt.Fprintf(conn,
 			"POST %s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-Remote-User, X-Remote-Group\r\n%s\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\nX-Remote-Group: system:masters\r\n\r\n",
-			path, more)
+			path, headers)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || resp.StatusCode != http.StatusTeapot {
-			t.Fatalf("got %v %v", resp, err)
+			t.Fatalf("%q: got response %v, %v, want status %d", headers, resp, err, http.StatusTeapot)
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		conn.Close()
-		seen := e.requests(path)[0]
+		seen := server.requests(path)[0]
 		for name, values := range seen.Header {
+			// Some servers treat "_" like "-" in names of headers.
 			plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
-			if strings.Contains(strings.Join(values, ","), "root") || strings.HasPrefix(plain, "impersonate") ||
-				plain == "authorization" ||
-				strings.HasPrefix(plain, "x-remote-") &&
-					!map[string]bool{"X-Remote-User": true, "X-Remote-Uid": true, "X-Remote-Group": true, "X-Remote-Extra-Some%2fscope": true}[name] {
-				t.Errorf("%q: extension server received header %s: %q, want none of an identity", more, name, values)
+			isCredential := plain == "authorization" || strings.HasPrefix(plain, "impersonate")
+			isForged := strings.HasPrefix(plain, "x-remote-") && !slices.Contains(identityHeaders, name)
+			if strings.Contains(strings.Join(values, ","), "root") || isCredential || isForged {
+				t.Errorf("%q: extension server received header %s: %q, want none of an identity", headers, name, values)
 			}
 		}
 		if seen.Header.Get("X-Remote-User") != "eve" || len(seen.Header.Values("X-Remote-Group")) != 2 || len(seen.Trailer) > 0 {
 			t.Errorf("%q: extension server received headers %v, trailers %v, want user eve with 2 groups, no trailers",
-				more, seen.Header, seen.Trailer)
+				headers, seen.Header, seen.Trailer)
 		}
 	}
 }
@@ -73,16 +76,16 @@ func TestUpgradesRemoveConnectionHeaders(t *testing.T) { inBubble(t, upgradesRem
 
 func upgradesRemoveConnectionHeaders(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
+	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
+	agg := n.start(t, nil)
+	agg.register(server, ca.pem)
 	r := httptest.NewRequest("GET", thingPath, nil)
 	r.Header["Connection"] = []string{"x-remote-user, Upgrade", "X-Remote-Group"}
 	r.Header.Set("Upgrade", "odd/1")
-	b.send(eve, r)
-	seen := e.requests(thingPath)
+	agg.send(eve, r)
+	seen := server.requests(thingPath)
 	if len(seen) != 1 || seen[0].Header.Get("X-Remote-User") != "eve" || seen[0].Header.Get("Upgrade") != "odd/1" {
-		t.Fatalf("got %d requests, want one as eve with Upgrade odd/1", len(seen))
+		t.Fatalf("got requests %+v, want one as eve with Upgrade odd/1", seen)
 	}
 	if got := seen[0].Header.Values("Connection"); len(got) != 1 || got[0] != "Upgrade" {
 		t.Errorf("got Connection %q, want Upgrade", got)
@@ -94,26 +97,24 @@ func upgradesRemoveConnectionHeaders(t *testing.T, n *network) {
 func TestLocalAddressesAreRejected(t *testing.T) { inBubble(t, localAddressesAreRejected) }
 
 func localAddressesAreRejected(t *testing.T, _ *network) {
-	for address, want := range map[string]string{
-		"127.0.0.1": "address not allowed", "::1": "address not allowed", "169.254.169.254": "address not allowed",
-		"fe80::1": "address not allowed",
-		"0.0.0.0": "address not allowed", "224.0.0.1": "address not allowed", "::ffff:127.0.0.1": "address not allowed",
-		"::ffff:169.254.169.254": "address not allowed",
+	const want = "address not allowed"
+	for _, address := range []string{
+		"127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1", "::ffff:127.0.0.1", "::ffff:169.254.169.254",
 	} {
-		b := start(t, func(b *fixture, c *aggregation.Config) {
-			b.services["agg/ext"] = &corev1.Service{
+		agg := start(t, func(agg *fixture, c *aggregation.Config) {
+			agg.services["agg/ext"] = &corev1.Service{
 				Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "irrelevant"},
 			}
 			c.Resolve = func(context.Context, string, string, int32) (string, error) {
 				return net.JoinHostPort(address, "443"), nil
 			}
 		})
-		b.board.put(name, apiService(443, nil))
-		b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
-		if got := b.condition(name); !strings.HasSuffix(got, want) {
+		agg.board.put(name, apiService(443, nil))
+		agg.eventually("a condition is written", func() bool { return agg.condition(name) != "" })
+		if got := agg.condition(name); !strings.HasSuffix(got, want) {
 			t.Errorf("%s: got condition %s, want it to end with %s", address, got, want)
 		}
-		b.stop()
+		agg.stop()
 	}
 }
 
@@ -125,8 +126,9 @@ func TestAllowedAddressesOfNames(t *testing.T) {
 		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::": false,
 		"224.0.0.1": false, "ff02::1": false,
 	} {
-		if got := aggregation.Allowed(netip.MustParseAddr(address), true); got != want {
-			t.Errorf("%s: got %v, want %v", address, got, want)
+		const isName = true
+		if got := aggregation.Allowed(netip.MustParseAddr(address), isName); got != want {
+			t.Errorf("Allowed(%s) for a name = %v, want %v", address, got, want)
 		}
 	}
 }
@@ -139,12 +141,18 @@ func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
 
 func localAddressesAreRejectedForProxies(t *testing.T, n *network) {
 	for address, allowed := range map[string]bool{
-		"127.0.0.1": false, "::1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false,
+		"127.0.0.1":              false,
+		"::1":                    false,
+		"169.254.169.254":        false,
+		"fe80::1":                false,
+		"0.0.0.0":                false,
 		"::ffff:169.254.169.254": false,
-		"10.0.0.1":               true, "2001:db8::1": true, "ext.agg.svc": true,
+		"10.0.0.1":               true,
+		"2001:db8::1":            true,
+		"ext.agg.svc":            true,
 	} {
 		var dialed atomic.Value
-		b := n.start(t, func(_ *fixture, c *aggregation.Config) {
+		agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
 			c.Resolve = func(context.Context, string, string, int32) (string, error) {
 				return net.JoinHostPort(address, "443"), nil
 			}
@@ -153,16 +161,16 @@ func localAddressesAreRejectedForProxies(t *testing.T, n *network) {
 				return nil, errors.New("proxy unavailable")
 			}
 		})
-		b.board.put(name, apiService(443, nil))
-		b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
+		agg.board.put(name, apiService(443, nil))
+		agg.eventually("a condition is written", func() bool { return agg.condition(name) != "" })
 		want := "address not allowed"
 		if allowed {
 			want = "proxy unavailable"
 		}
-		if got := b.condition(name); !strings.HasSuffix(got, want) || (dialed.Load() != nil) != allowed {
+		if got := agg.condition(name); !strings.HasSuffix(got, want) || (dialed.Load() != nil) != allowed {
 			t.Errorf("%s: got condition %s, dialed %v, want %s, dialed: %t", address, got, dialed.Load(), want, allowed)
 		}
-		b.stop()
+		agg.stop()
 	}
 }
 
@@ -172,7 +180,7 @@ func TestUnboundedResponsesAreCut(t *testing.T) { inBubble(t, unboundedResponses
 
 func unboundedResponsesAreCut(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/apis":
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -199,19 +207,19 @@ func unboundedResponsesAreCut(t *testing.T, n *network) {
 			serveResources(w, r)
 		}
 	})
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
-	b.eventually("the index is requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
-	if got := b.discovered(); got != "stale" {
+	agg := n.start(t, nil)
+	agg.register(server, ca.pem)
+	agg.eventually("the index is requested", func() bool { return len(server.requests("/openapi/v3")) > 0 })
+	if got := agg.discovered(); got != "stale" {
 		t.Errorf("got discovery %q, want stale", got)
 	}
-	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != 503 || len(w.Header()) > 10 {
+	if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != 503 || len(w.Header()) > 10 {
 		t.Errorf("unbounded headers: got %d, %d headers, want 503", w.Code, len(w.Header()))
 	}
 	r := httptest.NewRequest("GET", thingPath, nil)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "odd/1")
-	if w := b.send(eve, r); w.Code != 503 || w.Body.String() != "the response headers are too long\n" {
+	if w := agg.send(eve, r); w.Code != 503 || w.Body.String() != "the response headers are too long\n" {
 		t.Errorf("unbounded headers of an upgrade: got %d %s, want 503", w.Code, w.Body)
 	}
 }
@@ -222,7 +230,7 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 	ca := newAuthority(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
 		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)},
+		Certificates: []tls.Certificate{ca.issueServing()},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -242,10 +250,10 @@ func TestConditionQuotesLittleOfAResponse(t *testing.T) {
 			}()
 		}
 	}()
-	b := start(t, nil)
-	b.board.put(name, apiService(int32(l.Addr().(*net.TCPAddr).Port), ca.pem))
-	b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
-	if got := b.condition(name); len(got) > 5000 || !strings.Contains(got, `malformed HTTP response "xxx`) {
+	agg := start(t, nil)
+	agg.board.put(name, apiService(int32(l.Addr().(*net.TCPAddr).Port), ca.pem))
+	agg.eventually("a condition is written", func() bool { return agg.condition(name) != "" })
+	if got := agg.condition(name); len(got) > 5000 || !strings.Contains(got, `malformed HTTP response "xxx`) {
 		t.Errorf("got a condition of %d bytes: %.300s, want at most 5000 bytes that quote the response", len(got), got)
 	}
 }
@@ -256,8 +264,8 @@ func TestExpandingDocumentsAreRejected(t *testing.T) { inBubble(t, expandingDocu
 
 func expandingDocumentsAreRejected(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	many := strings.Repeat("{},", 1<<18)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	many := strings.Repeat("{},", 1<<18) // more values than the limit, in less bytes than the limit
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/apis":
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -276,16 +284,16 @@ func expandingDocumentsAreRejected(t *testing.T, n *network) {
 			_, _ = io.WriteString(w, `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}},"more":[`+many+`{}]}`)
 		}
 	})
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
-	b.eventually("the server is requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
-	if all := b.Versions(); len(all) != 1 || !all[0].Stale || len(all[0].Resources) != 0 {
-		t.Errorf("got %d resources, stale %v, want 0", len(all[0].Resources), all[0].Stale)
+	agg := n.start(t, nil)
+	agg.register(server, ca.pem)
+	agg.eventually("the server is requested", func() bool { return len(server.requests("/openapi/v3")) > 0 })
+	if all := agg.Versions(); len(all) != 1 || !all[0].Stale || len(all[0].Resources) != 0 {
+		t.Errorf("got %d versions %.300s, want one, stale and without resources", len(all), fmt.Sprint(all))
 	}
-	if all := b.Swaggers(t.Context()); len(all) != 0 {
-		t.Errorf("got a document of %d bytes, want none", len(all[0].Text))
+	if all := agg.Swaggers(t.Context()); len(all) != 0 {
+		t.Errorf("got a v2 document of %d bytes, want none", len(all[0].Text))
 	}
-	if all := b.RemoteGroupVersions(); len(all) != 0 {
-		t.Errorf("got documents %v, want none", all)
+	if all := agg.RemoteGroupVersions(); len(all) != 0 {
+		t.Errorf("got v3 documents %v, want none", all)
 	}
 }

@@ -3,7 +3,6 @@ package aggregation_test
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,38 +20,42 @@ import (
 // at once until the server responds again.
 func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	ca := newAuthority(t)
-	good := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
-	bad := newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
-	e := startExtension(t, good, serveResourcesAndEcho)
+	good := ca.issueServing()
+	bad := newAuthority(t).issueServing()
+	server := startExtension(t, good, serveResourcesAndEcho)
 	var rotated atomic.Bool
-	e.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	server.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		if !rotated.Load() {
 			return nil, nil
 		}
-		c := e.TLS.Clone()
+		c := server.TLS.Clone()
 		c.Certificates = []tls.Certificate{bad}
 		return c, nil
 	}
-	b := start(t, nil)
-	b.register(e, ca.pem)
-	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
+	agg := start(t, nil)
+	agg.register(server, ca.pem)
+	if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
 		t.Fatalf("got %d %s, want %v", w.Code, w.Body, http.StatusTeapot)
 	}
 	rotated.Store(true)
-	e.CloseClientConnections()
-	b.eventually("requests are rejected without a connection", func() bool {
-		w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
+	server.CloseClientConnections()
+	agg.eventually("requests are rejected without a connection", func() bool {
+		w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
 		if w.Code != 503 || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
 			t.Fatalf("got %d %s, want 503", w.Code, w.Body)
 		}
 		return w.Header().Get("Retry-After") == "1"
 	})
-	b.eventually("binnacle_apiservice_unreachable is 1", func() bool { return sumMetric(t, b, "binnacle_apiservice_unreachable") == 1 })
-	rotated.Store(false)
-	b.eventually("requests reach the server again", func() bool {
-		return b.send(eve, httptest.NewRequest("GET", thingPath, nil)).Code == http.StatusTeapot
+	agg.eventually("binnacle_apiservice_unreachable is 1", func() bool {
+		return sumMetric(t, agg, "binnacle_apiservice_unreachable") == 1
 	})
-	b.eventually("binnacle_apiservice_unreachable is 0", func() bool { return sumMetric(t, b, "binnacle_apiservice_unreachable") == 0 })
+	rotated.Store(false)
+	agg.eventually("requests reach the server again", func() bool {
+		return agg.send(eve, httptest.NewRequest("GET", thingPath, nil)).Code == http.StatusTeapot
+	})
+	agg.eventually("binnacle_apiservice_unreachable is 0", func() bool {
+		return sumMetric(t, agg, "binnacle_apiservice_unreachable") == 0
+	})
 }
 
 // TestHangingServersTimeOut checks that a request to a server that does not respond gets 503.
@@ -61,18 +64,18 @@ func TestHangingServersTimeOut(t *testing.T) { inBubble(t, hangingServersTimeOut
 func hangingServersTimeOut(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var hangs atomic.Bool
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		if hangs.Load() && r.Header.Get("X-Forwarded-Uri") != "" { // availability checks still succeed
 			<-r.Context().Done()
 			return
 		}
 		serveResourcesAndEcho(w, r)
 	})
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
+	agg := n.start(t, nil)
+	agg.register(server, ca.pem)
 	hangs.Store(true)
 	for range 2 {
-		w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
+		w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" ||
 			!strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
 			t.Errorf("response = %d %v %s, want 503 with Retry-After: 1 and an error about reaching the service",
@@ -80,8 +83,8 @@ func hangingServersTimeOut(t *testing.T, n *network) {
 		}
 	}
 	hangs.Store(false)
-	b.eventually("requests reach the server again", func() bool {
-		return b.send(eve, httptest.NewRequest("GET", thingPath, nil)).Code == http.StatusTeapot
+	agg.eventually("requests reach the server again", func() bool {
+		return agg.send(eve, httptest.NewRequest("GET", thingPath, nil)).Code == http.StatusTeapot
 	})
 }
 
@@ -93,7 +96,7 @@ func TestRequestsPerServerAreLimited(t *testing.T) { inBubble(t, requestsPerServ
 func requestsPerServerAreLimited(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	waiting := make(chan bool, 8)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
 			serveResources(w, r)
@@ -106,8 +109,8 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 			<-r.Context().Done()
 		}
 	})
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.MaxRequests = 4 })
-	b.register(e, ca.pem)
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.MaxRequests = 4 })
+	agg.register(server, ca.pem)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 8)
 	sendAs := func(ctx context.Context, u *request.User, path string) {
@@ -116,7 +119,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 				_ = recover() // a response that has started is aborted
 				done <- 0
 			}()
-			b.send(u, httptest.NewRequest("GET", path, nil).WithContext(ctx))
+			agg.send(u, httptest.NewRequest("GET", path, nil).WithContext(ctx))
 		}()
 	}
 	send := func(ctx context.Context, path string) { sendAs(ctx, eve, path) }
@@ -124,7 +127,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	for range 4 {
 		started := make(chan bool)
 		watching := requesttest.WithInfo((&requesttest.Work{OnStarted: func() { close(started) }}).With(ctx), &requestinfo.Info{
-			Verb: "watch", IsResource: true, Delegate: b.Handler(gv),
+			Verb: "watch", IsResource: true, Delegate: agg.Handler(gv),
 		})
 		send(watching, "/apis/ext.test/v1/things?watch=1")
 		<-started
@@ -136,7 +139,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 		<-waiting
 		<-started
 	}
-	w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
+	w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" ||
 		w.Body.String() != "Too many requests, please try again later.\n" {
 		t.Errorf("third request = %d %v %s, want %v with Retry-After: 1", w.Code, w.Header(), w.Body, http.StatusTooManyRequests)
@@ -144,7 +147,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	// Other users may have the other half.
 	sendAs(ctx, &request.User{Name: "ada"}, thingPath)
 	<-waiting
-	if w := b.send(&request.User{Name: "bob"}, httptest.NewRequest("GET", thingPath, nil).WithContext(ended(t))); w.Code == http.StatusTooManyRequests {
+	if w := agg.send(&request.User{Name: "bob"}, httptest.NewRequest("GET", thingPath, nil).WithContext(ended(t))); w.Code == http.StatusTooManyRequests {
 		t.Errorf("third user: got status %d: %s, want the request not limited", w.Code, w.Body)
 	}
 	cancel()

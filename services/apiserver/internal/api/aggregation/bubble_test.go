@@ -42,10 +42,10 @@ func (n *network) extend(t *testing.T, cert tls.Certificate, serve http.HandlerF
 
 // start starts an aggregator that dials into the network.
 func (n *network) start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
-	return start(t, func(b *fixture, c *aggregation.Config) {
+	return start(t, func(agg *fixture, c *aggregation.Config) {
 		c.Dial = n.dial
 		if change != nil {
-			change(b, c)
+			change(agg, c)
 		}
 	})
 }

@@ -5,18 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/transport"
 
 	"binnacle/libs/api"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
-	"binnacle/services/apiserver/internal/status"
 )
 
 const (
@@ -95,11 +92,15 @@ func (r *remote) checkAndReport(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.workCtx, cancel)() // a remote that was replaced must not occupy a slot
+
+	// 1. Check the server.
 	condition := r.check(ctx)
 	if ctx.Err() != nil || r.workCtx.Err() != nil {
 		return
 	}
 	changed := r.recordCheck(condition)
+
+	// 2. Read its resources, for a short time before step 3 and for the rest after it.
 	resourcesChanged := false
 	described := make(chan struct{})
 	go func() {
@@ -110,24 +111,44 @@ func (r *remote) checkAndReport(ctx context.Context) {
 	case <-described:
 	case <-time.After(describeWait):
 	}
-	if stored := r.storedCondition.Load(); r.workCtx.Err() == nil && (stored == nil || !EqualConditions(stored, &condition)) {
-		if stored != nil && stored.Status == condition.Status {
-			condition.LastTransitionTime = stored.LastTransitionTime
-		}
-		if err := r.aggregator.Write(ctx, r.name, condition); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			r.aggregator.Logger.Warn("failed to update the condition of an APIService", "apiservice", r.name, "error", err)
-		}
+
+	// 3. Write the condition.
+	if r.workCtx.Err() == nil {
+		r.writeCondition(ctx, condition)
 	}
+
+	// 4. Notify the subscribers when all results are known.
 	<-described
 	if changed || resourcesChanged {
 		for _, notify := range r.aggregator.onChange {
 			notify()
 		}
 	}
+	r.scheduleNextCheck(condition.Status == apiregistrationv1.ConditionTrue && !r.description.Load().stale)
+}
+
+// writeCondition writes a condition unless the stored one has the same meaning. It logs an error.
+func (r *remote) writeCondition(ctx context.Context, condition apiregistrationv1.APIServiceCondition) {
+	stored := r.storedCondition.Load()
+	if stored != nil && EqualConditions(stored, &condition) {
+		return
+	}
+	if stored != nil && stored.Status == condition.Status {
+		condition.LastTransitionTime = stored.LastTransitionTime
+	}
+	err := r.aggregator.Write(ctx, r.name, condition)
+	if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+		r.aggregator.Logger.Warn("failed to update the condition of an APIService", "apiservice", r.name, "error", err)
+	}
+}
+
+// scheduleNextCheck records that the running check has ended and determines the time of the next
+// one. succeeded reports that the server is available and its resources are known.
+func (r *remote) scheduleNextCheck(succeeded bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wait := checkInterval
-	if condition.Status == apiregistrationv1.ConditionTrue && !r.description.Load().stale {
+	if succeeded {
 		r.retryDelay = 0
 	} else {
 		r.retryDelay = min(max(2*r.retryDelay, firstRetryDelay), checkInterval)
@@ -141,41 +162,6 @@ func (r *remote) checkAndReport(ctx context.Context) {
 	r.checking = false
 }
 
-// unreachableTexts lists parts of error messages that classify why a server is unreachable. The
-// first one is followed by a status code.
-var unreachableTexts = []string{
-	"bad status from ",
-	"connection refused",
-	"deadline exceeded",
-	"no such host",
-	"no route to host",
-	"tls: ",
-	"x509: ",
-	"HTTP response to HTTPS client",
-}
-
-// EqualConditions reports whether two conditions have the same meaning. Messages about an
-// unreachable server are equal if they are of the same class (unreachableTexts), because replicas
-// and consecutive checks report the same failure with different ports and details. Messages with a
-// status code must be identical.
-func EqualConditions(a, b *apiregistrationv1.APIServiceCondition) bool {
-	if a.Status != b.Status || a.Reason != b.Reason {
-		return false
-	}
-	if a.Message == b.Message || a.Reason != failedDiscovery {
-		return a.Message == b.Message
-	}
-	for i, text := range unreachableTexts {
-		inA := strings.Contains(a.Message, text)
-		inB := strings.Contains(b.Message, text)
-		if inA || inB {
-			const badStatus = 0 // index of the class whose messages must be identical
-			return inA && inB && i != badStatus
-		}
-	}
-	return true
-}
-
 // recordCheck records the result of a check and reports whether it changed.
 func (r *remote) recordCheck(condition apiregistrationv1.APIServiceCondition) (changed bool) {
 	previous := r.lastCheck.Swap(&condition)
@@ -187,33 +173,9 @@ func (r *remote) recordCheck(condition apiregistrationv1.APIServiceCondition) (c
 		log = r.aggregator.Logger.Warn
 		r.aggregator.Metrics.countFailedCheck(r.name, condition.Reason)
 	}
-	log(
-		"the server of an API was checked",
-		"apiservice",
-		r.name,
-		"available",
-		condition.Status,
-		"reason",
-		condition.Reason,
-		"message",
-		condition.Message,
-	)
+	log("the server of an API was checked", "apiservice", r.name,
+		"available", condition.Status, "reason", condition.Reason, "message", condition.Message)
 	return true
-}
-
-// newCondition returns a condition Available with the current time and a formatted message.
-func (r *remote) newCondition(
-	value apiregistrationv1.ConditionStatus,
-	reason, format string,
-	args ...any,
-) apiregistrationv1.APIServiceCondition {
-	return apiregistrationv1.APIServiceCondition{
-		Type:               apiregistrationv1.Available,
-		Status:             value,
-		LastTransitionTime: metav1.NewTime(r.aggregator.Now()),
-		Reason:             reason,
-		Message:            status.Truncate(fmt.Sprintf(format, args...), maxConditionMessage),
-	}
 }
 
 // check determines whether the server is available.
@@ -225,14 +187,8 @@ func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceConditio
 	case apierrors.IsNotFound(err):
 		return r.newCondition(unavailable, "ServiceNotFound", "service/%s in %q is not present", ref.Name, ref.Namespace)
 	case err != nil:
-		return r.newCondition(
-			apiregistrationv1.ConditionUnknown,
-			"ServiceAccessError",
-			"service/%s in %q cannot be checked due to: %v",
-			ref.Name,
-			ref.Namespace,
-			err,
-		)
+		return r.newCondition(apiregistrationv1.ConditionUnknown, "ServiceAccessError",
+			"service/%s in %q cannot be checked due to: %v", ref.Name, ref.Namespace, err)
 	}
 	if svc.Spec.Type == corev1.ServiceTypeClusterIP || svc.Spec.Type == "" {
 		if c, ok := r.checkEndpoints(ctx, svc); !ok {
@@ -262,50 +218,28 @@ func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c api
 		}
 	}
 	if !listening {
-		return r.newCondition(
-			unavailable,
-			"ServicePortError",
-			"service/%s in %q is not listening on port %d",
-			svc.Name,
-			svc.Namespace,
-			r.port,
-		), false
+		return r.newCondition(unavailable, "ServicePortError",
+			"service/%s in %q is not listening on port %d", svc.Name, svc.Namespace, r.port), false
 	}
 	endpoints, err := r.aggregator.Endpoints(ctx, svc.Namespace, svc.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.newCondition(
-			unavailable,
-			"EndpointsNotFound",
-			"cannot find endpoints for service/%s in %q",
-			svc.Name,
-			svc.Namespace,
-		), false
+		return r.newCondition(unavailable, "EndpointsNotFound",
+			"cannot find endpoints for service/%s in %q", svc.Name, svc.Namespace), false
 	case err != nil:
-		return r.newCondition(
-			apiregistrationv1.ConditionUnknown,
-			"EndpointsAccessError",
-			"service/%s in %q cannot be checked due to: %v",
-			svc.Name,
-			svc.Namespace,
-			err,
-		), false
+		return r.newCondition(apiregistrationv1.ConditionUnknown, "EndpointsAccessError",
+			"service/%s in %q cannot be checked due to: %v", svc.Name, svc.Namespace, err), false
 	}
 	for i := range endpoints.Subsets {
-		for _, p := range endpoints.Subsets[i].Ports {
-			if p.Name == portName && len(endpoints.Subsets[i].Addresses) > 0 {
+		subset := &endpoints.Subsets[i]
+		for _, port := range subset.Ports {
+			if port.Name == portName && len(subset.Addresses) > 0 {
 				return c, true
 			}
 		}
 	}
-	return r.newCondition(
-		unavailable,
-		"MissingEndpoints",
-		"endpoints for service/%s in %q have no addresses with port name %q",
-		svc.Name,
-		svc.Namespace,
-		portName,
-	), false
+	return r.newCondition(unavailable, "MissingEndpoints",
+		"endpoints for service/%s in %q have no addresses with port name %q", svc.Name, svc.Namespace, portName), false
 }
 
 // ping requests the resource list of the group version. It returns an error unless the response has
@@ -330,7 +264,7 @@ func (r *remote) ping(ctx context.Context) error {
 	resp, err := client.Do(req)
 	if err == nil {
 		resp.Body.Close()
-		if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
+		if isSuccess := resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusMultipleChoices; !isSuccess {
 			err = fmt.Errorf("bad status from %v: %d", target, resp.StatusCode)
 		}
 	}

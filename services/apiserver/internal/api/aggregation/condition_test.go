@@ -136,33 +136,34 @@ func (c checkCase) check(
 		c.serve = serveResources
 	}
 	// The availability check ignores the certificate, so one of an unknown CA serves here.
-	e := extend(t, newAuthority(t).issue("another", x509.ExtKeyUsageServerAuth), c.serve)
-	s := apiService(e.port, ca.pem)
+	server := extend(t, newAuthority(t).issue("another", x509.ExtKeyUsageServerAuth), c.serve)
+	s := apiService(server.port, ca.pem)
 	if c.service != nil {
 		s.Spec.Service = c.service
 	}
-	b := start(t, func(b *fixture, _ *aggregation.Config) {
+	agg := start(t, func(agg *fixture, _ *aggregation.Config) {
 		if c.errs != nil {
-			b.errs = c.errs
+			agg.errs = c.errs
 		}
 		if c.endpoints != nil {
-			b.endpoints["agg/cip"] = c.endpoints
+			agg.endpoints["agg/cip"] = c.endpoints
 		}
 	})
-	b.board.put(name, s)
-	port := e.port
+	agg.board.put(name, s)
+	port := server.port
 	if p := s.Spec.Service.Port; p != nil {
 		port = *p
 	}
-	got := func() string { return strings.ReplaceAll(b.condition(name), fmt.Sprint(port), "<port>") }
-	b.eventually("a condition is written", func() bool { return got() != "" })
+	got := func() string { return strings.ReplaceAll(agg.condition(name), fmt.Sprint(port), "<port>") }
+	agg.eventually("a condition is written", func() bool { return got() != "" })
 	if strings.ReplaceAll(got(), "[::1]", "127.0.0.1") != c.want {
 		t.Errorf("got condition %s\nwant %s", got(), c.want)
 	}
-	if n := len(e.requests("/apis/ext.test/v1")); c.what == "hangs" && n > 2 { // a second check may have started
-		t.Errorf("got %d requests, want at most 2", n)
+	const maxHanging = 2 // a second check may have started, but no check repeats a request that timed out
+	if n := len(server.requests("/apis/ext.test/v1")); c.what == "hangs" && n > maxHanging {
+		t.Errorf("got %d requests to a server that hangs, want at most %d", n, maxHanging)
 	}
-	w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
+	w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
 	if available := strings.HasPrefix(c.want, "True"); !available && (w.Code != 503 || w.Body.String() != "service unavailable\n") {
 		t.Errorf("while unavailable: got status %d: %q, want 503 and %q", w.Code, w.Body, "service unavailable\n")
 	}
@@ -174,29 +175,29 @@ func TestChecksReportEachChangeOnce(t *testing.T) { inBubble(t, checksReportEach
 
 func checksReportEachChangeOnce(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
-	e.handle(http.NotFound)
-	b.CheckAll()
-	b.eventually(
+	server := n.extend(t, ca.issueServing(), serveResources)
+	agg := n.start(t, nil)
+	agg.register(server, ca.pem)
+	server.handle(http.NotFound)
+	agg.CheckAll()
+	agg.eventually(
 		"the server is unavailable",
-		func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") },
+		func() bool { return strings.HasPrefix(agg.condition(name), "False FailedDiscoveryCheck") },
 	)
-	first := b.board.get(name).Status.Conditions[0]
-	again := len(e.requests("/apis/ext.test/v1"))
-	b.eventually("the server is checked again", func() bool { return len(e.requests("/apis/ext.test/v1")) > again })
-	if now := b.board.get(name).Status.Conditions[0]; !reflect.DeepEqual(now, first) {
+	first := agg.board.get(name).Status.Conditions[0]
+	again := len(server.requests("/apis/ext.test/v1"))
+	agg.eventually("the server is checked again", func() bool { return len(server.requests("/apis/ext.test/v1")) > again })
+	if now := agg.board.get(name).Status.Conditions[0]; !reflect.DeepEqual(now, first) {
 		t.Errorf("unchanged condition: got %v, want %v", now, first)
 	}
-	e.handle(serveResources)
-	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.written) != 3 {
-		t.Errorf("wrote the conditions %v, want 3: available, unavailable, available", b.written)
+	server.handle(serveResources)
+	agg.eventually("the server is available", func() bool { return agg.condition(name) == passed })
+	agg.mu.Lock()
+	defer agg.mu.Unlock()
+	if len(agg.written) != 3 {
+		t.Errorf("wrote the conditions %v, want 3: available, unavailable, available", agg.written)
 	}
-	if got := sumMetric(t, b, "aggregator_unavailable_apiservice_total"); got != 1 {
+	if got := sumMetric(t, agg, "aggregator_unavailable_apiservice_total"); got != 1 {
 		t.Errorf("got aggregator_unavailable_apiservice_total %v, want 1", got)
 	}
 }

@@ -91,9 +91,11 @@ func (r *remote) get(ctx context.Context, path string, options documentRequest) 
 		return nil, nil, err
 	}
 	req.Header = http.Header{
-		"Accept-Encoding": {
-			"gzip",
-		}, "User-Agent": {""}, "X-Forwarded-Host": {target.Host}, "X-Forwarded-Proto": {target.Scheme}, "X-Forwarded-Uri": {path},
+		"Accept-Encoding":   {"gzip"},
+		"User-Agent":        {""}, // sends no User-Agent instead of Go's default
+		"X-Forwarded-Host":  {target.Host},
+		"X-Forwarded-Proto": {target.Scheme},
+		"X-Forwarded-Uri":   {path},
 	}
 	if options.accept != "" {
 		req.Header.Set("Accept", options.accept)
@@ -124,7 +126,7 @@ func (r *remote) get(ctx context.Context, path string, options documentRequest) 
 // decode calls unmarshal with a document if it has at most maxValues JSON values. Only one document
 // is decoded at a time. path is for the error.
 func (a *Aggregator) decode(path string, data []byte, maxValues int, unmarshal func([]byte) error) error {
-	if n := bytes.Count(data, []byte{','}); n > maxValues {
+	if n := bytes.Count(data, []byte{','}); n > maxValues { // each value but the first follows a comma
 		return fmt.Errorf("%s has %d values; at most %d are read", path, n, maxValues)
 	}
 	a.decoding.Lock()
@@ -147,14 +149,19 @@ func (r *remote) readAggregated(ctx context.Context, previous *description) (*de
 	if r.spec.Group == "" {
 		root = "/api"
 	}
-	resp, body, err := r.get(
-		ctx,
-		root,
-		documentRequest{accept: aggregatedForms, etag: previous.etag, user: checkUser, groups: []string{api.GroupMasters}},
-	)
+
+	// 1. Request the document.
+	resp, body, err := r.get(ctx, root, documentRequest{
+		accept: aggregatedForms,
+		etag:   previous.etag,
+		user:   checkUser,
+		groups: []string{api.GroupMasters},
+	})
 	if err != nil {
 		return nil, err
 	}
+
+	// 2. Decide by the response whether there is a new document.
 	if resp.StatusCode == http.StatusNotModified && previous.etag != "" {
 		return previous, nil
 	}
@@ -165,20 +172,23 @@ func (r *remote) readAggregated(ctx context.Context, previous *description) (*de
 	if resp.StatusCode != http.StatusOK || err != nil || params["as"] != "APIGroupDiscoveryList" {
 		return nil, nil
 	}
+
+	// 3. Decode it, and take the resources of the group version.
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	if err := r.aggregator.decode(root, body, maxValues, unmarshalInto(&list)); err != nil {
 		return nil, err
 	}
 	d := &description{etag: resp.Header.Get("ETag")}
 	for i := range list.Items {
-		if list.Items[i].Name != r.spec.Group {
+		group := &list.Items[i]
+		if group.Name != r.spec.Group {
 			continue
 		}
-		for j := range list.Items[i].Versions {
-			if v := &list.Items[i].Versions[j]; v.Version == r.spec.Version {
-				setResponseKinds(v.Resources)
-				d.resources = flatten(v.Resources)
-				d.aggregated = v.Resources
+		for j := range group.Versions {
+			if version := &group.Versions[j]; version.Version == r.spec.Version {
+				setResponseKinds(version.Resources)
+				d.resources = flatten(version.Resources)
+				d.aggregated = version.Resources
 			}
 		}
 	}
@@ -219,12 +229,16 @@ func flatten(resources []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResour
 		flat.Kind = resource.ResponseKind.Kind
 		out = append(out, flat)
 		for j := range resource.Subresources {
-			s := &resource.Subresources[j]
-			sub := metav1.APIResource{Name: resource.Resource + "/" + s.Subresource, Namespaced: flat.Namespaced, Verbs: s.Verbs}
-			sub.Group = s.ResponseKind.Group
-			sub.Version = s.ResponseKind.Version
-			sub.Kind = s.ResponseKind.Kind
-			out = append(out, sub)
+			subresource := &resource.Subresources[j]
+			flatSub := metav1.APIResource{
+				Name:       resource.Resource + "/" + subresource.Subresource,
+				Namespaced: flat.Namespaced,
+				Verbs:      subresource.Verbs,
+			}
+			flatSub.Group = subresource.ResponseKind.Group
+			flatSub.Version = subresource.ResponseKind.Version
+			flatSub.Kind = subresource.ResponseKind.Kind
+			out = append(out, flatSub)
 		}
 	}
 	return out

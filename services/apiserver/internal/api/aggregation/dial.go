@@ -31,8 +31,8 @@ func (a *Aggregator) dial(ctx context.Context, network, addr string) (net.Conn, 
 		return a.Dial(ctx, network, addr)
 	}
 	d := &net.Dialer{Timeout: reverseproxy.DialTimeout, Control: func(_, at string, _ syscall.RawConn) error {
-		a, err := netip.ParseAddrPort(at)
-		if err != nil || !isAllowed(a.Addr(), isName) {
+		resolved, err := netip.ParseAddrPort(at)
+		if err != nil || !isAllowed(resolved.Addr(), isName) {
 			return errAddress
 		}
 		return nil
@@ -42,7 +42,7 @@ func (a *Aggregator) dial(ctx context.Context, network, addr string) (net.Conn, 
 
 // isAllowed reports whether dial may connect to an address. isName reports that the address is the
 // result of resolving a host name.
-func isAllowed(a netip.Addr, isName bool) bool {
-	ip := net.IP(a.Unmap().AsSlice())
+func isAllowed(address netip.Addr, isName bool) bool {
+	ip := net.IP(address.Unmap().AsSlice())
 	return ip.IsGlobalUnicast() || isName && ip.IsLoopback()
 }

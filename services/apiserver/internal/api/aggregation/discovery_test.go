@@ -2,7 +2,6 @@ package aggregation_test
 
 import (
 	"compress/gzip"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,8 +25,8 @@ const (
 )
 
 // discovered returns the resource names of the only server, after "stale" if they are stale.
-func (b *fixture) discovered() string {
-	all := b.Versions()
+func (agg *fixture) discovered() string {
+	all := agg.Versions()
 	if len(all) != 1 {
 		return ""
 	}
@@ -56,21 +55,21 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 		want                      string
 	}{
 		{what: "the document", mediaType: aggregatedType, code: 200, body: spies, want: "spies"},
-		{what: "an error", mediaType: aggregatedType, code: 500, body: spies, want: fromList},
-		{what: "unavailable", mediaType: aggregatedType, code: 503, body: spies, want: "stale"},
+		{what: "500", mediaType: aggregatedType, code: 500, body: spies, want: fromList},
+		{what: "503", mediaType: aggregatedType, code: 503, body: spies, want: "stale"},
 		{what: "without the group version", mediaType: aggregatedType, code: 200, body: `{"items":[]}`, want: ""},
 		{
 			what: "stale in the document", mediaType: aggregatedType, code: 200,
 			body: strings.Replace(spies, `"resources"`, `"freshness":"Stale","resources"`, 1), want: "spies",
 		},
-		{what: "another document", mediaType: "application/json", code: 200, body: spies, want: fromList},
-		{what: "partly another", mediaType: aggregatedType, code: 200, body: strings.TrimSuffix(spies, "]}") + `,{"metadata":5}]}`, want: "stale"},
-		{what: "too long", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 2<<20+1-len(spies)), want: "stale"},
+		{what: "another media type", mediaType: "application/json", code: 200, body: spies, want: fromList},
+		{what: "valid start, then a wrong type", mediaType: aggregatedType, code: 200, body: strings.TrimSuffix(spies, "]}") + `,{"metadata":5}]}`, want: "stale"},
+		{what: "longer than the limit", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 2<<20+1-len(spies)), want: "stale"},
 		{what: "not modified without a previous response", mediaType: aggregatedType, code: 304, want: fromList},
 		{what: "compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: compressed(spies), want: "spies"},
-		{what: "not compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: "stale"},
+		{what: "falsely marked as compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: "stale"},
 	} {
-		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/apis" {
 				serveResources(w, r)
 				return
@@ -82,19 +81,20 @@ func sourceOfDiscovery(t *testing.T, n *network) {
 			w.WriteHeader(c.code)
 			_, _ = io.WriteString(w, c.body)
 		})
-		b := n.start(t, nil)
-		b.register(e, ca.pem)
-		b.eventually("discovery is complete", func() bool { return len(e.requests("/openapi/v3")) > 0 })
-		if got := b.discovered(); got != c.want {
+		agg := n.start(t, nil)
+		agg.register(server, ca.pem)
+		agg.eventually("discovery is complete", func() bool { return len(server.requests("/openapi/v3")) > 0 })
+		if got := agg.discovered(); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
 		}
-		if got := e.requests("/apis")[0].Header.Get("Accept"); !strings.HasPrefix(got, aggregatedType+",") {
+		if got := server.requests("/apis")[0].Header.Get("Accept"); !strings.HasPrefix(got, aggregatedType+",") {
 			t.Errorf("got Accept %q, want %s first", got, aggregatedType)
 		}
-		b.stop()
+		agg.stop()
 	}
 }
 
+// compressed returns a text compressed with gzip.
 func compressed(text string) string {
 	var out strings.Builder
 	w := gzip.NewWriter(&out)
@@ -114,25 +114,25 @@ func invalidListsAreStale(t *testing.T, n *network) {
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, resourceList)
 		},
-		"partly another": func(w http.ResponseWriter, _ *http.Request) {
+		"valid start, then a wrong type": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, strings.TrimSuffix(resourceList, "]}")+`,{"name":5}]}`)
 		},
-		"cut": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
+		"aborted response": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
 	} {
-		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") == "application/json" { // a later checkAndReport sees all
+		server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") == "application/json" { // checks, which have no Accept header, succeed
 				serve(w, r)
 				return
 			}
 			serveResources(w, r)
 		})
-		b := n.start(t, nil)
-		b.register(e, ca.pem)
-		b.eventually("the server is requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
-		if got := b.discovered(); got != "stale" {
+		agg := n.start(t, nil)
+		agg.register(server, ca.pem)
+		agg.eventually("the server is requested", func() bool { return len(server.requests("/openapi/v3")) > 0 })
+		if got := agg.discovered(); got != "stale" {
 			t.Errorf("%s: got %q, want %q", what, got, "stale")
 		}
-		b.stop()
+		agg.stop()
 	}
 }
 
@@ -143,7 +143,7 @@ func TestDiscoveryUsesEntityTags(t *testing.T) { inBubble(t, discoveryUsesEntity
 func discoveryUsesEntityTags(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var now atomic.Int64
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		tag := fmt.Sprintf("%q", fmt.Sprint("tag", now.Load()))
 		if path := r.URL.Path; path != "/apis" && path != "/openapi/v3" {
 			serveResources(w, r)
@@ -161,37 +161,39 @@ func discoveryUsesEntityTags(t *testing.T, n *network) {
 		}
 	})
 	times := newClock()
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-	b.register(e, ca.pem)
-	// discoveredWithHash returns the discovered resources, and the hash of the document if there is one.
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+	agg.register(server, ca.pem)
+	// discoveredWithHash returns the discovered resources, and the hash of the v3 document if there
+	// is one.
 	discoveredWithHash := func() string {
-		otherGroups := b.RemoteGroupVersions()
-		if len(otherGroups) != 1 {
-			return b.discovered()
+		documents := agg.RemoteGroupVersions()
+		if len(documents) != 1 {
+			return agg.discovered()
 		}
-		return b.discovered() + " " + otherGroups[0].Hash
+		return agg.discovered() + " " + documents[0].Hash
 	}
 	for n := range int64(2) {
 		now.Store(n)
 		want := fmt.Sprintf("spies%d %d", n, n)
-		b.eventually("discovery is complete", func() bool { b.makeChecksDue(times); return discoveredWithHash() == want })
-		requests := len(e.requests("/openapi/v3"))
-		b.eventually("the server is requested again", func() bool {
+		agg.eventually("discovery is complete", func() bool { agg.makeChecksDue(times); return discoveredWithHash() == want })
+		requests := len(server.requests("/openapi/v3"))
+		agg.eventually("the server is requested again", func() bool {
 			if got := discoveredWithHash(); got != want {
 				t.Errorf("unchanged entity tag: got resources and hash %q, want %q", got, want)
 			}
-			b.makeChecksDue(times)
-			return len(e.requests("/openapi/v3")) >= requests+3
+			agg.makeChecksDue(times)
+			return len(server.requests("/openapi/v3")) >= requests+3
 		})
 	}
 }
 
-// TestCoreGroup checks that the core group has paths of its own.
-func TestCoreGroup(t *testing.T) { inBubble(t, coreGroup) }
+// TestCoreGroupIsReadFromAPI checks that the resources of a server of the core group are read from
+// /api instead of /apis.
+func TestCoreGroupIsReadFromAPI(t *testing.T) { inBubble(t, coreGroupIsReadFromAPI) }
 
-func coreGroup(t *testing.T, n *network) {
+func coreGroupIsReadFromAPI(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/api":
 			w.Header().Set("Content-Type", aggregatedType)
@@ -202,36 +204,39 @@ func coreGroup(t *testing.T, n *network) {
 			http.NotFound(w, r)
 		}
 	})
-	b := n.start(t, nil)
-	s := apiService(e.port, ca.pem)
+	agg := n.start(t, nil)
+	s := apiService(server.port, ca.pem)
 	s.Name, s.Spec.Group, s.Spec.Version = "v2.", "", "v2"
-	b.board.put(s.Name, s)
-	b.eventually("discovery is complete", func() bool { return b.discovered() == "spies" })
+	agg.board.put(s.Name, s)
+	agg.eventually("discovery is complete", func() bool { return agg.discovered() == "spies" })
 }
 
+// aggregated is an aggregated document in which the group version has the resource things.
 const aggregated = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
 	{"metadata":{"name":"other.test"},"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"spies"}]}]},
 	{"metadata":{"name":"ext.test"},"versions":[{"version":"v2"},{"version":"v1","freshness":"Current","resources":[
 		{"resource":"things","responseKind":{"group":"","version":"","kind":"Thing"},"scope":"Namespaced","singularResource":"thing","verbs":["get"],"shortNames":["th"],
 		 "subresources":[{"subresource":"status","responseKind":{"group":"","version":"","kind":"Thing"},"verbs":["get"],"acceptedTypes":[{"group":"","version":"","kind":"Accepted"}]}]}]}]}]}`
 
+// TestDiscoveryFollowsChanges checks what discovery shows while a server first has only a list of
+// resources, then an aggregated document, and at last fails.
 func TestDiscoveryFollowsChanges(t *testing.T) { inBubble(t, discoveryFollowsChanges) }
 
 func discoveryFollowsChanges(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	b := n.start(t, nil)
-	if got := b.Versions(); len(got) != 0 {
+	agg := n.start(t, nil)
+	if got := agg.Versions(); len(got) != 0 {
 		t.Errorf("before any server: got versions %v, want none", got)
 	}
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
-	b.register(e, ca.pem)
+	server := n.extend(t, ca.issueServing(), serveResources)
+	agg.register(server, ca.pem)
 	version := func() discovery.GroupVersion {
-		if all := b.Versions(); len(all) == 1 {
+		if all := agg.Versions(); len(all) == 1 {
 			return all[0]
 		}
 		return discovery.GroupVersion{}
 	}
-	b.eventually("discovery is complete", func() bool { return len(version().Resources) > 0 })
+	agg.eventually("discovery is complete", func() bool { return len(version().Resources) > 0 })
 	resource := metav1.APIResource{
 		Name: "things", SingularName: "thing", Namespaced: true, Kind: "Thing", Verbs: []string{"get", "list"},
 		ShortNames: []string{"th"}, Categories: []string{"all"},
@@ -249,7 +254,7 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 	}
 
 	// The aggregated document is preferred and requested with its entity tag.
-	e.handle(func(w http.ResponseWriter, r *http.Request) {
+	server.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis" {
 			serveResources(w, r)
 			return
@@ -278,23 +283,23 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 			AcceptedTypes: []metav1.GroupVersionKind{{Kind: "Accepted"}},
 		}},
 	}}
-	b.CheckAll()
-	b.eventually("discovery has the new resources", func() bool { return reflect.DeepEqual(version(), want) })
-	b.CheckAll()
-	b.eventually("a request has an entity tag", func() bool {
-		all := e.requests("/apis")
+	agg.CheckAll()
+	agg.eventually("discovery has the new resources", func() bool { return reflect.DeepEqual(version(), want) })
+	agg.CheckAll()
+	agg.eventually("a request has an entity tag", func() bool {
+		all := server.requests("/apis")
 		return all[len(all)-1].Header.Get("If-None-Match") == `"1"`
 	})
 
 	// A server that fails is stale and has no resources.
-	e.handle(http.NotFound)
-	b.CheckAll()
+	server.handle(http.NotFound)
+	agg.CheckAll()
 	want.Stale, want.Resources, want.Aggregated = true, nil, nil
-	b.eventually("the version is stale", func() bool { return reflect.DeepEqual(version(), want) })
+	agg.eventually("the version is stale", func() bool { return reflect.DeepEqual(version(), want) })
 
-	e.handle(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nonsense") })
-	b.CheckAll()
-	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
+	server.handle(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nonsense") })
+	agg.CheckAll()
+	agg.eventually("the server is available", func() bool { return agg.condition(name) == passed })
 	if got := version(); !got.Stale {
 		t.Errorf("invalid document: got %v, want a stale version", got)
 	}
@@ -319,20 +324,21 @@ func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
 }
 
 // TestDiscoveryIsRetriedAfterAFailure checks that a server that is available, but fails to respond
-// to /apis at first, becomes current as soon as it answers, whatever else happens.
+// to /apis at first, becomes current as soon as it responds. No change of its APIService or service is
+// needed for that.
 func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) { inBubble(t, discoveryIsRetriedAfterAFailure) }
 
 func discoveryIsRetriedAfterAFailure(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var ready atomic.Bool
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusOK))
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
-	if got := b.discovered(); got != "stale" {
-		t.Errorf("before /apis responses: got %q, want %q", got, "stale")
+	server := n.extend(t, ca.issueServing(), serveDiscovery(&ready, http.StatusOK))
+	agg := n.start(t, nil)
+	agg.register(server, ca.pem)
+	if got := agg.discovered(); got != "stale" {
+		t.Errorf("before /apis responds: got %q, want %q", got, "stale")
 	}
 	ready.Store(true)
-	b.eventually("discovery has the resource spies", func() bool { return b.discovered() == "spies" })
+	agg.eventually("discovery has the resource spies", func() bool { return agg.discovered() == "spies" })
 }
 
 // TestDiscoveryDoesNotDependOnAvailability checks that the resources of a server that fails its
@@ -345,29 +351,29 @@ func discoveryDoesNotDependOnAvailability(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var ready atomic.Bool
 	ready.Store(true)
-	e := n.extend(
+	server := n.extend(
 		t,
-		ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth),
+		ca.issueServing(),
 		serveDiscovery(&ready, http.StatusInternalServerError),
 	)
-	b := n.start(t, nil)
-	b.board.put(name, apiService(e.port, ca.pem))
-	b.eventually(
+	agg := n.start(t, nil)
+	agg.board.put(name, apiService(server.port, ca.pem))
+	agg.eventually(
 		"the server is unavailable",
-		func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") },
+		func() bool { return strings.HasPrefix(agg.condition(name), "False FailedDiscoveryCheck") },
 	)
-	b.eventually("discovery has the resource spies", func() bool { return b.discovered() == "spies" })
-	s := apiService(e.port, ca.pem)
+	agg.eventually("discovery has the resource spies", func() bool { return agg.discovered() == "spies" })
+	s := apiService(server.port, ca.pem)
 	s.Spec.VersionPriority++
-	b.board.put(name, s)
-	b.eventually(
-		"the new priority is resourceList",
-		func() bool { all := b.Versions(); return len(all) == 1 && all[0].VersionPriority == 16 },
+	agg.board.put(name, s)
+	agg.eventually(
+		"the new priority is in discovery",
+		func() bool { all := agg.Versions(); return len(all) == 1 && all[0].VersionPriority == 16 },
 	)
-	if got := b.discovered(); got != "spies" {
+	if got := agg.discovered(); got != "spies" {
 		t.Errorf("after a change of the APIService: got %q, want %q", got, "spies")
 	}
-	if got := e.requests("/openapi/v3"); len(got) != 0 {
+	if got := server.requests("/openapi/v3"); len(got) != 0 {
 		t.Errorf("got %d OpenAPI requests to an unavailable server, want 0", len(got))
 	}
 }

@@ -1,11 +1,15 @@
 // Package aggregation serves the group versions of extension servers, which APIServices
 // (apiregistration.k8s.io/v1) define.
 //
-//	aggregator.go  Aggregator: maps group versions to extension servers
+//	aggregator.go  Aggregator: its dependencies and the handlers of group versions
+//	directory.go   maps group versions to extension servers
 //	remote.go      remote: one extension server; proxies requests (package reverseproxy)
 //	dial.go        connects to extension servers
-//	check.go       checks whether a server is available: the condition Available
-//	describe.go    reads the resources of a server, for discovery
+//	schedule.go    Run: decides which servers are checked when
+//	check.go       checks whether a server is available
+//	condition.go   the condition Available of an APIService
+//	describe.go    reads the resources of a server
+//	discovery.go   returns the group versions of APIServices for discovery
 //	specs.go       reads the OpenAPI documents of a server; v3 documents are proxied,
 //	               v2 documents are read on demand and merged
 //

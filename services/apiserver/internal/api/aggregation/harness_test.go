@@ -42,7 +42,7 @@ import (
 
 const prefix = "/registry/apiservices/"
 
-// board is a store of APIServices.
+// board is a store of APIServices. It is the source of the watch cache.
 type board struct {
 	mu       sync.Mutex
 	objects  map[string]storage.KeyValue // by key
@@ -69,17 +69,17 @@ func (b *board) Follow(ctx context.Context, from storage.Position, apply func(st
 	at := from.Revision
 	for {
 		b.mu.Lock()
-		var news []storage.Event
+		var newer []storage.Event
 		for _, ev := range b.events {
 			if ev.Revision > at {
-				news = append(news, ev)
+				newer = append(newer, ev)
 			}
 		}
 		at = b.revision
 		moved := b.moved
 		b.mu.Unlock()
-		if len(news) > 0 {
-			if err := apply(storage.Batch{Events: news, Revision: at}); err != nil {
+		if len(newer) > 0 {
+			if err := apply(storage.Batch{Events: newer, Revision: at}); err != nil {
 				return err
 			}
 		}
@@ -99,15 +99,15 @@ func (b *board) VerifyHistory(context.Context, storage.Position) (int64, error) 
 	return b.revision, nil
 }
 
-// put writes an APIService, or deletes the one of the name.
+// put writes an APIService. If s is nil, put deletes the APIService of the name.
 func (b *board) put(name string, s *apiregistrationv1.APIService) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.revision++
 	key := prefix + name
 	ev := storage.Event{Type: storage.Created, Key: key, Revision: b.revision, CreateRevision: b.revision}
-	if had, ok := b.objects[key]; ok {
-		ev.Type, ev.CreateRevision = storage.Updated, had.CreateRevision
+	if previous, ok := b.objects[key]; ok {
+		ev.Type, ev.CreateRevision = storage.Updated, previous.CreateRevision
 	}
 	if s == nil {
 		ev = storage.Event{Type: storage.Deleted, Key: key, Revision: b.revision}
@@ -121,6 +121,7 @@ func (b *board) put(name string, s *apiregistrationv1.APIService) {
 	b.moved = make(chan struct{})
 }
 
+// get returns the stored APIService of the name, or nil.
 func (b *board) get(name string) *apiregistrationv1.APIService {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,11 +152,13 @@ type fixture struct {
 	written       []apiregistrationv1.APIServiceCondition
 }
 
-func find[T any](b *fixture, from map[string]T, resource, namespace, name string) (T, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// find returns the object of a namespace and name, the error that the fixture has for it, or a
+// NotFound error.
+func find[T any](agg *fixture, from map[string]T, resource, namespace, name string) (T, error) {
+	agg.mu.Lock()
+	defer agg.mu.Unlock()
 	key := namespace + "/" + name
-	if err := b.errs[resource+" "+key]; err != nil {
+	if err := agg.errs[resource+" "+key]; err != nil {
 		var none T
 		return none, err
 	}
@@ -166,10 +169,12 @@ func find[T any](b *fixture, from map[string]T, resource, namespace, name string
 	return o, nil
 }
 
-// start runs an aggregator. change adjusts its configuration before.
+// start runs an aggregator until the test ends. change adjusts its configuration before; it may be
+// nil. The fixture has three services: agg/ext is an external name of this machine, agg/cip and
+// agg/typed have cluster IPs.
 func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 	t.Helper()
-	b := &fixture{
+	agg := &fixture{
 		t: t, board: newBoard(), registry: prometheus.NewRegistry(), local: map[schema.GroupVersion]bool{}, errs: map[string]error{},
 		services: map[string]*corev1.Service{
 			"agg/ext": {Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}},
@@ -189,8 +194,8 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 		endpoints: map[string]*corev1.Endpoints{},
 	}
 	cache, err := watchcache.New(watchcache.Config{
-		Source:          b.board,
-		CurrentRevision: b.board,
+		Source:          agg.board,
+		CurrentRevision: agg.board,
 		Logger:          slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
 			Name:   "apiservices",
@@ -212,7 +217,7 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 	services := &webhookclient.Services{
 		LocalAddress: "127.0.0.1:1",
 		Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
-			return find(b, b.services, "services", namespace, name)
+			return find(agg, agg.services, "services", namespace, name)
 		},
 	}
 	c := aggregation.Config{
@@ -222,51 +227,51 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 			return s, json.Unmarshal(e.Stored(), s)
 		},
 		Local: func(gv schema.GroupVersion) bool {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.localCalls++
-			return b.local[gv]
+			agg.mu.Lock()
+			defer agg.mu.Unlock()
+			agg.localCalls++
+			return agg.local[gv]
 		},
 		Service: services.Get,
 		Endpoints: func(_ context.Context, namespace, name string) (*corev1.Endpoints, error) {
-			return find(b, b.endpoints, "endpoints", namespace, name)
+			return find(agg, agg.endpoints, "endpoints", namespace, name)
 		},
 		Resolve: services.Resolve, Certificate: func() *tls.Certificate { return nil },
-		Write: b.write, MaxChecks: 16, MaxPages: 16,
-		Metrics: aggregation.NewMetrics(b.registry), Logger: slog.New(slog.DiscardHandler),
+		Write: agg.write, MaxChecks: 16, MaxPages: 16,
+		Metrics: aggregation.NewMetrics(agg.registry), Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
-		change(b, &c)
+		change(agg, &c)
 	}
-	b.Aggregator = aggregation.New(c)
-	b.OnChange(func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.notifications++
+	agg.Aggregator = aggregation.New(c)
+	agg.OnChange(func() {
+		agg.mu.Lock()
+		defer agg.mu.Unlock()
+		agg.notifications++
 	})
-	running.Go(func() { _ = b.Run(ctx) })
-	b.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
-	t.Cleanup(b.stop)
-	return b
+	running.Go(func() { _ = agg.Run(ctx) })
+	agg.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(agg.stop)
+	return agg
 }
 
 // write sets the condition as the server would.
-func (b *fixture) write(_ context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
-	s := b.board.get(name)
+func (agg *fixture) write(_ context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
+	s := agg.board.get(name)
 	if s == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "apiservices"}, name)
 	}
 	s.Status.Conditions = []apiregistrationv1.APIServiceCondition{c}
-	b.mu.Lock()
-	b.written = append(b.written, c) // before a watcher sees it
-	b.mu.Unlock()
-	b.board.put(name, s)
+	agg.mu.Lock()
+	agg.written = append(agg.written, c) // before a watcher sees it
+	agg.mu.Unlock()
+	agg.board.put(name, s)
 	return nil
 }
 
 // condition returns "Status Reason Message" of an APIService.
-func (b *fixture) condition(name string) string {
-	s := b.board.get(name)
+func (agg *fixture) condition(name string) string {
+	s := agg.board.get(name)
 	if s == nil || len(s.Status.Conditions) == 0 {
 		return ""
 	}
@@ -276,24 +281,24 @@ func (b *fixture) condition(name string) string {
 
 // eventually waits until check reports true. what describes that as a clause: "the server is
 // available".
-func (b *fixture) eventually(what string, check func() bool) {
-	b.t.Helper()
+func (agg *fixture) eventually(what string, check func() bool) {
+	agg.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for !check() {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("not within 30s: %s", what)
+			agg.t.Fatalf("not within 30s: %s", what)
 		}
 		time.Sleep(5 * time.Millisecond) // between polls of a condition
 	}
 }
 
 // send sends a request to the handler of the group version as a user.
-func (b *fixture) send(u *request.User, r *http.Request) *httptest.ResponseRecorder {
-	b.t.Helper()
+func (agg *fixture) send(u *request.User, r *http.Request) *httptest.ResponseRecorder {
+	agg.t.Helper()
 	w := httptest.NewRecorder()
-	h := b.Handler(gv)
+	h := agg.Handler(gv)
 	if h == nil {
-		b.t.Fatal("no handler for the group version")
+		agg.t.Fatal("no handler for the group version")
 	}
 	w.Header().Set("Audit-Id", "audit-1")
 	h.ServeHTTP(w, r.WithContext(requesttest.WithUser(r.Context(), u)))
@@ -357,7 +362,13 @@ func (a *authority) issue(name string, use x509.ExtKeyUsage) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// extension is an extension server.
+// issueServing returns a serving certificate for the service agg/ext, which apiService names.
+func (a *authority) issueServing() tls.Certificate {
+	a.t.Helper()
+	return a.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
+}
+
+// extension is an extension server that records its requests.
 type extension struct {
 	*httptest.Server
 	port int32
@@ -397,49 +408,49 @@ func startExtension(t *testing.T, cert tls.Certificate, serve http.HandlerFunc) 
 // extendOn starts an extension server on a listener.
 func extendOn(t *testing.T, l net.Listener, cert tls.Certificate, serve http.HandlerFunc) *extension {
 	t.Helper()
-	e := &extension{serve: serve, conns: map[net.Conn]http.ConnState{}}
-	e.Server = &httptest.Server{
+	server := &extension{serve: serve, conns: map[net.Conn]http.ConnState{}}
+	server.Server = &httptest.Server{
 		Listener: l,
 		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			e.mu.Lock()
-			e.seen = append(e.seen, r)
-			serve := e.serve
-			e.mu.Unlock()
+			server.mu.Lock()
+			server.seen = append(server.seen, r)
+			serve := server.serve
+			server.mu.Unlock()
 			serve(w, r)
 		})},
 	}
-	e.Config.ErrorLog = log.New(io.Discard, "", 0)
-	e.Config.ConnState = func(c net.Conn, s http.ConnState) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ConnState = func(c net.Conn, s http.ConnState) {
+		server.mu.Lock()
+		defer server.mu.Unlock()
 		if s == http.StateClosed || s == http.StateHijacked {
-			delete(e.conns, c)
+			delete(server.conns, c)
 			return
 		}
-		e.conns[c] = s
+		server.conns[c] = s
 	}
-	e.EnableHTTP2 = true
-	e.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert}
-	e.StartTLS()
-	t.Cleanup(e.Close)
-	_, port, _ := net.SplitHostPort(e.Listener.Addr().String())
+	server.EnableHTTP2 = true
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	n, _ := strconv.Atoi(port)
-	e.port = int32(n)
-	return e
+	server.port = int32(n)
+	return server
 }
 
-// handle replaces the handler of the server.
-func (e *extension) handle(serve http.HandlerFunc) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.serve = serve
+// handle replaces the handler of the server for requests from now on.
+func (server *extension) handle(serve http.HandlerFunc) {
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	server.serve = serve
 }
 
 // requests returns the requests for a path so far.
-func (e *extension) requests(path string) (out []*http.Request) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, r := range e.seen {
+func (server *extension) requests(path string) (out []*http.Request) {
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	for _, r := range server.seen {
 		if r.URL.Path == path {
 			out = append(out, r)
 		}
@@ -448,10 +459,10 @@ func (e *extension) requests(path string) (out []*http.Request) {
 }
 
 // openConnections returns the number of open connections.
-func (e *extension) openConnections() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.conns)
+func (server *extension) openConnections() int {
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	return len(server.conns)
 }
 
 // apiService returns an APIService for an extension server at a port of the service agg/ext.
@@ -471,10 +482,10 @@ func apiService(port int32, ca []byte) *apiregistrationv1.APIService {
 }
 
 // register stores an APIService for an extension server and waits until it is available.
-func (b *fixture) register(e *extension, ca []byte) {
-	b.t.Helper()
-	b.board.put(name, apiService(e.port, ca))
-	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
+func (agg *fixture) register(server *extension, ca []byte) {
+	agg.t.Helper()
+	agg.board.put(name, apiService(server.port, ca))
+	agg.eventually("the server is available", func() bool { return agg.condition(name) == passed })
 }
 
 // passed is the condition of an available server, in the form that condition returns.

@@ -77,11 +77,11 @@ func (m *Metrics) countFailedCheck(name, reason string) {
 func (m *Metrics) setUnavailable(d *directory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := make(map[string]float64, len(d.local)+len(d.remotes))
-	set := func(name string, v float64) {
-		now[name] = v
-		if was, ok := m.exported[name]; !ok || was != v { // most values have not changed
-			m.unavailable.WithLabelValues(name).Set(v)
+	current := make(map[string]float64, len(d.local)+len(d.remotes))
+	set := func(name string, value float64) {
+		current[name] = value
+		if previous, ok := m.exported[name]; !ok || previous != value { // most values have not changed
+			m.unavailable.WithLabelValues(name).Set(value)
 		}
 	}
 	for _, name := range d.local {
@@ -97,10 +97,10 @@ func (m *Metrics) setUnavailable(d *directory) {
 		}
 	}
 	for name := range m.exported {
-		if _, ok := now[name]; !ok {
+		if _, ok := current[name]; !ok {
 			m.unavailable.DeleteLabelValues(name)
 			m.failedChecks.DeletePartialMatch(prometheus.Labels{"name": name})
 		}
 	}
-	m.exported = now
+	m.exported = current
 }

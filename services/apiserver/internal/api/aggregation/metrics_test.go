@@ -17,10 +17,13 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 )
 
-// unavailable returns the gauge of an APIService, or -1 if it has none.
-func unavailable(t *testing.T, b *fixture, name string) float64 {
+// noGauge is the result of unavailable for an APIService that has no gauge.
+const noGauge = -1
+
+// unavailable returns the gauge of an APIService, or noGauge.
+func unavailable(t *testing.T, agg *fixture, name string) float64 {
 	t.Helper()
-	all, err := b.registry.Gather()
+	all, err := agg.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +34,7 @@ func unavailable(t *testing.T, b *fixture, name string) float64 {
 			}
 		}
 	}
-	return -1
+	return noGauge
 }
 
 // TestUnavailableMetric checks that the gauge exists once availability is known, and until the
@@ -40,37 +43,37 @@ func TestUnavailableMetric(t *testing.T) { inBubble(t, unavailableMetric) }
 
 func unavailableMetric(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), http.NotFound)
-	requests, goOn := make(chan bool, 8), make(chan bool)
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) {
+	server := n.extend(t, ca.issueServing(), http.NotFound)
+	requests, release := make(chan bool, 8), make(chan bool)
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		find := c.Service
 		c.Service = func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 			select {
 			case requests <- true:
 			default:
 			}
-			<-goOn
+			<-release
 			return find(ctx, namespace, name)
 		}
 	})
-	local := apiService(e.port, nil)
+	local := apiService(server.port, nil)
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
-	b.board.put(local.Name, local)
-	b.board.put(name, apiService(e.port, ca.pem))
+	agg.board.put(local.Name, local)
+	agg.board.put(name, apiService(server.port, ca.pem))
 	<-requests
-	b.waitForPass()
-	b.waitForPass() // the second pass publishes what the first found
-	if ownHeaders, other := unavailable(t, b, local.Name), unavailable(t, b, name); ownHeaders != 0 || other != -1 {
-		t.Errorf("before the check: got %v for the local APIService, %v for the remote one, want 0", ownHeaders, other)
+	agg.waitForPass()
+	agg.waitForPass() // the second pass publishes what the first found
+	if ofLocal, ofRemote := unavailable(t, agg, local.Name), unavailable(t, agg, name); ofLocal != 0 || ofRemote != noGauge {
+		t.Errorf("before the check: got gauges %v of the local APIService, %v of the remote one, want 0 and none", ofLocal, ofRemote)
 	}
-	close(goOn)
-	b.eventually("the server is unavailable", func() bool { return unavailable(t, b, name) == 1 })
-	e.handle(serveResources)
-	b.eventually("the server is available", func() bool { return unavailable(t, b, name) == 0 })
-	b.board.put(name, nil)
-	b.eventually("the metric is removed", func() bool { return unavailable(t, b, name) == -1 })
-	if ownHeaders := unavailable(t, b, local.Name); ownHeaders != 0 {
-		t.Errorf("local APIService: got %v, want 0", ownHeaders)
+	close(release)
+	agg.eventually("the server is unavailable", func() bool { return unavailable(t, agg, name) == 1 })
+	server.handle(serveResources)
+	agg.eventually("the server is available", func() bool { return unavailable(t, agg, name) == 0 })
+	agg.board.put(name, nil)
+	agg.eventually("the metric is removed", func() bool { return unavailable(t, agg, name) == noGauge })
+	if ofLocal := unavailable(t, agg, local.Name); ofLocal != 0 {
+		t.Errorf("after the deletion of the other: got gauge %v of the local APIService, want 0", ofLocal)
 	}
 }
 
@@ -83,7 +86,7 @@ func TestCertificateMetrics(t *testing.T) {
 		signed        x509.SignatureAlgorithm
 		unnamed, sha1 float64
 	}{
-		{what: "nothing", names: []string{"ext.agg.svc"}},
+		{what: "no flaw", names: []string{"ext.agg.svc"}},
 		{what: "no name", unnamed: 1},
 		{what: "another name", names: []string{"another"}},
 		{what: "signed with SHA-1", names: []string{"ext.agg.svc"}, signed: x509.ECDSAWithSHA1, sha1: 1},
@@ -101,19 +104,19 @@ func TestCertificateMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := startExtension(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, serveResourcesAndEcho)
-		b := start(t, nil)
-		b.register(e, ca.pem)
-		w := b.send(eve, httptest.NewRequest("GET", thingPath, nil))
-		if works := c.what == "nothing"; (w.Code == http.StatusTeapot) != works {
+		server := startExtension(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, serveResourcesAndEcho)
+		agg := start(t, nil)
+		agg.register(server, ca.pem)
+		w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
+		if works := c.what == "no flaw"; (w.Code == http.StatusTeapot) != works {
 			t.Errorf("flaw %q: got status %d: %s, want the response of the server only without a flaw", c.what, w.Code, w.Body)
 		}
-		unnamed := sumMetric(t, b, "apiserver_kube_aggregator_x509_missing_san_total")
-		sha1 := sumMetric(t, b, "apiserver_kube_aggregator_x509_insecure_sha1_total")
+		unnamed := sumMetric(t, agg, "apiserver_kube_aggregator_x509_missing_san_total")
+		sha1 := sumMetric(t, agg, "apiserver_kube_aggregator_x509_insecure_sha1_total")
 		if unnamed != c.unnamed || sha1 != c.sha1 {
 			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %s, want %v, %v",
 				c.what, unnamed, sha1, w.Body, c.unnamed, c.sha1)
 		}
-		b.stop()
+		agg.stop()
 	}
 }

@@ -23,17 +23,17 @@ func TestOnlyChangedServersAreChecked(t *testing.T) { inBubble(t, onlyChangedSer
 
 func onlyChangedServersAreChecked(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	quiet := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+	quiet := n.extend(t, ca.issueServing(), serveResources)
 	busy := n.extend(
 		t,
 		ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth),
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
 	)
 	var later, decoded atomic.Int64
-	b := n.start(t, func(b *fixture, c *aggregation.Config) {
+	agg := n.start(t, func(agg *fixture, c *aggregation.Config) {
 		start := time.Now()
 		c.Now = func() time.Time { return start.Add(time.Duration(later.Load())) }
-		b.services["agg/busy"] = &corev1.Service{
+		agg.services["agg/busy"] = &corev1.Service{
 			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 		}
 		decode := c.Decode
@@ -42,68 +42,68 @@ func onlyChangedServersAreChecked(t *testing.T, n *network) {
 			return decode(e)
 		}
 	})
-	b.register(quiet, ca.pem)
+	agg.register(quiet, ca.pem)
 	other := apiService(busy.port, ca.pem)
 	other.Name, other.Spec.Version, other.Spec.Service.Name = "v2.ext.test", "v2", "busy"
-	b.board.put(other.Name, other)
-	for _, of := range []string{name, other.Name} {
-		b.eventually("the server is available", func() bool { return b.condition(of) == passed })
+	agg.board.put(other.Name, other)
+	for _, service := range []string{name, other.Name} {
+		agg.eventually(service+" is available", func() bool { return agg.condition(service) == passed })
 	}
-	b.eventually(
+	agg.eventually(
 		"discovery is complete",
 		func() bool { return len(quiet.requests("/openapi/v3")) > 0 && len(busy.requests("/openapi/v3")) > 0 },
 	)
-	b.eventually("the aggregator has read the conditions", func() bool {
+	agg.eventually("the aggregator has read the conditions", func() bool {
 		n := 0
-		for s := range b.Registered() {
+		for s := range agg.Registered() {
 			n += len(s.Status.Conditions)
 		}
 		return n == 2
 	})
-	requests := func() int { return len(quiet.requests("/apis/ext.test/v1")) }
-	first := requests()
+	quietChecks := func() int { return len(quiet.requests("/apis/ext.test/v1")) }
+	before := quietChecks()
 	for round := range 3 {
-		before := len(busy.requests("/openapi/v3"))
+		busyChecks := len(busy.requests("/openapi/v3"))
 		later.Add(int64(2 * time.Second)) // less than the time between two checks
-		s := b.board.get(other.Name)
+		s := agg.board.get(other.Name)
 		s.Annotations = map[string]string{"round": fmt.Sprint(round)}
 		read := decoded.Load()
-		b.board.put(other.Name, s)
-		b.eventually("the aggregator has read the change", func() bool { b.Versions(); return decoded.Load() > read })
+		agg.board.put(other.Name, s)
+		agg.eventually("the aggregator has read the change", func() bool { agg.Versions(); return decoded.Load() > read })
 		if n := decoded.Load() - read; n != 1 {
 			t.Errorf("decoded %d APIServices, want 1", n)
 		}
-		b.ServiceChanged("agg", "busy")
-		b.ServiceChanged("agg", "absent")
-		b.eventually("the server is checked", func() bool { return len(busy.requests("/openapi/v3")) > before })
+		agg.ServiceChanged("agg", "busy")
+		agg.ServiceChanged("agg", "absent")
+		agg.eventually("the server is checked", func() bool { return len(busy.requests("/openapi/v3")) > busyChecks })
 	}
-	if n := requests() - first; n > 2 { // one check may precede the first published result
+	if n := quietChecks() - before; n > 2 { // one check may precede the first published result
 		t.Errorf("got %d checks of the unchanged server, want at most 2", n)
 	}
 }
 
-// Each check requests several documents, so a client that changes its APIService in a loop must not
-// cause one per change.
+// TestChangedServerIsCheckedOncePerSecond checks that a client that changes its APIService in a
+// loop does not cause a check for each change. Each check requests several documents.
 func TestChangedServerIsCheckedOncePerSecond(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network) {
 		ca := newAuthority(t)
-		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
-		b := n.start(t, nil)
-		b.register(e, ca.pem)
+		server := n.extend(t, ca.issueServing(), serveResources)
+		agg := n.start(t, nil)
+		agg.register(server, ca.pem)
 		time.Sleep(10 * time.Second) // of the bubble
-		before := len(e.requests("/openapi/v3"))
+		before := len(server.requests("/openapi/v3"))
 		for i := range int32(20) {
-			s := b.board.get(name)
+			s := agg.board.get(name)
 			s.Spec.VersionPriority = 20 + i
-			b.board.put(name, s)
-			b.Versions()
+			agg.board.put(name, s)
+			agg.Versions()
 			synctest.Wait()
 		}
-		if got := len(e.requests("/openapi/v3")) - before; got > 1 {
+		if got := len(server.requests("/openapi/v3")) - before; got > 1 {
 			t.Errorf("got %d checks for 20 changes at once, want at most 1", got)
 		}
 		time.Sleep(2 * time.Second)
-		if got := len(e.requests("/openapi/v3")) - before; got == 0 || got > 2 {
+		if got := len(server.requests("/openapi/v3")) - before; got == 0 || got > 2 {
 			t.Errorf("got %d checks within 2 s, want 1 or 2", got)
 		}
 	})

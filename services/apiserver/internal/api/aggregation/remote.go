@@ -46,7 +46,7 @@ type remote struct {
 	lastCheckAt time.Time     // when the last check started
 	retryDelay  time.Duration // 0 after a successful check
 	checking    bool          // a check is running
-	checkSoon   bool          // a check was requested
+	checkSoon   bool          // a check was requested since the last startCheckIfDue
 	checkAgain  bool          // a check was requested while another one is running
 }
 
@@ -143,13 +143,13 @@ func (r *remote) probe(ctx context.Context) error {
 	return err
 }
 
-// breakerChanged records that the circuit breaker has opened, for a reason, or closed, if reason is
-// nil.
+// breakerChanged records that the circuit breaker has opened or closed. reason says why it has
+// opened. It is nil if the breaker has closed.
 func (r *remote) breakerChanged(reason error) {
 	r.aggregator.Metrics.setUnreachable(r.name, reason != nil)
 	if reason != nil {
-		r.aggregator.Logger.Error("extension server unreachable; no requests until it responds", "apiservice", r.name, "error",
-			reason)
+		r.aggregator.Logger.Error("extension server unreachable; no requests until it responds",
+			"apiservice", r.name, "error", reason)
 	} else {
 		r.aggregator.Logger.Info("extension server reachable again", "apiservice", r.name)
 	}

@@ -35,11 +35,11 @@ func (c *clock) now() time.Time { return c.start.Add(time.Duration(c.elapsed.Loa
 func (c *clock) advance(d time.Duration) { c.elapsed.Add(int64(d)) }
 
 // waitForRegistered waits until the aggregator has n APIServices.
-func (b *fixture) waitForRegistered(n int) {
-	b.t.Helper()
-	b.eventually(fmt.Sprintf("%d APIServices are registered", n), func() bool {
+func (agg *fixture) waitForRegistered(n int) {
+	agg.t.Helper()
+	agg.eventually(fmt.Sprintf("%d APIServices are registered", n), func() bool {
 		registered := 0
-		for range b.Registered() {
+		for range agg.Registered() {
 			registered++
 		}
 		return registered == n
@@ -49,28 +49,28 @@ func (b *fixture) waitForRegistered(n int) {
 // waitForPass waits until the aggregator has looked at all APIServices and started the checks that
 // are due. There must be one APIService with a server: each pass calls Local once for it, so that
 // the second call from now on shows that the pass of the first call is complete.
-func (b *fixture) waitForPass() {
-	b.t.Helper()
+func (agg *fixture) waitForPass() {
+	agg.t.Helper()
 	localCalls := func() int {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.localCalls
+		agg.mu.Lock()
+		defer agg.mu.Unlock()
+		return agg.localCalls
 	}
 	before := localCalls()
-	b.eventually("a pass over the checks is complete", func() bool { b.TriggerChecks(); return localCalls() >= before+2 })
+	agg.eventually("a pass over the checks is complete", func() bool { agg.TriggerChecks(); return localCalls() >= before+2 })
 }
 
 // makeChecksDue makes all checks due now.
-func (b *fixture) makeChecksDue(times *clock) {
+func (agg *fixture) makeChecksDue(times *clock) {
 	times.advance(2 * time.Second) // longer than the minimum time between two checks
-	b.CheckAll()
+	agg.CheckAll()
 }
 
 // countNotifications returns how often the aggregator has called its OnChange function.
-func (b *fixture) countNotifications() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.notifications
+func (agg *fixture) countNotifications() int {
+	agg.mu.Lock()
+	defer agg.mu.Unlock()
+	return agg.notifications
 }
 
 // TestChangesAreNotified checks that the aggregator notifies of each change of resources, documents
@@ -79,11 +79,12 @@ func TestChangesAreNotified(t *testing.T) { inBubble(t, changesAreNotified) }
 
 func changesAreNotified(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+	server := n.extend(t, ca.issueServing(), serveResources)
 	times := newClock()
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-	b.register(e, ca.pem)
-	b.eventually("the aggregator notifies", func() bool { return b.countNotifications() > 0 })
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+	agg.register(server, ca.pem)
+	agg.eventually("the aggregator notifies", func() bool { return agg.countNotifications() > 0 })
+
 	// newHandler returns a handler that serves one resource, whose document has the relative URL
 	// documentURL in the v3 index. If resource is empty, requests for the resources fail, but
 	// checks, which send no Accept header, succeed. If documentURL is empty, there is no index.
@@ -114,18 +115,18 @@ func changesAreNotified(t *testing.T, n *network) {
 		{change: "server unavailable", serve: http.NotFound},
 		{change: "server available", serve: newHandler("others", "")},
 	} {
-		before := b.countNotifications()
-		e.handle(c.serve)
-		b.makeChecksDue(times)
-		b.eventually("the aggregator notifies of the change: "+c.change, func() bool { return b.countNotifications() > before })
+		before := agg.countNotifications()
+		server.handle(c.serve)
+		agg.makeChecksDue(times)
+		agg.eventually("the aggregator notifies of the change: "+c.change, func() bool { return agg.countNotifications() > before })
 	}
-	b.eventually("the server is available", func() bool { return b.condition(name) == passed })
-	before, requests := b.countNotifications(), len(e.requests("/openapi/v3"))
-	b.eventually("the server is checked twice", func() bool {
-		b.makeChecksDue(times)
-		return len(e.requests("/openapi/v3")) >= requests+2
+	agg.eventually("the server is available", func() bool { return agg.condition(name) == passed })
+	before, requests := agg.countNotifications(), len(server.requests("/openapi/v3"))
+	agg.eventually("the server is checked twice", func() bool {
+		agg.makeChecksDue(times)
+		return len(server.requests("/openapi/v3")) >= requests+2
 	})
-	if n := b.countNotifications() - before; n != 0 {
+	if n := agg.countNotifications() - before; n != 0 {
 		t.Errorf("got %d notifications without a change, want 0", n)
 	}
 }
@@ -136,30 +137,30 @@ func TestTransitionTimeFollowsTheStatus(t *testing.T) { inBubble(t, transitionTi
 
 func transitionTimeFollowsTheStatus(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+	server := n.extend(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
 	times := newClock()
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-	s := apiService(e.port, ca.pem)
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+	s := apiService(server.port, ca.pem)
 	s.Spec.Service.Name = "late"
-	b.board.put(name, s)
+	agg.board.put(name, s)
 	transitionTimeOf := func(reason string) time.Time {
-		b.eventually("the reason is "+reason, func() bool { return strings.Contains(b.condition(name), " "+reason+" ") })
-		return b.board.get(name).Status.Conditions[0].LastTransitionTime.Time
+		agg.eventually("the reason is "+reason, func() bool { return strings.Contains(agg.condition(name), " "+reason+" ") })
+		return agg.board.get(name).Status.Conditions[0].LastTransitionTime.Time
 	}
 	putService := func(spec corev1.ServiceSpec) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.services["agg/late"] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "agg", Name: "late"}, Spec: spec}
+		agg.mu.Lock()
+		defer agg.mu.Unlock()
+		agg.services["agg/late"] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "agg", Name: "late"}, Spec: spec}
 	}
 	first := transitionTimeOf("ServiceNotFound")
-	notifications := b.countNotifications()
+	notifications := agg.countNotifications()
 	times.advance(time.Hour)
 	putService(corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP})
 	if second := transitionTimeOf("ServicePortError"); !second.Equal(first) {
 		t.Errorf("new reason, same status: got transition time %v, want %v", second, first)
 	}
-	b.eventually("the aggregator notifies", func() bool { return b.countNotifications() > notifications })
-	if n := sumMetric(t, b, "aggregator_unavailable_apiservice_total"); n != 2 {
+	agg.eventually("the aggregator notifies", func() bool { return agg.countNotifications() > notifications })
+	if n := sumMetric(t, agg, "aggregator_unavailable_apiservice_total"); n != 2 {
 		t.Errorf("got metric aggregator_unavailable_apiservice_total = %v, want 2: one for each reason", n)
 	}
 	times.advance(time.Hour)
@@ -177,7 +178,7 @@ func checkSchedule(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	checkStarted, finishCheck := make(chan struct{}, 8), make(chan struct{})
 	var blockChecks atomic.Bool
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v3" && blockChecks.Load() {
 			checkStarted <- struct{}{}
 			<-finishCheck
@@ -185,25 +186,27 @@ func checkSchedule(t *testing.T, n *network) {
 		serveResources(w, r)
 	})
 	times := newClock()
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-	b.register(e, ca.pem)
-	checks := func() int { return len(e.requests("/openapi/v3")) } // each check requests the index once
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+	agg.register(server, ca.pem)
+	checks := func() int { return len(server.requests("/openapi/v3")) } // each check requests the index once
 	requireChecks := func(when string, want int) {
 		t.Helper()
-		b.eventually(fmt.Sprintf("%s, the server was checked %d times", when, want), func() bool { return checks() >= want })
-		b.waitForPass()
+		agg.eventually(fmt.Sprintf("%s, the server was checked %d times", when, want), func() bool { return checks() >= want })
+		agg.waitForPass()
 		if n := checks(); n != want {
 			t.Errorf("%s: got %d checks, want %d", when, n, want)
 		}
 	}
-	b.eventually("the aggregator has read the condition that it wrote", func() bool {
-		for s := range b.Registered() {
+	agg.eventually("the aggregator has read the condition that it wrote", func() bool {
+		for s := range agg.Registered() {
 			return len(s.Status.Conditions) == 1
 		}
 		return false
 	})
+	// An available server is checked every 30 s. A check that is running is not repeated, but a change
+	// during it leads to another check.
 	times.advance(2 * time.Second)
-	b.waitForPass()
+	agg.waitForPass()
 	first := checks()
 	blockChecks.Store(true)
 	times.advance(28 * time.Second)
@@ -211,8 +214,8 @@ func checkSchedule(t *testing.T, n *network) {
 	<-checkStarted
 	times.advance(time.Minute)
 	requireChecks("during a check", first+1)
-	b.CheckAll()
-	b.waitForPass()
+	agg.CheckAll()
+	agg.waitForPass()
 	times.advance(2 * time.Second)
 	blockChecks.Store(false)
 	close(finishCheck)
@@ -220,25 +223,25 @@ func checkSchedule(t *testing.T, n *network) {
 
 	// A change of metadata needs no check. A condition that another client changed needs one.
 	times.advance(2 * time.Second)
-	s := b.board.get(name)
+	s := agg.board.get(name)
 	s.Annotations = map[string]string{"new": "annotation"}
-	b.board.put(name, s)
-	b.eventually("the aggregator has read the annotation", func() bool {
-		for s := range b.Registered() {
+	agg.board.put(name, s)
+	agg.eventually("the aggregator has read the annotation", func() bool {
+		for s := range agg.Registered() {
 			return s.Annotations["new"] != ""
 		}
 		return false
 	})
 	requireChecks("after a change of annotations", first+2)
-	s = b.board.get(name)
+	s = agg.board.get(name)
 	s.Status.Conditions[0].Status = apiregistrationv1.ConditionFalse
-	b.board.put(name, s)
-	b.eventually("a check corrects a wrong condition", func() bool { return b.condition(name) == passed && checks() == first+3 })
+	agg.board.put(name, s)
+	agg.eventually("a check corrects a wrong condition", func() bool { return agg.condition(name) == passed && checks() == first+3 })
 	times.advance(2 * time.Second)
-	s = b.board.get(name)
+	s = agg.board.get(name)
 	s.Status.Conditions = nil
-	b.board.put(name, s)
-	b.eventually("a check restores a removed condition", func() bool { return b.condition(name) == passed && checks() == first+4 })
+	agg.board.put(name, s)
+	agg.eventually("a check restores a removed condition", func() bool { return agg.condition(name) == passed && checks() == first+4 })
 }
 
 // TestStoredConditionCountsBeforeTheFirstCheck checks that until the first check of a server ends,
@@ -250,9 +253,9 @@ func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 
 func storedConditionCountsBeforeTheFirstCheck(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
+	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
 	checkStarted := make(chan struct{}, 1)
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) {
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		c.Service = func(ctx context.Context, _, _ string) (*corev1.Service, error) {
 			select {
 			case checkStarted <- struct{}{}:
@@ -262,25 +265,25 @@ func storedConditionCountsBeforeTheFirstCheck(t *testing.T, n *network) {
 			return nil, ctx.Err()
 		}
 	})
-	b.board.put(name, apiService(e.port, ca.pem))
+	agg.board.put(name, apiService(server.port, ca.pem))
 	<-checkStarted
-	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusServiceUnavailable {
+	if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("without a condition: got %d %s, want 503", w.Code, w.Body)
 	}
-	s := apiService(e.port, ca.pem)
+	s := apiService(server.port, ca.pem)
 	s.Status.Conditions = []apiregistrationv1.APIServiceCondition{
 		{
 			Type:   "Another",
 			Status: apiregistrationv1.ConditionFalse,
 		}, {Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue},
 	}
-	b.board.put(name, s)
-	b.eventually("requests reach the server", func() bool {
-		return b.send(eve, httptest.NewRequest("GET", thingPath, nil)).Code == http.StatusTeapot
+	agg.board.put(name, s)
+	agg.eventually("requests reach the server", func() bool {
+		return agg.send(eve, httptest.NewRequest("GET", thingPath, nil)).Code == http.StatusTeapot
 	})
-	b.stop()
-	if len(b.written) != 0 || b.notifications != 0 {
-		t.Errorf("the aborted check wrote the conditions %v and caused %d notifications, want none", b.written, b.notifications)
+	agg.stop()
+	if len(agg.written) != 0 || agg.notifications != 0 {
+		t.Errorf("the aborted check wrote the conditions %v and caused %d notifications, want none", agg.written, agg.notifications)
 	}
 }
 
@@ -292,8 +295,8 @@ func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 
 func undecodableAPIServicesAreSkipped(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResourcesAndEcho)
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) {
+	server := n.extend(t, ca.issueServing(), serveResourcesAndEcho)
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		decode := c.Decode
 		c.Decode = func(entry *objects.Entry) (*apiregistrationv1.APIService, error) {
 			if entry.Name() == "broken" {
@@ -302,16 +305,16 @@ func undecodableAPIServicesAreSkipped(t *testing.T, n *network) {
 			return decode(entry)
 		}
 	})
-	b.board.put("broken", apiService(e.port, ca.pem))
-	b.register(e, ca.pem)
-	local := apiService(e.port, nil)
+	agg.board.put("broken", apiService(server.port, ca.pem))
+	agg.register(server, ca.pem)
+	local := apiService(server.port, nil)
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
-	b.board.put(local.Name, local)
-	b.waitForRegistered(2)
-	for range b.Registered() {
+	agg.board.put(local.Name, local)
+	agg.waitForRegistered(2)
+	for range agg.Registered() {
 		break // the iterator must support it
 	}
-	if w := b.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
+	if w := agg.send(eve, httptest.NewRequest("GET", thingPath, nil)); w.Code != http.StatusTeapot {
 		t.Errorf("GET %s: got %d %s, want %d from the extension server", thingPath, w.Code, w.Body, http.StatusTeapot)
 	}
 }
@@ -322,13 +325,13 @@ func TestRequestsFollowPortOfAPIService(t *testing.T) { inBubble(t, requestsFoll
 
 func requestsFollowPortOfAPIService(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	cert := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
+	cert := ca.issueServing()
 	old, other := n.extend(t, cert, serveResourcesAndEcho), n.extend(t, cert, serveResourcesAndEcho)
-	b := n.start(t, nil)
-	b.register(old, ca.pem)
-	b.register(other, ca.pem)
-	b.eventually("requests reach the other server", func() bool {
-		b.send(eve, httptest.NewRequest("GET", thingPath, nil))
+	agg := n.start(t, nil)
+	agg.register(old, ca.pem)
+	agg.register(other, ca.pem)
+	agg.eventually("requests reach the other server", func() bool {
+		agg.send(eve, httptest.NewRequest("GET", thingPath, nil))
 		return len(other.requests(thingPath)) > 0
 	})
 }
@@ -348,11 +351,11 @@ func unresolvableServersAreStale(t *testing.T, n *network) {
 		{host: "", err: errors.New("nowhere"), want: "nowhere"},
 		{host: "no host:443", err: nil, want: "invalid URL"},
 	} {
-		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+		server := n.extend(t, ca.issueServing(), serveResources)
 		// The check resolves the address first, discovery second.
 		for _, firstFailure := range []int64{1, 2} {
 			var calls atomic.Int64
-			b := n.start(t, func(_ *fixture, config *aggregation.Config) {
+			agg := n.start(t, func(_ *fixture, config *aggregation.Config) {
 				resolve := config.Resolve
 				config.Resolve = func(ctx context.Context, namespace, name string, port int32) (string, error) {
 					if calls.Add(1) >= firstFailure {
@@ -361,20 +364,20 @@ func unresolvableServersAreStale(t *testing.T, n *network) {
 					return resolve(ctx, namespace, name, port)
 				}
 			})
-			b.board.put(name, apiService(e.port, ca.pem))
-			b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
+			agg.board.put(name, apiService(server.port, ca.pem))
+			agg.eventually("a condition is written", func() bool { return agg.condition(name) != "" })
 			want := c.want
 			if firstFailure == 2 {
 				want = passed
 			}
-			if got := b.condition(name); !strings.Contains(got, want) {
+			if got := agg.condition(name); !strings.Contains(got, want) {
 				t.Errorf("Resolve returns %q, %v from call %d on: got condition %s, want it to contain %q",
 					c.host, c.err, firstFailure, got, want)
 			}
-			if all := b.Versions(); len(all) != 1 || !all[0].Stale {
+			if all := agg.Versions(); len(all) != 1 || !all[0].Stale {
 				t.Errorf("Resolve returns %q, %v from call %d on: got versions %+v, want one, stale", c.host, c.err, firstFailure, all)
 			}
-			b.stop()
+			agg.stop()
 		}
 	}
 }
@@ -384,7 +387,7 @@ func TestCheckRejectsSwitchingProtocols(t *testing.T) { inBubble(t, checkRejects
 
 func checkRejectsSwitchingProtocols(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) {
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)
@@ -392,15 +395,15 @@ func checkRejectsSwitchingProtocols(t *testing.T, n *network) {
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n")
 	})
-	e.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		c := e.TLS.Clone()
+	server.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := server.TLS.Clone()
 		c.NextProtos = []string{"http/1.1"}
 		return c, nil
 	}
-	b := n.start(t, nil)
-	b.board.put(name, apiService(e.port, ca.pem))
-	b.eventually("a condition is written", func() bool { return b.condition(name) != "" })
-	if got := b.condition(name); !strings.HasPrefix(got, "False FailedDiscoveryCheck") || !strings.HasSuffix(got, ": 101") {
+	agg := n.start(t, nil)
+	agg.board.put(name, apiService(server.port, ca.pem))
+	agg.eventually("a condition is written", func() bool { return agg.condition(name) != "" })
+	if got := agg.condition(name); !strings.HasPrefix(got, "False FailedDiscoveryCheck") || !strings.HasSuffix(got, ": 101") {
 		t.Errorf("got condition %s, want FailedDiscoveryCheck with status 101", got)
 	}
 }

@@ -88,7 +88,7 @@ func (r *remote) readV3Index(ctx context.Context) (changed bool) {
 
 // RemoteGroupVersions returns the group versions for which extension servers have v3 documents.
 func (a *Aggregator) RemoteGroupVersions() (out []openapi.RemoteGroupVersion) {
-	for gv, r := range a.directory().remotes {
+	for gv, r := range a.currentDirectory().remotes {
 		if v3 := r.specs.v3.Load(); v3 != nil && v3.exists && !a.Local(gv) {
 			out = append(out, openapi.RemoteGroupVersion{GroupVersion: gv, Hash: v3.hash, Document: r})
 		}
@@ -100,7 +100,7 @@ func (a *Aggregator) RemoteGroupVersions() (out []openapi.RemoteGroupVersion) {
 // reading missing and outdated documents. It waits only for missing ones, at most for v2Wait.
 func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.RemoteV2Document) {
 	var all []*remote
-	for gv, r := range a.directory().remotes {
+	for gv, r := range a.currentDirectory().remotes {
 		if !a.Local(gv) && r.available() && r.proxyErr == nil {
 			all = append(all, r)
 		}
@@ -144,7 +144,8 @@ func (r *remote) startV2Read() <-chan struct{} {
 	if s.v2 == nil {
 		interval = v2Retry
 	}
-	if s.v2Read == nil && r.aggregator.Now().Sub(s.v2ReadAt) >= interval && r.workCtx.Err() == nil {
+	isDue := r.aggregator.Now().Sub(s.v2ReadAt) >= interval
+	if s.v2Read == nil && isDue && r.workCtx.Err() == nil {
 		done := make(chan struct{})
 		s.v2Read = done
 		r.aggregator.background.Go(func() {
@@ -184,11 +185,12 @@ func (r *remote) fetchV2(before *v2Document) (*v2Document, error) {
 	if before != nil {
 		tag = before.tag
 	}
-	resp, body, err := r.get(
-		ctx,
-		"/openapi/v2",
-		documentRequest{accept: api.MediaJSON, etag: tag, user: openAPIUser, limit: MaxOpenAPI},
-	)
+	resp, body, err := r.get(ctx, "/openapi/v2", documentRequest{
+		accept: api.MediaJSON,
+		etag:   tag,
+		user:   openAPIUser,
+		limit:  MaxOpenAPI,
+	})
 	switch {
 	case err != nil:
 		return before, err

@@ -2,7 +2,6 @@ package aggregation_test
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,10 +19,11 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 )
 
+// spec is the OpenAPI v2 document of the extension server.
 const spec = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":{"/apis/ext.test/v1/things":{"get":{"operationId":"listThings","responses":{"200":{"description":"OK"}}}}}}`
 
-// described also serves OpenAPI documents.
-func described(w http.ResponseWriter, r *http.Request) {
+// serveOpenAPI serves the resources of the group version and its OpenAPI documents.
+func serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/openapi/v2":
 		w.Header().Set("ETag", `"2"`)
@@ -44,11 +44,13 @@ func described(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestOpenAPIOfServers(t *testing.T) { inBubble(t, openAPIOfServers) }
+// TestOpenAPIFollowsTheServer checks the user of requests for OpenAPI documents, when they are
+// requested again, and that other documents of the server replace them.
+func TestOpenAPIFollowsTheServer(t *testing.T) { inBubble(t, openAPIFollowsTheServer) }
 
-func openAPIOfServers(t *testing.T, n *network) {
+func openAPIFollowsTheServer(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), described)
+	server := n.extend(t, ca.issueServing(), serveOpenAPI)
 	var mu sync.Mutex
 	now := time.Now()
 	later := func(d time.Duration) {
@@ -56,7 +58,7 @@ func openAPIOfServers(t *testing.T, n *network) {
 		defer mu.Unlock()
 		now = now.Add(d)
 	}
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) {
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) {
 		c.Now = func() time.Time {
 			mu.Lock()
 			defer mu.Unlock()
@@ -64,54 +66,55 @@ func openAPIOfServers(t *testing.T, n *network) {
 			return now
 		}
 	})
-	if len(b.Swaggers(t.Context())) != 0 || len(b.RemoteGroupVersions()) != 0 {
-		t.Error("got documents before any server was registered")
+	if len(agg.Swaggers(t.Context())) != 0 || len(agg.RemoteGroupVersions()) != 0 {
+		t.Errorf("before any server was registered: got documents %v and %v, want none",
+			agg.Swaggers(t.Context()), agg.RemoteGroupVersions())
 	}
-	b.register(e, ca.pem)
-	b.eventually("the index is read", func() bool { return len(b.RemoteGroupVersions()) == 1 })
-	other := b.RemoteGroupVersions()[0]
+	agg.register(server, ca.pem)
+	agg.eventually("the index is read", func() bool { return len(agg.RemoteGroupVersions()) == 1 })
+	other := agg.RemoteGroupVersions()[0]
 	if other.GroupVersion != gv || other.Hash != "HASH1" {
 		t.Errorf("got document %+v, want that of %s with HASH1", other, gv)
 	}
-	if w := b.send(eve, httptest.NewRequest("GET", "/openapi/v3/apis/ext.test/v1", nil)); w.Body.String() != "of eve" {
+	if w := agg.send(eve, httptest.NewRequest("GET", "/openapi/v3/apis/ext.test/v1", nil)); w.Body.String() != "of eve" {
 		t.Errorf("got status %d: %s, want the document of eve", w.Code, w.Body)
 	}
-	seen := e.requests("/openapi/v3")[0].Header
+	seen := server.requests("/openapi/v3")[0].Header
 	if seen.Get("X-Remote-User") != "system:aggregator" || seen.Get("X-Remote-Group") != "" {
 		t.Errorf("got request headers %v, want user system:aggregator", seen)
 	}
 
-	first := b.Swaggers(t.Context())
+	first := agg.Swaggers(t.Context())
 	if len(first) != 1 || first[0].GroupVersion != gv || !json.Valid(first[0].Text) ||
 		!strings.Contains(string(first[0].Text), "listThings") {
 		t.Fatalf("got documents %+v, want that of %s with listThings", first, gv)
 	}
-	b.Swaggers(t.Context())
-	if n := len(e.requests("/openapi/v2")); n != 1 {
+	agg.Swaggers(t.Context())
+	if n := len(server.requests("/openapi/v2")); n != 1 {
 		t.Errorf("got %d requests, want 1", n)
 	}
 	later(time.Minute)
-	b.eventually("a request has an entity tag", func() bool {
-		b.Swaggers(t.Context())
-		all := e.requests("/openapi/v2")
+	agg.eventually("a request has an entity tag", func() bool {
+		agg.Swaggers(t.Context())
+		all := server.requests("/openapi/v2")
 		return all[len(all)-1].Header.Get("If-None-Match") == `"2"`
 	})
-	e.handle(func(w http.ResponseWriter, r *http.Request) {
+	server.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v2" {
 			_, _ = io.WriteString(w, strings.ReplaceAll(spec, "listThings", "listOthers"))
 			return
 		}
-		described(w, r)
+		serveOpenAPI(w, r)
 	})
-	b.eventually("the other document is served", func() bool {
+	agg.eventually("the other document is served", func() bool {
 		later(time.Minute)
-		got := b.Swaggers(t.Context())
+		got := agg.Swaggers(t.Context())
 		return len(got) == 1 && strings.Contains(string(got[0].Text), "listOthers") && got[0].Tag != first[0].Tag
 	})
-	e.handle(serveResources)
-	b.eventually("no document is served", func() bool {
+	server.handle(serveResources)
+	agg.eventually("no document is served", func() bool {
 		later(time.Minute)
-		return len(b.Swaggers(t.Context())) == 0 && len(b.RemoteGroupVersions()) == 0
+		return len(agg.Swaggers(t.Context())) == 0 && len(agg.RemoteGroupVersions()) == 0
 	})
 }
 
@@ -122,7 +125,7 @@ func TestHangingOpenAPIDoesNotBlock(t *testing.T) { inBubble(t, hangingOpenAPIDo
 func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var requests atomic.Int32
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v2" {
 			requests.Add(1)
 			<-r.Context().Done()
@@ -130,17 +133,17 @@ func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
 		}
 		serveResources(w, r)
 	})
-	b := n.start(t, nil)
-	b.register(e, ca.pem)
+	agg := n.start(t, nil)
+	agg.register(server, ca.pem)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if got := b.Swaggers(ctx); len(got) != 0 || ctx.Err() != nil {
+	if got := agg.Swaggers(ctx); len(got) != 0 || ctx.Err() != nil {
 		t.Errorf("got %v, %v, want no documents before the deadline", got, ctx.Err())
 	}
 	if n := requests.Load(); n != 1 {
 		t.Errorf("got %d requests, want 1", n)
 	}
-	b.stop() // cancels the request
+	agg.stop() // cancels the request
 }
 
 // TestInvalidIndexesAreIgnored checks that an index that is invalid or truncated names no document.
@@ -154,10 +157,10 @@ func invalidIndexesAreIgnored(t *testing.T, n *network) {
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, index+"}}")
 		},
-		"partly another": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, index+`,"other":5}}`) },
-		"cut":            func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"valid start, then a wrong type": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, index+`,"other":5}}`) },
+		"aborted response":               func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
-		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/openapi/v3" {
 				serve(w, r)
 				return
@@ -165,16 +168,16 @@ func invalidIndexesAreIgnored(t *testing.T, n *network) {
 			serveResources(w, r)
 		})
 		times := newClock()
-		b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-		b.register(e, ca.pem)
-		b.eventually(
+		agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+		agg.register(server, ca.pem)
+		agg.eventually(
 			"the server is requested twice",
-			func() bool { b.makeChecksDue(times); return len(e.requests("/openapi/v3")) >= 2 },
+			func() bool { agg.makeChecksDue(times); return len(server.requests("/openapi/v3")) >= 2 },
 		)
-		if got := b.RemoteGroupVersions(); len(got) != 0 {
+		if got := agg.RemoteGroupVersions(); len(got) != 0 {
 			t.Errorf("%s: got documents %+v, want none", what, got)
 		}
-		b.stop()
+		agg.stop()
 	}
 }
 
@@ -184,7 +187,7 @@ func TestOpenAPIOfSeveralServers(t *testing.T) { inBubble(t, openAPIOfSeveralSer
 
 func openAPIOfSeveralServers(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		version := strings.TrimPrefix(r.URL.Path, "/apis/ext.test/")
 		switch {
 		case r.URL.Path == "/openapi/v2":
@@ -200,40 +203,40 @@ func openAPIOfSeveralServers(t *testing.T, n *network) {
 			http.NotFound(w, r)
 		}
 	})
-	b := n.start(t, nil)
-	swaggers := func() string {
+	agg := n.start(t, nil)
+	v2Documents := func() string {
 		var out []string
-		for _, s := range b.Swaggers(t.Context()) {
+		for _, s := range agg.Swaggers(t.Context()) {
 			out = append(out, s.GroupVersion.Version)
 		}
 		return strings.Join(out, " ")
 	}
-	otherGroups := func() string {
+	v3Documents := func() string {
 		var out []string
-		for _, o := range b.RemoteGroupVersions() {
+		for _, o := range agg.RemoteGroupVersions() {
 			out = append(out, o.GroupVersion.Version)
 		}
 		slices.Sort(out)
 		return strings.Join(out, " ")
 	}
-	for i, priority := range []int32{100, 300, 200, 300, 400, 500} {
-		s := apiService(e.port, ca.pem)
+	for i, priority := range []int32{100, 300, 200, 300, 400, 500} { // of v1 to v6
+		s := apiService(server.port, ca.pem)
 		s.Spec.Version, s.Spec.GroupPriorityMinimum = fmt.Sprint("v", i+1), priority
 		s.Name = s.Spec.Version + ".ext.test"
-		if i == 2 { // cannot be reached
+		if s.Spec.Version == "v3" { // requests cannot be proxied with an invalid CA bundle
 			s.Spec.CABundle, s.Spec.InsecureSkipTLSVerify = []byte("nonsense"), true
 		}
-		b.board.put(s.Name, s)
+		agg.board.put(s.Name, s)
 	}
-	b.eventually("the indexes are read", func() bool { return otherGroups() == "v1 v2 v3 v4 v5" })
-	b.eventually("the server is unavailable", func() bool { return strings.HasPrefix(b.condition("v6.ext.test"), "False ") })
-	if got := swaggers(); got != "v5 v2 v4 v1" {
+	agg.eventually("the indexes are read", func() bool { return v3Documents() == "v1 v2 v3 v4 v5" })
+	agg.eventually("the server is unavailable", func() bool { return strings.HasPrefix(agg.condition("v6.ext.test"), "False ") })
+	if got := v2Documents(); got != "v5 v2 v4 v1" {
 		t.Errorf("got documents of %q, want v5 v2 v4 v1", got)
 	}
-	b.mu.Lock()
-	b.local[schema.GroupVersion{Group: gv.Group, Version: "v5"}] = true
-	b.mu.Unlock()
-	if v2, v3 := swaggers(), otherGroups(); v2 != "v2 v4 v1" || v3 != "v1 v2 v3 v4" {
+	agg.mu.Lock()
+	agg.local[schema.GroupVersion{Group: gv.Group, Version: "v5"}] = true
+	agg.mu.Unlock()
+	if v2, v3 := v2Documents(), v3Documents(); v2 != "v2 v4 v1" || v3 != "v1 v2 v3 v4" {
 		t.Errorf("without the local group version: got %q, %q, want %q, %q", v2, v3, "v2 v4 v1", "v1 v2 v3 v4")
 	}
 }
@@ -245,11 +248,11 @@ func TestOpenAPIIsRefreshed(t *testing.T) { inBubble(t, openAPIIsRefreshed) }
 
 func openAPIIsRefreshed(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveResources)
+	server := n.extend(t, ca.issueServing(), serveResources)
 	times := newClock()
-	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
-	b.register(e, ca.pem)
-	requests := func() int { return len(e.requests("/openapi/v2")) }
+	agg := n.start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
+	agg.register(server, ca.pem)
+	requests := func() int { return len(server.requests("/openapi/v2")) }
 	for _, c := range []struct {
 		after time.Duration
 		want  int
@@ -259,59 +262,60 @@ func openAPIIsRefreshed(t *testing.T, n *network) {
 		{after: time.Second, want: 2},
 	} {
 		times.advance(c.after)
-		if got := b.Swaggers(t.Context()); len(got) != 0 || requests() != c.want {
+		if got := agg.Swaggers(t.Context()); len(got) != 0 || requests() != c.want {
 			t.Errorf("after %v: got %d documents after %d requests, want %d requests", c.after, len(got), requests(), c.want)
 		}
 	}
-	e.handle(described)
+	server.handle(serveOpenAPI)
 	times.advance(10 * time.Second)
-	documents := func() {
+	requireOneDocument := func() {
 		t.Helper()
-		if got := b.Swaggers(t.Context()); len(got) != 1 {
+		if got := agg.Swaggers(t.Context()); len(got) != 1 {
 			t.Fatalf("got %d documents, want 1", len(got))
 		}
 	}
-	documents()
-	documents()
+	requireOneDocument()
+	requireOneDocument()
 	if requests() != 3 {
 		t.Errorf("got %d requests, want 3", requests())
 	}
-	e.handle(func(w http.ResponseWriter, r *http.Request) {
+	server.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v2" {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
 		serveResources(w, r)
 	})
-	b.eventually("the server is requested twice", func() bool { times.advance(time.Minute); documents(); return requests() >= 5 })
+	agg.eventually("the server is requested twice", func() bool { times.advance(time.Minute); requireOneDocument(); return requests() >= 5 })
 
-	goOn := make(chan bool)
-	var waiting, most atomic.Int32
-	e.handle(func(w http.ResponseWriter, r *http.Request) {
+	// While the server does not respond, the known document is returned, and there is one request.
+	respond := make(chan bool)
+	var waiting, maxWaiting atomic.Int32
+	server.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v2" {
-			if n := waiting.Add(1); n > most.Load() {
-				most.Store(n)
+			if n := waiting.Add(1); n > maxWaiting.Load() {
+				maxWaiting.Store(n)
 			}
-			<-goOn
+			<-respond
 			waiting.Add(-1)
 		}
-		described(w, r)
+		serveOpenAPI(w, r)
 	})
-	b.eventually("the server is requested", func() bool { times.advance(time.Minute); documents(); return waiting.Load() > 0 })
+	agg.eventually("the server is requested", func() bool { times.advance(time.Minute); requireOneDocument(); return waiting.Load() > 0 })
 	before, start := requests(), time.Now()
 	for range 2 {
 		times.advance(time.Minute)
-		documents()
+		requireOneDocument()
 	}
 	if took := time.Since(start); took > 2*time.Second { // waiting for the server takes 3 s each time
 		t.Errorf("known document: got it after %v, want it without waiting", took)
 	}
-	close(goOn)
-	b.eventually(
+	close(respond)
+	agg.eventually(
 		"the server is requested once more",
-		func() bool { times.advance(time.Minute); documents(); return requests() > before },
+		func() bool { times.advance(time.Minute); requireOneDocument(); return requests() > before },
 	)
-	if n := most.Load(); n != 1 {
+	if n := maxWaiting.Load(); n != 1 {
 		t.Errorf("got %d concurrent requests, want 1", n)
 	}
 }

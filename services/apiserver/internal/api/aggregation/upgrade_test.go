@@ -3,7 +3,6 @@ package aggregation_test
 import (
 	"bufio"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +23,7 @@ import (
 // as a long-running connection.
 func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	ca := newAuthority(t)
-	e := startExtension(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	server := startExtension(t, ca.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			serveResources(w, r)
 			return
@@ -40,7 +39,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	})
 	const limit = 8 // more than the requests that may wait
 	slots := make(chan bool, limit)
-	b := start(t, func(_ *fixture, c *aggregation.Config) {
+	agg := start(t, func(_ *fixture, c *aggregation.Config) {
 		c.MaxRequests = limit / 2
 		c.AcquireSlot = func(*http.Request) (func(), error) {
 			select {
@@ -51,7 +50,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 			}
 		}
 	})
-	b.register(e, ca.pem)
+	agg.register(server, ca.pem)
 	life, shutdown := context.WithCancel(t.Context())
 	deadlines, started := make(chan context.CancelFunc, 8), make(chan bool, 8)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,11 +62,12 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 		ctx, end := context.WithCancel(ctx) // like a deadline
 		defer end()
 		deadlines <- end
-		b.Handler(gv).ServeHTTP(w, r.WithContext(ctx))
+		agg.Handler(gv).ServeHTTP(w, r.WithContext(ctx))
 	}))
 	t.Cleanup(s.Close)
 	var conns []net.Conn
 	var reads []*bufio.Reader
+	// upgrade requests an upgrade and requires a status code.
 	upgrade := func(want int) (net.Conn, *bufio.Reader) {
 		conn, err := net.Dial("tcp", s.Listener.Addr().String())
 		if err != nil {
@@ -80,7 +80,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 		)
 		read := bufio.NewReader(conn)
 		if resp, err := http.ReadResponse(read, nil); err != nil || resp.StatusCode != want {
-			t.Fatalf("got %+v, %v, want %d", resp, err, want)
+			t.Fatalf("upgrade: got response %+v, %v, want status %d", resp, err, want)
 		}
 		return conn, read
 	}
@@ -92,16 +92,16 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	}
 	upgrade(http.StatusTooManyRequests)
 	for i, conn := range conns {
-		said := strings.Repeat("x", i) + "\n"
-		fmt.Fprint(conn, said)
-		if line, err := reads[i].ReadString('\n'); line != said {
-			t.Errorf("after the deadline: %q, %v, want %v", line, err, said)
+		sent := strings.Repeat("x", i) + "\n"
+		fmt.Fprint(conn, sent)
+		if line, err := reads[i].ReadString('\n'); line != sent {
+			t.Errorf("connection %d after the deadline of its request: got echo %q, %v, want %q", i, line, err, sent)
 		}
 	}
 	shutdown()
-	for _, read := range reads {
+	for i, read := range reads {
 		if _, err := read.ReadByte(); err == nil {
-			t.Error("a connection is open after shutdown")
+			t.Errorf("connection %d after shutdown: got a byte, want it closed", i)
 		}
 	}
 	for range limit { // all slots were released
