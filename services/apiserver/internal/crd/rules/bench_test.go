@@ -121,7 +121,10 @@ func BenchmarkWrite(b *testing.B) {
 	r := compiler.Compile(s, p)
 	data := typicalObject()
 	b.Logf("%d bytes", len(data))
-	whole := func(b *testing.B, data []byte, update, evaluate bool) {
+	// write measures a write of a document without the network and storage. It is an update by an
+	// equal document, or a create. Rules are evaluated or not.
+	type options struct{ isUpdate, evaluateRules bool }
+	write := func(b *testing.B, data []byte, o options) {
 		b.ReportAllocs()
 		b.SetBytes(int64(len(data)))
 		for b.Loop() {
@@ -134,13 +137,13 @@ func BenchmarkWrite(b *testing.B) {
 				b.Fatal(err)
 			}
 			var old *tape.Doc
-			if update {
+			if o.isUpdate {
 				old = normalized.Doc
 			}
 			if errs := p.Check(normalized.Doc, old, true, nil).All(); len(errs) > 0 {
 				b.Fatal(errs)
 			}
-			if evaluate {
+			if o.evaluateRules {
 				if errs := r.Evaluate(b.Context(), normalized.Doc, old, nil, nil); len(errs) > 0 {
 					b.Fatal(errs)
 				}
@@ -159,11 +162,11 @@ func BenchmarkWrite(b *testing.B) {
 			d.Release()
 		}
 	})
-	b.Run("schema", func(b *testing.B) { whole(b, data, false, false) })
-	b.Run("create", func(b *testing.B) { whole(b, data, false, true) })
-	b.Run("update", func(b *testing.B) { whole(b, data, true, true) })
+	b.Run("schema", func(b *testing.B) { write(b, data, options{}) })
+	b.Run("create", func(b *testing.B) { write(b, data, options{evaluateRules: true}) })
+	b.Run("update", func(b *testing.B) { write(b, data, options{isUpdate: true, evaluateRules: true}) })
 	missing := []byte(strings.ReplaceAll(string(data), `"protocol":"TCP",`, ""))
-	b.Run("defaulted", func(b *testing.B) { whole(b, missing, false, true) })
+	b.Run("defaulted", func(b *testing.B) { write(b, missing, options{evaluateRules: true}) })
 }
 
 // BenchmarkDefinition measures the compilation of a definition, and the memory that it holds.
@@ -190,7 +193,7 @@ func BenchmarkDefinition(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if rules.NewCompiler().Compile(s, nil) == nil {
-				b.Fatal("none")
+				b.Fatal("Compile = nil, want the rules of the schema")
 			}
 		}
 	})

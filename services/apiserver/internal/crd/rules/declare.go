@@ -154,8 +154,9 @@ func declareString(s *v1.JSONSchemaProps) *decl {
 func withObjectFields(s *v1.JSONSchemaProps) map[string]v1.JSONSchemaProps {
 	stringSchema := v1.JSONSchemaProps{Type: "string"}
 	metadata := s.Properties["metadata"]
-	if s.Properties["kind"].Type == "string" && s.Properties["apiVersion"].Type == "string" && metadata.Type == "object" &&
-		metadata.Properties["name"].Type == "string" && metadata.Properties["generateName"].Type == "string" {
+	hasType := s.Properties["kind"].Type == "string" && s.Properties["apiVersion"].Type == "string"
+	hasNames := metadata.Properties["name"].Type == "string" && metadata.Properties["generateName"].Type == "string"
+	if hasType && metadata.Type == "object" && hasNames {
 		return s.Properties
 	}
 	properties := maps.Clone(s.Properties)
@@ -215,7 +216,8 @@ func hasDefault(s *v1.JSONSchemaProps) bool {
 // It returns nil for the kind, apiVersion and metadata of a resource, because withObjectFields may
 // have replaced their schemas.
 func (d *decl) property(name string, resource bool) *decl {
-	if d == nil || d.fields == nil || resource && (name == "kind" || name == "apiVersion" || name == "metadata") {
+	isReplaced := resource && (name == "kind" || name == "apiVersion" || name == "metadata")
+	if d == nil || d.fields == nil || isReplaced {
 		return nil
 	}
 	escaped, ok := celenv.Escape(name)
@@ -228,7 +230,8 @@ func (d *decl) property(name string, resource bool) *decl {
 // element returns the type of the elements of a list or map schema with type d, or nil if d does
 // not contain it.
 func (d *decl) element(s *v1.JSONSchemaProps) *decl {
-	if d == nil || (s.Type == "array") != (d.key == nil) {
+	isList := d != nil && d.key == nil
+	if d == nil || (s.Type == "array") != isList {
 		return nil
 	}
 	return d.elem
@@ -237,11 +240,11 @@ func (d *decl) element(s *v1.JSONSchemaProps) *decl {
 // signature returns the name of an object type. It depends only on the fields, so that equal types
 // have the same name and share their rules.
 func (d *decl) signature() string {
-	h := sha256.New()
+	hash := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(d.fields)) {
-		h.Write([]byte(name + ":" + d.fields[name].celType.String() + ";"))
+		hash.Write([]byte(name + ":" + d.fields[name].celType.String() + ";"))
 	}
-	return "selfType" + hex.EncodeToString(h.Sum(nil)[:16])
+	return "selfType" + hex.EncodeToString(hash.Sum(nil)[:16])
 }
 
 // objectTypes holds the object types within a type, by name.

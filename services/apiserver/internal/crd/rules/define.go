@@ -183,8 +183,8 @@ func (c *schemaCheck) hasErrorIn(at *field.Path) bool {
 		return false
 	}
 	prefix := at.String()
-	return slices.ContainsFunc(c.invalidPaths, func(b string) bool {
-		suffix, ok := strings.CutPrefix(b, prefix)
+	return slices.ContainsFunc(c.invalidPaths, func(invalid string) bool {
+		suffix, ok := strings.CutPrefix(invalid, prefix)
 		return ok && (suffix == "" || suffix[0] == '.' || suffix[0] == '[')
 	})
 }
@@ -218,6 +218,8 @@ func (c *schemaCheck) checkRule(
 	uncorrelatable *field.Path,
 ) {
 	optional := r.OptionalOldSelf != nil && *r.OptionalOldSelf
+
+	// 1. Type-check the rule, and limit its cost.
 	var cost uint64
 	rule, failure := sc.typeCheck(r.Rule, optional, cel.BoolType, "")
 	if failure == "" {
@@ -228,11 +230,15 @@ func (c *schemaCheck) checkRule(
 		c.add(field.Forbidden(path.Child("rule"), exceedsBudget("estimated rule cost", cost, maxRuleCost)))
 	}
 	c.addCost(path.Child("rule"), cost)
+
+	// 2. Report its failure, or check its message.
 	if failure != "" {
 		c.add(field.Invalid(path.Child("rule"), quotedRule{r}, string(failure)))
 	} else if r.MessageExpression != "" {
 		c.checkMessageExpression(path.Child("messageExpression"), sc, r, optional)
 	}
+
+	// 3. Check the use of oldSelf.
 	switch {
 	case rule != nil && rule.usesOldSelf:
 		if uncorrelatable != nil {
@@ -270,14 +276,15 @@ func (c *schemaCheck) checkMessageExpression(path *field.Path, sc *scope, r *v1.
 	c.addCost(path, cost)
 }
 
-// addCost adds a cost to the sum and records the most expensive rules.
+// addCost adds a cost to the sum. If the cost is at least 1 % of the limit of the schema, addCost
+// also considers the rule for the most expensive ones.
 func (c *schemaCheck) addCost(path *field.Path, cost uint64) {
 	if c.totalCost > math.MaxUint64-cost {
 		c.totalCost = math.MaxUint64
 	} else {
 		c.totalCost += cost
 	}
-	if cost < maxSchemaCost/100 {
+	if isMinor := cost < maxSchemaCost/100; isMinor {
 		return
 	}
 	c.mostExpensive = append(c.mostExpensive, ruleCost{path: path, cost: cost})
@@ -302,9 +309,9 @@ func (c *schemaCheck) checkTotal(path *field.Path) field.ErrorList {
 		return nil
 	}
 	var errs field.ErrorList
-	for _, d := range c.mostExpensive {
+	for _, rule := range c.mostExpensive {
 		errs = append(errs,
-			field.Forbidden(d.path, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"))
+			field.Forbidden(rule.path, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"))
 	}
 	return append(
 		errs,
@@ -331,8 +338,8 @@ func exceedsBudget(name string, cost, limit uint64) string {
 type quotedRule struct{ rule *v1.ValidationRule }
 
 // String implements fmt.Stringer.
-func (t quotedRule) String() string {
-	r := t.rule
+func (q quotedRule) String() string {
+	r := q.rule
 	reason := "(*apiextensions.FieldValueErrorReason)(nil)"
 	optional := "(*bool)(nil)"
 	if r.Reason != nil {

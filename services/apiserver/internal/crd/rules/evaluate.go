@@ -122,6 +122,21 @@ func (e *evaluation) memberRatchet(r ratchet, key tape.Ref, node schema.NodeInde
 	return sub
 }
 
+// itemRatchet returns the ratchet of an item. rules and r are those of the array. Only an item of a
+// keyed list can have an old value.
+func (e *evaluation) itemRatchet(rules *schemaRules, r ratchet, item tape.Ref) ratchet {
+	if r.self == nil {
+		return r
+	}
+	sub := ratchet{enclosing: r.self}
+	if rules.items.node != schema.NoNode {
+		if old := e.comparer.Keyed(rules.node, r.self.old, item); old != tape.None {
+			sub.self = &pair{node: rules.items.node, value: item, old: old}
+		}
+	}
+	return sub
+}
+
 // unchanged reports whether a value is unchanged. If it has no old value, the nearest enclosing
 // value that has one decides.
 func (e *evaluation) unchanged(r ratchet) bool {
@@ -161,24 +176,14 @@ func (e *evaluation) evaluate(rules *schemaRules, path *field.Path, value, oldVa
 func (e *evaluation) evaluateItems(rules *schemaRules, path *field.Path, value, oldValue tape.Ref, r ratchet) {
 	d := e.doc
 	index := 0
-	for i, end := d.First(value), d.Next(value); i < end; i = d.Next(i) {
-		sub := r
-		if r.self != nil {
-			sub.self = nil
-			sub.enclosing = r.self
-		}
-		if r.self != nil && rules.items.node != schema.NoNode {
-			if o := e.comparer.Keyed(rules.node, r.self.old, i); o != tape.None {
-				sub.self = &pair{node: rules.items.node, value: i, old: o}
-			}
-		}
+	for item, end := d.First(value), d.Next(value); item < end; item = d.Next(item) {
 		oldItem := tape.None
 		if oldValue != tape.None && e.comparer != nil {
-			oldItem = e.comparer.Keyed(rules.node, oldValue, i)
+			oldItem = e.comparer.Keyed(rules.node, oldValue, item)
 		} else if oldValue != tape.None && rules.shape.listType == keyedList {
-			oldItem = oldValue + (i - value) // a default is compared with itself
+			oldItem = oldValue + (item - value) // a default is compared with itself
 		}
-		e.evaluate(rules.items, path.Index(index), i, oldItem, sub)
+		e.evaluate(rules.items, path.Index(index), item, oldItem, e.itemRatchet(rules, r, item))
 		if e.budget < 0 {
 			return
 		}
@@ -273,7 +278,8 @@ func (e *evaluation) evaluateRules(rules *schemaRules, path *field.Path, value, 
 			e.add(field.Invalid(path, rules.shape.typeName, fmt.Sprintf("rule compile error: %v", rule.err)))
 			continue
 		}
-		if rule.usesOld() && direct.old == nil && !(rule.optional && e.ratchets) {
+		acceptsNoOldValue := rule.optional && e.ratchets
+		if rule.usesOld() && direct.old == nil && !acceptsNoOldValue {
 			continue // a transition rule needs an old value
 		}
 		vars := direct

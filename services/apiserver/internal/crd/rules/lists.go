@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// list is an array of a document, or the concatenation of other lists. Then doc is nil, and
-// computed holds the items.
+// list is either an array of a document or the concatenation of other lists. A concatenation has
+// no doc. Its items are in computed.
 type list struct {
 	shape    *schemaShape
 	doc      *tape.Doc

@@ -51,8 +51,8 @@ type rule struct {
 }
 
 // Compile returns the rules of a schema, or nil if it has none. p is the program of the same
-// schema. If it is nil, errors of unchanged values are not tolerated. The result does not reference
-// the schema.
+// schema. If it is nil, errors of unchanged values are not tolerated. The returned Rules do not
+// reference the schema.
 func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	at := schema.Root
 	if p == nil {
@@ -65,13 +65,13 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	return &Rules{program: p, root: root, metrics: c.Metrics, ratchets: !c.NoRatcheting}
 }
 
-// compileSchema returns the rules of a schema and of those below it, or nil if there are none. h is
-// the shape of the schema's values. self is their type, nil if they have no type in CEL. A rule for
-// such values cannot be compiled, so every value is rejected. The rules of properties without a
-// type are ignored. at is the node of the schema in program, which may be nil.
+// compileSchema returns the rules of a schema and of those below it, or nil if there are none. shape
+// is the shape of the schema's values. self is their type, nil if they have no type in CEL. A rule
+// for such values cannot be compiled, so every value is rejected. The rules of properties without a
+// type are ignored. at is the node of the schema in program. It is schema.NoNode if program is nil.
 func (c *session) compileSchema(
 	s *v1.JSONSchemaProps,
-	h *schemaShape,
+	shape *schemaShape,
 	self *decl,
 	program *schema.Program,
 	at schema.NodeIndex,
@@ -79,7 +79,7 @@ func (c *session) compileSchema(
 	if !hasRules(s) {
 		return nil
 	}
-	rules := &schemaRules{shape: h, node: at, properties: map[string]*schemaRules{}}
+	rules := &schemaRules{shape: shape, node: at, properties: map[string]*schemaRules{}}
 	// nodeBelow returns the node that next returns for at, or NoNode without a program.
 	nodeBelow := func(next func(schema.NodeIndex) schema.NodeIndex) schema.NodeIndex {
 		if at == schema.NoNode {
@@ -87,13 +87,15 @@ func (c *session) compileSchema(
 		}
 		return next(at)
 	}
+
+	// 1. Compile the rules of properties, map values and items.
 	for name, sub := range s.Properties {
 		node := nodeBelow(func(at schema.NodeIndex) schema.NodeIndex { return program.Property(at, name) })
 		declaration := c.propertyDecl(self, name, &sub)
 		if declaration == nil {
 			continue
 		}
-		if sub := c.compileSchema(&sub, h.childShape(name, &sub), declaration, program, node); sub != nil {
+		if sub := c.compileSchema(&sub, shape.childShape(name, &sub), declaration, program, node); sub != nil {
 			rules.properties[name] = sub
 		}
 	}
@@ -102,11 +104,13 @@ func (c *session) compileSchema(
 		elements = self.elem
 	}
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-		rules.additional = c.compileSchema(a.Schema, h.childShape("", a.Schema), elements, program, nodeBelow(program.Values))
+		rules.additional = c.compileSchema(a.Schema, shape.childShape("", a.Schema), elements, program, nodeBelow(program.Values))
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		rules.items = c.compileSchema(s.Items.Schema, h.childShape("", s.Items.Schema), elements, program, nodeBelow(program.Items))
+		rules.items = c.compileSchema(s.Items.Schema, shape.childShape("", s.Items.Schema), elements, program, nodeBelow(program.Items))
 	}
+
+	// 2. Compile the rules of the schema itself.
 	if self == nil {
 		rules.untyped = len(s.XValidations) > 0
 		return rules

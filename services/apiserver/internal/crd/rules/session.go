@@ -44,7 +44,8 @@ type outcome struct {
 	problem problem
 }
 
-// newSession returns a session with empty caches.
+// newSession returns a session with empty caches. The budget of the session bounds the type checks of
+// all its expressions.
 func (c *Compiler) newSession() *session {
 	return &session{compiler: c, envs: map[envKey]*celenv.Env{}, outcomes: map[typeCheckKey]outcome{}}
 }

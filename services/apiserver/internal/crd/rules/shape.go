@@ -62,8 +62,8 @@ type propertyShape struct {
 
 // shapeOf returns the shape of a schema. root adds the type and metadata of resources.
 func shapeOf(s *v1.JSONSchemaProps, root bool) *schemaShape {
-	h := &schemaShape{nullable: s.Nullable, typeName: s.Type, form: formOf(s, root)}
-	switch h.form {
+	shape := &schemaShape{nullable: s.Nullable, typeName: s.Type, form: formOf(s, root)}
+	switch shape.form {
 	case formObject:
 		props := s.Properties
 		if root {
@@ -75,29 +75,28 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *schemaShape {
 			if !ok {
 				escaped = name
 			}
-			h.properties = append(h.properties,
+			shape.properties = append(shape.properties,
 				propertyShape{name: name, celName: escaped, shape: shapeOf(&sub, sub.XEmbeddedResource)})
-			h.byCELName = append(h.byCELName, int32(len(h.byCELName)))
+			shape.byCELName = append(shape.byCELName, int32(len(shape.byCELName)))
 		}
-		slices.SortStableFunc(
-			h.byCELName,
-			func(a, b int32) int { return strings.Compare(h.properties[a].celName, h.properties[b].celName) },
-		)
+		slices.SortStableFunc(shape.byCELName, func(a, b int32) int {
+			return strings.Compare(shape.properties[a].celName, shape.properties[b].celName)
+		})
 	case formMap:
-		h.values = shapeOf(s.AdditionalProperties.Schema, s.AdditionalProperties.Schema.XEmbeddedResource)
+		shape.values = shapeOf(s.AdditionalProperties.Schema, s.AdditionalProperties.Schema.XEmbeddedResource)
 	case formList:
-		h.values = shapeOf(s.Items.Schema, s.Items.Schema.XEmbeddedResource)
-		h.keys = s.XListMapKeys
+		shape.values = shapeOf(s.Items.Schema, s.Items.Schema.XEmbeddedResource)
+		shape.keys = s.XListMapKeys
 		if s.XListType != nil {
 			switch *s.XListType {
 			case "set":
-				h.listType = setList
+				shape.listType = setList
 			case "map":
-				h.listType = keyedList
+				shape.listType = keyedList
 			}
 		}
 	}
-	return h
+	return shape
 }
 
 // formOf returns the form of a schema's values.
@@ -152,12 +151,12 @@ func stringForm(format string) form {
 
 // childShape returns the shape of a property, or of unnamed values if name is empty. s is its
 // schema.
-func (h *schemaShape) childShape(name string, s *v1.JSONSchemaProps) *schemaShape {
+func (shape *schemaShape) childShape(name string, s *v1.JSONSchemaProps) *schemaShape {
 	var sub *schemaShape
 	if name == "" {
-		sub = h.values
-	} else if h.form == formObject {
-		sub = h.memberShape(name)
+		sub = shape.values
+	} else if shape.form == formObject {
+		sub = shape.memberShape(name)
 	}
 	if sub == nil {
 		sub = shapeOf(s, s.XEmbeddedResource)
@@ -167,11 +166,9 @@ func (h *schemaShape) childShape(name string, s *v1.JSONSchemaProps) *schemaShap
 
 // property returns the property with an escaped name.
 func (s *schemaShape) property(escaped string) (*propertyShape, bool) {
-	i, ok := slices.BinarySearchFunc(
-		s.byCELName,
-		escaped,
-		func(p int32, escaped string) int { return strings.Compare(s.properties[p].celName, escaped) },
-	)
+	i, ok := slices.BinarySearchFunc(s.byCELName, escaped, func(index int32, escaped string) int {
+		return strings.Compare(s.properties[index].celName, escaped)
+	})
 	if !ok {
 		return nil, false
 	}
@@ -183,11 +180,9 @@ func (s *schemaShape) memberShape(name string) *schemaShape {
 	if s.form == formMap {
 		return s.values
 	}
-	i, ok := slices.BinarySearchFunc(
-		s.properties,
-		name,
-		func(p propertyShape, name string) int { return strings.Compare(p.name, name) },
-	)
+	i, ok := slices.BinarySearchFunc(s.properties, name, func(p propertyShape, name string) int {
+		return strings.Compare(p.name, name)
+	})
 	if !ok {
 		return nil
 	}

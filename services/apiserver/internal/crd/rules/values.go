@@ -15,29 +15,29 @@ import (
 )
 
 // celValue returns a value of a document as CEL sees it. Objects and lists are read lazily.
-func celValue(h *schemaShape, doc *tape.Doc, node tape.Ref) ref.Val {
+func celValue(shape *schemaShape, doc *tape.Doc, node tape.Ref) ref.Val {
 	kind := doc.Kind(node)
 	if kind == tape.Null {
-		if h.nullable {
+		if shape.nullable {
 			return types.NullValue
 		}
 		return types.NewErr("invalid data, got null for schema with nullable=false")
 	}
-	switch h.form {
+	switch shape.form {
 	case formObject, formMap, formEmpty:
-		return objectValue(h, doc, node)
+		return objectValue(shape, doc, node)
 	case formList:
 		if kind != tape.Array {
 			return types.NewErr("invalid data, expected an array for the provided schema with type=array")
 		}
-		return &list{shape: h, doc: doc, node: node}
+		return &list{shape: shape, doc: doc, node: node}
 	case formString, formBytes, formDuration, formDate, formDateTime:
 		if kind != tape.String {
 			return types.NewErr("invalid data, expected string, got %s", goType(doc, node))
 		}
-		return stringValue(h.form, doc.String(node))
+		return stringValue(shape.form, doc.String(node))
 	case formNumber, formInteger, formIntOrString:
-		return numberValue(h.form, doc, node)
+		return numberValue(shape.form, doc, node)
 	case formBool:
 		if kind != tape.True && kind != tape.False {
 			return types.NewErr("invalid data, expected bool, got %s", goType(doc, node))
@@ -48,16 +48,16 @@ func celValue(h *schemaShape, doc *tape.Doc, node tape.Ref) ref.Val {
 	}
 	return types.NewErr(
 		"invalid type, expected object, array, number, integer, boolean or string, or no type with x-kubernetes-int-or-string or x-kubernetes-preserve-unknown-fields is true, got %s",
-		h.typeName,
+		shape.typeName,
 	)
 }
 
 // objectValue returns an object or a map.
-func objectValue(h *schemaShape, doc *tape.Doc, node tape.Ref) ref.Val {
+func objectValue(shape *schemaShape, doc *tape.Doc, node tape.Ref) ref.Val {
 	if doc.Kind(node) != tape.Object {
 		return types.NewErr("invalid data, expected a map for the provided schema with type=object")
 	}
-	return &object{shape: h, doc: doc, node: node}
+	return &object{shape: shape, doc: doc, node: node}
 }
 
 // numberValue returns a number, or a string where the schema allows both.
@@ -96,11 +96,11 @@ func stringValue(f form, s string) ref.Val {
 		}
 		return types.Bytes(b)
 	case formDuration:
-		doc, err := strfmt.ParseDuration(s)
+		duration, err := strfmt.ParseDuration(s)
 		if err != nil {
 			return types.NewErr("Invalid duration %s: %v", s, err)
 		}
-		return types.Duration{Duration: doc}
+		return types.Duration{Duration: duration}
 	case formDate:
 		t, err := time.Parse(strfmt.RFC3339FullDate, s)
 		if err != nil {
@@ -188,20 +188,21 @@ func (o *object) Equal(other ref.Val) ref.Val {
 	}
 	doc := o.doc
 	for k, end := doc.First(o.node), doc.Next(o.node); k < end; k = doc.Next(k + 1) {
-		shape := o.shape.memberShape(doc.String(k))
+		name, value := doc.String(k), k+1
+		shape := o.shape.memberShape(name)
 		if shape == nil {
 			if p, ok := other.(*object); ok {
-				if v := p.doc.Find(p.node, doc.String(k)); v != tape.None && !tape.Equal(doc, k+1, p.doc, v) {
+				if v := p.doc.Find(p.node, name); v != tape.None && !tape.Equal(doc, value, p.doc, v) {
 					return types.False
 				}
 			}
 			continue
 		}
-		theirs, found := findMember(m, doc.String(k))
+		theirs, found := findMember(m, name)
 		if !found {
 			return types.False
 		}
-		if eq := celValue(shape, doc, k+1).Equal(theirs); eq != types.True {
+		if eq := celValue(shape, doc, value).Equal(theirs); eq != types.True {
 			return eq
 		}
 	}
@@ -217,15 +218,15 @@ func findMember(m traits.Mapper, name string) (ref.Val, bool) {
 }
 
 // member returns a member with the shape h, or false if the object does not have it.
-func (o *object) member(name string, h *schemaShape) (ref.Val, bool) {
+func (o *object) member(name string, shape *schemaShape) (ref.Val, bool) {
 	v := o.doc.Find(o.node, name)
-	if v == tape.None || h == nil {
+	if v == tape.None || shape == nil {
 		return nil, false
 	}
 	if o.shape.form == formObject && o.doc.Kind(v) == tape.Null {
 		return nil, false // a null property counts as absent
 	}
-	return celValue(h, o.doc, v), true
+	return celValue(shape, o.doc, v), true
 }
 
 // Type implements ref.Val.
