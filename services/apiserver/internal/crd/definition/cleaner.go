@@ -57,8 +57,8 @@ func (c *cleaner) start(ctx context.Context, name string, established bool) {
 	}
 	c.running[name] = true
 	c.work.Go(func() {
-		j := &cleanup{cleaner: c, name: name, established: established, deletePause: firstDeletePause}
-		j.run(ctx)
+		job := &cleanup{cleaner: c, name: name, established: established, deletePause: firstDeletePause}
+		job.run(ctx)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.running, name)
@@ -73,7 +73,7 @@ func (c *cleaner) wait() { c.work.Wait() }
 type cleanup struct {
 	*cleaner
 	name        string
-	established bool // whether the definition was established
+	established bool // according to the decision on the definition
 	// remaining is the number of objects at the last count.
 	remaining int64
 	// Objects are deleted at nextDeletion. While their number does not fall, they are deleted again
@@ -83,19 +83,19 @@ type cleanup struct {
 }
 
 // run works until the definition is released.
-func (j *cleanup) run(ctx context.Context) {
+func (c *cleanup) run(ctx context.Context) {
 	pause := firstCountPause
 	for {
-		d, revision := j.terminating()
+		d, revision := c.terminating()
 		if d == nil {
 			return
 		}
-		err := j.runStep(ctx, d, revision)
+		err := c.runStep(ctx, d, revision)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			j.Logger.Error("failed to delete the objects of a CustomResourceDefinition; retrying", "definition", j.name, "error", err)
+			c.Logger.Error("failed to delete the objects of a CustomResourceDefinition; retrying", "definition", c.name, "error", err)
 		}
 		select {
 		case <-time.After(pause):
@@ -107,8 +107,8 @@ func (j *cleanup) run(ctx context.Context) {
 }
 
 // terminating returns the definition, or nil if it is gone or if only other finalizers remain.
-func (j *cleanup) terminating() (*v1.CustomResourceDefinition, int64) {
-	e, ok := j.Definitions.Get(j.Definitions.Prefix() + j.name)
+func (c *cleanup) terminating() (*v1.CustomResourceDefinition, int64) {
+	e, ok := c.Definitions.Get(c.Definitions.Prefix() + c.name)
 	if !ok {
 		return nil, 0
 	}
@@ -122,27 +122,27 @@ func (j *cleanup) terminating() (*v1.CustomResourceDefinition, int64) {
 // runStep runs the next step of the cleanup. The replica that sets the condition to "in progress"
 // deletes at once. A replica that finds the condition set deletes later, and only while the number
 // of objects does not fall.
-func (j *cleanup) runStep(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
-	w := &statusWrite{client: j.Client, d: d, revision: revision, now: metav1.NewTime(j.Now().UTC().Truncate(time.Second))}
+func (c *cleanup) runStep(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
+	w := &statusWrite{client: c.Client, d: d, revision: revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
 	terminating := findCondition(&d.Status, v1.Terminating)
 	switch {
-	case !j.Definable(d.Spec.Group, d.Spec.Names.Plural):
+	case !c.Definable(d.Spec.Group, d.Spec.Names.Plural):
 		return w.removeFinalizer(ctx, overlapReason, overlapMessage)
-	case !j.established && !IsTrue(d, v1.Established):
+	case !c.established && !IsTrue(d, v1.Established):
 		return w.removeFinalizer(ctx, "NeverEstablished", "resource was never established")
 	case terminating == nil || terminating.Reason == "InstanceDeletionPending":
 		recorded, err := w.recordProgress(ctx, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
 		if err != nil || !recorded {
 			return err
 		}
-		j.nextDeletion = j.Now()
-	case j.nextDeletion.IsZero():
-		j.nextDeletion = j.Now().Add(j.deletePause)
+		c.nextDeletion = c.Now()
+	case c.nextDeletion.IsZero():
+		c.nextDeletion = c.Now().Add(c.deletePause)
 	}
-	if err := j.deleteAndCount(ctx, w); err != nil || j.remaining > 0 {
+	if err := c.deleteAndCount(ctx, w); err != nil || c.remaining > 0 {
 		return err
 	}
-	none, err := j.Instances.RequireNoInstances(d.Spec.Group, d.Spec.Names.Plural)
+	none, err := c.Instances.RequireNoInstances(d.Spec.Group, d.Spec.Names.Plural)
 	if err != nil {
 		return err
 	}
@@ -151,43 +151,46 @@ func (j *cleanup) runStep(ctx context.Context, d *v1.CustomResourceDefinition, r
 }
 
 // deleteAndCount deletes the objects if a deletion is due, and counts the remaining ones.
-func (j *cleanup) deleteAndCount(ctx context.Context, w *statusWrite) error {
+func (c *cleanup) deleteAndCount(ctx context.Context, w *statusWrite) error {
 	select {
-	case j.slots <- struct{}{}:
-		defer func() { <-j.slots }()
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	group := w.d.Spec.Group
 	resource := w.d.Spec.Names.Plural
-	before := j.remaining
+
+	// 1. Count the objects. While their number falls, another replica deletes them.
+	before := c.remaining
 	var err error
-	if j.remaining, err = j.Instances.Count(ctx, group, resource); err != nil {
+	if c.remaining, err = c.Instances.Count(ctx, group, resource); err != nil {
 		return w.recordFailure(ctx, "could not list instances: ", err)
 	}
-	if j.remaining > 0 && j.remaining < before {
-		j.deletePause = firstDeletePause
-		j.nextDeletion = j.Now().Add(j.deletePause)
+	if c.remaining > 0 && c.remaining < before {
+		c.deletePause = firstDeletePause
+		c.nextDeletion = c.Now().Add(c.deletePause)
 	}
-	if j.remaining > 0 && !j.Now().Before(j.nextDeletion) {
-		j.nextDeletion = j.Now().Add(j.deletePause)
-		j.deletePause = min(2*j.deletePause, maxDeletePause)
-		if err := j.Instances.Delete(ctx, group, resource); err != nil {
+
+	// 2. Delete them if a deletion is due.
+	if c.remaining > 0 && !c.Now().Before(c.nextDeletion) {
+		c.nextDeletion = c.Now().Add(c.deletePause)
+		c.deletePause = min(2*c.deletePause, maxDeletePause)
+		if err := c.Instances.Delete(ctx, group, resource); err != nil {
 			return w.recordFailure(ctx, "could not issue all deletes: ", err)
 		}
-		if j.remaining, err = j.Instances.Count(ctx, group, resource); err != nil {
+		if c.remaining, err = c.Instances.Count(ctx, group, resource); err != nil {
 			return w.recordFailure(ctx, "could not list instances: ", err)
 		}
 	}
+
+	// 3. Report that objects remain for long.
 	terminating := findCondition(&w.d.Status, v1.Terminating)
-	if j.remaining > 0 &&
-		terminating.Reason == "InstanceDeletionInProgress" &&
-		w.now.Sub(terminating.LastTransitionTime.Time) > confirmTimeout {
-		_, err = w.recordProgress(
-			ctx,
-			"InstanceDeletionCheck",
-			"could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error(),
-		)
+	isOverdue := terminating.Reason == "InstanceDeletionInProgress" &&
+		w.now.Sub(terminating.LastTransitionTime.Time) > confirmTimeout
+	if c.remaining > 0 && isOverdue {
+		_, err = w.recordProgress(ctx, "InstanceDeletionCheck",
+			"could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error())
 	}
 	return err
 }

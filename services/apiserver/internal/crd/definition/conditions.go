@@ -71,7 +71,9 @@ func Status(d *v1.CustomResourceDefinition, decision Decision, now metav1.Time) 
 	if c := nonStructuralCondition(d); c != nil {
 		set(c)
 	} else if findCondition(status, v1.NonStructuralSchema) != nil {
-		status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1.CustomResourceDefinitionCondition) bool { return c.Type == v1.NonStructuralSchema })
+		status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1.CustomResourceDefinitionCondition) bool {
+			return c.Type == v1.NonStructuralSchema
+		})
 		changed = true
 	}
 	return changed
@@ -91,8 +93,8 @@ func newCondition(
 }
 
 // namesAcceptedCondition returns the condition NamesAccepted.
-func namesAcceptedCondition(v Decision) *v1.CustomResourceDefinitionCondition {
-	if c := v.Conflict; c != nil {
+func namesAcceptedCondition(decision Decision) *v1.CustomResourceDefinitionCondition {
+	if c := decision.Conflict; c != nil {
 		return newCondition(v1.NamesAccepted, false, c.Reason, c.Message)
 	}
 	return newCondition(v1.NamesAccepted, true, "NoConflicts", "no conflicts found")
@@ -100,13 +102,13 @@ func namesAcceptedCondition(v Decision) *v1.CustomResourceDefinitionCondition {
 
 // establishedCondition returns the condition Established. It returns nil once the condition holds:
 // later names may be rejected, but the definition stays established.
-func establishedCondition(d *v1.CustomResourceDefinition, v Decision) *v1.CustomResourceDefinitionCondition {
+func establishedCondition(d *v1.CustomResourceDefinition, decision Decision) *v1.CustomResourceDefinitionCondition {
 	switch {
 	case IsTrue(d, v1.Established):
 		return nil
-	case v.Established:
+	case decision.Established:
 		return newCondition(v1.Established, true, "InitialNamesAccepted", "the initial names have been accepted")
-	case v.Conflict == nil:
+	case decision.Conflict == nil:
 		return newCondition(v1.Established, false, "InvalidCABundle", "The conversion webhook CABundle is invalid")
 	}
 	return newCondition(v1.Established, false, "NotAccepted", "not all names are accepted")
@@ -115,8 +117,11 @@ func establishedCondition(d *v1.CustomResourceDefinition, v Decision) *v1.Custom
 // hasInvalidCABundle reports whether the conversion webhook has an invalid CA bundle.
 func hasInvalidCABundle(d *v1.CustomResourceDefinition) bool {
 	c := d.Spec.Conversion
-	return c != nil && c.Webhook != nil && c.Webhook.ClientConfig != nil && len(c.Webhook.ClientConfig.CABundle) > 0 &&
-		validate.CheckCABundle(c.Webhook.ClientConfig.CABundle) != nil
+	if c == nil || c.Webhook == nil || c.Webhook.ClientConfig == nil {
+		return false
+	}
+	bundle := c.Webhook.ClientConfig.CABundle
+	return len(bundle) > 0 && validate.CheckCABundle(bundle) != nil
 }
 
 // approvalCondition returns the condition on the approval annotation, or nil for a group that is
@@ -134,7 +139,7 @@ func approvalCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinit
 }
 
 // nonStructuralCondition returns the condition for schemas that were stored before they had to be
-// structural.
+// structural. It returns nil if all schemas are structural.
 func nonStructuralCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
 	var errs field.ErrorList
 	if d.Spec.PreserveUnknownFields {
@@ -145,12 +150,8 @@ func nonStructuralCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDe
 			continue
 		}
 		if err := structural.Unsupported(v.Schema.OpenAPIV3Schema); err != nil {
-			c := newCondition(
-				v1.NonStructuralSchema,
-				false,
-				"StructuralError",
-				fmt.Sprintf("failed to check validation schema for version %s: %v", v.Name, err),
-			)
+			c := newCondition(v1.NonStructuralSchema, false, "StructuralError",
+				fmt.Sprintf("failed to check validation schema for version %s: %v", v.Name, err))
 			c.Status = v1.ConditionUnknown
 			return c
 		}

@@ -123,6 +123,7 @@ func (c *Controller) addDefinition(e *objects.Entry) {
 
 // writeStatuses updates the statuses of changed definitions and retries failed ones.
 func (c *Controller) writeStatuses(ctx context.Context) {
+	// 1. Collect the definitions whose decision has changed or whose last write failed.
 	due := map[string]bool{}
 	for _, change := range c.names.Resolve() {
 		delete(c.failed, change.Name)
@@ -135,6 +136,8 @@ func (c *Controller) writeStatuses(ctx context.Context) {
 	}
 	clear(c.failed)
 	defer clear(c.summaries)
+
+	// 2. Write their statuses concurrently.
 	var mu sync.Mutex
 	var work sync.WaitGroup
 	slots := make(chan struct{}, maxStatusWrites)

@@ -39,12 +39,8 @@ func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	for i := range 1100 { // more than two pages
 		putThing(t, store, fmt.Sprintf("%sns/free-%04d", thingsPrefix, i), `"name":"free","generation":1`)
 	}
-	putThing(
-		t,
-		store,
-		thingsPrefix+"ns/held",
-		`"creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["a/b"],"generation":1,"name":"held"`,
-	)
+	putThing(t, store, thingsPrefix+"ns/held",
+		`"creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["a/b"],"generation":1,"name":"held"`)
 	putThing(t, store, thingsPrefix+"ns/marked", `"deletionTimestamp":"2020-01-01T00:00:00Z","finalizers":["a/b"],"name":"marked"`)
 	putThing(t, store, thingsPrefix+"ns/released", `"deletionTimestamp":"2020-01-01T00:00:00Z","finalizers":[],"name":"released"`)
 	putThing(t, store, "/registry/example.com/thingsandmore/ns/x", `"name":"x"`)
@@ -68,7 +64,7 @@ func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	}
 	const want = `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"creationTimestamp":"2020-01-01T00:00:00Z","deletionGracePeriodSeconds":0,"deletionTimestamp":"2024-05-06T07:08:09Z","finalizers":["a/b"],"generation":2,"name":"held"},"spec":{"a":[1.0,{"metadata":{}}]}}`
 	if got := string(remaining.Items[0].Value); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+		t.Errorf("object with a finalizer: got\n%s\nwant\n%s", got, want)
 	}
 	revision := remaining.Items[1].ModRevision
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {

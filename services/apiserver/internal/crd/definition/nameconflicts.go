@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// NameConflicts decides for a changing set of definitions. It recomputes only changed definitions
+// NameConflicts decides like Decide, but for a changing set of definitions. It recomputes only changed definitions
 // and those whose names are not settled. It is not safe for concurrent use.
 type NameConflicts struct {
 	groups map[string]*group
@@ -18,7 +18,7 @@ type group struct {
 	members map[string]*member
 	// unsettled holds the members whose status lacks some of the requested names.
 	unsettled map[string]*member
-	heldNames *nameUsage // by all members
+	heldNames *nameUsage // counts the accepted names of all members
 	// changed holds the names of added, changed and removed definitions.
 	changed map[string]bool
 }
@@ -119,11 +119,12 @@ func (g *group) updateDecisions(groupName string, changes []DecisionChange) []De
 	for i, m := range unsettled {
 		claims[i] = m.claim
 	}
-	for i, v := range g.heldNames.assignNames(claims) {
-		if !g.changed[unsettled[i].claim.Name] && !unsettled[i].decision.equal(&v) {
-			changes = append(changes, DecisionChange{Group: groupName, Name: unsettled[i].claim.Name, Decision: v})
+	for i, decision := range g.heldNames.assignNames(claims) {
+		m := unsettled[i]
+		if !g.changed[m.claim.Name] && !m.decision.equal(&decision) {
+			changes = append(changes, DecisionChange{Group: groupName, Name: m.claim.Name, Decision: decision})
 		}
-		unsettled[i].decision = v
+		m.decision = decision
 	}
 	for definition := range g.changed {
 		m := g.members[definition]
@@ -141,9 +142,12 @@ func (g *group) updateDecisions(groupName string, changes []DecisionChange) []De
 }
 
 // equal compares the contents of two decisions.
-func (v *Decision) equal(o *Decision) bool {
-	if !sameNames(&v.Accepted, &o.Accepted) || v.Established != o.Established || (v.Conflict == nil) != (o.Conflict == nil) {
+func (d *Decision) equal(other *Decision) bool {
+	if !sameNames(&d.Accepted, &other.Accepted) || d.Established != other.Established {
 		return false
 	}
-	return v.Conflict == nil || *v.Conflict == *o.Conflict
+	if d.Conflict == nil || other.Conflict == nil {
+		return d.Conflict == other.Conflict
+	}
+	return *d.Conflict == *other.Conflict
 }

@@ -103,21 +103,26 @@ func (u *nameUsage) assignNames(claims []NameClaim) []Decision {
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(claims[a].Created, claims[b].Created), cmp.Compare(claims[a].Name, claims[b].Name))
 	})
+
+	// 1. Assign free names, the oldest definition first.
 	for next := 0; next < len(order); next++ {
 		index := order[next]
 		if freed := u.assignFreeNames(claims[index].Requested, &decisions[index]); freed {
 			next = -1 // an older definition may wait for the name, so restart with the oldest
 		}
 	}
-	// Conflicts are reported as of the final assignment.
+
+	// 2. Find the conflicts that remain after the last assignment.
 	for index := range claims {
 		u.assignFreeNames(claims[index].Requested, &decisions[index])
 	}
+
+	// 3. Decide which definitions are established, and restore the counts.
 	for index := range claims {
-		c, v := &claims[index], &decisions[index]
-		v.Established = c.Established || v.Conflict == nil && !c.InvalidWebhook
-		u.add(&v.Accepted, -1)
-		u.add(&c.Accepted, 1)
+		claim, decision := &claims[index], &decisions[index]
+		decision.Established = claim.Established || decision.Conflict == nil && !claim.InvalidWebhook
+		u.add(&decision.Accepted, -1)
+		u.add(&claim.Accepted, 1)
 	}
 	return decisions
 }
@@ -156,7 +161,7 @@ func (u *nameUsage) assignFreeNames(target v1.CustomResourceDefinitionNames, dec
 	return freed
 }
 
-// shortNamesInUse returns an error that lists the wanted short names that other definitions hold.
+// shortNamesInUse returns an error that lists the target short names that other definitions hold.
 // Short names are assigned all together or not at all.
 func (u *nameUsage) shortNamesInUse(target, current []string) error {
 	var errs []error

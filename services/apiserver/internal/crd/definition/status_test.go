@@ -57,55 +57,81 @@ func TestStatusSetsConditions(t *testing.T) {
 		name     string
 		change   func(*v1.CustomResourceDefinition)
 		conflict *Conflict
-		want     string
+		want     string // the conditions in the form of conditionsOf
 	}{
-		{name: "accepted", change: nil, conflict: nil, want: accepted},
+		{name: "names accepted", want: accepted},
 		{
-			name: "names rejected", change: nil, conflict: &Conflict{"KindConflict", `"Gadget" is already in use`},
-			want: "NamesAccepted=False KindConflict: \"Gadget\" is already in use\nEstablished=False NotAccepted: not all names are accepted",
+			name: "names rejected", conflict: &Conflict{"KindConflict", `"Gadget" is already in use`},
+			want: "NamesAccepted=False KindConflict: \"Gadget\" is already in use\n" +
+				"Established=False NotAccepted: not all names are accepted",
 		},
 		{
-			name: "names rejected after it was established", change: func(d *v1.CustomResourceDefinition) {
+			name: "names rejected after it was established",
+			change: func(d *v1.CustomResourceDefinition) {
 				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.Established, Status: v1.ConditionTrue, Reason: "Mine"}}
-			}, conflict: &Conflict{"ShortNamesConflict", "x"}, want: "Established=True Mine: \nNamesAccepted=False ShortNamesConflict: x",
+			},
+			conflict: &Conflict{"ShortNamesConflict", "x"},
+			want:     "Established=True Mine: \nNamesAccepted=False ShortNamesConflict: x",
 		},
 		{
-			name: "invalid CA bundle", change: func(d *v1.CustomResourceDefinition) {
-				d.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}}}
-			}, conflict: nil, want: "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=False InvalidCABundle: The conversion webhook CABundle is invalid",
+			name: "invalid CA bundle",
+			change: func(d *v1.CustomResourceDefinition) {
+				d.Spec.Conversion = &v1.CustomResourceConversion{
+					Strategy: v1.WebhookConverter,
+					Webhook:  &v1.WebhookConversion{ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}},
+				}
+			},
+			want: "NamesAccepted=True NoConflicts: no conflicts found\n" +
+				"Established=False InvalidCABundle: The conversion webhook CABundle is invalid",
 		},
 		{
-			name: "approved", change: func(d *v1.CustomResourceDefinition) {
+			name: "approved",
+			change: func(d *v1.CustomResourceDefinition) {
 				d.Spec.Group = "x.k8s.io"
 				d.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "https://example.com/1"}
-			}, conflict: nil, want: accepted + "\nKubernetesAPIApprovalPolicyConformant=True ApprovedAnnotation: approved in https://example.com/1",
+			},
+			want: accepted +
+				"\nKubernetesAPIApprovalPolicyConformant=True ApprovedAnnotation: approved in https://example.com/1",
 		},
 		{
-			name: "unapproved", change: func(d *v1.CustomResourceDefinition) {
+			name: "unapproved",
+			change: func(d *v1.CustomResourceDefinition) {
 				d.Spec.Group = "kubernetes.io"
 				d.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "unapproved, yet"}
-			}, conflict: nil, want: accepted + "\nKubernetesAPIApprovalPolicyConformant=False UnapprovedAnnotation: not approved: \"unapproved, yet\"",
+			},
+			want: accepted +
+				"\nKubernetesAPIApprovalPolicyConformant=False UnapprovedAnnotation: not approved: \"unapproved, yet\"",
 		},
 		{
-			name: "approval missing", change: func(d *v1.CustomResourceDefinition) { d.Spec.Group = "k8s.io" }, conflict: nil,
-			want: accepted + "\nKubernetesAPIApprovalPolicyConformant=False MissingAnnotation: protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
+			name:   "approval missing",
+			change: func(d *v1.CustomResourceDefinition) { d.Spec.Group = "k8s.io" },
+			want: accepted +
+				"\nKubernetesAPIApprovalPolicyConformant=False MissingAnnotation: protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
 		},
 		{
-			name: "not structural", change: func(d *v1.CustomResourceDefinition) {
+			name: "not structural",
+			change: func(d *v1.CustomResourceDefinition) {
 				d.Spec.PreserveUnknownFields = true
 				d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties = map[string]v1.JSONSchemaProps{"a": {}}
-			}, conflict: nil, want: accepted + "\nNonStructuralSchema=True Violations: [spec.preserveUnknownFields: Invalid value: true: must be false, spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]",
+			},
+			want: accepted +
+				"\nNonStructuralSchema=True Violations: [spec.preserveUnknownFields: Invalid value: true: must be false, spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]",
 		},
 		{
-			name:     "schema with an unsupported keyword",
-			change:   func(d *v1.CustomResourceDefinition) { d.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x" },
-			conflict: nil,
-			want:     accepted + "\nNonStructuralSchema=Unknown StructuralError: failed to check validation schema for version v1: OpenAPIV3Schema 'id' is not supported",
+			name:   "schema with an unsupported keyword",
+			change: func(d *v1.CustomResourceDefinition) { d.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x" },
+			want: accepted +
+				"\nNonStructuralSchema=Unknown StructuralError: failed to check validation schema for version v1: OpenAPIV3Schema 'id' is not supported",
 		},
 		{
-			name: "structural after it was not", change: func(d *v1.CustomResourceDefinition) {
-				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.NonStructuralSchema, Status: v1.ConditionTrue}, {Type: "Mine", Status: "Perhaps"}}
-			}, conflict: nil, want: "Mine=Perhaps : \n" + accepted,
+			name: "structural after it was not",
+			change: func(d *v1.CustomResourceDefinition) {
+				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{
+					{Type: v1.NonStructuralSchema, Status: v1.ConditionTrue},
+					{Type: "Mine", Status: "Perhaps"},
+				}
+			},
+			want: "Mine=Perhaps : \n" + accepted,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -114,12 +140,12 @@ func TestStatusSetsConditions(t *testing.T) {
 				test.change(d)
 			}
 			claim := NewNameClaim(d, 1)
-			v := Decision{
+			decision := Decision{
 				Accepted:    claim.Requested,
 				Conflict:    test.conflict,
 				Established: claim.Established || test.conflict == nil && !claim.InvalidWebhook,
 			}
-			if !Status(d, v, now) {
+			if !Status(d, decision, now) {
 				t.Error("Status = false, want true")
 			}
 			if got := conditionsOf(d); got != test.want {
@@ -128,7 +154,7 @@ func TestStatusSetsConditions(t *testing.T) {
 			if d.Status.AcceptedNames.Kind != "Gadget" {
 				t.Errorf("got accepted kind %q, want Gadget", d.Status.AcceptedNames.Kind)
 			}
-			if Status(d, v, metav1.NewTime(now.Add(time.Hour))) {
+			if Status(d, decision, metav1.NewTime(now.Add(time.Hour))) {
 				t.Errorf("second Status = true, want false; conditions\n%s", conditionsOf(d))
 			}
 		})
@@ -140,23 +166,25 @@ func TestTransitionTimeIsThatOfStatusChange(t *testing.T) {
 	later := metav1.NewTime(now.Add(time.Hour))
 	s := &v1.CustomResourceDefinitionStatus{}
 	c := *newCondition(v1.NamesAccepted, false, "A", "a")
-	set := func(c v1.CustomResourceDefinitionCondition, at metav1.Time, changed bool, want metav1.Time) {
+	const changes, unchanged = true, false
+	set := func(c v1.CustomResourceDefinitionCondition, at metav1.Time, wantChanged bool, wantTime metav1.Time) {
 		t.Helper()
-		if got := SetCondition(s, c, at); got != changed || !s.Conditions[0].LastTransitionTime.Equal(&want) {
-			t.Errorf("SetCondition(%+v, %v) = %t, time %v; want %t, %v", c, at, got, s.Conditions[0].LastTransitionTime, changed, want)
+		if got := SetCondition(s, c, at); got != wantChanged || !s.Conditions[0].LastTransitionTime.Equal(&wantTime) {
+			t.Errorf("SetCondition(%+v, %v) = %t, time %v; want %t, %v",
+				c, at, got, s.Conditions[0].LastTransitionTime, wantChanged, wantTime)
 		}
 	}
-	set(c, now, true, now)
-	set(c, later, false, now)
+	set(c, now, changes, now)
+	set(c, later, unchanged, now)
 	c.Reason = "B"
-	set(c, later, true, now)
+	set(c, later, changes, now)
 	c.Status = v1.ConditionTrue
-	set(c, later, true, later)
+	set(c, later, changes, later)
 	// A condition that was set without a time gets none until its status changes.
 	s.Conditions[0].LastTransitionTime = metav1.Time{}
-	set(c, now, false, metav1.Time{})
+	set(c, now, unchanged, metav1.Time{})
 	c.Message = "b"
-	set(c, now, true, now)
+	set(c, now, changes, now)
 }
 
 // TestTerminateAddsFinalizerAndCondition checks that a deleted definition gets the finalizer once.
@@ -217,15 +245,21 @@ func TestDecodeSummaryOmitsLargeFields(t *testing.T) {
 	gotJSON, _ := json.Marshal(got)
 	wantJSON, _ := json.Marshal(want)
 	if string(gotJSON) != string(wantJSON) {
-		t.Errorf("got\n%s\nwant\n%s", gotJSON, wantJSON)
+		t.Errorf("got summary\n%s\nwant\n%s", gotJSON, wantJSON)
 	}
 	full.Spec.PreserveUnknownFields = true
 	if got := summarize(full); got.Spec.Versions[0].Schema == nil {
 		t.Error("definition that preserves unknown fields: no schema, want it")
 	}
-	for _, bad := range []string{"", "{", `{"spec":{"names":[]}}`, `{"status":{"conditions":{}}}`, `{"spec":{"preserveUnknownFields":false,"versions":[{"name":1}]}}`} {
-		if _, err := DecodeSummary([]byte(bad)); err == nil {
-			t.Errorf("DecodeSummary(%q) = nil, want an error", bad)
+	for _, invalid := range []string{
+		"",
+		"{",
+		`{"spec":{"names":[]}}`,
+		`{"status":{"conditions":{}}}`,
+		`{"spec":{"preserveUnknownFields":false,"versions":[{"name":1}]}}`,
+	} {
+		if d, err := DecodeSummary([]byte(invalid)); err == nil {
+			t.Errorf("DecodeSummary(%q) = %+v, want an error", invalid, d)
 		}
 	}
 }

@@ -16,32 +16,21 @@ var (
 		jsontext.Fields("metadata", "name"),
 		jsontext.Fields("metadata", "uid"),
 		jsontext.Fields("metadata", "annotations"),
-		jsontext.Fields(
-			"metadata",
-			"finalizers",
-		),
+		jsontext.Fields("metadata", "finalizers"),
 		jsontext.Fields("metadata", "deletionTimestamp"),
 		jsontext.Fields("metadata", "generation"),
 		jsontext.Fields("metadata", "creationTimestamp"),
-		jsontext.Fields(
-			"spec",
-			"group",
-		),
+		jsontext.Fields("spec", "group"),
 		jsontext.Fields("spec", "version"),
 		jsontext.Fields("spec", "scope"),
 		jsontext.Fields("spec", "names"),
-		jsontext.Fields(
-			"spec",
-			"conversion",
-		),
+		jsontext.Fields("spec", "conversion"),
 		jsontext.Fields("spec", "preserveUnknownFields"),
 		jsontext.Fields("spec", "versions"),
 		jsontext.Fields("status"),
 	)
 	versionPaths = jsontext.Compile(
-		jsontext.Fields(
-			"name",
-		),
+		jsontext.Fields("name"),
 		jsontext.Fields("served"),
 		jsontext.Fields("storage"),
 		jsontext.Fields("deprecated"),
@@ -58,16 +47,16 @@ func SummaryOf(e *objects.Entry) (*v1.CustomResourceDefinition, error) {
 	return d, err
 }
 
-// DecodeSummary decodes a stored definition without managed fields and schemas. Of a definition
-// that preserves unknown fields it decodes everything, because the condition NonStructuralSchema
-// depends on the schemas.
+// DecodeSummary decodes a stored definition without managed fields and schemas. If the definition
+// preserves unknown fields, DecodeSummary decodes all of it, because the condition
+// NonStructuralSchema depends on the schemas.
 func DecodeSummary(stored []byte) (*v1.CustomResourceDefinition, error) {
 	parts, err := summaryPaths.Find(stored, nil)
 	if err != nil {
 		return nil, fmt.Errorf("definition: %w", err)
 	}
 	d := &v1beta1.CustomResourceDefinition{}
-	for i, target := range []any{
+	for i, target := range []any{ // in the order of summaryPaths
 		&d.Name, &d.UID, &d.Annotations, &d.Finalizers, &d.DeletionTimestamp, &d.Generation, &d.CreationTimestamp,
 		&d.Spec.Group, &d.Spec.Version, &d.Spec.Scope, &d.Spec.Names, &d.Spec.Conversion, &d.Spec.PreserveUnknownFields,
 	} {
@@ -104,7 +93,9 @@ func decodeVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion,
 			return false
 		}
 		var v v1beta1.CustomResourceDefinitionVersion
-		for i, target := range []any{&v.Name, &v.Served, &v.Storage, &v.Deprecated, &v.DeprecationWarning} {
+		for i, target := range []any{ // in the order of versionPaths
+			&v.Name, &v.Served, &v.Storage, &v.Deprecated, &v.DeprecationWarning,
+		} {
 			if err = decodePart(parts[i], target); err != nil {
 				return false
 			}

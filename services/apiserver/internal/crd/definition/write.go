@@ -51,8 +51,11 @@ func (w *statusWrite) recordProgress(ctx context.Context, reason, message string
 
 // recordFailure records an error of the deletion, and returns it.
 func (w *statusWrite) recordFailure(ctx context.Context, prefix string, err error) error {
-	if ctx.Err() == nil &&
-		SetCondition(&w.d.Status, *newCondition(v1.Terminating, true, "InstanceDeletionFailed", prefix+err.Error()), w.now) {
+	if ctx.Err() != nil {
+		return err
+	}
+	condition := newCondition(v1.Terminating, true, "InstanceDeletionFailed", prefix+err.Error())
+	if changed := SetCondition(&w.d.Status, *condition, w.now); changed {
 		_, _ = w.sendPatch(ctx, nil) // the caller gets the original error
 	}
 	return err
@@ -61,10 +64,9 @@ func (w *statusWrite) recordFailure(ctx context.Context, prefix string, err erro
 // removeFinalizer removes the finalizer of a definition whose objects are gone.
 func (w *statusWrite) removeFinalizer(ctx context.Context, reason, message string, preconditions ...storage.Precondition) error {
 	SetCondition(&w.d.Status, *newCondition(v1.Terminating, false, reason, message), w.now)
-	finalizers := slices.DeleteFunc(
-		slices.Clone(w.d.Finalizers),
-		func(f string) bool { return f == v1.CustomResourceCleanupFinalizer },
-	)
+	finalizers := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool {
+		return f == v1.CustomResourceCleanupFinalizer
+	})
 	_, err := w.sendPatch(ctx, map[string]any{"finalizers": finalizers}, preconditions...)
 	return err
 }
@@ -75,7 +77,7 @@ func groupOf(name string) string {
 	return group
 }
 
-// namesPatch returns the merge patch that sets the names.
+// namesPatch returns the merge patch that sets the names. nil removes a name.
 func namesPatch(n *v1.CustomResourceDefinitionNames) map[string]any {
 	text := func(s string) any {
 		if s == "" {
