@@ -24,19 +24,18 @@ func rawObjects(objects string) func(http.ResponseWriter) {
 // TestResponseIsBoundedByRequest checks that a response that is too large for the request is rejected
 // before it takes much memory.
 func TestResponseIsBoundedByRequest(t *testing.T) {
+	const maxAlloc = 20 << 20 // bytes
 	const prefix = "conversion webhook for conv.test/v1, Kind=Ep "
 	for name, c := range map[string]struct {
 		objects, want string
-		maxAlloc      uint64 // bytes
 	}{
-		"far too many": {objects: "{}" + strings.Repeat(",{}", 4<<20),
-			want: prefix + "failed: unexpected error when reading response body", maxAlloc: 20 << 20},
-		"too many values": {objects: "{}" + strings.Repeat(",{}", 300_000),
-			want: prefix + "failed: the response has too many values", maxAlloc: 20 << 20},
-		"too many": {objects: "{}" + strings.Repeat(",{}", 100_000), want: prefix + "returned 100001 objects, expected 1",
-			maxAlloc: 20 << 20},
-		"too long": {objects: `{"apiVersion":"conv.test/v2","kind":"Ep","x":"` + strings.Repeat("x", 2<<20) + `"}`,
-			want: prefix + "failed: unexpected error when reading response body", maxAlloc: 20 << 20},
+		"more objects than the limit of bytes allows": {objects: "{}" + strings.Repeat(",{}", 4<<20),
+			want: prefix + "failed: unexpected error when reading response body"},
+		"more objects than the limit of values allows": {objects: "{}" + strings.Repeat(",{}", 300_000),
+			want: prefix + "failed: the response has too many values"},
+		"more objects than requested": {objects: "{}" + strings.Repeat(",{}", 100_000), want: prefix + "returned 100001 objects, expected 1"},
+		"object that is longer than the limit of bytes": {objects: `{"apiVersion":"conv.test/v2","kind":"Ep","x":"` + strings.Repeat("x", 2<<20) + `"}`,
+			want: prefix + "failed: unexpected error when reading response body"},
 	} {
 		s := startWebhook(t)
 		s.raw = rawObjects(c.objects)
@@ -53,8 +52,8 @@ func TestResponseIsBoundedByRequest(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got error %v, want one that contains %q", name, err, c.want)
 		}
-		if got := after.TotalAlloc - before.TotalAlloc - uint64(len(c.objects)); got > c.maxAlloc {
-			t.Errorf("%s: Convert allocates %d bytes, want at most %d", name, got, c.maxAlloc)
+		if got := after.TotalAlloc - before.TotalAlloc - uint64(len(c.objects)); got > maxAlloc {
+			t.Errorf("%s: Convert allocates %d bytes, want at most %d", name, got, uint64(maxAlloc))
 		}
 	}
 }
@@ -66,24 +65,20 @@ func TestAllResponsesAreBoundedByObjects(t *testing.T) {
 	s.change = changeObject(func(o, _ map[string]any) { o["filling"] = filling })
 	var docs [][]byte
 	for i := range 40 {
-		docs = append(
-			docs,
-			fmt.Appendf(
-				nil,
-				`{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"n%d"},"x":%q}`,
-				i,
-				strings.Repeat("x", 1<<20+1),
-			),
-		)
+		docs = append(docs, fmt.Appendf(nil,
+			`{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"n%d"},"x":%q}`, i, strings.Repeat("x", 1<<20+1)))
 	}
 	if _, err := s.webhook(t, "v1").Convert(t.Context(), docs[:2], "v2"); err != nil {
 		t.Errorf("Convert(two objects) = %v, want no error", err)
 	}
+
+	// Each response is within its own limit, but all together exceed theirs.
 	filling += filling
 	s.calls = nil
 	if _, err := s.webhook(t, "v1").Convert(t.Context(), docs, "v2"); err == nil || len(s.calls) > 1 {
 		t.Errorf("Convert(40 large objects) = %v after %d calls, want an error after the first", err, len(s.calls))
 	}
+
 	// Small objects that become large are bounded together.
 	s.calls, docs = nil, nil
 	filling = strings.Repeat("x", 1<<20)

@@ -30,29 +30,39 @@ func (w *Webhook) callWebhook(
 	maxBytes int,
 	handleObjects func(objects [][]byte, n int),
 ) error {
+	// 1. Build the request and the bounds of its response.
 	req := &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: target.String()}
-	values := extraValues
+	maxValues := extraValues
 	for _, d := range batch {
 		req.Objects = append(req.Objects, runtime.RawExtension{Raw: d.raw})
-		values += maxGrowth * request.Values(d.raw)
+		maxValues += maxGrowth * request.Values(d.raw)
 	}
 	ctx, span := tracing.Start(ctx, "Call conversion webhook", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.String("custom-resource-definition", w.name), attribute.String("desired-api-version", target.String()),
-			attribute.Int("object-count", len(batch)), attribute.String("UID", string(req.UID)),
+			attribute.String("custom-resource-definition", w.name),
+			attribute.String("desired-api-version", target.String()),
+			attribute.Int("object-count", len(batch)),
+			attribute.String("UID", string(req.UID)),
 		}
 	})
 	defer span.End()
 	converted := convertedObjects{limit: len(batch)}
 	review := w.newReview(req)
 	var responseErr error
-	options := webhookclient.CallOptions{MaxBytes: int64(maxBytes), MaxValues: values, Transform: converted.extract, Then: func() {
-		response := review.result()
-		responseErr = w.checkResponse(review, response, req.UID)
-		if responseErr == nil {
-			handleObjects(converted.result(response))
-		}
-	}}
+	options := webhookclient.CallOptions{
+		MaxBytes:  int64(maxBytes),
+		MaxValues: maxValues,
+		Transform: converted.extract,
+		Then: func() {
+			response := review.result()
+			responseErr = w.checkResponse(review, response, req.UID)
+			if responseErr == nil {
+				handleObjects(converted.result(response))
+			}
+		},
+	}
+
+	// 2. Call the webhook. The request needs no seats while it waits.
 	resume := request.Suspend(ctx)
 	err := w.caller.Call(ctx, &w.hook, options, review.request, review.response)
 	resume()
@@ -67,8 +77,9 @@ func (w *Webhook) callWebhook(
 // decode its response into.
 type reviewCall struct {
 	request, response runtime.Object
-	result            func() *apiextensionsv1.ConversionResponse
-	kind              schema.GroupVersionKind
+	// result returns the part response of the decoded response, or nil.
+	result func() *apiextensionsv1.ConversionResponse
+	kind   schema.GroupVersionKind // of both reviews
 }
 
 // newReview returns the call for a request.
@@ -77,15 +88,18 @@ func (w *Webhook) newReview(req *apiextensionsv1.ConversionRequest) *reviewCall 
 	if w.v1beta1 {
 		response := &apiextensionsv1beta1.ConversionReview{}
 		return &reviewCall{
-			&apiextensionsv1beta1.ConversionReview{Request: req, Response: &apiextensionsv1.ConversionResponse{}}, response,
-			func() *apiextensionsv1.ConversionResponse { return response.Response },
-			apiextensionsv1beta1.SchemeGroupVersion.WithKind(kind),
+			request:  &apiextensionsv1beta1.ConversionReview{Request: req, Response: &apiextensionsv1.ConversionResponse{}},
+			response: response,
+			result:   func() *apiextensionsv1.ConversionResponse { return response.Response },
+			kind:     apiextensionsv1beta1.SchemeGroupVersion.WithKind(kind),
 		}
 	}
 	response := &apiextensionsv1.ConversionReview{}
 	return &reviewCall{
-		&apiextensionsv1.ConversionReview{Request: req, Response: &apiextensionsv1.ConversionResponse{}}, response,
-		func() *apiextensionsv1.ConversionResponse { return response.Response }, apiextensionsv1.SchemeGroupVersion.WithKind(kind),
+		request:  &apiextensionsv1.ConversionReview{Request: req, Response: &apiextensionsv1.ConversionResponse{}},
+		response: response,
+		result:   func() *apiextensionsv1.ConversionResponse { return response.Response },
+		kind:     apiextensionsv1.SchemeGroupVersion.WithKind(kind),
 	}
 }
 

@@ -147,6 +147,8 @@ func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
 	if metadata == nil {
 		metadata = []byte("{}")
 	}
+
+	// 1. Replace the labels and annotations of the original metadata by the returned ones.
 	original := map[string]json.RawMessage{}
 	if err := json.Unmarshal(metadata, &original); err != nil {
 		return nil, &metadataError{err}
@@ -172,6 +174,8 @@ func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
 			return nil, err
 		}
 	}
+
+	// 2. Replace the metadata of the returned object.
 	raw := t.Raw()
 	start, end := t.Span(m)
 	out := make([]byte, 0, len(raw)-(end-start)+len(metadata))
@@ -180,7 +184,8 @@ func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
 
 // metadataValidators validate the fields of metadata that a conversion may change.
 var metadataValidators = map[string]func(map[string]string, *field.Path) field.ErrorList{
-	"labels": metav1validation.ValidateLabels, "annotations": validation.ValidateAnnotations,
+	"labels":      metav1validation.ValidateLabels,
+	"annotations": validation.ValidateAnnotations,
 }
 
 // stringMap returns the labels or annotations of a returned object as JSON, or nil if there are
@@ -200,11 +205,13 @@ func stringMap(
 		return nil, fmt.Errorf("invalid metadata.%s of type %T in converted object", name, t.Any(v))
 	}
 	returned := map[string]string{}
-	for k, end := t.First(v), t.Next(v); k < end; k = t.Next(k + 1) {
-		if t.Kind(k+1) != tape.String {
-			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", name, t.String(k), t.Any(k+1))
+	for key, end := t.First(v), t.Next(v); key < end; key = t.Next(key + 1) {
+		value := key + 1
+		if t.Kind(value) != tape.String {
+			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object",
+				name, t.String(key), t.Any(value))
 		}
-		returned[strings.Clone(t.String(k))] = strings.Clone(t.String(k + 1))
+		returned[strings.Clone(t.String(key))] = strings.Clone(t.String(value))
 	}
 	var before map[string]string
 	if original != nil {

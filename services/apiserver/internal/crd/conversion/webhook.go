@@ -74,7 +74,7 @@ type Webhook struct {
 	hook    webhookclient.Webhook
 	name    string // of the definition
 	group   string
-	v1beta1 bool // version of ConversionReview
+	v1beta1 bool // reviews are sent in v1beta1 instead of v1
 }
 
 // New returns a converter that calls the webhook of a definition; nil if it has none.
@@ -101,7 +101,7 @@ func New(caller Caller, d *apiextensionsv1.CustomResourceDefinition) *Webhook {
 	return w
 }
 
-// usesV1beta1 reports whether v1beta1 is the first known version.
+// usesV1beta1 reports whether v1beta1 is the first of the versions that this server knows.
 func usesV1beta1(versions []string) bool {
 	for _, v := range versions {
 		switch v {
@@ -126,6 +126,7 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 	}
 	var batch []*document
 	size := 0
+	// flush converts the batch and empties it.
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil

@@ -194,7 +194,8 @@ func setResponse(name string, value any) func(*review) {
 	}
 }
 
-// TestInvalidResponsesAreRejected expects the errors that kube-apiserver returns.
+// TestInvalidResponsesAreRejected checks that a response that breaks the contract gives the error that
+// kube-apiserver returns.
 func TestInvalidResponsesAreRejected(t *testing.T) {
 	const failed = "conversion webhook for conv.test/v1, Kind=Ep failed: "
 	const returned = "conversion webhook for conv.test/v1, Kind=Ep returned "
@@ -202,40 +203,68 @@ func TestInvalidResponsesAreRejected(t *testing.T) {
 		change func(*review)
 		want   string
 	}{
-		"Failure with message": {change: setResponse("result", map[string]any{"status": "Failure", "message": "cannot convert"}),
-			want: failed + "cannot convert"},
-		"Failure without message": {change: setResponse("result", map[string]any{"status": "Failure"}),
-			want: failed + "response.result.status was 'Failure', not 'Success'"},
+		"Failure with message": {
+			change: setResponse("result", map[string]any{"status": "Failure", "message": "cannot convert"}),
+			want:   failed + "cannot convert",
+		},
+		"Failure without message": {
+			change: setResponse("result", map[string]any{"status": "Failure"}),
+			want:   failed + "response.result.status was 'Failure', not 'Success'",
+		},
 		"no result":      {change: setResponse("result", nil), want: failed + "response.result.status was '', not 'Success'"},
 		"no objects":     {change: setResponse("convertedObjects", []any{}), want: returned + "0 objects, expected 1"},
 		"objects absent": {change: setResponse("convertedObjects", nil), want: returned + "0 objects, expected 1"},
-		"too many": {change: setResponse("convertedObjects", []any{map[string]any{}, map[string]any{}}),
-			want: returned + "2 objects, expected 1"},
-		"null":        {change: setResponse("convertedObjects", []any{nil}), want: "unexpected end of JSON input"},
-		"other uid":   {change: setResponse("uid", "zz"), want: `, got "zz"`},
-		"no response": {change: func(r *review) { r.Response = nil }, want: failed + "no response provided"},
-		"no type": {change: func(r *review) { r.Kind, r.APIVersion = "", "" },
-			want: failed + "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind="},
-		"other version of the review": {change: func(r *review) { r.APIVersion = "apiextensions.k8s.io/v1beta1" },
-			want: failed + "converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion"},
-		"unknown version of the review": {change: func(r *review) { r.APIVersion = "apiextensions.k8s.io/v7" },
-			want: failed + `no kind "ConversionReview" is registered for version "apiextensions.k8s.io/v7" in scheme "pkg/runtime/scheme.go:110"`},
-		"not converted": {change: changeObject(func(o, _ map[string]any) { o["apiVersion"] = "conv.test/v1" }),
-			want: returned + "invalid object at index 0: invalid groupVersion (expected conv.test/v2, received conv.test/v1)"},
-		"other kind": {change: changeObject(func(o, _ map[string]any) { o["kind"] = "Zed" }),
-			want: returned + "invalid object at index 0: invalid kind (expected Ep, received Zed)"},
-		"name": {change: changeObject(func(_, m map[string]any) { m["name"] = "zz" }),
-			want: returned + "invalid object: must have the same name: two != zz"},
-		"namespace": {change: changeObject(func(_, m map[string]any) { m["namespace"] = "zz" }),
-			want: returned + "invalid object: must have the same namespace: f != zz"},
-		"uid": {change: changeObject(func(_, m map[string]any) { m["uid"] = "zz" }),
-			want: returned + "invalid object: must have the same UID: u != zz"},
-		"metadata removed": {change: changeObject(func(o, _ map[string]any) { delete(o, "metadata") }),
-			want: returned + "invalid object: must have the same name: two != "},
-		"metadata of a text": {change: changeObject(func(o, _ map[string]any) { o["metadata"] = "x" }),
-			want: returned + "invalid object: must have the same name: two != "},
-		"invalid labels": {change: changeObject(func(_, m map[string]any) { m["labels"] = map[string]any{"a b": "!"} }),
-			want: returned + "invalid metadata: [metadata.labels: Invalid value: \"a b\": name part must consist of"},
+		"more objects than requested": {
+			change: setResponse("convertedObjects", []any{map[string]any{}, map[string]any{}}),
+			want:   returned + "2 objects, expected 1",
+		},
+		"null instead of an object": {change: setResponse("convertedObjects", []any{nil}), want: "unexpected end of JSON input"},
+		"uid of another request":    {change: setResponse("uid", "zz"), want: `, got "zz"`},
+		"review without a response": {change: func(r *review) { r.Response = nil }, want: failed + "no response provided"},
+		"review without a type": {
+			change: func(r *review) { r.Kind, r.APIVersion = "", "" },
+			want:   failed + "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind=",
+		},
+		"other version of the review": {
+			change: func(r *review) { r.APIVersion = "apiextensions.k8s.io/v1beta1" },
+			want:   failed + "converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion",
+		},
+		"unknown version of the review": {
+			change: func(r *review) { r.APIVersion = "apiextensions.k8s.io/v7" },
+			want:   failed + `no kind "ConversionReview" is registered for version "apiextensions.k8s.io/v7" in scheme "pkg/runtime/scheme.go:110"`,
+		},
+		"unchanged apiVersion": {
+			change: changeObject(func(o, _ map[string]any) { o["apiVersion"] = "conv.test/v1" }),
+			want:   returned + "invalid object at index 0: invalid groupVersion (expected conv.test/v2, received conv.test/v1)",
+		},
+		"changed kind": {
+			change: changeObject(func(o, _ map[string]any) { o["kind"] = "Zed" }),
+			want:   returned + "invalid object at index 0: invalid kind (expected Ep, received Zed)",
+		},
+		"changed name": {
+			change: changeObject(func(_, m map[string]any) { m["name"] = "zz" }),
+			want:   returned + "invalid object: must have the same name: two != zz",
+		},
+		"changed namespace": {
+			change: changeObject(func(_, m map[string]any) { m["namespace"] = "zz" }),
+			want:   returned + "invalid object: must have the same namespace: f != zz",
+		},
+		"changed uid": {
+			change: changeObject(func(_, m map[string]any) { m["uid"] = "zz" }),
+			want:   returned + "invalid object: must have the same UID: u != zz",
+		},
+		"metadata removed": {
+			change: changeObject(func(o, _ map[string]any) { delete(o, "metadata") }),
+			want:   returned + "invalid object: must have the same name: two != ",
+		},
+		"metadata that is a string": {
+			change: changeObject(func(o, _ map[string]any) { o["metadata"] = "x" }),
+			want:   returned + "invalid object: must have the same name: two != ",
+		},
+		"invalid labels": {
+			change: changeObject(func(_, m map[string]any) { m["labels"] = map[string]any{"a b": "!"} }),
+			want:   returned + "invalid metadata: [metadata.labels: Invalid value: \"a b\": name part must consist of",
+		},
 	} {
 		s := startWebhook(t)
 		s.change = c.change
@@ -277,7 +306,8 @@ func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
 	}
 }
 
-// TestUnreadableResponsesAreRejected expects the errors that kube-apiserver returns.
+// TestUnreadableResponsesAreRejected checks that a response that cannot be decoded gives the error that
+// kube-apiserver returns.
 func TestUnreadableResponsesAreRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		respond func(http.ResponseWriter)

@@ -61,7 +61,7 @@ func TestDecideAcceptsFreeNames(t *testing.T) {
 			message:  `"Gadget" is already in use`,
 		},
 		{
-			name:     "several conflicts, the last of which is reported",
+			name:     "several conflicts, only the last is reported",
 			claim:    NameClaim{Requested: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
 			accepted: named("gems", "", "", ""),
 			reason:   "ListKindConflict",

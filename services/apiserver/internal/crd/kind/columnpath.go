@@ -32,8 +32,7 @@ func parsePath(path string) (*jsonpath.ListNode, bool) {
 	}
 	c := pathCost{matches: max(1, len(parsed.Root.Nodes))} // }{ starts another path
 	c.addNodes(parsed.Root)
-	return parsed.Root, c.steps <= maxSteps && c.bracketSteps <= maxBracketSteps && c.descents <= 1 && c.matches <= maxMatches &&
-		!c.ranges
+	return parsed.Root, c.isBounded()
 }
 
 // pathCost counts the elements of a path that multiply the values it matches or the work to match
@@ -44,6 +43,12 @@ type pathCost struct {
 	descents     int  // recursive descents (..)
 	matches      int  // how often the path may match one value, because of lists in brackets
 	ranges       bool // a range restarts the rest of the path for each value and changes the parsed path
+}
+
+// isBounded reports whether the counts are within the bounds.
+func (c *pathCost) isBounded() bool {
+	return c.steps <= maxSteps && c.bracketSteps <= maxBracketSteps &&
+		c.descents <= 1 && c.matches <= maxMatches && !c.ranges
 }
 
 // addNodes counts the nodes of a list.
@@ -79,18 +84,18 @@ func (c *pathCost) addBrackets(brackets ...*jsonpath.ListNode) {
 // matchesPerValue returns how often the entries of a list in brackets may match one value.
 // Different names, and different indexes from the start, match different values.
 func matchesPerValue(u *jsonpath.UnionNode) int {
-	same, others := 0, 0 // matches by the most frequent key, and by entries without a key
-	times := map[string]int{}
+	maxEqual, withoutKey := 0, 0 // entries with the most frequent key, and entries without a key
+	timesByKey := map[string]int{}
 	for _, entry := range u.Nodes {
-		name, ok := entryKey(entry)
+		key, ok := entryKey(entry)
 		if !ok {
-			others++
+			withoutKey++
 			continue
 		}
-		times[name]++
-		same = max(same, times[name])
+		timesByKey[key]++
+		maxEqual = max(maxEqual, timesByKey[key])
 	}
-	return max(1, same+others)
+	return max(1, maxEqual+withoutKey)
 }
 
 // entryKey returns the identity of an entry that is a name or an index from the start.

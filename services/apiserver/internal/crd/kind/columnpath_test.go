@@ -9,9 +9,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestAmplifyingColumns checks that a column whose path can yield many times the content of an
+// TestAmplifyingColumnsStayEmpty checks that a column whose path can yield many times the content of an
 // object has an empty cell. The cell of any other path has the first match.
-func TestAmplifyingColumns(t *testing.T) {
+func TestAmplifyingColumnsStayEmpty(t *testing.T) {
 	// spec.s is an object nested 20 levels deep: {"a":{"a":…}}.
 	nested := `{"a":1,"b":2,"l":[1,2,3],"m":[{"n":"x","v":7}]}`
 	for range 20 {
@@ -24,7 +24,7 @@ func TestAmplifyingColumns(t *testing.T) {
 	for i := range 64 {
 		fmt.Fprintf(&absentNames, `,'x%d'`, i)
 	}
-	for path, want := range map[string]string{
+	for path, want := range map[string]string{ // wanted cell by path; empty for none
 		// Paths that yield at most a few values per value of the object.
 		`.spec.l[0]`:                                "1",
 		`.spec.l[-1:]`:                              "3",
@@ -71,22 +71,19 @@ func TestAmplifyingColumns(t *testing.T) {
 	}
 }
 
-// TestColumnsOfLargeObjects checks that the columns of a row do not read a large object many times:
-// those that would exceed the limit of the row are empty.
-func TestColumnsOfLargeObjects(t *testing.T) {
+// TestColumnsBeyondRowLimitStayEmpty checks that the columns of a row do not read a large object many
+// times. Columns that would exceed the limit of the row are empty.
+func TestColumnsBeyondRowLimitStayEmpty(t *testing.T) {
 	doc := []byte(`{"metadata":{"name":"a"},"spec":{"small":"s","text":"` + strings.Repeat("x", 1<<20) + `"}}`)
-	for path, want := range map[string]int{".spec.small": 100, ".metadata": 15, ".spec": 15, ".spec.text": 15} {
+	const columnCount = 100
+	wantFilled := map[string]int{".spec.small": columnCount, ".metadata": 15, ".spec": 15, ".spec.text": 15}
+	for path, want := range wantFilled {
 		var columns []v1.CustomResourceColumnDefinition
-		for i := range 100 {
+		for i := range columnCount {
 			columns = append(columns, v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: "string", JSONPath: path})
 		}
-		cells, err := columnsKind(
-			t,
-			columns,
-		).Document.TableRow(
-			doc,
-			func() (registry.Object, error) { return decodeDocument(t, doc), nil },
-		)
+		decode := func() (registry.Object, error) { return decodeDocument(t, doc), nil }
+		cells, err := columnsKind(t, columns).Document.TableRow(doc, decode)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,8 +93,9 @@ func TestColumnsOfLargeObjects(t *testing.T) {
 				filled++
 			}
 		}
-		if len(cells) != 101 || cells[0] != "a" || filled != want {
-			t.Errorf("path %s: got %d cells, name %v, %d filled columns; want 101, a, %d", path, len(cells), cells[0], filled, want)
+		if len(cells) != 1+columnCount || cells[0] != "a" || filled != want {
+			t.Errorf("path %s: got %d cells, name %v, %d filled columns; want %d, a, %d",
+				path, len(cells), cells[0], filled, 1+columnCount, want)
 		}
 	}
 }

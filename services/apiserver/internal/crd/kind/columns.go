@@ -23,8 +23,7 @@ type columnTable struct {
 	// pathIndex[i] is the index in paths of the path of column i, or negative if the column is not
 	// simple.
 	pathIndex []int
-	// format[i] converts the value at the path of column i to a cell. It is used for simple
-	// columns.
+	// format[i] converts the value at the path of column i to a cell. Only simple columns use it.
 	format []func(found any) any
 }
 
@@ -103,15 +102,16 @@ func (t *columnTable) rowCells(doc []byte, decodeObject func() (registry.Object,
 	remaining := maxRowBytes
 	for i := range t.columns {
 		pathIndex := t.pathIndex[i]
-		if pathIndex < 0 {
-			remaining -= len(doc)
-		} else {
+		isSimple := pathIndex >= 0
+		if isSimple {
 			remaining -= len(values[pathIndex])
+		} else {
+			remaining -= len(doc)
 		}
 		switch {
 		case remaining < 0:
 			return cells, nil
-		case pathIndex < 0:
+		case !isSimple:
 			if obj == nil {
 				if obj, err = decodeObject(); err != nil {
 					return nil, err
@@ -151,10 +151,9 @@ func simplePath(path string) jsontext.Path {
 		case *jsonpath.FieldNode:
 			out = append(out, jsontext.Step{Name: n.Value})
 		case *jsonpath.ArrayNode:
-			first := n.Params[0]
-			end := n.Params[1]
-			step := n.Params[2]
-			if !first.Known || first.Value < 0 || !end.Derived || step.Known {
+			first, end, step := n.Params[0], n.Params[1], n.Params[2]
+			isSingleElement := first.Known && first.Value >= 0 && end.Derived && !step.Known
+			if !isSingleElement {
 				return nil
 			}
 			out = append(out, jsontext.Step{Index: first.Value, Element: true})

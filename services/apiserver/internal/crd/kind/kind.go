@@ -76,9 +76,9 @@ type CRD struct {
 	decodeFull func() (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// SameVersion reports whether o was read from the same stored value.
-func (d *CRD) SameVersion(o *CRD) bool {
-	return d.UID == o.UID && d.ResourceVersion == o.ResourceVersion && d.Sum == o.Sum
+// SameVersion reports whether other was read from the same stored value.
+func (d *CRD) SameVersion(other *CRD) bool {
+	return d.UID == other.UID && d.ResourceVersion == other.ResourceVersion && d.Sum == other.Sum
 }
 
 // NewCRD returns a definition. decodeOutline and decodeFull decode it again on each call. The
@@ -166,10 +166,13 @@ func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 			Verbs:            []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		},
 	}
+
+	// A terminating definition only lets its objects be read and deleted.
 	if d.HasCondition(apiextensionsv1.Terminating) {
 		k.Presentation.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 		k.Create.DisabledReason = "create not allowed while custom resource definition is terminating"
 	}
+
 	fields := v.SelectableFields
 	if m.NoSelectableFields {
 		fields = nil
@@ -178,6 +181,7 @@ func (m *Maker) newKind(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 		k.Presentation.Selectable = append(k.Presentation.Selectable,
 			registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
 	}
+
 	k.Document, k.MergeType = s.newDocument(), s.mergeType
 	k.Document.TableRow = table.rowCells
 	s.addSubresources(k)
@@ -199,7 +203,8 @@ func storageVersion(d *CRD) string {
 	return ""
 }
 
-// deprecationWarning returns the deprecation warning of a version, or "".
+// deprecationWarning returns the deprecation warning of a version, or "" if the version is not
+// deprecated. The default warning recommends the latest served version.
 func deprecationWarning(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) string {
 	if !v.Deprecated {
 		return ""
@@ -210,8 +215,9 @@ func deprecationWarning(d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersi
 	replacement := ""
 	for i := range d.Spec.Versions {
 		other := &d.Spec.Versions[i]
-		if other.Served && !other.Deprecated && version.CompareKubeAwareVersionStrings(v.Name, other.Name) < 0 &&
-			(replacement == "" || version.CompareKubeAwareVersionStrings(replacement, other.Name) < 0) {
+		isLater := version.CompareKubeAwareVersionStrings(v.Name, other.Name) < 0
+		isLatest := replacement == "" || version.CompareKubeAwareVersionStrings(replacement, other.Name) < 0
+		if other.Served && !other.Deprecated && isLater && isLatest {
 			replacement = other.Name
 		}
 	}

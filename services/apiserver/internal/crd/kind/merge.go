@@ -38,7 +38,10 @@ const (
 // preserve is the definition's field preserveUnknownFields.
 func newMergeSchema(s *apiextensionsv1.JSONSchemaProps, preserve bool) mergeSchema {
 	known := mergetypes.Schema()
-	if known == nil || s == nil || s.Type != "object" && len(s.Properties) == 0 {
+	if known == nil || s == nil {
+		return mergeSchema{}
+	}
+	if definesFields := s.Type == "object" || len(s.Properties) > 0; !definesFields {
 		return mergeSchema{}
 	}
 	preserve = preserve || preservesUnknown(s)
@@ -56,11 +59,17 @@ func scalarAtom(kind smd.Scalar) smd.Atom { return smd.Atom{Scalar: &kind} }
 
 // typeRefOf returns the rule of a field. preserve states that unknown fields are allowed above it.
 func typeRefOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.TypeRef {
-	if s == nil || s.Type == "" && !s.XEmbeddedResource && s.XMapType == nil && s.XListType == nil &&
-		len(s.Properties) == 0 && s.AdditionalProperties == nil && s.Items == nil {
+	if s == nil || isUntyped(s) {
 		return namedType(deducedType)
 	}
 	return smd.TypeRef{Inlined: atomOf(s, preserve)}
+}
+
+// isUntyped reports whether a schema has neither a type nor a keyword that implies one.
+func isUntyped(s *apiextensionsv1.JSONSchemaProps) bool {
+	impliesObject := s.XEmbeddedResource || s.XMapType != nil || len(s.Properties) > 0 || s.AdditionalProperties != nil
+	impliesList := s.XListType != nil || s.Items != nil
+	return s.Type == "" && !impliesObject && !impliesList
 }
 
 // atomOf returns the rule of a value by its type.
@@ -95,6 +104,8 @@ func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map
 	if s.XMapType != nil && *s.XMapType == "atomic" {
 		m.ElementRelationship = smd.Atomic
 	}
+
+	// 1. The fields of the schema, sorted by name.
 	names := make([]string, 0, len(s.Properties))
 	for name := range s.Properties {
 		if !resource || name != "apiVersion" && name != "kind" && name != "metadata" {
@@ -104,26 +115,34 @@ func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map
 	slices.Sort(names)
 	for _, name := range names {
 		p := s.Properties[name]
-		f := smd.StructField{Name: name, Type: typeRefOf(&p, preserve)}
+		structField := smd.StructField{Name: name, Type: typeRefOf(&p, preserve)}
 		if p.Default != nil {
 			if v, err := decodeJSON(p.Default.Raw); err == nil {
-				f.Default = v
+				structField.Default = v
 			}
 		}
-		m.Fields = append(m.Fields, f)
+		m.Fields = append(m.Fields, structField)
 	}
+
+	// 2. The fields that every resource has.
 	if resource {
 		m.Fields = append(m.Fields,
 			smd.StructField{Name: "apiVersion", Type: smd.TypeRef{Inlined: scalarAtom(smd.String)}},
 			smd.StructField{Name: "kind", Type: smd.TypeRef{Inlined: scalarAtom(smd.String)}},
 			smd.StructField{Name: "metadata", Type: namedType(metadataType)})
 	}
-	extra := s.AdditionalProperties
+
+	// 3. The type of all other fields.
+	additional := s.AdditionalProperties
 	switch {
-	case extra == nil && (preserve || len(m.Fields) == 0), extra != nil && extra.Schema == nil && extra.Allows:
+	case additional == nil:
+		if preserve || len(m.Fields) == 0 {
+			m.ElementType = namedType(deducedType)
+		}
+	case additional.Schema != nil:
+		m.ElementType = typeRefOf(additional.Schema, preserve)
+	case additional.Allows:
 		m.ElementType = namedType(deducedType)
-	case extra != nil && extra.Schema != nil:
-		m.ElementType = typeRefOf(extra.Schema, preserve)
 	}
 	return m
 }

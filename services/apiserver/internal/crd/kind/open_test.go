@@ -2,6 +2,7 @@ package kind_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -53,9 +54,11 @@ func kindsWithDefaults(t *testing.T, strategy v1.ConversionStrategyType) []*regi
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&kind.Maker{Rules: rules.NewCompiler(), Conversion: func(*kind.CRD) kind.Conversion { return specChangingConversion{} }}).All(
-		d,
-	)
+	maker := &kind.Maker{
+		Rules:      rules.NewCompiler(),
+		Conversion: func(*kind.CRD) kind.Conversion { return specChangingConversion{} },
+	}
+	return maker.All(d)
 }
 
 // TestParseServedMatchesToServed checks that ParseServed returns the same document as ToServed.
@@ -78,17 +81,18 @@ func TestParseServedMatchesToServed(t *testing.T) {
 				t.Run(string(strategy)+" "+k.Version+" "+name, func(t *testing.T) {
 					want, wantErr := k.Document.ToServed(t.Context(), [][]byte{[]byte(text)})
 					d, err := k.Document.ParseServed(t.Context(), []byte(text))
-					if wantErr != nil || err != nil {
-						if wantErr == nil || err == nil || wantErr.Error() != err.Error() {
-							t.Fatalf("ParseServed(%s) = %v, want error %v", text, err, wantErr)
-						}
+					if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+						t.Fatalf("ParseServed(%s) = error %v, want %v", text, err, wantErr)
+					}
+					if err != nil {
 						return
 					}
 					defer d.Release()
 					if string(d.Raw()) != string(want[0]) {
 						t.Errorf("ParseServed(%s) = %s, want %s", text, d.Raw(), want[0])
 					}
-					if (name == "without defaults" || name == "with unknown fields") && !strings.Contains(string(d.Raw()), `"b":"of v1"`) {
+					getsDefault := name == "without defaults" || name == "with unknown fields"
+					if getsDefault && !strings.Contains(string(d.Raw()), `"b":"of v1"`) {
 						t.Errorf("ParseServed(%s) = %s, want the default of the stored version", text, d.Raw())
 					}
 				})

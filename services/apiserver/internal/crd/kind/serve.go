@@ -23,20 +23,26 @@ func (s *versionSchema) normalize(raw []byte, o registry.DocumentOptions) (out r
 	if err != nil {
 		return out, err
 	}
+
+	// 1. Parse the document.
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return out, err
 	}
-	defer func() { d.Release() }()
+	defer func() { d.Release() }() // of the document to which cleanMetadata may set d
 	if d.Kind(tape.Root) != tape.Object {
 		return out, errNoObject
 	}
 	if o.ReportUnknown {
 		out.Duplicates = d.Duplicates() // cleaning removes them
 	}
+
+	// 2. Clean its metadata.
 	if d, out.Unknown, err = cleanMetadata(d, o.ReportUnknown, o.DropMalformedMetadata); err != nil {
 		return out, err
 	}
+
+	// 3. Normalize it according to the schema of its version.
 	if o.OtherVersion {
 		other := s.schemaOf(d)
 		if other == nil {
@@ -47,10 +53,11 @@ func (s *versionSchema) normalize(raw []byte, o registry.DocumentOptions) (out r
 			return out, err
 		}
 	}
-	normalized, err := p.Normalize(
-		d,
-		schema.NormalizeOptions{Unknown: o.ReportUnknown, Lenient: s.preserveUnknown, KeepNulls: o.KeepNulls},
-	)
+	normalized, err := p.Normalize(d, schema.NormalizeOptions{
+		Unknown:   o.ReportUnknown,
+		Lenient:   s.preserveUnknown,
+		KeepNulls: o.KeepNulls,
+	})
 	if err != nil {
 		return out, err
 	}
@@ -129,7 +136,8 @@ func versionOf(d *tape.Doc) string {
 // version that the definition lacks.
 func (f *family) schemaOf(d *tape.Doc) *versionSchema {
 	kind, apiVersion := d.Find(tape.Root, "kind"), d.Find(tape.Root, "apiVersion")
-	if kind == tape.None || apiVersion == tape.None || d.Kind(kind) != tape.String || d.Kind(apiVersion) != tape.String {
+	isString := func(v tape.Ref) bool { return v != tape.None && d.Kind(v) == tape.String }
+	if !isString(kind) || !isString(apiVersion) {
 		return nil
 	}
 	version, ok := strings.CutPrefix(d.String(apiVersion), f.group+"/")

@@ -57,10 +57,8 @@ func (s *versionSchema) newScale() *registry.Scale {
 			return int32(n)
 		},
 		SetReplicas: func(o registry.Object, n int32) {
-			_ = unstructured.SetNestedField(
-				fieldsOf(o),
-				int64(n),
-				splitPath(spec)...) // on failure, the schema check reports the value on the path that is not an object
+			// On failure, the schema check reports the value on the path that is not an object.
+			_ = unstructured.SetNestedField(fieldsOf(o), int64(n), splitPath(spec)...)
 		},
 		Status: func(o registry.Object) (int32, string) {
 			n, _ := nestedInt(o, status)

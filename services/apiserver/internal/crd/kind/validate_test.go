@@ -44,33 +44,35 @@ func scaledKind(t *testing.T, schema string) *registry.Kind {
 // TestStatusWriteIgnoresReplicasOfSpec checks that a write of the status does not validate the
 // replicas of the spec, which may be from before the definition had a scale subresource.
 func TestStatusWriteIgnoresReplicasOfSpec(t *testing.T) {
-	k := scaledKind(
-		t,
-		`{"type":"object","properties":{"spec":{"type":"object","properties":{"n":{"type":"integer"}}},"status":{"type":"object","properties":{"n":{"type":"integer"}}}}}`,
-	)
+	k := scaledKind(t, `{"type":"object","properties":{
+		"spec":{"type":"object","properties":{"n":{"type":"integer"}}},
+		"status":{"type":"object","properties":{"n":{"type":"integer"}}}}}`)
 	const text = `{"spec":{"n":-1},"status":{"n":-2}}`
-	spec, status := ".spec.n: Invalid value: -1: should be a non-negative integer", ".status.n: Invalid value: -2: should be a non-negative integer"
-	for sub, want := range map[string][]string{"": {spec, status}, "scale": {spec, status}, "status": {status}} {
-		errs := k.Document.Validate(
-			t.Context(),
-			registry.DocumentWrite{
-				Object:      decodeDocument(t, []byte(text)),
-				JSON:        []byte(text),
-				OldJSON:     []byte(`{"spec":{"n":-1}}`),
-				Subresource: sub,
-			},
-		)
-		expectErrors(t, sub, errs, want)
+	const specError = ".spec.n: Invalid value: -1: should be a non-negative integer"
+	const statusError = ".status.n: Invalid value: -2: should be a non-negative integer"
+	for subresource, want := range map[string][]string{
+		"":       {specError, statusError},
+		"scale":  {specError, statusError},
+		"status": {statusError},
+	} {
+		errs := k.Document.Validate(t.Context(), registry.DocumentWrite{
+			Object:      decodeDocument(t, []byte(text)),
+			JSON:        []byte(text),
+			OldJSON:     []byte(`{"spec":{"n":-1}}`),
+			Subresource: subresource,
+		})
+		expectErrors(t, "subresource "+subresource, errs, want)
 	}
 }
 
 // TestWholeFloatsAreNumbers checks that 1.0 is a number, although it is stored as 1. The texts are
 // those of kube-apiserver.
 func TestWholeFloatsAreNumbers(t *testing.T) {
-	k := scaledKind(
-		t,
-		`{"type":"object","properties":{"s":{"type":"string"},"i":{"type":"integer"},"l":{"type":"array","items":{"type":"boolean"}},"e":{"type":"number","enum":[1]}}}`,
-	)
+	k := scaledKind(t, `{"type":"object","properties":{
+		"s":{"type":"string"},
+		"i":{"type":"integer"},
+		"l":{"type":"array","items":{"type":"boolean"}},
+		"e":{"type":"number","enum":[1]}}}`)
 	for text, want := range map[string][]string{
 		`{"s":1.0}`:         {`s: Invalid value: "number": s in body must be of type string: "number"`},
 		`{"s":1e2}`:         {`s: Invalid value: "number": s in body must be of type string: "number"`},
@@ -126,8 +128,8 @@ func TestUnknownFieldsDependOnVersionOfBody(t *testing.T) {
 	}
 }
 
-// TestMalformedMetadata checks that malformed metadata is an error unless it is dropped.
-func TestMalformedMetadata(t *testing.T) {
+// TestMalformedMetadataIsRejectedOrDropped checks that malformed metadata is an error unless it is dropped.
+func TestMalformedMetadataIsRejectedOrDropped(t *testing.T) {
 	read := func() (*v1.CustomResourceDefinition, error) {
 		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 			Group: "example.com",

@@ -32,8 +32,8 @@ func jsonWithFractions(w registry.DocumentWrite) ([]byte, error) {
 	return tape.AppendValue(nil, v)
 }
 
-// withFractions returns a copy of a decoded value in which floats that are whole numbers are a
-// json.Number with a fraction. It returns the value itself and false if there are none.
+// withFractions returns a copy of a decoded value in which a json.Number with a fraction replaces
+// each float that is a whole number. It returns the value itself and false if there are none.
 func withFractions(v any) (any, bool) {
 	switch v := v.(type) {
 	case float64:
@@ -43,11 +43,11 @@ func withFractions(v any) (any, bool) {
 	case map[string]any:
 		var out map[string]any
 		for key, member := range v {
-			if kept, changed := withFractions(member); changed {
+			if replaced, changed := withFractions(member); changed {
 				if out == nil {
 					out = maps.Clone(v)
 				}
-				out[key] = kept
+				out[key] = replaced
 			}
 		}
 		if out != nil {
@@ -56,11 +56,11 @@ func withFractions(v any) (any, bool) {
 	case []any:
 		var out []any
 		for i, element := range v {
-			if kept, changed := withFractions(element); changed {
+			if replaced, changed := withFractions(element); changed {
 				if out == nil {
 					out = slices.Clone(v)
 				}
-				out[i] = kept
+				out[i] = replaced
 			}
 		}
 		if out != nil {

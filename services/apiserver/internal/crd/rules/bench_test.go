@@ -121,9 +121,9 @@ func BenchmarkWrite(b *testing.B) {
 	r := compiler.Compile(s, p)
 	data := typicalObject()
 	b.Logf("%d bytes", len(data))
-	// write measures a write of a document without the network and storage. It is an update by an
-	// equal document, or a create. Rules are evaluated or not.
+	// options describes a write: an update by an equal document or a create, with or without rules.
 	type options struct{ isUpdate, evaluateRules bool }
+	// write measures a write of a document without the network and storage.
 	write := func(b *testing.B, data []byte, o options) {
 		b.ReportAllocs()
 		b.SetBytes(int64(len(data)))

@@ -60,7 +60,8 @@ func (c *checker) checkSchema(path *field.Path, s *v1.JSONSchemaProps, pos posit
 			c.checkSchema(path.Child("additionalProperties"), s.AdditionalProperties.Schema, property)
 		}
 	}
-	c.checkValueRules(path, s, isIntOrString(s.AnyOf), len(s.AllOf) > 0 && isIntOrString(s.AllOf[0].AnyOf))
+	firstAllOfIsIntOrString := len(s.AllOf) > 0 && isIntOrString(s.AllOf[0].AnyOf)
+	c.checkValueRules(path, s, isIntOrString(s.AnyOf), firstAllOfIsIntOrString)
 	c.checkExtensions(path, s)
 	c.checkType(path, s, pos)
 	c.checkObjectFields(path, s, pos)
@@ -78,9 +79,8 @@ func (c *checker) checkExtensions(path *field.Path, s *v1.JSONSchemaProps) {
 			"must be false if x-kubernetes-int-or-string is true"))
 	}
 	if s.XIntOrString && s.XEmbeddedResource {
-		c.add(
-			field.Invalid(path.Child("x-kubernetes-embedded-resource"), true, "must be false if x-kubernetes-int-or-string is true"),
-		)
+		c.add(field.Invalid(path.Child("x-kubernetes-embedded-resource"), true,
+			"must be false if x-kubernetes-int-or-string is true"))
 	}
 	if !s.XEmbeddedResource {
 		return
@@ -105,7 +105,8 @@ func (c *checker) checkType(path *field.Path, s *v1.JSONSchemaProps, pos positio
 		c.add(field.Invalid(path, s.Type, embedded))
 	case s.Type == "" && !s.XIntOrString && !preserves(s):
 		c.add(field.Required(path, map[position]string{
-			root: "must not be empty at the root", element: "must not be empty for specified array items",
+			root:     "must not be empty at the root",
+			element:  "must not be empty for specified array items",
 			property: "must not be empty for specified object fields",
 		}[pos]))
 	}
@@ -198,15 +199,19 @@ func (c *checker) checkValueRules(path *field.Path, s *v1.JSONSchemaProps, anyOf
 // checkJunctorSchema checks a schema within a junctor, which must not define types.
 // anyOfIsIntOrString is the result of isIntOrString for its anyOf.
 func (c *checker) checkJunctorSchema(path *field.Path, s *v1.JSONSchemaProps, anyOfIsIntOrString bool) {
-	c.checkValueRules(path, s, anyOfIsIntOrString, false)
+	// An anyOf further down may not define types.
+	const neverIntOrString = false
+	c.checkValueRules(path, s, anyOfIsIntOrString, neverIntOrString)
 	if elements := items(s); elements != nil {
-		c.checkJunctorSchema(path.Child("items"), elements, false)
+		c.checkJunctorSchema(path.Child("items"), elements, neverIntOrString)
 	}
 	forEachProperty(s.Properties, func(name string, s *v1.JSONSchemaProps) {
-		c.checkJunctorSchema(path.Child("properties").Key(name), s, false)
+		c.checkJunctorSchema(path.Child("properties").Key(name), s, neverIntOrString)
 	})
-	const empty, undefined, unset = "must be empty to be structural", "must be undefined to be structural", "must be false to be structural"
-	for _, k := range []struct {
+	const empty = "must be empty to be structural"
+	const undefined = "must be undefined to be structural"
+	const unset = "must be false to be structural"
+	for _, keyword := range []struct {
 		name   string
 		set    bool
 		detail string
@@ -225,8 +230,8 @@ func (c *checker) checkJunctorSchema(path *field.Path, s *v1.JSONSchemaProps, an
 		{name: "x-kubernetes-map-type", set: s.XMapType != nil, detail: undefined},
 		{name: "x-kubernetes-validations", set: len(s.XValidations) > 0, detail: empty},
 	} {
-		if k.set {
-			c.add(field.Forbidden(path.Child(k.name), k.detail))
+		if keyword.set {
+			c.add(field.Forbidden(path.Child(keyword.name), keyword.detail))
 		}
 	}
 	if _, ok := s.Properties["metadata"]; ok {

@@ -56,8 +56,10 @@ func (m *minimizer) isSimpleTree(s *v1.JSONSchemaProps) bool {
 	if s.Items != nil && !m.isSimpleTree(s.Items.Schema) {
 		return false
 	}
-	if a := s.AdditionalProperties; a != nil && (len(s.Properties) > 0 || a.Schema != nil && !m.isSimpleTree(a.Schema)) {
-		return false
+	if a := s.AdditionalProperties; a != nil {
+		if len(s.Properties) > 0 || a.Schema != nil && !m.isSimpleTree(a.Schema) {
+			return false
+		}
 	}
 	if len(s.Properties) == 0 {
 		return true
@@ -85,11 +87,16 @@ func (m *minimizer) isSimple(s *v1.JSONSchemaProps) bool {
 		return false
 	}
 	switch {
+	// Keywords that refer to the contents of the schema.
 	case s.AllOf != nil, s.AnyOf != nil, s.OneOf != nil, s.Not != nil, s.XValidations != nil, s.Default != nil,
-		s.ID != "", s.Schema != "", s.Ref != nil, s.PatternProperties != nil, s.Dependencies != nil, s.AdditionalItems != nil,
-		s.Definitions != nil, s.UniqueItems,
-		s.XEmbeddedResource, s.XIntOrString, s.XListMapKeys != nil,
-		s.Items != nil && (s.Items.Schema == nil || s.Items.JSONSchemas != nil),
+		s.XEmbeddedResource, s.XIntOrString, s.XListMapKeys != nil:
+		return false
+	// Keywords that no definition may have.
+	case s.ID != "", s.Schema != "", s.Ref != nil, s.PatternProperties != nil, s.Dependencies != nil,
+		s.AdditionalItems != nil, s.Definitions != nil, s.UniqueItems:
+		return false
+	// Keywords with values that are invalid, or valid for other types only.
+	case s.Items != nil && (s.Items.Schema == nil || s.Items.JSONSchemas != nil),
 		s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields,
 		s.XListType != nil && (s.Type != "array" || *s.XListType != "atomic"),
 		s.XMapType != nil && (s.Type != "object" || *s.XMapType != "atomic" && *s.XMapType != "granular"):

@@ -20,7 +20,7 @@ func Unsupported(s *v1.JSONSchemaProps) error {
 
 // checkKeywords returns an error if a schema uses a keyword that structural schemas forbid.
 func checkKeywords(s *v1.JSONSchemaProps) error {
-	for _, k := range []struct {
+	for _, keyword := range []struct {
 		name string
 		set  bool
 	}{
@@ -32,8 +32,8 @@ func checkKeywords(s *v1.JSONSchemaProps) error {
 		{"additionalItems", s.AdditionalItems != nil},
 		{"definitions", len(s.Definitions) > 0},
 	} {
-		if k.set {
-			return fmt.Errorf("OpenAPIV3Schema '%s' is not supported", k.name)
+		if keyword.set {
+			return fmt.Errorf("OpenAPIV3Schema '%s' is not supported", keyword.name)
 		}
 	}
 	if s.Items != nil && len(s.Items.JSONSchemas) > 0 {

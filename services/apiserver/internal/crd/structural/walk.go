@@ -40,8 +40,8 @@ func AnySchema(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 			return true
 		}
 	}
-	for _, or := range []*v1.JSONSchemaPropsOrBool{s.AdditionalProperties, s.AdditionalItems} {
-		if or != nil && within(or.Schema) {
+	for _, additional := range []*v1.JSONSchemaPropsOrBool{s.AdditionalProperties, s.AdditionalItems} {
+		if additional != nil && within(additional.Schema) {
 			return true
 		}
 	}
