@@ -37,7 +37,8 @@ func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Re
 			before = old.Find(tape.Root, "status")
 		}
 		// A null equals an absent old status.
-		if old == nil || !ratchets || before != tape.None || d.Kind(status) != tape.Null {
+		isUnchangedNull := old != nil && ratchets && before == tape.None && d.Kind(status) == tape.Null
+		if !isUnchangedNull {
 			r.Schema, r.Compared = p.checkValue(at, d, status, old, before, field.NewPath("status"), costly)
 		}
 	}
@@ -58,8 +59,8 @@ func rootOf(old *tape.Doc) tape.Ref {
 
 // checker checks values against the keywords of schemas.
 //
-// The check functions return the number of passed checks, counted as in k8s.io/kube-openapi. It decides
-// which branch of an anyOf or oneOf reports its errors: the one that passed the most checks.
+// The check functions return the number of passed checks, counted as in k8s.io/kube-openapi. If no
+// branch of an anyOf or oneOf matches, the branch that passed the most checks reports its errors.
 type checker struct {
 	Comparer
 	base     *field.Path
@@ -75,12 +76,13 @@ type checker struct {
 	// compared is the time spent on comparing values with the old ones.
 	compared time.Duration
 
-	costly func()
-	spent  int // see spend
+	costly func() // called once when the check turns out to be costly; then nil
+	spent  int    // cost so far; see addCost
 }
 
-// checkValue checks the value v against the schema at a place. base is the path of v. It also
-// returns the time spent on comparing v with the old value.
+// checkValue checks the value v of d against the schema of a node. before is the value of old with
+// which v is compared, or tape.None. base is the path of v. checkValue also returns the time spent on
+// comparing values.
 func (p *Program) checkValue(
 	at NodeIndex,
 	d *tape.Doc,
@@ -141,13 +143,7 @@ func (c *checker) checkKeywords(n *node, v, old tape.Ref) int {
 	}
 	kind := c.doc.Kind(v)
 	if kind == tape.Null {
-		matches := 1
-		if n.hasType && n.types&typeNull == 0 && !n.nullable {
-			c.reportWrongType(n.typeText, "null")
-			matches = 0
-		}
-		c.checkEnum(n, v)
-		return matches
+		return c.checkNull(n, v)
 	}
 	matches := 1
 	if n.hasType || n.text != nil && n.text.format != "" {
@@ -171,6 +167,17 @@ func (c *checker) checkKeywords(n *node, v, old tape.Ref) int {
 	if kind == tape.Object {
 		matches += 1 + c.checkObject(n, v, old)
 	}
+	return matches
+}
+
+// checkNull checks a null, for which only the type and the enum matter.
+func (c *checker) checkNull(n *node, v tape.Ref) int {
+	matches := 1
+	if isForbidden := n.hasType && n.types&typeNull == 0 && !n.nullable; isForbidden {
+		c.reportWrongType(n.typeText, "null")
+		matches = 0
+	}
+	c.checkEnum(n, v)
 	return matches
 }
 
@@ -201,6 +208,8 @@ func (c *checker) checkObject(n *node, v, old tape.Ref) int {
 	if n.additional == never || n.additional == typed {
 		matches += c.checkUnnamed(n, v, old)
 	}
+
+	// 1. Check the members that the schema names.
 	seen := newIndexSet(len(n.props))
 	next := 0
 	if len(n.props) > 0 {
@@ -214,6 +223,8 @@ func (c *checker) checkObject(n *node, v, old tape.Ref) int {
 			matches += c.checkMember(n.props[i].node, stepProp, k, old)
 		}
 	}
+
+	// 2. Report missing properties.
 	for _, r := range n.required {
 		isPresent := r.prop >= 0 && seen.has(r.prop) || r.prop < 0 && c.doc.Find(v, r.name) != tape.None
 		if isPresent {
@@ -251,7 +262,8 @@ func (c *checker) checkMember(at NodeIndex, kind stepKind, key, old tape.Ref) in
 	if old != tape.None && c.old.Kind(old) == tape.Object {
 		// apiVersion and kind of the resource may differ from those that the client sent. So it is
 		// unknown whether they have changed.
-		if len(c.steps) > 0 || !c.doc.IsText(key, "kind") && !c.doc.IsText(key, "apiVersion") {
+		isTypeOfResource := len(c.steps) == 0 && (c.doc.IsText(key, "kind") || c.doc.IsText(key, "apiVersion"))
+		if !isTypeOfResource {
 			before = c.old.Find(old, c.doc.String(key))
 		}
 	}
@@ -302,49 +314,46 @@ func (c *checker) reportBranch(at NodeIndex, v tape.Ref) int {
 
 // checkAnyOf reports the errors of the branch with the most passed checks if no branch matches.
 func (c *checker) checkAnyOf(branches []NodeIndex, v tape.Ref) int {
-	best := noNode
-	maximum := 0
+	best, bestMatches := noNode, 0
 	for _, at := range branches {
 		ok, matches := c.probe(at, v)
 		if ok {
 			return matches
 		}
-		if best == noNode || matches > maximum {
-			best, maximum = at, matches
+		if best == noNode || matches > bestMatches {
+			best, bestMatches = at, matches
 		}
 	}
 	c.reportCombination("must validate at least one schema (anyOf)")
 	if c.quiet > 0 { // Nothing is reported. Checking again would double the time with each nested anyOf.
-		return maximum
+		return bestMatches
 	}
 	return c.reportBranch(best, v)
 }
 
 // checkOneOf is checkAnyOf, except that exactly one branch must match.
 func (c *checker) checkOneOf(branches []NodeIndex, v tape.Ref) int {
-	best := noNode
-	maximum := 0
-	valid := 0
-	matchesOfValid := 0
+	best, bestMatches := noNode, 0 // of the invalid branches
+	valid, firstValidMatches := 0, 0
 	for _, at := range branches {
 		ok, matches := c.probe(at, v)
 		switch {
 		case ok:
 			valid++
 			if valid == 1 {
-				matchesOfValid = matches
+				firstValidMatches = matches
 			}
-		case best == noNode || matches > maximum:
-			best, maximum = at, matches
+		case best == noNode || matches > bestMatches:
+			best, bestMatches = at, matches
 		}
 	}
 	switch valid {
 	case 1:
-		return matchesOfValid
+		return firstValidMatches
 	case 0:
 		c.reportCombination("must validate one and only one schema (oneOf). Found none valid")
 		if c.quiet > 0 {
-			return maximum
+			return bestMatches
 		}
 		return c.reportBranch(best, v)
 	}

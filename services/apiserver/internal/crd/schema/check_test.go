@@ -13,6 +13,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
+// ratchets is the argument of Check that tolerates errors in unchanged values.
+const ratchets = true
+
 // keyedListSchema has lists of each list type, and a field that allows unknown fields.
 const keyedListSchema = `{"type":"object","properties":{
 	"list":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a","b"],"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"v":{"type":"integer","maximum":5}}}},
@@ -21,8 +24,9 @@ const keyedListSchema = `{"type":"object","properties":{
 	"free":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"v":{"type":"integer","maximum":5}},"required":["w"]},
 	"status":{"type":"object","properties":{"kind":{"type":"string","enum":["A"]},"n":{"type":"integer"},"set":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"string"}}}}}}`
 
-// TestCheckOrderAndRatcheting checks the order of errors, and that unchanged values give none.
-func TestCheckOrderAndRatcheting(t *testing.T) {
+// TestCheckToleratesUnchangedValues checks the order of errors of an update, and that values that
+// equal the old ones give none.
+func TestCheckToleratesUnchangedValues(t *testing.T) {
 	tests := []struct {
 		name, old, doc string
 		want           []string
@@ -33,23 +37,23 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 			doc:  `{"list":[{"a":"y","b":1,"v":8},{"a":"x","b":1,"v":9},{"a":"z","b":1,"v":7}]}`,
 			want: []string{`list[2].v: Invalid value: 7: list[2].v in body should be less than or equal to 5`},
 		},
-		{name: "another key", old: `{"list":[{"a":"x","b":1,"v":9}]}`, doc: `{"list":[{"a":"x","b":2,"v":9}]}`,
+		{name: "item with another key is new", old: `{"list":[{"a":"x","b":1,"v":9}]}`, doc: `{"list":[{"a":"x","b":2,"v":9}]}`,
 			want: []string{`list[0].v: Invalid value: 9: list[0].v in body should be less than or equal to 5`}},
-		{name: "keys that differ little", old: `{"numbers":[{"n":0.0000001,"v":9}]}`, doc: `{"numbers":[{"n":0.0000002,"v":9}]}`,
+		{name: "items with keys that differ little are different", old: `{"numbers":[{"n":0.0000001,"v":9}]}`, doc: `{"numbers":[{"n":0.0000002,"v":9}]}`,
 			want: []string{`numbers[0].v: Invalid value: 9: numbers[0].v in body should be less than or equal to 5`}},
 		{
-			name: "a key with a fraction and one that is whole",
+			name: "items with large and small numeric keys correlate",
 			old:  `{"numbers":[{"n":1e30,"v":9},{"n":1,"v":9}]}`,
 			doc:  `{"numbers":[{"n":1,"v":9},{"n":1e30,"v":9}]}`,
 			want: nil,
 		},
 		{
-			name: "other lists as a whole",
+			name: "changed atomic list is checked as a whole",
 			old:  `{"atomic":[9,1]}`,
 			doc:  `{"atomic":[9,2]}`,
 			want: []string{`atomic[0]: Invalid value: 9: atomic[0] in body should be less than or equal to 5`},
 		},
-		{name: "unchanged list", old: `{"atomic":[9,1]}`, doc: `{"atomic":[9,1]}`, want: nil},
+		{name: "unchanged atomic list", old: `{"atomic":[9,1]}`, doc: `{"atomic":[9,1]}`, want: nil},
 		{
 			name: "object with unknown fields is never equal",
 			old:  `{"free":{"x":1}}`,
@@ -57,8 +61,8 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 			want: []string{`free.w: Required value`},
 		},
 		{name: "known field of that object may be equal", old: `{"free":{"w":1,"v":9}}`, doc: `{"free":{"w":2,"v":9}}`, want: nil},
-		{name: "object without unknown fields", old: `{"free":{"v":9}}`, doc: `{"free":{"v":9}}`, want: nil},
-		{name: "kind below the top", old: `{"status":{"kind":"B"}}`, doc: `{"status":{"kind":"B","n":1}}`, want: nil},
+		{name: "unchanged object without unknown fields", old: `{"free":{"v":9}}`, doc: `{"free":{"v":9}}`, want: nil},
+		{name: "unchanged kind below the root", old: `{"status":{"kind":"B"}}`, doc: `{"status":{"kind":"B","n":1}}`, want: nil},
 		{name: "unchanged duplicates", old: `{"status":{"set":["a","a"]}}`, doc: `{"status":{"set":["b","b"]}}`, want: nil},
 		{
 			name: "new duplicates",
@@ -66,10 +70,10 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 			doc:  `{"status":{"set":["b","b","b"]}}`,
 			want: []string{`status.set[1]: Duplicate value: "b"`},
 		},
-		{name: "several keys", old: `{}`, doc: `{"list":[{"a":"x"},{"b":1},{"a":"x"},null,{}]}`, want: []string{
+		{name: "duplicates in a list with several keys", old: `{}`, doc: `{"list":[{"a":"x"},{"b":1},{"a":"x"},null,{}]}`, want: []string{
 			`list[3]: Invalid value: "null": list[3] in body must be of type object: "null"`,
 			`list[2]: Duplicate value: map[string]interface {}{"a":"x"}`, `list[4]: Duplicate value: map[string]interface {}{}`}},
-		{name: "item that is not an object", old: `{}`, doc: `{"list":["x"]}`, want: []string{
+		{name: "item of a keyed list that is not an object", old: `{}`, doc: `{"list":["x"]}`, want: []string{
 			`list[0]: Invalid value: "string": list[0] in body must be of type object: "string"`,
 			`list[0]: Invalid value: "x": must be an object for an array of list-type map`}},
 	}
@@ -77,21 +81,22 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, e := range p.Check(parseDoc(t, []byte(tt.doc)), parseDoc(t, []byte(tt.old)), true, nil).All() {
+			for _, e := range p.Check(parseDoc(t, []byte(tt.doc)), parseDoc(t, []byte(tt.old)), ratchets, nil).All() {
 				got = append(got, e.Error())
 			}
 			if !slices.Equal(got, tt.want) {
-				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+				t.Errorf("Check(%s) after %s: got errors\n%s\nwant\n%s",
+					tt.doc, tt.old, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 			}
 		})
 	}
 }
 
-// TestCheckStatus checks that CheckStatus validates only the status, and lists outside of it.
-func TestCheckStatus(t *testing.T) {
+// TestCheckStatusIgnoresOtherFields checks that CheckStatus validates only the status, and lists outside of it.
+func TestCheckStatusIgnoresOtherFields(t *testing.T) {
 	p := compileText(t, keyedListSchema)
 	doc := parseDoc(t, []byte(`{"list":["x"],"status":{"kind":"B","n":"x"}}`))
-	got := p.CheckStatus(doc, parseDoc(t, []byte(`{"status":{"kind":"B"}}`)), true, nil).Schema
+	got := p.CheckStatus(doc, parseDoc(t, []byte(`{"status":{"kind":"B"}}`)), ratchets, nil).Schema
 	// kind and apiVersion at the top of a status are validated like those of a resource.
 	if len(got) != 2 || got[0].Error() != `status.kind: Unsupported value: "B": supported values: "A"` ||
 		got[1].Error() != `status.n: Invalid value: "string": n in body must be of type integer: "string"` {
@@ -111,7 +116,7 @@ func TestCheckStatus(t *testing.T) {
 			t.Errorf("%s: got %v, want %d errors", c.name, got, c.want)
 		}
 	}
-	if r := p.CheckStatus(parseDoc(t, []byte(`{"list":["x"]}`)), nil, true, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
+	if r := p.CheckStatus(parseDoc(t, []byte(`{"list":["x"]}`)), nil, ratchets, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
 		t.Errorf("without a status: got %v, want no schema errors and one of lists", r)
 	}
 }
@@ -119,10 +124,17 @@ func TestCheckStatus(t *testing.T) {
 // TestStructuralErrorsComeFirst checks which errors prevent rules from being evaluated, and the
 // order of all errors.
 func TestStructuralErrorsComeFirst(t *testing.T) {
-	if StructuralError(field.ErrorList{field.Invalid(nil, 1, ""), field.Duplicate(nil, 1), field.Forbidden(nil, "")}) != nil {
-		t.Error("StructuralError(errors of values) is not nil, want nil")
+	errsOfValues := field.ErrorList{field.Invalid(nil, 1, ""), field.Duplicate(nil, 1), field.Forbidden(nil, "")}
+	if got := StructuralError(errsOfValues); got != nil {
+		t.Errorf("StructuralError(%v) = %v, want nil", errsOfValues, got)
 	}
-	for _, e := range []*field.Error{field.Required(nil, ""), field.TooLong(nil, "", 1), field.TooMany(nil, 2, 1), field.TypeInvalid(nil, 1, ""), field.NotSupported[string](nil, 1, nil)} {
+	for _, e := range []*field.Error{
+		field.Required(nil, ""),
+		field.TooLong(nil, "", 1),
+		field.TooMany(nil, 2, 1),
+		field.TypeInvalid(nil, 1, ""),
+		field.NotSupported[string](nil, 1, nil),
+	} {
 		if b := StructuralError(field.ErrorList{e}); b == nil || b.Field != "<nil>" {
 			t.Errorf("%v: got blocking error %v, want one of field <nil>", e.Type, b)
 		}
@@ -139,8 +151,8 @@ func TestStructuralErrorsComeFirst(t *testing.T) {
 	}
 }
 
-// TestCheckDefaults rejects defaults that the schema does not allow.
-func TestCheckDefaults(t *testing.T) {
+// TestCheckDefaultsRejectsInvalidDefaults checks the errors of defaults that the schema does not allow.
+func TestCheckDefaultsRejectsInvalidDefaults(t *testing.T) {
 	tests := []struct {
 		name, schema string
 		want         []string

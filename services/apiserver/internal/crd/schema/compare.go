@@ -37,16 +37,16 @@ func (c *Comparer) Equal(at NodeIndex, v, old tape.Ref) bool {
 	if kind := c.doc.Kind(v); kind != tape.Object && kind != tape.Array {
 		return c.equal(at, v, old)
 	}
-	of := comparison{at, v, old}
-	same, known := c.results[of]
+	compared := comparison{at, v, old}
+	isEqual, known := c.results[compared]
 	if !known {
-		same = c.equal(at, v, old)
+		isEqual = c.equal(at, v, old)
 		if c.results == nil {
 			c.results = map[comparison]bool{}
 		}
-		c.results[of] = same
+		c.results[compared] = isEqual
 	}
-	return same
+	return isEqual
 }
 
 // Keyed returns the item of an old list of type map with the same keys as item, or tape.None. Items
@@ -128,16 +128,16 @@ func scalarKeys(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 // equal compares two values like Equal. It does not cache the result, because a value may have many
 // values within.
 func (c *Comparer) equal(at NodeIndex, v, old tape.Ref) bool {
-	kind, was := c.doc.Kind(v), c.old.Kind(old)
+	kind, oldKind := c.doc.Kind(v), c.old.Kind(old)
 	if kind == tape.Object || kind == tape.Array {
-		if same, known := c.results[comparison{at, v, old}]; known {
-			return same
+		if isEqual, known := c.results[comparison{at, v, old}]; known {
+			return isEqual
 		}
 	}
 	switch {
-	case kind == tape.Array && was == tape.Array:
+	case kind == tape.Array && oldKind == tape.Array:
 		return c.equalLists(&c.program.nodes[at], v, old)
-	case kind == tape.Object && was == tape.Object:
+	case kind == tape.Object && oldKind == tape.Object:
 		return c.equalObjects(&c.program.nodes[at], v, old)
 	}
 	return tape.Equal(c.doc, v, c.old, old)
@@ -151,9 +151,9 @@ func (c *Comparer) equalLists(n *node, v, old tape.Ref) bool {
 	if n.list != listMap {
 		return tape.Equal(c.doc, v, c.old, old)
 	}
-	for i, end := c.doc.First(v), c.doc.Next(v); i < end; i = c.doc.Next(i) {
-		before := c.findByKeys(n, old, i)
-		if before == tape.None || n.items == noNode || !c.equal(n.items, i, before) {
+	for item, end := c.doc.First(v), c.doc.Next(v); item < end; item = c.doc.Next(item) {
+		oldItem := c.findByKeys(n, old, item)
+		if oldItem == tape.None || n.items == noNode || !c.equal(n.items, item, oldItem) {
 			return false
 		}
 	}
@@ -197,12 +197,12 @@ func (w *walker) record(e *field.Error) {
 	w.size += errorKeyOf(e).size()
 }
 
-// visitChildren visits the members or items of a value whose nodes are expected.
-func (w *walker) visitChildren(n *node, v tape.Ref, expected func(*node) bool, visit func(at NodeIndex, v tape.Ref)) {
+// visitChildren visits the members or items of a value for whose nodes matches returns true.
+func (w *walker) visitChildren(n *node, v tape.Ref, matches func(*node) bool, visit func(at NodeIndex, v tape.Ref)) {
 	d := w.doc
 	switch d.Kind(v) {
 	case tape.Array:
-		if n.items == noNode || !expected(&w.program.nodes[n.items]) {
+		if n.items == noNode || !matches(&w.program.nodes[n.items]) {
 			return
 		}
 		index := int32(0)
@@ -219,7 +219,7 @@ func (w *walker) visitChildren(n *node, v tape.Ref, expected func(*node) bool, v
 				at = n.props[i].node
 				kind = stepProp
 			}
-			if at != noNode && expected(&w.program.nodes[at]) {
+			if at != noNode && matches(&w.program.nodes[at]) {
 				w.visit(step{kind: kind, key: k}, at, k+1, visit)
 			}
 		}
@@ -236,7 +236,8 @@ func (w *walker) visit(s step, at NodeIndex, v tape.Ref, visit func(at NodeIndex
 // path returns the path of the current value.
 func (w *walker) path() *field.Path { return fieldPath(w.doc, w.base, w.steps) }
 
-func hasLists(n *node) bool { return n.containsSetsOrMaps }
+// hasSetsOrMaps reports whether a node is or contains a list of type set or map.
+func hasSetsOrMaps(n *node) bool { return n.containsSetsOrMaps }
 
 // checkLists returns the duplicates in lists of type set and map.
 func (p *Program) checkLists(d *tape.Doc, base *field.Path) field.ErrorList {
@@ -259,7 +260,7 @@ func (w *walker) checkListsBelow(at NodeIndex, v tape.Ref) {
 			w.checkKeyedList(n, v)
 		}
 	}
-	w.visitChildren(n, v, hasLists, w.checkListsBelow)
+	w.visitChildren(n, v, hasSetsOrMaps, w.checkListsBelow)
 }
 
 // reportDuplicate reports an item that occurs earlier in its list.
@@ -311,6 +312,8 @@ func identity(d *tape.Doc, v tape.Ref) string {
 // checkKeyedList reports items with equal keys.
 func (w *walker) checkKeyedList(n *node, v tape.Ref) {
 	d := w.doc
+
+	// 1. All items must be objects.
 	index := 0
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
 		if k := d.Kind(i); k != tape.Object && k != tape.Null {
@@ -321,6 +324,8 @@ func (w *walker) checkKeyedList(n *node, v tape.Ref) {
 		}
 		index++
 	}
+
+	// 2. Report each repeated key once.
 	if d.Len(v) <= 1 {
 		return
 	}

@@ -62,11 +62,17 @@ type compiler struct {
 // addNode appends the node of a schema and those of the schemas within it. structural states that
 // the schema is not within allOf, anyOf, oneOf or not.
 func (c *compiler) addNode(s *v1.JSONSchemaProps, structural bool) (NodeIndex, error) {
+	// 1. Reserve the index: a node comes before the nodes below it.
 	at := NodeIndex(len(c.program.nodes))
 	c.program.nodes = append(c.program.nodes, node{items: noNode, values: noNode})
+
+	// 2. Compile the keywords of the schema itself.
 	n := node{
-		items: noNode, values: noNode,
-		nullable: s.Nullable, embedded: s.XEmbeddedResource, keys: s.XListMapKeys,
+		items:    noNode,
+		values:   noNode,
+		nullable: s.Nullable,
+		embedded: s.XEmbeddedResource,
+		keys:     s.XListMapKeys,
 		preserve: s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields,
 	}
 	n.containsEmbedded = n.embedded
@@ -80,12 +86,16 @@ func (c *compiler) addNode(s *v1.JSONSchemaProps, structural bool) (NodeIndex, e
 		return noNode, err
 	}
 	n.enumIndex = newEnumIndex(n.enum)
+
+	// 3. Compile the schemas within it.
 	if err := c.addChildren(&n, s, structural); err != nil {
 		return noNode, err
 	}
 	if n.combination, err = c.addCombination(s); err != nil {
 		return noNode, err
 	}
+
+	// 4. Resolve the required properties, whose indexes are known now.
 	for _, name := range s.Required {
 		n.required = append(n.required, requirement{name: name, prop: n.propertyIndex(name)})
 	}
@@ -135,14 +145,22 @@ func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
 
 // boundsOf returns the bounds of a schema, or nil.
 func boundsOf(s *v1.JSONSchemaProps) *bounds {
-	if s.Minimum == nil && s.Maximum == nil && s.MultipleOf == nil &&
-		s.MinItems == nil && s.MaxItems == nil && s.MinProperties == nil && s.MaxProperties == nil {
+	boundsNumbers := s.Minimum != nil || s.Maximum != nil || s.MultipleOf != nil
+	boundsItems := s.MinItems != nil || s.MaxItems != nil
+	boundsProperties := s.MinProperties != nil || s.MaxProperties != nil
+	if !boundsNumbers && !boundsItems && !boundsProperties {
 		return nil
 	}
 	return &bounds{
-		min: s.Minimum, max: s.Maximum, multipleOf: s.MultipleOf,
-		exclusiveMin: s.ExclusiveMinimum, exclusiveMax: s.ExclusiveMaximum,
-		minItems: s.MinItems, maxItems: s.MaxItems, minProps: s.MinProperties, maxProps: s.MaxProperties,
+		min:          s.Minimum,
+		max:          s.Maximum,
+		multipleOf:   s.MultipleOf,
+		exclusiveMin: s.ExclusiveMinimum,
+		exclusiveMax: s.ExclusiveMaximum,
+		minItems:     s.MinItems,
+		maxItems:     s.MaxItems,
+		minProps:     s.MinProperties,
+		maxProps:     s.MaxProperties,
 	}
 }
 
@@ -187,11 +205,11 @@ func enumOf(s *v1.JSONSchemaProps) ([]enumValue, error) {
 		if text, ok := v.value.(string); ok {
 			v.text = text
 		} else {
-			shown, err := json.Marshal(v.value)
+			encoded, err := json.Marshal(v.value)
 			if err != nil {
 				return nil, fmt.Errorf("enum: %w", err)
 			}
-			v.text = string(shown)
+			v.text = string(encoded)
 		}
 		list = append(list, v)
 	}

@@ -61,7 +61,7 @@ func TestExpensivePatterns(t *testing.T) {
 		t,
 		`{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`,
 	)
-	p.Check(parseDoc(t, []byte(`{"a":"","b":""}`)), nil, true, nil) // compile the patterns
+	p.Check(parseDoc(t, []byte(`{"a":"","b":""}`)), nil, ratchets, nil) // compile the patterns
 	for name, c := range map[string]struct {
 		a, b    int // lengths of the values
 		reports int
@@ -79,7 +79,7 @@ func TestExpensivePatterns(t *testing.T) {
 				t.Fatal(err)
 			}
 			reports := 0
-			report := p.Check(parseDoc(t, doc), nil, true, func() { reports++ })
+			report := p.Check(parseDoc(t, doc), nil, ratchets, func() { reports++ })
 			if reports != c.reports {
 				t.Errorf("got %d reports, want %d", reports, c.reports)
 			}
@@ -117,9 +117,8 @@ func TestExpensiveBranches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reports := 0
-			report := withSmallLimit(
-				compileText(t, `{"type":"object","properties":{"x":`+c.schema+`}}`),
-			).Check(parseDoc(t, []byte(`{"x":`+c.value+`}`)), nil, true, func() { reports++ })
+			p := withSmallLimit(compileText(t, `{"type":"object","properties":{"x":`+c.schema+`}}`))
+			report := p.Check(parseDoc(t, []byte(`{"x":`+c.value+`}`)), nil, ratchets, func() { reports++ })
 			if reports != c.reports {
 				t.Errorf("got %d reports, want %d", reports, c.reports)
 			}
@@ -142,13 +141,13 @@ func schemaWithSlowPatterns(n int, more string) (schema, object string) {
 	return `{"type":"object","properties":{` + strings.Join(properties, ",") + `}}`, "{" + strings.Join(members, ",") + "}"
 }
 
-// TestPatternsThatAreSlowToCompile checks that compiling counts as cost, and the number of patterns
+// TestCompilingPatternsCountsAsCost checks that compiling counts as cost, and the number of patterns
 // compiled for one object is bounded.
-func TestPatternsThatAreSlowToCompile(t *testing.T) {
+func TestCompilingPatternsCountsAsCost(t *testing.T) {
 	const many = 1500
 	schema, object := schemaWithSlowPatterns(many, "")
 	reports := 0
-	report := compileText(t, schema).Check(parseDoc(t, []byte(object)), nil, true, func() { reports++ })
+	report := compileText(t, schema).Check(parseDoc(t, []byte(object)), nil, ratchets, func() { reports++ })
 	if got := fmt.Sprint(report.Schema); reports != 1 || !strings.Contains(got, "too many values times schemas") {
 		t.Errorf("got %d reports, %.300s, want 1 that contains %q", reports, got, "too many values times schemas")
 	}
@@ -178,7 +177,7 @@ func TestPatternBudgetBoundsCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if report := p.Check(parseDoc(t, []byte(object)), nil, true, nil); len(report.Schema) > 0 {
+			if report := p.Check(parseDoc(t, []byte(object)), nil, ratchets, nil); len(report.Schema) > 0 {
 				t.Errorf("Check = %.300s, want no errors", fmt.Sprint(report.Schema))
 			}
 		}
@@ -205,8 +204,8 @@ func TestPatternBudgetBoundsCache(t *testing.T) {
 	}
 }
 
-// TestManyRequiredProperties checks that each missing property is found and reported.
-func TestManyRequiredProperties(t *testing.T) {
+// TestEachMissingPropertyIsReported checks that each missing property is found and reported.
+func TestEachMissingPropertyIsReported(t *testing.T) {
 	const many = 20_000
 	var properties, required, members []string
 	for i := range many {
@@ -214,16 +213,14 @@ func TestManyRequiredProperties(t *testing.T) {
 		required = append(required, fmt.Sprintf(`"p%d"`, many-1-i))
 		members = append(members, fmt.Sprintf(`"p%d":""`, i))
 	}
-	p := compileText(
-		t,
-		`{"type":"object","properties":{`+strings.Join(properties, ",")+`},"required":["other",`+strings.Join(required, ",")+`]}`,
-	)
-	report := p.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
+	p := compileText(t, `{"type":"object","properties":{`+strings.Join(properties, ",")+`},
+		"required":["other",`+strings.Join(required, ",")+`]}`)
+	report := p.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, ratchets, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "other" {
 		t.Errorf("Check = %.300s, want one error of other", fmt.Sprint(report.Schema))
 	}
 	members[7] = `"other":""`
-	report = p.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
+	report = p.Check(parseDoc(t, []byte("{"+strings.Join(members, ",")+"}")), nil, ratchets, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "p7" {
 		t.Errorf("Check = %.300s, want one error of p7", fmt.Sprint(report.Schema))
 	}
@@ -245,24 +242,20 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 		schema = `{"type":"object","properties":{"o":` + schema + `}}`
 		now, before = `{"o":`+now+`}`, `{"o":`+before+`}`
 	}
-	report := compileText(t, schema).Check(parseDoc(t, []byte(now)), parseDoc(t, []byte(before)), true, nil)
+	report := compileText(t, schema).Check(parseDoc(t, []byte(now)), parseDoc(t, []byte(before)), ratchets, nil)
 	if len(report.Schema) != 1 || !strings.HasSuffix(report.Schema[0].Field, "o.z") {
 		t.Errorf("Check = %.300s, want one error of a field that ends in o.z", fmt.Sprint(report.Schema))
 	}
 }
 
-// TestDefaultsAmongManyProperties checks that only properties with defaults are visited for each
+// TestOnlyPropertiesWithDefaultsAreVisited checks that only properties with defaults are visited for each
 // object. Visiting all of them would take minutes.
-func TestDefaultsAmongManyProperties(t *testing.T) {
+func TestOnlyPropertiesWithDefaultsAreVisited(t *testing.T) {
 	const many, objects = 100_000, 60_000
-	p := compileText(
-		t,
-		`{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`,
-	)
-	normalized, err := p.Normalize(
-		parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, objects-1)+`{"p000007":""}]}`)),
-		NormalizeOptions{},
-	)
+	p := compileText(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{
+		`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`)
+	doc := parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, objects-1)+`{"p000007":""}]}`))
+	normalized, err := p.Normalize(doc, NormalizeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,33 +264,26 @@ func TestDefaultsAmongManyProperties(t *testing.T) {
 	}
 }
 
-// TestManyMissingProperties checks that many missing properties in many objects are reported as
+// TestManyMissingPropertiesAreExpensive checks that many missing properties in many objects are reported as
 // expensive, and their number is bounded.
-func TestManyMissingProperties(t *testing.T) {
+func TestManyMissingPropertiesAreExpensive(t *testing.T) {
 	for name, c := range map[string]struct {
 		many, objects, reports int
 		wrong                  string
 	}{
-		"few in few":          {many: 100, objects: 100, reports: 0, wrong: `[l[0].p0: Required value`},
-		"many in many":        {many: 2_000, objects: 200, reports: 1, wrong: `[l[0].p0: Required value`},
-		"more than the limit": {many: 4_000, objects: 2_000, reports: 1, wrong: "too many values times schemas"},
+		"few properties in few objects":   {many: 100, objects: 100, reports: 0, wrong: `[l[0].p0: Required value`},
+		"many properties in many objects": {many: 2_000, objects: 200, reports: 1, wrong: `[l[0].p0: Required value`},
+		"more than the limit":             {many: 4_000, objects: 2_000, reports: 1, wrong: "too many values times schemas"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var required []string
 			for i := range c.many {
 				required = append(required, fmt.Sprintf(`"p%d"`, i))
 			}
-			p := withSmallLimit(
-				compileText(
-					t,
-					`{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(
-						required,
-						",",
-					)+`]}}}}`,
-				),
-			)
+			p := withSmallLimit(compileText(t, `{"type":"object","properties":{
+				"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(required, ",")+`]}}}}`))
 			reports := 0
-			report := p.Check(parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, true, func() { reports++ })
+			report := p.Check(parseDoc(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, ratchets, func() { reports++ })
 			if got := fmt.Sprint(report.Schema); reports != c.reports || !strings.Contains(got, c.wrong) {
 				t.Errorf("got %d reports, %.300s, want %d that contain %q", reports, got, c.reports, c.wrong)
 			}

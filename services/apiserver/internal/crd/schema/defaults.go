@@ -20,7 +20,14 @@ const RulesBudget = 10_000_000
 // RulesOfDefault evaluates the rules of a schema on one of its default values. It returns the
 // remaining budget. A negative budget ends the whole check. root states that s is the schema of a
 // resource.
-type RulesOfDefault func(ctx context.Context, path *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64)
+type RulesOfDefault func(
+	ctx context.Context,
+	path *field.Path,
+	s *v1.JSONSchemaProps,
+	root bool,
+	value []byte,
+	budget int64,
+) (field.ErrorList, int64)
 
 // CheckDefaults checks the default values in a resource's schema against the schema, which must be
 // structural. path is the path of the schema. requirePruned rejects defaults with unknown fields.
@@ -138,6 +145,7 @@ func (c *defaultsCheck) checkNode(path *field.Path, s *v1.JSONSchemaProps, node 
 
 // checkDefault checks one default. It stops after the first group of checks that reports errors.
 func (c *defaultsCheck) checkDefault(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
+	// 1. Parse the default.
 	d, err := tape.Parse(s.Default.Raw)
 	if err == nil && !d.Clean() {
 		d, err = d.Canonicalize()
@@ -146,6 +154,8 @@ func (c *defaultsCheck) checkDefault(path *field.Path, s *v1.JSONSchemaProps, no
 		c.add(field.Invalid(path, string(s.Default.Raw), err.Error()))
 		return
 	}
+
+	// 2. Check its metadata and unknown fields.
 	if enclosing.meta {
 		if problem := c.checkMetadata(d, enclosing); problem != nil {
 			c.add(field.Invalid(path, d.Any(tape.Root), fmt.Sprintf("must result in valid metadata: %v", problem)))
@@ -168,9 +178,11 @@ func (c *defaultsCheck) checkDefault(path *field.Path, s *v1.JSONSchemaProps, no
 			return
 		}
 	}
-	k := checker{Comparer: Comparer{program: c.program, doc: d}, base: path, spent: c.spent}
-	errs := k.checkAll(node, tape.Root, tape.None)
-	c.spent = k.spent
+
+	// 3. Check it against the keywords of the schema.
+	keywords := checker{Comparer: Comparer{program: c.program, doc: d}, base: path, spent: c.spent}
+	errs := keywords.checkAll(node, tape.Root, tape.None)
+	c.spent = keywords.spent
 	if c.spent > c.program.maxCost {
 		c.budget = -1
 	}
@@ -178,6 +190,8 @@ func (c *defaultsCheck) checkDefault(path *field.Path, s *v1.JSONSchemaProps, no
 		c.add(errs...)
 		return
 	}
+
+	// 4. Evaluate the rules.
 	if c.rules != nil {
 		var errs field.ErrorList
 		errs, c.budget = c.rules(c.ctx, path, s, node == enclosing.root, d.Raw(), c.budget)

@@ -87,8 +87,8 @@ func errorKeyOf(e *field.Error) errorKey {
 	return errorKey{e.Field, short.ErrorBody(), e.Detail}
 }
 
-// size returns the size in bytes.
-func (t errorKey) size() int { return len(t.field) + len(t.value) + len(t.detail) }
+// size returns the size of the error in bytes.
+func (k errorKey) size() int { return len(k.field) + len(k.value) + len(k.detail) }
 
 // record adds an error unless an equal one is recorded.
 func (c *checker) record(e *field.Error) {
@@ -152,8 +152,8 @@ func (c *checker) reportForbidden(key tape.Ref) {
 // step is one step on the path from the root of a document to a value.
 type step struct {
 	kind  stepKind
-	key   tape.Ref
-	index int32
+	key   tape.Ref // of a member
+	index int32    // of an item
 }
 
 // stepKind distinguishes the steps of a path to a value.

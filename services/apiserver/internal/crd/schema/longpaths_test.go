@@ -28,7 +28,8 @@ func joinNumbered(n int, format string) string {
 	return strings.Join(all, ",")
 }
 
-// embeddedObject is the schema of an embedded resource.
+// embeddedObject is the schema of an embedded resource. embeddedStart is the start of such a resource,
+// in the middle of its metadata.
 const (
 	embeddedObject = `{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}`
 	embeddedStart  = `{"apiVersion":"v1","kind":"K","metadata":{"name":"n",`
@@ -40,7 +41,7 @@ func TestErrorsWithLongPaths(t *testing.T) {
 	const many = 300
 	checkErrors := func(p *Program, doc string) []string {
 		var all []string
-		for _, e := range p.Check(parseDoc(t, []byte(doc)), nil, true, nil).All() {
+		for _, e := range p.Check(parseDoc(t, []byte(doc)), nil, ratchets, nil).All() {
 			all = append(all, e.Error())
 		}
 		return all
@@ -70,24 +71,25 @@ func TestErrorsWithLongPaths(t *testing.T) {
 		"unknown embedded metadata": {schema: `{"type":"array","items":` + embeddedObject + `}`, value: `[%s]`, wrong: embeddedStart + `"a":%d}}`, find: unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// with returns the errors of a value with wrong parts, nested under long keys.
 			with := func(keys, wrong int) []string {
 				s, v := nestUnderLongKeys(keys, c.schema, fmt.Sprintf(c.value, joinNumbered(wrong, c.wrong)))
 				return c.find(compileText(t, s), v)
 			}
-			if near := with(0, many); len(near) < many {
-				t.Fatalf("short paths: got %d errors, want at least %d", len(near), many)
+			if short := with(0, many); len(short) < many {
+				t.Fatalf("short paths: got %d errors, want at least %d", len(short), many)
 			}
-			far, first := with(3, many), with(3, 1)
+			long, first := with(3, many), with(3, 1)
 			size := 0
-			for _, s := range far {
+			for _, s := range long {
 				size += len(s)
 			}
 			if size < maxErrorBytes/4 || size > 2*maxErrorBytes {
-				t.Errorf("got %d errors in %d bytes, want %d to %d bytes", len(far), size, maxErrorBytes/4, 2*maxErrorBytes)
+				t.Errorf("got %d errors in %d bytes, want %d to %d bytes", len(long), size, maxErrorBytes/4, 2*maxErrorBytes)
 			}
-			slices.Sort(far) // labels have no order
-			if len(first) == 0 || name != "embedded labels" && !slices.Contains(far, first[0]) {
-				t.Errorf("got %d errors without the first one of all, want it", len(far))
+			slices.Sort(long) // labels have no order
+			if len(first) == 0 || name != "embedded labels" && !slices.Contains(long, first[0]) {
+				t.Errorf("got %d errors without the first one of all, want it", len(long))
 			}
 		})
 	}
@@ -100,21 +102,21 @@ func TestManyInvalidOwners(t *testing.T) {
 	p := compileText(t, embeddedObject)
 	for name, c := range map[string]struct {
 		owners string
-		most   uint64 // MiB
+		maxMiB uint64 // that may be allocated
 	}{
-		"controllers": {owners: joinNumbered(many, `{"apiVersion":"v1","kind":"K","name":"n","uid":"%d","controller":true}`), most: 110},
-		"no owners":   {owners: strings.Repeat("{},", many) + "{}", most: 75},
+		"controllers": {owners: joinNumbered(many, `{"apiVersion":"v1","kind":"K","name":"n","uid":"%d","controller":true}`), maxMiB: 110},
+		"no owners":   {owners: strings.Repeat("{},", many) + "{}", maxMiB: 75},
 	} {
 		doc := parseDoc(t, []byte(embeddedStart+`"ownerReferences":[`+c.owners+`]}}`))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		errs := p.Check(doc, nil, true, nil).All()
+		errs := p.Check(doc, nil, ratchets, nil).All()
 		runtime.ReadMemStats(&after)
 		if len(errs) == 0 || !strings.HasPrefix(errs[0].Field, "metadata.ownerReferences") {
 			t.Errorf("%s: got errors %v, want one of metadata.ownerReferences first", name, errs)
 		}
-		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > c.most {
-			t.Errorf("%s: got %d MiB allocated, want at most %d", name, took, c.most)
+		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > c.maxMiB {
+			t.Errorf("%s: got %d MiB allocated, want at most %d", name, got, c.maxMiB)
 		}
 	}
 }
@@ -128,11 +130,11 @@ func TestLongPathsAfterChanges(t *testing.T) {
 		changed     string
 		want        field.ErrorType
 	}{
-		"nothing":                     {keys: 3, wrong: 50},
-		"the last":                    {keys: 3, wrong: 50, changed: `"z":"x"`, want: field.ErrorTypeTypeInvalid},
-		"more than the limit":         {keys: 3, wrong: 3000, want: field.ErrorTypeTooLong},
-		"near, the same":              {wrong: 1000},
-		"near, the same and one that": {wrong: 1000, changed: `"z":"x"`, want: field.ErrorTypeTypeInvalid},
+		"long paths, nothing changed":  {keys: 3, wrong: 50},
+		"long paths, one new error":    {keys: 3, wrong: 50, changed: `"z":"x"`, want: field.ErrorTypeTypeInvalid},
+		"more errors than the limit":   {keys: 3, wrong: 3000, want: field.ErrorTypeTooLong},
+		"short paths, nothing changed": {wrong: 1000},
+		"short paths, one new error":   {wrong: 1000, changed: `"z":"x"`, want: field.ErrorTypeTypeInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values := joinNumbered(c.wrong, `"a%04d":"x"`)
@@ -141,7 +143,7 @@ func TestLongPathsAfterChanges(t *testing.T) {
 				values += "," + c.changed
 			}
 			_, after := nestUnderLongKeys(c.keys, numbers, "{"+values+"}")
-			errs := withSmallLimit(compileText(t, s)).Check(parseDoc(t, []byte(after)), parseDoc(t, []byte(before)), true, nil).Schema
+			errs := withSmallLimit(compileText(t, s)).Check(parseDoc(t, []byte(after)), parseDoc(t, []byte(before)), ratchets, nil).Schema
 			var got field.ErrorType
 			if len(errs) > 0 {
 				got = errs[len(errs)-1].Type

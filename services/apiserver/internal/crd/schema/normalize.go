@@ -52,6 +52,7 @@ type NormalizedDoc struct {
 // embedded resources. It does not change apiVersion, kind and metadata of the resource. It returns
 // a *field.Error for malformed metadata of an embedded resource, ErrTooLarge or tape.ErrTooLarge.
 func (p *Program) Normalize(d *tape.Doc, o NormalizeOptions) (NormalizedDoc, error) {
+	// 1. Remove repeated fields and invalid UTF-8.
 	result := NormalizedDoc{Doc: d}
 	if !d.Clean() {
 		if o.Unknown {
@@ -65,6 +66,8 @@ func (p *Program) Normalize(d *tape.Doc, o NormalizeOptions) (NormalizedDoc, err
 		result.Doc = cleaned
 		result.Changed = true
 	}
+
+	// 2. Choose the operations, and normalize the document.
 	s := normalizer{program: p, doc: d, raw: d.Raw(), options: o, operations: allOperations}
 	if o.Lenient {
 		s.operations = addDefaults | cleanMetadata
@@ -79,6 +82,8 @@ func (p *Program) Normalize(d *tape.Doc, o NormalizeOptions) (NormalizedDoc, err
 	if s.err != nil {
 		return NormalizedDoc{}, s.err
 	}
+
+	// 3. Return the unknown fields and, if it has changed, the new document.
 	slices.Sort(s.unknown)
 	slices.Sort(s.unknownMeta)
 	result.Unknown = append(s.unknown, s.unknownMeta...)

@@ -47,78 +47,55 @@ const embeddedSchema = `{"type":"object","properties":{
 // validated.
 func TestNormalizeEmbeddedResources(t *testing.T) {
 	tests := []struct {
-		name, doc, want string
+		name, doc, want string // want is doc if it is empty
 		unknown         []string
 		err             string // unless malformed metadata is dropped
 		dropped         string // result if malformed metadata is dropped; want if empty
 	}{
 		{
-			name:    "nothing to do",
-			doc:     `{"pod":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"},"finalizers":["x"]},"spec":{"x":1}}}`,
-			want:    "",
-			unknown: nil,
-			err:     "",
-			dropped: "",
+			name: "nothing to do",
+			doc:  `{"pod":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"},"finalizers":["x"]},"spec":{"x":1}}}`,
 		},
 		{
 			name:    "unknown and empty fields of metadata",
 			doc:     `{"pod":{"metadata":{"z":1,"name":"p","labels":{},"creationTimestamp":null,"a":{"b":1}}}}`,
 			want:    `{"pod":{"metadata":{"name":"p"}}}`,
 			unknown: []string{"pod.metadata.a", "pod.metadata.z"},
-			err:     "",
-			dropped: "",
 		},
 		{
 			name:    "in a map",
 			doc:     `{"map":{"k":{"metadata":{"z":1}}}}`,
 			want:    `{"map":{"k":{"metadata":{}}}}`,
 			unknown: []string{"map[k].metadata.z"},
-			err:     "",
-			dropped: "",
 		},
 		{
-			name:    "no metadata at all",
-			doc:     `{"pod":{"metadata":null}}`,
-			want:    `{"pod":{"metadata":{}}}`,
-			unknown: nil,
-			err:     "",
-			dropped: "",
+			name: "no metadata at all",
+			doc:  `{"pod":{"metadata":null}}`,
+			want: `{"pod":{"metadata":{}}}`,
 		},
 		{
-			name:    "a time that is set",
-			doc:     `{"pod":{"metadata":{"creationTimestamp":"2024-01-02T03:04:05Z"}}}`,
-			want:    "",
-			unknown: nil,
-			err:     "",
-			dropped: "",
+			name: "a time that is set",
+			doc:  `{"pod":{"metadata":{"creationTimestamp":"2024-01-02T03:04:05Z"}}}`,
 		},
 		{
 			name:    "fields of the schema within metadata",
 			doc:     `{"typed":{"apiVersion":"v1","kind":null,"metadata":{"name":null,"labels":null},"spec":{"x":1},"y":1}}`,
 			want:    `{"typed":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"given"},"spec":{}}}`,
 			unknown: []string{"typed.spec.x", "typed.y"},
-			err:     "",
-			dropped: "",
 		},
 		{
 			name:    "malformed type",
 			doc:     `{"pod":{"apiVersion":1,"kind":"Pod"}}`,
-			want:    "",
-			unknown: nil,
 			err:     "pod.apiVersion: Invalid value: 1: must be a string",
 			dropped: `{"pod":{"kind":"Pod"}}`,
 		},
-		{name: "malformed labels", doc: `{"pod":{"metadata":{"labels":"x","name":"p"}}}`, want: "", unknown: nil,
+		{name: "malformed labels", doc: `{"pod":{"metadata":{"labels":"x","name":"p"}}}`,
 			err: `pod.metadata: Invalid value: map[string]interface {}{"labels":"x", "name":"p"}: json: cannot unmarshal string into Go struct field ObjectMeta.labels of type map[string]string`, dropped: `{"pod":{"metadata":{"name":"p"}}}`},
-		{name: "malformed metadata", doc: `{"map":{"k":{"metadata":"x"}}}`, want: "", unknown: nil,
+		{name: "malformed metadata", doc: `{"map":{"k":{"metadata":"x"}}}`,
 			err: `map[k].metadata: Invalid value: "x": json: cannot unmarshal string into Go value of type v1.ObjectMeta`, dropped: `{"map":{"k":{"metadata":"x"}}}`},
 		{
-			name:    "the resource's own is left alone",
-			doc:     `{"apiVersion":1,"kind":null,"metadata":{"z":1},"pod":{}}`,
-			want:    "",
-			unknown: nil,
-			err:     "",
-			dropped: "",
+			name: "the resource's own is left alone",
+			doc:  `{"apiVersion":1,"kind":null,"metadata":{"z":1},"pod":{}}`,
 		},
 	}
 	p := compileText(t, embeddedSchema)
@@ -132,17 +109,19 @@ func TestNormalizeEmbeddedResources(t *testing.T) {
 			var wrong *field.Error
 			if tt.err != "" {
 				if !errors.As(err, &wrong) || err.Error() != tt.err {
-					t.Errorf("got %v\nwant %s", err, tt.err)
+					t.Errorf("Normalize(%s): got error %v\nwant %s", tt.doc, err, tt.err)
 				}
 			} else if err != nil || string(normalized.Doc.Raw()) != tt.want || !slices.Equal(normalized.Unknown, tt.unknown) {
-				t.Errorf("got %s, %q, %v\nwant %s, %q", normalized.Doc.Raw(), normalized.Unknown, err, tt.want, tt.unknown)
+				t.Errorf("Normalize(%s): got %s, unknown fields %q, error %v\nwant %s, %q",
+					tt.doc, normalized.Doc.Raw(), normalized.Unknown, err, tt.want, tt.unknown)
 			}
 			if tt.dropped == "" {
 				tt.dropped = tt.want
 			}
 			normalized, err = p.Normalize(d, NormalizeOptions{DropMalformed: true})
 			if err != nil || string(normalized.Doc.Raw()) != tt.dropped || normalized.Unknown != nil {
-				t.Errorf("dropped: got %s, %v\nwant %s", normalized.Doc.Raw(), err, tt.dropped)
+				t.Errorf("Normalize(%s) with DropMalformed: got %s, unknown fields %q, error %v\nwant %s, none",
+					tt.doc, normalized.Doc.Raw(), normalized.Unknown, err, tt.dropped)
 			}
 		})
 	}
@@ -155,13 +134,13 @@ func TestNormalizeKeepsText(t *testing.T) {
 		{name: "texts of values are kept", doc: `{"n":1.50e1,"s":"\u0061"}`, want: `{"n":1.50e1,"s":"\u0061","d":{"e":"f"}}`},
 		{name: "first field is removed", doc: `{ "x" : 1 , "n" : 2 }`, want: `{ "n" : 2,"d":{"e":"f"} }`},
 		{name: "last field is removed", doc: `{"n":2 , "x":1}`, want: `{"n":2,"d":{"e":"f"}}`},
-		{name: "all go", doc: `{"x":1,"y":[{}],"z":null}`, want: `{"d":{"e":"f"}}`},
-		{name: "some between", doc: `{"x":1,"n":1,"y":2,"z":3,"s":"","w":1}`, want: `{"n":1,"s":"","d":{"e":"f"}}`},
-		{name: "default in an empty object", doc: `{"d":{ }}`, want: `{"d":{ "e":"f"}}`},
-		{name: "duplicate key", doc: `{"n":1,"n":2,"d":{"e":"g"}}`, want: `{"n":2,"d":{"e":"g"}}`},
-		{name: "no UTF-8", doc: "{\"s\":\"a\xffb\",\"d\":{\"e\":\"g\"}}", want: "{\"s\":\"a\ufffdb\",\"d\":{\"e\":\"g\"}}"},
+		{name: "all fields are removed", doc: `{"x":1,"y":[{}],"z":null}`, want: `{"d":{"e":"f"}}`},
+		{name: "some fields are removed", doc: `{"x":1,"n":1,"y":2,"z":3,"s":"","w":1}`, want: `{"n":1,"s":"","d":{"e":"f"}}`},
+		{name: "default is added to an empty object", doc: `{"d":{ }}`, want: `{"d":{ "e":"f"}}`},
+		{name: "last of equal keys stays", doc: `{"n":1,"n":2,"d":{"e":"g"}}`, want: `{"n":2,"d":{"e":"g"}}`},
+		{name: "invalid UTF-8 is replaced", doc: "{\"s\":\"a\xffb\",\"d\":{\"e\":\"g\"}}", want: "{\"s\":\"a\ufffdb\",\"d\":{\"e\":\"g\"}}"},
 		{
-			name: "within lists without a schema",
+			name: "fields within lists without a schema are removed",
 			doc:  `{"l":[{"a":1},[{"b":2}],3],"d":{"e":"g"}}`,
 			want: `{"l":[{},[{}],3],"d":{"e":"g"}}`,
 		},
@@ -171,7 +150,7 @@ func TestNormalizeKeepsText(t *testing.T) {
 	for _, tt := range tests {
 		normalized, err := p.Normalize(parseDoc(t, []byte(tt.doc)), NormalizeOptions{})
 		if err != nil || string(normalized.Doc.Raw()) != tt.want {
-			t.Errorf("%s: got %s, %v, want %s", tt.name, normalized.Doc.Raw(), err, tt.want)
+			t.Errorf("%s: Normalize(%s) = %s, %v, want %s", tt.name, tt.doc, normalized.Doc.Raw(), err, tt.want)
 		}
 	}
 }
@@ -247,13 +226,11 @@ func TestNormalizeReportsFields(t *testing.T) {
 // a bound, the test would not end.
 func TestLargeInputsAreBounded(t *testing.T) {
 	large, _ := json.Marshal(strings.Repeat("d", 10_000))
-	p := compileText(
-		t,
-		`{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","default":`+string(large)+`}}}},
+	p := compileText(t, `{"type":"object","properties":{
+		"l":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","default":`+string(large)+`}}}},
 		"n":{"type":"array","items":{"type":"integer"}},"m":{"type":"object","additionalProperties":{"type":"integer"}},
 		"s":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}},
-		"k":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a"],"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}}}}}}`,
-	)
+		"k":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a"],"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}}}}}}`)
 	list := func(item string, n int) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
 	}
@@ -275,18 +252,16 @@ func TestLargeInputsAreBounded(t *testing.T) {
 	if d == nil {
 		t.Fatal("no cleaned document, want one")
 	}
-	report := p.Check(d, nil, true, nil)
+	report := p.Check(d, nil, ratchets, nil)
 	if len(report.Schema) != maxErrors || len(report.Lists) == 0 || len(report.Lists) > maxErrors {
 		t.Errorf("got %d errors of the schema and %d of lists, want %d and 1 to %[3]d",
 			len(report.Schema), len(report.Lists), maxErrors)
 	}
-	if again := p.Check(d, d, true, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
+	if again := p.Check(d, d, ratchets, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
 		t.Errorf("unchanged: got error %v, want none", again.All()[0])
 	}
-	normalized, err := p.Normalize(
-		parseDoc(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`)),
-		NormalizeOptions{Unknown: true},
-	)
+	nested := parseDoc(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`))
+	normalized, err := p.Normalize(nested, NormalizeOptions{Unknown: true})
 	if err != nil || string(normalized.Doc.Raw()) != `{}` {
 		t.Errorf("deeply nested unknown field: got %s, %v; want {}", normalized.Doc.Raw(), err)
 	}
@@ -294,21 +269,25 @@ func TestLargeInputsAreBounded(t *testing.T) {
 	for i := range 5000 {
 		unknown.WriteString(`"u` + strings.Repeat("u", i%50) + string(rune(0x4e00+i)) + `":1,`)
 	}
-	if normalized, err := p.Normalize(parseDoc(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`)), NormalizeOptions{Unknown: true}); err != nil ||
-		len(normalized.Unknown) != maxUnknown {
-		t.Errorf("got %d unknown fields, %v, want %v", len(normalized.Unknown), err, maxUnknown)
+	manyUnknown := parseDoc(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`))
+	normalized, err = p.Normalize(manyUnknown, NormalizeOptions{Unknown: true})
+	if err != nil || len(normalized.Unknown) != maxUnknown {
+		t.Errorf("5000 unknown fields: got %d of them, %v, want %d", len(normalized.Unknown), err, maxUnknown)
 	}
 }
 
 // TestDateTimeMatchesLibrary checks that the format date-time accepts the same texts as the
 // library.
 func TestDateTimeMatchesLibrary(t *testing.T) {
-	for _, s := range []string{"2024-02-28T23:59:59Z", "2024-02-29T00:00:00Z", "2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z", "2024-00-01T00:00:00Z", "2024-01-00T00:00:00Z",
+	for _, s := range []string{
+		"2024-02-28T23:59:59Z", "2024-02-29T00:00:00Z", "2023-02-29T00:00:00Z",
+		"2024-13-01T00:00:00Z", "2024-00-01T00:00:00Z", "2024-01-00T00:00:00Z",
 		"2024-01-01T24:00:00Z", "2024-01-01T23:60:00Z", "2024-01-01T23:00:60Z", "2024-01-01t23:00:00z", "2024-01-01 23:00:00Z",
-		"2024-01-01T23:00:00+01:00",
-		"2024-01-01T23:00:00.5Z", "0000-01-01T00:00:00Z", "2024-1-01T00:00:000Z", "", "2024-01-01"} {
+		"2024-01-01T23:00:00+01:00", "2024-01-01T23:00:00.5Z", "0000-01-01T00:00:00Z", "2024-1-01T00:00:000Z",
+		"", "2024-01-01",
+	} {
 		if got, want := hasFormat("date-time", s), strfmt.Default.Validates("date-time", s); got != want {
-			t.Errorf("%q: got %v, want %v", s, got, want)
+			t.Errorf("hasFormat(date-time, %q) = %v, want %v", s, got, want)
 		}
 	}
 }
@@ -319,41 +298,40 @@ func TestLazyCompilesOnce(t *testing.T) {
 	calls := 0
 	l := NewLazy(func() (*Program, error) { calls++; return Compile(nil) })
 	if calls != 0 {
-		t.Error("compiled before the first use")
+		t.Errorf("before the first Get: got %d compilations, want 0", calls)
 	}
-	one, err := l.Get()
-	two, _ := l.Get()
-	if err != nil || one != two || calls != 1 {
-		t.Errorf("got %d compilations, %v, want 1", calls, err)
+	first, err := l.Get()
+	second, _ := l.Get()
+	if err != nil || first != second || calls != 1 {
+		t.Errorf("two calls of Get: got programs %p and %p, %d compilations, %v, want one", first, second, calls, err)
 	}
 	if _, err := Compile(&v1.JSONSchemaProps{Enum: []v1.JSON{{Raw: []byte("{")}}}); err == nil {
 		t.Error("invalid enum: error = nil, want one")
 	}
-	if _, err := Compile(&v1.JSONSchemaProps{Properties: map[string]v1.JSONSchemaProps{"a": {Default: &v1.JSON{Raw: []byte("{")}}}}); err == nil {
+	invalid := v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{")}}
+	if _, err := Compile(&v1.JSONSchemaProps{Properties: map[string]v1.JSONSchemaProps{"a": invalid}}); err == nil {
 		t.Error("invalid default: error = nil, want one")
 	}
 }
 
-// TestCleanMetadata checks that Clean reports unknown fields, and returns clean metadata as it is.
-func TestCleanMetadata(t *testing.T) {
-	out, unknown, err := objectmeta.Clean(
-		[]byte(`{"labels":{"b":"1","a":"2"},"name":"x","odd":1,"ownerReferences":[{"odd":2}]}`),
-		true,
-		false,
-	)
+// TestCleanMetadataIsReturnedUnchanged checks that Clean reports unknown fields, and returns clean metadata as it is.
+func TestCleanMetadataIsReturnedUnchanged(t *testing.T) {
+	const wantUnknown, dropMalformed = true, true
+	withUnknown := []byte(`{"labels":{"b":"1","a":"2"},"name":"x","odd":1,"ownerReferences":[{"odd":2}]}`)
+	out, unknown, err := objectmeta.Clean(withUnknown, wantUnknown, !dropMalformed)
 	if err != nil || !slices.Equal(unknown, []string{"odd", "ownerReferences[0].odd"}) {
 		t.Errorf("Clean = %s, unknown fields %q, error %v; want unknown fields %v",
 			out, unknown, err, []string{"odd", "ownerReferences[0].odd"})
 	}
 	same := []byte(`{"name":"x", "labels":{"b":"1"}}`)
-	if out, _, err := objectmeta.Clean(same, true, false); err != nil || &out[0] != &same[0] {
+	if out, _, err := objectmeta.Clean(same, wantUnknown, !dropMalformed); err != nil || &out[0] != &same[0] {
 		t.Errorf("clean metadata: got %s, %v, want the same bytes", out, err)
 	}
-	if _, _, err := objectmeta.Clean([]byte(`{"labels":[]}`), true, false); err == nil ||
+	if _, _, err := objectmeta.Clean([]byte(`{"labels":[]}`), wantUnknown, !dropMalformed); err == nil ||
 		err.Error() != "json: cannot unmarshal array into Go struct field ObjectMeta.labels of type map[string]string" {
 		t.Errorf("Clean(labels of a list) = %v, want the error of a JSON array for a map", err)
 	}
-	if _, _, err := objectmeta.Clean([]byte(`{`), false, true); err == nil {
+	if _, _, err := objectmeta.Clean([]byte(`{`), !wantUnknown, dropMalformed); err == nil {
 		t.Error("invalid JSON: error = nil, want one")
 	}
 }

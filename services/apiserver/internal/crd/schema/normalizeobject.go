@@ -32,30 +32,33 @@ func (s *normalizer) normalizeObject(at NodeIndex, v tape.Ref, m mode, resource 
 	if m == prune && n.preserve {
 		m = preserve
 	}
-	var seen indexSet
-	filling := n.hasDefaults && s.operations&addDefaults != 0
-	if filling {
+	var seen indexSet // properties that the object has
+	addsDefaults := n.hasDefaults && s.operations&addDefaults != 0
+	if addsDefaults {
 		seen = newIndexSet(len(n.props))
 	}
+
+	// 1. Remove, replace or normalize each member.
 	start, end := d.Span(v)
-	last := start + 1 // end of the last member, or start of the content
-	retained, next := 0, 0
+	last := start + 1      // end of the last member, or start of the content
+	retained, next := 0, 0 // number of members that stay; index after the last found property
 	for k, stop := d.First(v), d.Next(v); k < stop && s.err == nil; k = d.Next(k + 1) {
 		i := n.find(d, k, next)
 		sub := n.values
-		if i >= 0 {
+		isNamed := i >= 0
+		if isNamed {
 			next = i + 1
 			sub = n.props[i].node
 			seen.set(i)
 		}
 		valueStart, valueEnd := d.Span(k + 1)
 		meta := (resource || n.embedded) && isMeta(d, k)
-		if meta && resource {
+		if meta && resource { // the resource's own metadata stays as it is
 			retained++
 			last = valueEnd
 			continue
 		}
-		switch s.memberAction(n, sub, i >= 0, meta, k, m) {
+		switch s.memberAction(n, sub, isNamed, meta, k, m) {
 		case removeMember:
 			s.removeMember(k, last, retained, end)
 		case replaceByDefault:
@@ -63,11 +66,13 @@ func (s *normalizer) normalizeObject(at NodeIndex, v tape.Ref, m mode, resource 
 			retained++
 		case keepMember:
 			retained++
-			s.normalizeMember(n, sub, i >= 0, meta, k, m)
+			s.normalizeMember(n, sub, isNamed, meta, k, m)
 		}
 		last = valueEnd
 	}
-	if filling {
+
+	// 2. Add the defaults of missing members.
+	if addsDefaults {
 		s.appendDefaults(n, &seen, last, end-1, retained)
 	}
 }
@@ -146,10 +151,8 @@ func (s *normalizer) appendDefaults(n *node, seen *indexSet, last, brace, retain
 		}
 		defaultValue := s.program.nodes[n.props[i].node].defaultValue
 		at := brace
-		if retained > 0 && last > s.copied {
-			at = last
-		} else if retained > 0 && s.copied >= last {
-			at = s.copied
+		if retained > 0 {
+			at = max(last, s.copied)
 		}
 		var comma []byte
 		if retained > 0 {

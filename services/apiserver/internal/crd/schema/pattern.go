@@ -159,15 +159,13 @@ func isCommonDateTime(s string) bool {
 		return false
 	}
 	for i := range len(form) {
-		if form[i] == '0' {
-			if s[i] < '0' || s[i] > '9' {
-				return false
-			}
-		} else if s[i] != form[i] {
+		isDigit := s[i] >= '0' && s[i] <= '9'
+		if form[i] == '0' && !isDigit || form[i] != '0' && s[i] != form[i] {
 			return false
 		}
 	}
 	twoDigits := func(i int) int { return int(s[i]-'0')*10 + int(s[i+1]-'0') }
 	month, day := twoDigits(5), twoDigits(8)
-	return month >= 1 && month <= 12 && day >= 1 && day <= 28 && twoDigits(11) < 24 && twoDigits(14) < 60 && twoDigits(17) < 60
+	hour, minute, second := twoDigits(11), twoDigits(14), twoDigits(17)
+	return month >= 1 && month <= 12 && day >= 1 && day <= 28 && hour < 24 && minute < 60 && second < 60
 }

@@ -31,17 +31,17 @@ func typeOf(d *tape.Doc, value tape.Ref, kind tape.Kind) (types, string) {
 // checkType checks the type, and the format where it denotes a type. A string or array always
 // passes if the schema has a format and is not numeric.
 func (c *checker) checkType(n *node, value tape.Ref, kind tape.Kind) bool {
-	is, name := typeOf(c.doc, value, kind)
-	numbers := n.types & (typeNumber | typeInteger)
-	matches := n.types&is != 0 ||
-		is == typeInteger && n.types&typeNumber != 0 ||
-		is == typeNumber && n.types&typeInteger != 0 && swag.IsFloat64AJSONInteger(c.doc.Float(value))
+	actual, name := typeOf(c.doc, value, kind)
+	isNumeric := n.types&(typeNumber|typeInteger) != 0
+	isIntegerForNumber := actual == typeInteger && n.types&typeNumber != 0
+	isWholeForInteger := actual == typeNumber && n.types&typeInteger != 0 && swag.IsFloat64AJSONInteger(c.doc.Float(value))
+	matches := n.types&actual != 0 || isIntegerForNumber || isWholeForInteger
 	if n.text != nil && n.text.format != "" {
 		if kind == tape.String || kind == tape.Array {
-			if numbers == 0 {
+			if !isNumeric {
 				return true
 			}
-		} else if format := formatOf(is); !matches && n.text.format != format {
+		} else if format := formatOf(actual); !matches && n.text.format != format {
 			c.reportWrongType(n.text.format, format)
 			return false
 		}
@@ -53,8 +53,8 @@ func (c *checker) checkType(n *node, value tape.Ref, kind tape.Kind) bool {
 }
 
 // formatOf returns the format of the Go type for a JSON type.
-func formatOf(is types) string {
-	switch is {
+func formatOf(jsonType types) string {
+	switch jsonType {
 	case typeInteger:
 		return "int64"
 	case typeNumber:
@@ -99,17 +99,11 @@ func (c *checker) checkLengths(t *textRules, value tape.Ref) {
 	p := c.compiledPattern(t.pattern)
 	switch {
 	case p != nil && p.err != nil:
-		c.reportInvalid(
-			func() any { return text },
-			"should match '%s'",
-			fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, p.err),
-		)
+		c.reportInvalid(func() any { return text },
+			"should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, p.err))
 	case p == nil || !c.spendBudget(p.size*(len(text)+1)):
-		c.reportInvalid(
-			func() any { return text },
-			"should match '%s', which is too expensive to evaluate for all values that must match",
-			t.pattern.text,
-		)
+		c.reportInvalid(func() any { return text },
+			"should match '%s', which is too expensive to evaluate for all values that must match", t.pattern.text)
 	case !p.re.MatchString(text):
 		c.reportInvalid(func() any { return text }, "should match '%s'", t.pattern.text)
 	}
@@ -244,11 +238,11 @@ func (c *checker) checkEnum(n *node, value tape.Ref) {
 // because many values may violate the same enum.
 func (c *checker) supportedDetail(n *node) string {
 	if c.reportedEnum != n {
-		shown := make([]string, len(n.enum))
+		texts := make([]string, len(n.enum))
 		for i := range n.enum {
-			shown[i] = n.enum[i].text
+			texts[i] = n.enum[i].text
 		}
-		c.reportedEnum, c.enumText = n, field.NotSupported[string](nil, nil, shown).Detail
+		c.reportedEnum, c.enumText = n, field.NotSupported[string](nil, nil, texts).Detail
 	}
 	return c.enumText
 }
@@ -310,26 +304,26 @@ func newEnumIndex(enum []enumValue) *enumIndex {
 	if len(enum) < minIndexedValues {
 		return nil
 	}
-	x := &enumIndex{texts: map[string]struct{}{}, ints: map[int64]struct{}{}, floats: map[float64]struct{}{}}
+	index := &enumIndex{texts: map[string]struct{}{}, ints: map[int64]struct{}{}, floats: map[float64]struct{}{}}
 	for i := range enum {
 		switch v := enum[i].value.(type) {
 		case string:
-			x.texts[v] = struct{}{}
+			index.texts[v] = struct{}{}
 		case int64:
-			x.ints[v] = struct{}{}
+			index.ints[v] = struct{}{}
 		case float64:
-			x.floats[v] = struct{}{}
+			index.floats[v] = struct{}{}
 		default:
-			x.others = append(x.others, &enum[i])
+			index.others = append(index.others, &enum[i])
 		}
 	}
-	return x
+	return index
 }
 
 // isInEnum reports whether a value is in an enum, by the conversions of matchesEnumValue.
 func (c *checker) isInEnum(n *node, value tape.Ref) bool {
-	x := n.enumIndex
-	if x == nil {
+	index := n.enumIndex
+	if index == nil {
 		for i := range n.enum {
 			if c.matchesEnumValue(&n.enum[i], value) {
 				return true
@@ -339,16 +333,16 @@ func (c *checker) isInEnum(n *node, value tape.Ref) bool {
 	}
 	switch c.doc.Kind(value) {
 	case tape.String:
-		if _, ok := x.texts[c.doc.String(value)]; ok {
+		if _, ok := index.texts[c.doc.String(value)]; ok {
 			return true
 		}
 	case tape.Number:
-		if c.isNumberInEnum(x, value) {
+		if c.isNumberInEnum(index, value) {
 			return true
 		}
 	}
-	c.addCost(perValue * len(x.others))
-	for _, e := range x.others {
+	c.addCost(perValue * len(index.others))
+	for _, e := range index.others {
 		if c.matchesEnumValue(e, value) {
 			return true
 		}
