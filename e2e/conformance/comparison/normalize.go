@@ -17,6 +17,10 @@ var (
 	// versions are resource versions in messages: a number of at least two digits after one of
 	// these words.
 	versions = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record|in object meta)([ :"=(\\\\]+)\d{2,}`)
+	// quotedVersions are the resource versions of objects in messages.
+	quotedVersions = regexp.MustCompile(`(resourceVersion(?:\\)*":(?:\\)*")\d+`)
+	// schemaTypes are names of types of schemas in messages, with a random suffix.
+	schemaTypes = regexp.MustCompile(`selfType[0-9a-f]+`)
 	// tooOld has any first version, such as 1, and the oldest one that a server has.
 	tooOld    = regexp.MustCompile(`(too old resource version: \S+ )\(\d+\)`)
 	addresses = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
@@ -49,7 +53,14 @@ var (
 var ignoredHeaders = []string{"Date", "Content-Length", "Transfer-Encoding", "Connection"}
 
 // presentHeaders have random values; only their presence is compared.
-var presentHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid", "Etag", "Last-Modified"}
+var presentHeaders = []string{
+	"Audit-Id",
+	"Etag",
+	"Last-Modified",
+	"Process-Start-Time-Unix",
+	"X-Kubernetes-Pf-Flowschema-Uid",
+	"X-Kubernetes-Pf-Prioritylevel-Uid",
+}
 
 // buildFields describe in /version how a server was built.
 var buildFields = []string{"buildDate", "gitCommit", "gitTreeState", "goVersion"}
@@ -86,6 +97,8 @@ func scrub(s string, vars map[string]string) string {
 	s = uuids.ReplaceAllString(s, "<uid>")
 	s = tooOld.ReplaceAllString(s, "$1(<rv>)")
 	s = versions.ReplaceAllString(s, "$1$2<rv>")
+	s = quotedVersions.ReplaceAllString(s, "$1<rv>")
+	s = schemaTypes.ReplaceAllString(s, "selfType")
 	s = times.ReplaceAllStringFunc(s, func(text string) string {
 		at, err := time.Parse(time.RFC3339, text)
 		if err == nil && time.Since(at).Abs() > recent {

@@ -107,7 +107,11 @@ func (w *Writer) mutateCreation(
 	obj registry.Object,
 	ownershipRecorded bool,
 ) (*admission.Request, error) {
-	meta.SetServerFields(obj, "", metav1.Time{})
+	var created metav1.Time
+	if r.Patch != nil { // as in Kubernetes, admission sees the creationTimestamp of an apply
+		created = obj.GetCreationTimestamp()
+	}
+	meta.SetServerFields(obj, "", created)
 	obj.SetNamespace(r.objectNamespace())
 	attrs := r.Admission(admission.Create, obj, nil)
 	if r.Resource.Default != nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/request/requesttest"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestSubresourcesOfPodsOwnSentFields checks that a manager that sends other changes to a
@@ -159,5 +161,29 @@ func TestUpdateOfAbsentObjectWarnsOfDuplicateOwners(t *testing.T) {
 	}
 	if got := warnings.Headers(); len(got) != 1 || !strings.Contains(got[0], "duplicate entries") {
 		t.Errorf("got warnings %q, want one of duplicate entries", got)
+	}
+}
+
+// TestMutatingAdmissionOfApplySeesSentCreationTimestamp checks that mutating admission sees the
+// creationTimestamp of an apply that creates an object, as in Kubernetes, and that the stored object
+// has the time of the server.
+func TestMutatingAdmissionOfApplySeesSentCreationTimestamp(t *testing.T) {
+	f := newBase(t).fixture(t)
+	var seen metav1.Time
+	f.mutate = func(r *admission.Request) error {
+		seen = r.Object.(*corev1.ConfigMap).CreationTimestamp
+		return nil
+	}
+	apply := applyPatch(types.ApplyYAMLPatchType,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","creationTimestamp":"2020-01-01T00:00:00Z"}}`)
+	if _, err := apply(f, f.requestFor("c")); err != nil {
+		t.Fatal(err)
+	}
+	if want := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC); !seen.Time.Equal(want) {
+		t.Errorf("admission saw the creationTimestamp %v, want %v", seen, want)
+	}
+	stored := f.storedObject(f.kind("configmaps"), "c").GetCreationTimestamp()
+	if want := now.Truncate(time.Second); !stored.Time.Equal(want) {
+		t.Errorf("the stored creationTimestamp is %v, want %v", stored, want)
 	}
 }

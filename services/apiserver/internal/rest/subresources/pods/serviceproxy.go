@@ -17,22 +17,18 @@ import (
 )
 
 // serviceTarget returns the URL of an endpoint of a service, which is named as name, name:port or
-// scheme:name:port, where port is the name or number of one of its ports.
+// scheme:name:port, where port is the name or number of one of its ports. As in Kubernetes, the
+// Endpoints object alone decides unless port is a number.
 func (p *service) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Info.Name)
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Info.Name))
 	}
-	svc, err := handlers.GetCurrent[*corev1.Service](c, corev1.SchemeGroupVersion.WithResource("services"), name)
-	if err != nil {
-		return nil, 0, err
-	}
 	if number, err := strconv.ParseInt(port, 10, 64); err == nil {
-		i := slices.IndexFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return int64(p.Port) == number })
-		if i < 0 {
-			return nil, 0, apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, name))
+		port, err = portName(c, name, number)
+		if err != nil {
+			return nil, 0, err
 		}
-		port = svc.Spec.Ports[i].Name
 	}
 	subsets, err := handlers.GetCurrent[*corev1.Endpoints](c, corev1.SchemeGroupVersion.WithResource("endpoints"), name)
 	if apierrors.IsNotFound(err) {
@@ -46,6 +42,20 @@ func (p *service) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.Target
 		return nil, 0, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
 	}
 	return &url.URL{Scheme: schemeOrHTTP(scheme), Host: address}, kubeletproxy.Target, nil
+}
+
+// portName returns the name of the port that a service has with a number.
+func portName(c *handlers.Call, service string, number int64) (string, error) {
+	svc, err := handlers.GetCurrent[*corev1.Service](c, corev1.SchemeGroupVersion.WithResource("services"), service)
+	if err != nil {
+		return "", err
+	}
+	for _, port := range svc.Spec.Ports {
+		if int64(port.Port) == number {
+			return port.Name, nil
+		}
+	}
+	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, service))
 }
 
 // pickEndpoint returns a random ready endpoint that has the port.
