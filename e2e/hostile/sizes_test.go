@@ -277,6 +277,12 @@ func expandingValues() []expandingRequest {
 			body: `{"metadata":{"name":"g"},"spec":{"containers":[{"name":"a","image":"b","resources":{"limits":{` + strings.Join(limits, ",") + `}}}]}}`,
 		},
 		{
+			name: "containers that a quota rejects",
+			path: namespacePath + "pods?dryRun=All",
+			body: `{"metadata":{"name":"g"},"spec":{"activeDeadlineSeconds":1,"containers":[` + numberedElements(`{"name":"a%d","image":"b"}`, 38_000) + `]}}`,
+			want: "must specify",
+		},
+		{
 			name: "percentage",
 			path: "/apis/policy/v1/namespaces/b/poddisruptionbudgets?dryRun=All",
 			body: `{"metadata":{"name":"g"},"spec":{"selector":{},"maxUnavailable":"` + strings.Repeat("9", 300_000) + `%"}}`,
@@ -403,6 +409,11 @@ func (x *tenants) createPolicies(t *testing.T) {
 	x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
 		`{"metadata":{"name":"rules"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"rules"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`)
 	x.mustCreate(t, "/api/v1/namespaces/b/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/secrets":"9"}}}`)
+	const cpu = `{"hard":{"requests.cpu":"9"},"scopes":["Terminating"]}` // no controller copies it to the status
+	x.mustCreate(t, namespacePath+"resourcequotas", `{"metadata":{"name":"cpu"},"spec":`+cpu+`}`)
+	if err := x.sendAndRead(x.admin, "PATCH", namespacePath+"resourcequotas/cpu/status", mergePatchMedia, `{"status":`+cpu+`}`).requireCode(200); err != nil {
+		t.Fatal(err)
+	}
 	x.mustCreate(t, "/api/v1/namespaces/b/configmaps",
 		`{"metadata":{"name":"mine"},"data":{"a":"`+strings.Repeat("x", 100_000)+`"}}`)
 }

@@ -91,6 +91,7 @@ func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests 
 	type follower struct{ port, leader *corev1.ServicePort }
 	var followers []follower
 	leaders := map[int32]*corev1.ServicePort{} // by port
+	requested := map[int]bool{}
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
 		if p.NodePort == 0 && !wantsNodePorts(s) {
@@ -103,7 +104,6 @@ func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests 
 				p.NodePort = requestedNodePort(s, p.Port)
 			}
 		}
-		isRequested := slices.ContainsFunc(requests, func(r portRequest) bool { return r.port == int(p.NodePort) })
 		switch {
 		case creating && leader != nil && p.NodePort == 0:
 			followers = append(followers, follower{p, leader})
@@ -112,9 +112,10 @@ func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests 
 			continue
 		case slices.Contains(oldPorts, int(p.NodePort)):
 			continue
-		case !creating && p.NodePort != 0 && isRequested:
+		case !creating && p.NodePort != 0 && requested[int(p.NodePort)]:
 			continue
 		}
+		requested[int(p.NodePort)] = true
 		requests = append(requests, portRequest{
 			port:  int(p.NodePort),
 			path:  field.NewPath("spec", "ports").Index(i).Child("nodePort"),

@@ -97,8 +97,10 @@ func addressesOf(s *corev1.Service) (out []netip.Addr) {
 
 // nodePortsOf returns the node ports of a service's ports without duplicates.
 func nodePortsOf(s *corev1.Service) (out []int) {
+	seen := map[int]bool{} // not a search, because a client may send 65,535 ports
 	for i := range s.Spec.Ports {
-		if n := int(s.Spec.Ports[i].NodePort); n != 0 && !slices.Contains(out, n) {
+		if n := int(s.Spec.Ports[i].NodePort); n != 0 && !seen[n] {
+			seen[n] = true
 			out = append(out, n)
 		}
 	}

@@ -63,7 +63,7 @@ func checkContainers(required names, pod *corev1.Pod) error {
 			c := &containers[i]
 			specified := quota.Compute(c.Resources.Requests, c.Resources.Limits)
 			for _, name := range required {
-				if _, ok := specified[name]; !ok && mustBeSpecified(name) && !slices.Contains(missing[name], c.Name) {
+				if _, ok := specified[name]; !ok && mustBeSpecified(name) {
 					missing[name] = append(missing[name], c.Name)
 				}
 			}
@@ -73,7 +73,7 @@ func checkContainers(required names, pod *corev1.Pod) error {
 	for _, name := range required {
 		if containers := missing[name]; containers != nil {
 			slices.Sort(containers)
-			parts = append(parts, string(name)+" for: "+strings.Join(containers, ","))
+			parts = append(parts, string(name)+" for: "+strings.Join(slices.Compact(containers), ","))
 		}
 	}
 	if parts == nil {
