@@ -5,6 +5,8 @@
 package registry
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -290,9 +292,6 @@ type SelectableField struct {
 	// Path is the dotted path of JSON names to a string, boolean or integer field; empty means
 	// Label. It is read from the encoded object.
 	Path string
-	// DefaultValue is the value of an object that lacks the field: a false or a zero that the
-	// encoding omits.
-	DefaultValue string
 	// Value computes the value if a path is not sufficient.
 	Value func(Object) string
 	// Index keeps watchers that select one value of this field in an index.
@@ -407,12 +406,7 @@ func (k *Kind) HasVerb(verb string) bool {
 	if verbs == nil {
 		verbs = AllVerbs
 	}
-	for _, v := range verbs {
-		if v == verb {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(verbs, verb)
 }
 
 // Subresource returns the declaration of a subresource, or nil.
@@ -443,11 +437,4 @@ func (k *Kind) ResetFields(sub *Subresource) []string {
 }
 
 // HasVerb reports whether the subresource supports a verb.
-func (s *Subresource) HasVerb(verb string) bool {
-	for _, v := range s.Verbs {
-		if v == verb {
-			return true
-		}
-	}
-	return false
-}
+func (s *Subresource) HasVerb(verb string) bool { return slices.Contains(s.Verbs, verb) }

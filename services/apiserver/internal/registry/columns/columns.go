@@ -1,6 +1,7 @@
 package columns
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -131,15 +132,7 @@ func Selector(s *metav1.LabelSelector) string { return metav1.FormatLabelSelecto
 func Labels(l map[string]string) string { return labels.FormatLabels(l) }
 
 // OrNone returns s, or None if s is empty.
-func OrNone(s string) string { return DefaultString(s, None) }
-
-// DefaultString returns s, or substitute if s is empty.
-func DefaultString(s, substitute string) string {
-	if s == "" {
-		return substitute
-	}
-	return s
-}
+func OrNone(s string) string { return cmp.Or(s, None) }
 
 // First joins the first max texts by commas and appends the number of remaining ones. It returns
 // None without texts.

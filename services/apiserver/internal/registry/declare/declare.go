@@ -5,12 +5,14 @@ package declare
 
 import (
 	"reflect"
+	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/registry"
@@ -25,6 +27,18 @@ type pointerTo[T any] interface {
 
 // New returns an empty value of a Go type: New[appsv1.Deployment].
 func New[T any, P pointerTo[T]]() runtime.Object { return P(new(T)) }
+
+// Kind completes the declaration k of a kind and returns k. T and L are the Go types of its objects
+// and lists. The singular name defaults to the kind in lower case, the storage prefix to the
+// resource.
+func Kind[T, L any, P pointerTo[T], PL pointerTo[L]](k *registry.Kind) *registry.Kind {
+	k.New, k.NewList = New[T, P], New[L, PL]
+	SetDefault(&k.Singular, strings.ToLower(k.Kind))
+	if !k.Virtual {
+		SetDefault(&k.Stored.Prefix, k.Resource)
+	}
+	return k
+}
 
 // Adapt adapts a rule for one Go type to a rule for objects. Like all adapters in this package, it
 // panics if the object has another type, so that no rule is skipped because of a programming
@@ -62,6 +76,15 @@ func AdaptUpdateValidation[T registry.Object](
 	return func(obj, old registry.Object) field.ErrorList {
 		return validate.Check(func(fld validate.Field) { rules(fld, obj.(T), old.(T)) })
 	}
+}
+
+// SetValidation sets the validation of a kind for new objects, whose old is nil, and for changes.
+func SetValidation[T registry.Object](k *registry.Kind, rules func(fld validate.Field, obj, old T)) {
+	k.Create.Validate = AdaptValidation(func(fld validate.Field, obj T) {
+		var none T
+		rules(fld, obj, none)
+	})
+	k.Update.Validate = AdaptUpdateValidation(rules)
 }
 
 // SpecStatusAccessors returns the registry.SpecStatusAccessors of a kind. partsOf returns pointers
@@ -176,7 +199,7 @@ func Scale[T registry.Object](replicas func(T) **int32, status func(T) (int32, *
 		GVK:   autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
 		New:   New[autoscalingv1.Scale],
 		Scale: &registry.Scale{
-			Replicas:    func(o registry.Object) int32 { return ReplicasOrDefault(*replicas(o.(T))) },
+			Replicas:    func(o registry.Object) int32 { return ptr.Deref(*replicas(o.(T)), 1) },
 			SetReplicas: func(o registry.Object, n int32) { *replicas(o.(T)) = &n },
 			Status: func(o registry.Object) (int32, string) {
 				n, selector := status(o.(T))
@@ -192,14 +215,6 @@ func Deref[T any](p *T) (value T) {
 		value = *p
 	}
 	return value
-}
-
-// ReplicasOrDefault returns the desired number of replicas, or the default 1 for nil.
-func ReplicasOrDefault(n *int32) int32 {
-	if n == nil {
-		return 1
-	}
-	return *n
 }
 
 // SelectorString returns a label selector as the text of a query parameter. It returns the text

@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 const (
@@ -36,14 +37,15 @@ func Kinds() []*registry.Kind {
 	}
 }
 
-// categories returns the categories of all kinds of the group.
-func categories() []string { return []string{"api-extensions"} }
-
-// updateOrder returns the order of the rules of a change, which all kinds of the group share. As in
-// Kubernetes, they validate the metadata of a changed object only like the metadata of a new
-// object.
-func updateOrder() registry.Order {
-	return registry.Order{registry.MetaRules, registry.UpdateRules}
+// complete sets what all kinds of the group share in a declaration. rules validate new objects, whose
+// old is nil, and changes.
+func complete[T registry.Object](k *registry.Kind, rules func(fld validate.Field, obj, old T)) *registry.Kind {
+	k.Group, k.Categories, k.AllowUnqualifiedFinalizers = group, []string{"api-extensions"}, true
+	// As in Kubernetes, changes validate the metadata only like the metadata of a new object.
+	k.Update.Order = registry.Order{registry.MetaRules, registry.UpdateRules}
+	k.Update.Generation, k.Update.RequireResourceVersion = true, true
+	declare.SetValidation(k, rules)
+	return k
 }
 
 // webhookColumns returns the columns of both kinds of webhook configurations.

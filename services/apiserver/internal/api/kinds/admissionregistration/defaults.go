@@ -15,7 +15,6 @@ const (
 	webhookPort = 443
 )
 
-// defaultMutatingWebhooks sets the defaults of a configuration.
 func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		h := &c.Webhooks[i]
@@ -30,7 +29,6 @@ func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
 	}
 }
 
-// defaultValidatingWebhooks sets the defaults of a configuration.
 func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		h := &c.Webhooks[i]
@@ -44,14 +42,12 @@ func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
 	}
 }
 
-// defaultClient sets the default port of a service.
 func defaultClient(c *admissionv1.WebhookClientConfig) {
 	if c.Service != nil {
 		declare.SetDefaultPtr(&c.Service.Port, webhookPort)
 	}
 }
 
-// defaultRules sets the default scope of rules.
 func defaultRules(rules []admissionv1.RuleWithOperations) {
 	for i := range rules {
 		declare.SetDefaultPtr(&rules[i].Scope, admissionv1.AllScopes)

@@ -11,36 +11,12 @@ import (
 
 // mutatingAdmissionPolicies declares the cluster-scoped kind MutatingAdmissionPolicy.
 func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:                      group,
-			Version:                    alpha,
-			Resource:                   "mutatingadmissionpolicies",
-			Singular:                   "mutatingadmissionpolicy",
-			Kind:                       "MutatingAdmissionPolicy",
-			Categories:                 categories(),
-			AllowUnqualifiedFinalizers: true,
-		},
-		New:     declare.New[alphav1.MutatingAdmissionPolicy],
-		NewList: declare.New[alphav1.MutatingAdmissionPolicyList],
+	return declare.Kind[alphav1.MutatingAdmissionPolicy, alphav1.MutatingAdmissionPolicyList](complete(&registry.Kind{
+		Names: registry.Names{Version: alpha, Resource: "mutatingadmissionpolicies", Kind: "MutatingAdmissionPolicy"},
 		Parts: declare.SpecAccessors(func(p *alphav1.MutatingAdmissionPolicy) *alphav1.MutatingAdmissionPolicySpec {
 			return &p.Spec
 		}),
-		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicies"},
 		Default: declare.Adapt(defaultMutatingPolicy),
-		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, p *alphav1.MutatingAdmissionPolicy) {
-				validateMutatingPolicy(fld, p, nil, compile)
-			}),
-		},
-		Update: registry.Update{
-			Order:                  updateOrder(),
-			Generation:             true,
-			RequireResourceVersion: true,
-			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *alphav1.MutatingAdmissionPolicy) {
-				validateMutatingPolicy(fld, p, old, compile)
-			}),
-		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Int(
@@ -62,5 +38,7 @@ func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 			),
 			columns.Age(),
 		}},
-	}
+	}, func(fld validate.Field, p, old *alphav1.MutatingAdmissionPolicy) {
+		validateMutatingPolicy(fld, p, old, compile)
+	}))
 }

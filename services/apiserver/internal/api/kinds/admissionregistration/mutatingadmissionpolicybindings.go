@@ -7,37 +7,16 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
-	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // mutatingAdmissionPolicyBindings declares the cluster-scoped kind MutatingAdmissionPolicyBinding.
 func mutatingAdmissionPolicyBindings() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:                      group,
-			Version:                    alpha,
-			Resource:                   "mutatingadmissionpolicybindings",
-			Singular:                   "mutatingadmissionpolicybinding",
-			Kind:                       "MutatingAdmissionPolicyBinding",
-			Categories:                 categories(),
-			AllowUnqualifiedFinalizers: true,
-		},
-		New:     declare.New[alphav1.MutatingAdmissionPolicyBinding],
-		NewList: declare.New[alphav1.MutatingAdmissionPolicyBindingList],
+	return declare.Kind[alphav1.MutatingAdmissionPolicyBinding, alphav1.MutatingAdmissionPolicyBindingList](complete(&registry.Kind{
+		Names: registry.Names{Version: alpha, Resource: "mutatingadmissionpolicybindings", Kind: "MutatingAdmissionPolicyBinding"},
 		Parts: declare.SpecAccessors(func(b *alphav1.MutatingAdmissionPolicyBinding) *alphav1.MutatingAdmissionPolicyBindingSpec {
 			return &b.Spec
 		}),
-		Stored:  registry.StorageForm{Prefix: "mutatingadmissionpolicybindings"},
 		Default: declare.Adapt(defaultMutatingBinding),
-		Create:  registry.Create{Validate: declare.AdaptValidation(validateMutatingBinding)},
-		Update: registry.Update{
-			Order:                  updateOrder(),
-			Generation:             true,
-			RequireResourceVersion: true,
-			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
-				validateMutatingBinding(fld, b)
-			}),
-		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text(
@@ -56,5 +35,5 @@ func mutatingAdmissionPolicyBindings() *registry.Kind {
 			),
 			columns.Age(),
 		}},
-	}
+	}, validateMutatingBinding))
 }

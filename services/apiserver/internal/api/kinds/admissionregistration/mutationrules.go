@@ -111,7 +111,7 @@ func validateMutation(fld validate.Field, m *alphav1.Mutation, visible expressio
 	}
 }
 
-func validateMutatingBinding(fld validate.Field, b *alphav1.MutatingAdmissionPolicyBinding) {
+func validateMutatingBinding(fld validate.Field, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
 	spec := fld.Child("spec")
 	spec.CheckRequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
 	validate.Optional(spec, "paramRef", policyform.ParamRef(b.Spec.ParamRef), validateParamRef)

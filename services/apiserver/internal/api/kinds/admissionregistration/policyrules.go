@@ -228,7 +228,7 @@ func validatePolicyStatus(fld validate.Field, p, _ *admissionv1.ValidatingAdmiss
 	status.CheckConditions("conditions", p.Status.Conditions)
 }
 
-func validateBinding(fld validate.Field, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+func validateBinding(fld validate.Field, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
 	spec := fld.Child("spec")
 	spec.CheckRequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
 	validate.Optional(spec, "paramRef", b.Spec.ParamRef, validateParamRef)

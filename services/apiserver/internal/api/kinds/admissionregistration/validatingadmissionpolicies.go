@@ -11,38 +11,12 @@ import (
 
 // validatingAdmissionPolicies declares the cluster-scoped kind ValidatingAdmissionPolicy.
 func validatingAdmissionPolicies(compile compiler) *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:                      group,
-			Version:                    version,
-			Resource:                   "validatingadmissionpolicies",
-			Singular:                   "validatingadmissionpolicy",
-			Kind:                       "ValidatingAdmissionPolicy",
-			Categories:                 categories(),
-			AllowUnqualifiedFinalizers: true,
-		},
-		New:     declare.New[admissionv1.ValidatingAdmissionPolicy],
-		NewList: declare.New[admissionv1.ValidatingAdmissionPolicyList],
-		Parts: declare.SpecStatusAccessors(
-			func(v *admissionv1.ValidatingAdmissionPolicy) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
-				return &v.Spec, &v.Status
-			},
-		),
-		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicies"},
+	return declare.Kind[admissionv1.ValidatingAdmissionPolicy, admissionv1.ValidatingAdmissionPolicyList](complete(&registry.Kind{
+		Names: registry.Names{Version: version, Resource: "validatingadmissionpolicies", Kind: "ValidatingAdmissionPolicy"},
+		Parts: declare.SpecStatusAccessors(func(v *admissionv1.ValidatingAdmissionPolicy) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
+			return &v.Spec, &v.Status
+		}),
 		Default: declare.Adapt(defaultPolicy),
-		Create: registry.Create{
-			Validate: declare.AdaptValidation(func(fld validate.Field, p *admissionv1.ValidatingAdmissionPolicy) {
-				validatePolicy(fld, p, nil, compile)
-			}),
-		},
-		Update: registry.Update{
-			Order:                  updateOrder(),
-			Generation:             true,
-			RequireResourceVersion: true,
-			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy) {
-				validatePolicy(fld, p, old, compile)
-			}),
-		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Int(
@@ -74,5 +48,7 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 				"spec",
 			),
 		},
-	}
+	}, func(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy) {
+		validatePolicy(fld, p, old, compile)
+	}))
 }

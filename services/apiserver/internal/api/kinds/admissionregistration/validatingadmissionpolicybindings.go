@@ -1,45 +1,24 @@
 package admissionregistration
 
 import (
+	"cmp"
+
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
-	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // validatingAdmissionPolicyBindings declares the cluster-scoped kind
 // ValidatingAdmissionPolicyBinding.
 func validatingAdmissionPolicyBindings() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:                      group,
-			Version:                    version,
-			Resource:                   "validatingadmissionpolicybindings",
-			Singular:                   "validatingadmissionpolicybinding",
-			Kind:                       "ValidatingAdmissionPolicyBinding",
-			Categories:                 categories(),
-			AllowUnqualifiedFinalizers: true,
-		},
-		New:     declare.New[admissionv1.ValidatingAdmissionPolicyBinding],
-		NewList: declare.New[admissionv1.ValidatingAdmissionPolicyBindingList],
-		Parts: declare.SpecAccessors(
-			func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
-				return &v.Spec
-			},
-		),
-		Stored:  registry.StorageForm{Prefix: "validatingadmissionpolicybindings"},
+	return declare.Kind[admissionv1.ValidatingAdmissionPolicyBinding, admissionv1.ValidatingAdmissionPolicyBindingList](complete(&registry.Kind{
+		Names: registry.Names{Version: version, Resource: "validatingadmissionpolicybindings", Kind: "ValidatingAdmissionPolicyBinding"},
+		Parts: declare.SpecAccessors(func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
+			return &v.Spec
+		}),
 		Default: declare.Adapt(defaultPolicyBinding),
-		Create:  registry.Create{Validate: declare.AdaptValidation(validateBinding)},
-		Update: registry.Update{
-			Order:                  updateOrder(),
-			Generation:             true,
-			RequireResourceVersion: true,
-			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
-				validateBinding(fld, b)
-			}),
-		},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text(
@@ -58,7 +37,7 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 			),
 			columns.Age(),
 		}},
-	}
+	}, validateBinding))
 }
 
 // paramText returns the parameter's name or selector. A name without a namespace may be in any
@@ -68,7 +47,7 @@ func paramText(ref *admissionv1.ParamRef) string {
 	case ref == nil:
 		return columns.Unset
 	case ref.Name != "":
-		return columns.DefaultString(ref.Namespace, "*") + "/" + ref.Name
+		return cmp.Or(ref.Namespace, "*") + "/" + ref.Name
 	case ref.Selector != nil:
 		return ref.Selector.String()
 	default:

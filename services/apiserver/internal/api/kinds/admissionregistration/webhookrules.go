@@ -1,6 +1,7 @@
 package admissionregistration
 
 import (
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -17,7 +18,6 @@ type hook struct {
 	reinvocation *admissionv1.ReinvocationPolicyType
 }
 
-// mutatingHooks returns the webhooks of a configuration.
 func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []hook {
 	hooks := make([]hook, len(c.Webhooks))
 	for i := range c.Webhooks {
@@ -31,7 +31,6 @@ func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []hook {
 	return hooks
 }
 
-// validatingHooks returns the webhooks of a configuration.
 func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []hook {
 	hooks := make([]hook, len(c.Webhooks))
 	for i := range c.Webhooks {
@@ -138,12 +137,7 @@ const reviewVersions = "v1, v1beta1"
 
 // isSupportedVersion reports whether the server supports any of the review versions.
 func isSupportedVersion(versions []string) bool {
-	for _, v := range versions {
-		if v == "v1" || v == "v1beta1" {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(versions, "v1") || slices.Contains(versions, "v1beta1")
 }
 
 // validateReviewVersions requires distinct versions. At least one must be supported, unless any is

@@ -28,12 +28,11 @@ func Kinds(s registry.Settings) []*registry.Kind {
 
 // customResourceDefinitions declares the cluster-scoped kind CustomResourceDefinition.
 func customResourceDefinitions(check *checker, g gates) *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[v1.CustomResourceDefinition, v1.CustomResourceDefinitionList](&registry.Kind{
 		Names: registry.Names{
 			Group:                      v1.GroupName,
 			Version:                    "v1",
 			Resource:                   "customresourcedefinitions",
-			Singular:                   "customresourcedefinition",
 			Kind:                       "CustomResourceDefinition",
 			ShortNames:                 []string{"crd", "crds"},
 			Categories:                 []string{"api-extensions"},
@@ -42,13 +41,9 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 				return validateDefinitionName(o.(*v1.CustomResourceDefinition), name, prefix)
 			},
 		},
-		New:     declare.New[v1.CustomResourceDefinition],
-		NewList: declare.New[v1.CustomResourceDefinitionList],
-		Parts: declare.SpecStatusAccessors(
-			func(d *v1.CustomResourceDefinition) (*v1.CustomResourceDefinitionSpec, *v1.CustomResourceDefinitionStatus) {
-				return &d.Spec, &d.Status
-			},
-		),
+		Parts: declare.SpecStatusAccessors(func(d *v1.CustomResourceDefinition) (*v1.CustomResourceDefinitionSpec, *v1.CustomResourceDefinitionStatus) {
+			return &d.Spec, &d.Status
+		}),
 		Stored:  stored(),
 		Default: declare.Adapt(defaultDefinition),
 		Create: registry.Create{
@@ -76,7 +71,7 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 			MarkDeletion: func(o registry.Object, now metav1.Time) { definition.Terminate(o.(*v1.CustomResourceDefinition), now) },
 		},
 		Subresources: []registry.Subresource{status()},
-	}
+	})
 }
 
 // status returns the status subresource. It also accepts metadata, as in Kubernetes.

@@ -21,7 +21,6 @@ func validateSubresources(fld validate.Field, s *v1.CustomResourceSubresources) 
 	}
 }
 
-// scalePath requires a path with one of the given prefixes.
 func scalePath(fld validate.Field, name, path, detail string, begins ...string) {
 	switch {
 	case path == "":

@@ -29,7 +29,6 @@ func validateDefinitionName(d *v1.CustomResourceDefinition, name string, prefix 
 	return errs
 }
 
-// validateCreate validates a new definition.
 func (c *checker) validateCreate(d *v1.CustomResourceDefinition) field.ErrorList {
 	return validate.Check(func(fld validate.Field) {
 		c.forDefinition().validateSpec(fld.Child("spec"), &d.Spec, tolerance{})

@@ -41,7 +41,6 @@ func anySchema(s *v1.CustomResourceDefinitionSpec, has func(*v1.JSONSchemaProps)
 	})
 }
 
-// isStructural reports whether the schema of a version is structural.
 func isStructural(s *v1.JSONSchemaProps) bool {
 	return structural.Unsupported(s) == nil && len(structural.Check(nil, s)) == 0
 }
@@ -94,7 +93,6 @@ func (t tolerance) allowsUnprunedDefaults() bool {
 	})
 }
 
-// hasSameSchema reports whether the version of that name has the schema now in the live definition.
 func (t tolerance) hasSameSchema(name string, now *v1.CustomResourceValidation) bool {
 	if t.live == nil {
 		return false

@@ -24,7 +24,6 @@ type view struct {
 	fields       []v1.SelectableField
 }
 
-// viewOf returns the view of a definition.
 func viewOf(s *v1.CustomResourceDefinitionSpec) *view {
 	v := &view{CustomResourceDefinitionSpec: s, versions: slices.Clone(s.Versions)}
 	moveSharedPart(v, &v.schema, func(v *v1.CustomResourceDefinitionVersion) **v1.CustomResourceValidation { return &v.Schema })

@@ -19,23 +19,18 @@ func Kinds() []*registry.Kind {
 
 // apiServices declares the cluster-scoped kind APIService.
 func apiServices() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[v1.APIService, v1.APIServiceList](&registry.Kind{
 		Names: registry.Names{
 			Group:      v1.GroupName,
 			Version:    "v1",
 			Resource:   "apiservices",
-			Singular:   "apiservice",
 			Kind:       "APIService",
 			Categories: []string{"api-extensions"},
 			// The name for the core group is "v1.".
 			ValidateObjectName:         nameRules,
 			AllowUnqualifiedFinalizers: true,
 		},
-		New:     declare.New[v1.APIService],
-		NewList: declare.New[v1.APIServiceList],
-		Parts: declare.SpecStatusAccessors(
-			func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status },
-		),
+		Parts:  declare.SpecStatusAccessors(func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status }),
 		Stored: registry.StorageForm{Prefix: "apiregistration.k8s.io/apiservices", JSON: true},
 		Default: declare.Adapt(func(a *v1.APIService) {
 			if a.Spec.Service != nil {
@@ -74,7 +69,7 @@ func apiServices() *registry.Kind {
 				validateAPIServiceStatus(fld.Child("status"), &a.Status)
 			}), "metadata", "spec")),
 		},
-	}
+	})
 }
 
 // LocalAvailable returns the condition of an APIService that this server serves.

@@ -28,23 +28,14 @@ func storageVersions() *registry.Kind {
 	doc := func(name string) string {
 		return columns.Doc(apiserverinternalv1alpha1.StorageVersionStatus{}, name)
 	}
-	return &registry.Kind{
+	return declare.Kind[apiserverinternalv1alpha1.StorageVersion, apiserverinternalv1alpha1.StorageVersionList](&registry.Kind{
 		Names: registry.Names{
-			Group:        apiserverinternalv1alpha1.GroupName,
-			Version:      "v1alpha1",
-			Resource:     "storageversions",
-			Singular:     "storageversion",
-			Kind:         "StorageVersion",
-			ValidateName: resourceName,
+			Group: apiserverinternalv1alpha1.GroupName, Version: "v1alpha1",
+			Resource: "storageversions", Kind: "StorageVersion", ValidateName: resourceName,
 		},
-		New:     declare.New[apiserverinternalv1alpha1.StorageVersion],
-		NewList: declare.New[apiserverinternalv1alpha1.StorageVersionList],
-		Parts: declare.SpecStatusAccessors(
-			func(v *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
-				return &v.Spec, &v.Status
-			},
-		),
-		Stored: registry.StorageForm{Prefix: "storageversions"},
+		Parts: declare.SpecStatusAccessors(func(v *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
+			return &v.Spec, &v.Status
+		}),
 		Create: registry.Create{Validate: declare.AdaptValidation(validateStatus)},
 		Update: registry.Update{
 			Validate: declare.AdaptUpdateValidation(
@@ -87,7 +78,7 @@ func storageVersions() *registry.Kind {
 				"spec",
 			),
 		},
-	}
+	})
 }
 
 // resourceName requires a group and a resource.

@@ -43,7 +43,6 @@ func (on terminatingGate) drop(s, old **int32) {
 	}
 }
 
-// templateColumns returns columns with the containers of a pod template.
 func templateColumns[T registry.Object](template func(T) *corev1.PodTemplateSpec) []registry.Column {
 	return []registry.Column{
 		columns.WideText("Containers", "Names of each container in the template.", func(o T) string {
@@ -100,12 +99,4 @@ func scaledAmount(v *intstr.IntOrString) int {
 		return 0
 	}
 	return n
-}
-
-// amountOrZero returns a number or a percentage, or 0 for nil.
-func amountOrZero(v *intstr.IntOrString) intstr.IntOrString {
-	if v == nil {
-		return intstr.IntOrString{}
-	}
-	return *v
 }

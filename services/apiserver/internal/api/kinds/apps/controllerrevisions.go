@@ -17,18 +17,10 @@ import (
 
 // controllerRevisions declares the namespaced kind ControllerRevision.
 func controllerRevisions() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[appsv1.ControllerRevision, appsv1.ControllerRevisionList](&registry.Kind{
 		Names: registry.Names{
-			Group:      group,
-			Version:    version,
-			Resource:   "controllerrevisions",
-			Singular:   "controllerrevision",
-			Kind:       "ControllerRevision",
-			Namespaced: true,
+			Group: group, Version: version, Resource: "controllerrevisions", Kind: "ControllerRevision", Namespaced: true,
 		},
-		New:     declare.New[appsv1.ControllerRevision],
-		NewList: declare.New[appsv1.ControllerRevisionList],
-		Stored:  registry.StorageForm{Prefix: "controllerrevisions"},
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, r *appsv1.ControllerRevision) {
 				fld.CheckNonNegative("revision", r.Revision)
@@ -50,7 +42,7 @@ func controllerRevisions() *registry.Kind {
 				func(r *appsv1.ControllerRevision) any { return r.Revision }),
 			columns.Age(),
 		}},
-	}
+	})
 }
 
 func validateRevisionData(fld validate.Field, data []byte) {

@@ -26,17 +26,12 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 		Path:               field.NewPath("spec", "template"),
 		WarnOfTemplateOnly: true,
 	}
-	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, declare.Kind[appsv1.DaemonSet, appsv1.DaemonSetList](&registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "daemonsets", Singular: "daemonset", Kind: "DaemonSet",
+			Group: group, Version: version, Resource: "daemonsets", Kind: "DaemonSet",
 			ShortNames: []string{"ds"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		New:     declare.New[appsv1.DaemonSet],
-		NewList: declare.New[appsv1.DaemonSetList],
-		Parts: declare.SpecStatusAccessors(
-			func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status },
-		),
-		Stored:  registry.StorageForm{Prefix: "daemonsets"},
+		Parts:   declare.SpecStatusAccessors(func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status }),
 		Default: declare.Adapt(defaultDaemonSet),
 		Convertible: declare.AdaptResult(func(d *appsv1.DaemonSet) error {
 			text, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]
@@ -71,7 +66,7 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: daemonSetColumns()},
 		Subresources: []registry.Subresource{daemonSetStatus()},
-	})
+	}))
 }
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
@@ -134,8 +129,8 @@ func validateDaemonSet(fld validate.Field, rules *podspec.Rules, s *appsv1.Daemo
 // validateDaemonSetRollingUpdate requires exactly one of maxUnavailable and maxSurge to be
 // non-zero.
 func validateDaemonSetRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateDaemonSet) {
-	unavailable := amountOrZero(r.MaxUnavailable)
-	surge := amountOrZero(r.MaxSurge)
+	unavailable := declare.Deref(r.MaxUnavailable)
+	surge := declare.Deref(r.MaxSurge)
 	fld.CheckNonNegativeIntOrPercent("maxUnavailable", unavailable)
 	fld.CheckNonNegativeIntOrPercent("maxSurge", surge)
 	fld.CheckAtMost100Percent("maxUnavailable", unavailable)

@@ -13,7 +13,6 @@ func replicaSetDefaultedRules() []transcode.Rule {
 	return append(poddefaults.TemplateDefaultedRules(), transcode.FieldsSet[appsv1.ReplicaSetSpec]("replicas"))
 }
 
-// deploymentDefaultedRules returns the rules for the defaults of defaultDeployment.
 func deploymentDefaultedRules() []transcode.Rule {
 	return append(poddefaults.TemplateDefaultedRules(),
 		transcode.FieldsSet[appsv1.DeploymentSpec]("replicas", "revisionHistoryLimit", "progressDeadlineSeconds"),

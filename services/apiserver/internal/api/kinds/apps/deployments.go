@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
@@ -26,23 +27,14 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 		Path:      field.NewPath("spec", "template"),
 		HostNames: true,
 	}
-	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, declare.Kind[appsv1.Deployment, appsv1.DeploymentList](&registry.Kind{
 		Names: registry.Names{
-			Group:      group,
-			Version:    version,
-			Resource:   "deployments",
-			Singular:   "deployment",
-			Kind:       "Deployment",
-			ShortNames: []string{"deploy"},
-			Categories: []string{"all"},
-			Namespaced: true,
+			Group: group, Version: version, Resource: "deployments", Kind: "Deployment", ShortNames: []string{"deploy"},
+			Categories: []string{"all"}, Namespaced: true,
 		},
-		New:     declare.New[appsv1.Deployment],
-		NewList: declare.New[appsv1.DeploymentList],
 		Parts: declare.SpecStatusAccessors(func(d *appsv1.Deployment) (*appsv1.DeploymentSpec, *appsv1.DeploymentStatus) {
 			return &d.Spec, &d.Status
 		}),
-		Stored:         registry.StorageForm{Prefix: "deployments"},
 		Default:        declare.Adapt(defaultDeployment),
 		DefaultedRules: deploymentDefaultedRules,
 		Create: registry.Create{
@@ -70,7 +62,7 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 				terminating.drop(&d.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
 			}, validateDeploymentStatus), "spec", "metadata.labels"),
 		},
-	})
+	}))
 }
 
 const (
@@ -128,9 +120,9 @@ func validateDeployment(fld validate.Field, rules *podspec.Rules, s *appsv1.Depl
 }
 
 func validateDeploymentRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateDeployment) {
-	unavailable := amountOrZero(r.MaxUnavailable)
+	unavailable := declare.Deref(r.MaxUnavailable)
 	fld.CheckNonNegativeIntOrPercent("maxUnavailable", unavailable)
-	fld.CheckNonNegativeIntOrPercent("maxSurge", amountOrZero(r.MaxSurge))
+	fld.CheckNonNegativeIntOrPercent("maxSurge", declare.Deref(r.MaxSurge))
 	if scaledAmount(r.MaxUnavailable) == 0 && scaledAmount(r.MaxSurge) == 0 {
 		fld.Invalid("maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
 	}
@@ -184,5 +176,5 @@ func deploymentColumns() []registry.Column {
 const readyDesc = "Number of the pod with ready state"
 
 func readyText(ready int32, desired *int32) string {
-	return fmt.Sprintf("%d/%d", ready, declare.ReplicasOrDefault(desired))
+	return fmt.Sprintf("%d/%d", ready, ptr.Deref(desired, 1))
 }

@@ -6,6 +6,7 @@ import (
 	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
 	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
@@ -22,23 +23,14 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 		Path:      field.NewPath("spec", "template"),
 		HostNames: true,
 	}
-	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, declare.Kind[appsv1.ReplicaSet, appsv1.ReplicaSetList](&registry.Kind{
 		Names: registry.Names{
-			Group:      group,
-			Version:    version,
-			Resource:   "replicasets",
-			Singular:   "replicaset",
-			Kind:       "ReplicaSet",
-			ShortNames: []string{"rs"},
-			Categories: []string{"all"},
-			Namespaced: true,
+			Group: group, Version: version, Resource: "replicasets", Kind: "ReplicaSet", ShortNames: []string{"rs"},
+			Categories: []string{"all"}, Namespaced: true,
 		},
-		New:     declare.New[appsv1.ReplicaSet],
-		NewList: declare.New[appsv1.ReplicaSetList],
 		Parts: declare.SpecStatusAccessors(func(r *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
 			return &r.Spec, &r.Status
 		}),
-		Stored:         registry.StorageForm{Prefix: "replicasets"},
 		Default:        declare.Adapt(defaultReplicaSet),
 		DefaultedRules: replicaSetDefaultedRules,
 		Create: registry.Create{
@@ -65,7 +57,7 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 				terminating.drop(&r.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
 			}, validateReplicaSetStatus),
 		},
-	})
+	}))
 }
 
 func defaultReplicaSet(r *appsv1.ReplicaSet) {
@@ -99,11 +91,7 @@ func replicaSetColumns() []registry.Column {
 	stat := func(name string) string { return columns.Doc(appsv1.ReplicaSetStatus{}, name) }
 	cols := []registry.Column{
 		columns.Name(),
-		columns.Int(
-			"Desired",
-			spec("replicas"),
-			func(r *appsv1.ReplicaSet) int64 { return int64(declare.ReplicasOrDefault(r.Spec.Replicas)) },
-		),
+		columns.Int("Desired", spec("replicas"), func(r *appsv1.ReplicaSet) int64 { return int64(ptr.Deref(r.Spec.Replicas, 1)) }),
 		columns.Int("Current", stat("replicas"), func(r *appsv1.ReplicaSet) int64 { return int64(r.Status.Replicas) }),
 		columns.Int("Ready", stat("readyReplicas"), func(r *appsv1.ReplicaSet) int64 { return int64(r.Status.ReadyReplicas) }),
 		columns.Age(),

@@ -26,12 +26,11 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 		Template: func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template },
 		Path:     field.NewPath("spec", "template"),
 	}
-	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, declare.Kind[appsv1.StatefulSet, appsv1.StatefulSetList](&registry.Kind{
 		Names: registry.Names{
 			Group:      group,
 			Version:    version,
 			Resource:   "statefulsets",
-			Singular:   "statefulset",
 			Kind:       "StatefulSet",
 			ShortNames: []string{"sts"},
 			Categories: []string{"all"},
@@ -39,12 +38,9 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 			// The name becomes part of the pods' host names.
 			ValidateName: meta.DNSLabel,
 		},
-		New:     declare.New[appsv1.StatefulSet],
-		NewList: declare.New[appsv1.StatefulSetList],
 		Parts: declare.SpecStatusAccessors(func(s *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
 			return &s.Spec, &s.Status
 		}),
-		Stored:  registry.StorageForm{Prefix: "statefulsets"},
 		Default: declare.Adapt(func(s *appsv1.StatefulSet) { defaultStatefulSet(s, maxUnavailable) }),
 		Create: registry.Create{
 			Prepare: declare.Adapt(func(s *appsv1.StatefulSet) { drop(s, nil) }),
@@ -70,7 +66,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 			),
 			declare.ValidatedStatus("StatefulSet", validateStatefulSetStatus),
 		},
-	})
+	}))
 }
 
 // statefulSetWarnings returns the warnings of a set itself. below is the path after the claim:

@@ -4,15 +4,9 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
-)
 
-// quantity returns the value of q, or zero for nil.
-func quantity(q *resource.Quantity) resource.Quantity {
-	if q == nil {
-		return resource.Quantity{}
-	}
-	return *q
-}
+	"binnacle/services/apiserver/internal/registry/declare"
+)
 
 // specToV1 converts a metric spec to v1. The result shares memory with m.
 func specToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
@@ -22,13 +16,13 @@ func specToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 			Target:       autoscalingv1.CrossVersionObjectReference(o.DescribedObject),
 			MetricName:   o.Metric.Name,
 			Selector:     o.Metric.Selector,
-			TargetValue:  quantity(o.Target.Value),
+			TargetValue:  declare.Deref(o.Target.Value),
 			AverageValue: o.Target.AverageValue,
 		}
 	}
 	if p := m.Pods; p != nil {
 		out.Pods = &autoscalingv1.PodsMetricSource{
-			MetricName: p.Metric.Name, Selector: p.Metric.Selector, TargetAverageValue: quantity(p.Target.AverageValue),
+			MetricName: p.Metric.Name, Selector: p.Metric.Selector, TargetAverageValue: declare.Deref(p.Target.AverageValue),
 		}
 	}
 	if r := m.Resource; r != nil {
@@ -125,30 +119,30 @@ func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 			Target:       autoscalingv1.CrossVersionObjectReference(o.DescribedObject),
 			MetricName:   o.Metric.Name,
 			Selector:     o.Metric.Selector,
-			CurrentValue: quantity(o.Current.Value),
+			CurrentValue: declare.Deref(o.Current.Value),
 			AverageValue: o.Current.AverageValue,
 		}
 	}
 	if p := m.Pods; p != nil {
 		out.Pods = &autoscalingv1.PodsMetricStatus{
-			MetricName: p.Metric.Name, Selector: p.Metric.Selector, CurrentAverageValue: quantity(p.Current.AverageValue),
+			MetricName: p.Metric.Name, Selector: p.Metric.Selector, CurrentAverageValue: declare.Deref(p.Current.AverageValue),
 		}
 	}
 	if r := m.Resource; r != nil {
 		out.Resource = &autoscalingv1.ResourceMetricStatus{
-			Name: r.Name, CurrentAverageUtilization: r.Current.AverageUtilization, CurrentAverageValue: quantity(r.Current.AverageValue),
+			Name: r.Name, CurrentAverageUtilization: r.Current.AverageUtilization, CurrentAverageValue: declare.Deref(r.Current.AverageValue),
 		}
 	}
 	if r := m.ContainerResource; r != nil {
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricStatus{
 			Name: r.Name, Container: r.Container,
-			CurrentAverageUtilization: r.Current.AverageUtilization, CurrentAverageValue: quantity(r.Current.AverageValue),
+			CurrentAverageUtilization: r.Current.AverageUtilization, CurrentAverageValue: declare.Deref(r.Current.AverageValue),
 		}
 	}
 	if e := m.External; e != nil {
 		out.External = &autoscalingv1.ExternalMetricStatus{
 			MetricName: e.Metric.Name, MetricSelector: e.Metric.Selector,
-			CurrentValue: quantity(e.Current.Value), CurrentAverageValue: e.Current.AverageValue,
+			CurrentValue: declare.Deref(e.Current.Value), CurrentAverageValue: e.Current.AverageValue,
 		}
 	}
 	return out

@@ -29,17 +29,12 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 			return jobWarnings("spec.jobTemplate.spec", &c.Spec.JobTemplate.Spec)
 		},
 	}
-	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, declare.Kind[batchv1.CronJob, batchv1.CronJobList](&registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "cronjobs", Singular: "cronjob", Kind: "CronJob",
+			Group: group, Version: version, Resource: "cronjobs", Kind: "CronJob",
 			ShortNames: []string{"cj"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		New:     declare.New[batchv1.CronJob],
-		NewList: declare.New[batchv1.CronJobList],
-		Parts: declare.SpecStatusAccessors(
-			func(c *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) { return &c.Spec, &c.Status },
-		),
-		Stored:  registry.StorageForm{Prefix: "cronjobs"},
+		Parts:   declare.SpecStatusAccessors(func(c *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) { return &c.Spec, &c.Status }),
 		Default: declare.Adapt(defaultCronJob),
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, c *batchv1.CronJob) {
@@ -58,7 +53,7 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 		},
 		Presentation: registry.Presentation{Columns: cronJobColumns()},
 		Subresources: []registry.Subresource{declare.WithValidationOrder(declare.Status("CronJob"), registry.UpdateRules)},
-	})
+	}))
 }
 
 // maxCronJobName is the maximum length of a name. It leaves room for the time suffix in the names of
@@ -81,7 +76,6 @@ func defaultCronJob(c *batchv1.CronJob) {
 	defaultJobParts(&c.Spec.JobTemplate.Spec)
 }
 
-// podTemplateOf returns the pod template of the jobs.
 func podTemplateOf(c *batchv1.CronJob) *corev1.PodTemplateSpec {
 	return &c.Spec.JobTemplate.Spec.Template
 }
@@ -129,7 +123,6 @@ func validateSchedule(fld validate.Field, s, old *batchv1.CronJobSpec) {
 	}
 }
 
-// scheduleErrors returns the errors of a schedule.
 func scheduleErrors(text string) []string {
 	// The parser cannot handle a time zone without a schedule.
 	if strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ=") {

@@ -118,7 +118,6 @@ func validateJobParts(fld validate.Field, rules *podspec.Rules, s *batchv1.JobSp
 	validateRestartPolicy(fld.Child("template", "spec"), s)
 }
 
-// isIndexed reports whether the pods of a job have indexes.
 func isIndexed(s *batchv1.JobSpec) bool {
 	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
 }

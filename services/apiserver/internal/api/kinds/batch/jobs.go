@@ -24,17 +24,9 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 		HostNames:  true,
 		WarnAround: func(j *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) },
 	}
-	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
-		Names: registry.Names{
-			Group: group, Version: version, Resource: "jobs", Singular: "job", Kind: "Job",
-			Categories: []string{"all"}, Namespaced: true,
-		},
-		New:     declare.New[batchv1.Job],
-		NewList: declare.New[batchv1.JobList],
-		Parts: declare.SpecStatusAccessors(
-			func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status },
-		),
-		Stored:         registry.StorageForm{Prefix: "jobs"},
+	return podspec.WithPodTemplate(rules, pods, declare.Kind[batchv1.Job, batchv1.JobList](&registry.Kind{
+		Names:          registry.Names{Group: group, Version: version, Resource: "jobs", Kind: "Job", Categories: []string{"all"}, Namespaced: true},
+		Parts:          declare.SpecStatusAccessors(func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status }),
 		Default:        declare.Adapt(defaultJob),
 		DefaultedRules: jobDefaultedRules,
 		Create: registry.Create{
@@ -57,14 +49,14 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 				"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
 		},
 		Presentation: registry.Presentation{
-			Selectable: []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded", DefaultValue: "0"}},
+			Selectable: []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded"}},
 			UnknownLabel: func(_ schema.GroupVersionKind, label string) error {
 				return fmt.Errorf("field label %q not supported for Job", label)
 			},
 			Columns: jobColumns(),
 		},
 		Subresources: []registry.Subresource{declare.ValidatedStatus("Job", validateJobStatus)},
-	})
+	}))
 }
 
 func jobColumns() []registry.Column {

@@ -63,7 +63,6 @@ func (c *RuntimeConfig) Set(text string) error {
 // Type returns the name of the type in the help of flags.
 func (c *RuntimeConfig) Type() string { return "mapStringString" }
 
-// lookup returns the value of a key.
 func (c RuntimeConfig) lookup(key string) (on, specified bool) {
 	value, specified := c[key]
 	if value == "" {
@@ -134,7 +133,6 @@ func unservedVersions() map[string][]string {
 	}
 }
 
-// isKnownGroup reports whether a catalog has a group.
 func isKnownGroup(catalog *registry.Catalog, name string) bool {
 	return unservedVersions()[name] != nil ||
 		slices.ContainsFunc(catalog.Groups(), func(g registry.Group) bool { return g.Name == name })

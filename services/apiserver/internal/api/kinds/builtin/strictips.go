@@ -38,7 +38,6 @@ var (
 	}
 )
 
-// podPaths returns the paths of the addresses in a pod spec.
 func podPaths(spec string) []string {
 	return []string{spec + ".hostAliases[].ip", spec + ".dnsConfig.nameservers[]"}
 }

@@ -17,26 +17,16 @@ import (
 
 // certificateSigningRequests declares the cluster-scoped kind CertificateSigningRequest.
 func certificateSigningRequests() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](&registry.Kind{
 		Names: registry.Names{
-			Group:        group,
-			Version:      version,
-			Resource:     "certificatesigningrequests",
-			Singular:     "certificatesigningrequest",
-			Kind:         "CertificateSigningRequest",
-			ShortNames:   []string{"csr"},
-			ValidateName: meta.PathSegment,
+			Group: group, Version: version, Resource: "certificatesigningrequests", Kind: "CertificateSigningRequest",
+			ShortNames: []string{"csr"}, ValidateName: meta.PathSegment,
 		},
-		New:     declare.New[certificatesv1.CertificateSigningRequest],
-		NewList: declare.New[certificatesv1.CertificateSigningRequestList],
-		Parts: declare.SpecStatusAccessors(
-			func(c *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequestSpec, *certificatesv1.CertificateSigningRequestStatus) {
-				return &c.Spec, &c.Status
-			},
-		),
-		Stored: registry.StorageForm{Prefix: "certificatesigningrequests"},
+		Parts: declare.SpecStatusAccessors(func(c *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequestSpec, *certificatesv1.CertificateSigningRequestStatus) {
+			return &c.Spec, &c.Status
+		}),
 		Create: registry.Create{
-			Prepare: declare.Adapt(prepareRequestCreate),
+			Prepare: declare.Adapt(func(r *certificatesv1.CertificateSigningRequest) { stampRequester(r, registry.Requester{}) }),
 			RecordCreator: func(o registry.Object, requester registry.Requester) {
 				stampRequester(o.(*certificatesv1.CertificateSigningRequest), requester)
 			},
@@ -81,12 +71,7 @@ func certificateSigningRequests() *registry.Kind {
 				"status.conditions",
 			),
 		},
-	}
-}
-
-// prepareRequestCreate clears the requester, which the server sets.
-func prepareRequestCreate(r *certificatesv1.CertificateSigningRequest) {
-	stampRequester(r, registry.Requester{})
+	})
 }
 
 func stampRequester(r *certificatesv1.CertificateSigningRequest, requester registry.Requester) {
@@ -128,7 +113,6 @@ func prepareStatus(r, old *certificatesv1.CertificateSigningRequest) {
 	stampConditions(r, old)
 }
 
-// conditionsOf returns the indexes of the conditions of a type.
 func conditionsOf(r *certificatesv1.CertificateSigningRequest, typ certificatesv1.RequestConditionType) []int {
 	var indices []int
 	for i := range r.Status.Conditions {

@@ -17,20 +17,16 @@ import (
 
 // clusterTrustBundles returns a kind that is served in beta and alpha only, and so off by default.
 func clusterTrustBundles() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[certificatesv1beta1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundleList](&registry.Kind{
 		Names: registry.Names{
 			Group:    group,
 			Version:  "v1beta1",
 			Resource: "clustertrustbundles",
-			Singular: "clustertrustbundle",
 			Kind:     "ClusterTrustBundle",
 			// A signer's bundles have its name as prefix; see validateBundleName.
 			ValidateName: meta.PathSegment,
 		},
-		Gate:    features.ClusterTrustBundle,
-		New:     declare.New[certificatesv1beta1.ClusterTrustBundle],
-		NewList: declare.New[certificatesv1beta1.ClusterTrustBundleList],
-		Stored:  registry.StorageForm{Prefix: "clustertrustbundles"},
+		Gate: features.ClusterTrustBundle,
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(func(fld validate.Field, b *certificatesv1beta1.ClusterTrustBundle) {
 				validateBundleName(fld, b)
@@ -62,7 +58,7 @@ func clusterTrustBundles() *registry.Kind {
 				columns.Age(),
 			},
 		},
-	}
+	})
 }
 
 // validateBundleName requires the name of the signer as prefix of the bundle's name.

@@ -14,21 +14,17 @@ import (
 // leaseCandidates returns a kind that is served in beta and alpha only, and so off by default.
 func leaseCandidates() *registry.Kind {
 	doc := func(name string) string { return columns.Doc(coordinationv1beta1.LeaseCandidateSpec{}, name) }
-	return &registry.Kind{
+	return declare.Kind[coordinationv1beta1.LeaseCandidate, coordinationv1beta1.LeaseCandidateList](&registry.Kind{
 		Names: registry.Names{
 			Group:      group,
 			Version:    "v1beta1",
 			Resource:   "leasecandidates",
-			Singular:   "leasecandidate",
 			Kind:       "LeaseCandidate",
 			Namespaced: true,
 			// The name is the identity of the candidate, such as a host name with a suffix.
 			ValidateName: func(name string, _ bool) []string { return validate.DataKey(name) },
 		},
-		New:     declare.New[coordinationv1beta1.LeaseCandidate],
-		NewList: declare.New[coordinationv1beta1.LeaseCandidateList],
-		Stored:  registry.StorageForm{Prefix: "leasecandidates"},
-		Create:  registry.Create{Validate: declare.AdaptValidation(validateLeaseCandidate)},
+		Create: registry.Create{Validate: declare.AdaptValidation(validateLeaseCandidate)},
 		Update: registry.Update{
 			AllowCreateOnUpdate:    true,
 			RequireResourceVersion: true,
@@ -59,7 +55,7 @@ func leaseCandidates() *registry.Kind {
 				columns.Age(),
 			},
 		},
-	}
+	})
 }
 
 func validateLeaseCandidate(fld validate.Field, c *coordinationv1beta1.LeaseCandidate) {

@@ -13,20 +13,12 @@ import (
 
 // leases declares the namespaced kind Lease.
 func leases(coordinated bool) *registry.Kind {
-	k := &registry.Kind{
+	k := declare.Kind[coordinationv1.Lease, coordinationv1.LeaseList](&registry.Kind{
 		Names: registry.Names{
-			Group:                      group,
-			Version:                    version,
-			Resource:                   "leases",
-			Singular:                   "lease",
-			Kind:                       "Lease",
-			Namespaced:                 true,
+			Group: group, Version: version, Resource: "leases", Kind: "Lease", Namespaced: true,
 			AllowUnqualifiedFinalizers: true,
 		},
-		New:     declare.New[coordinationv1.Lease],
-		NewList: declare.New[coordinationv1.LeaseList],
-		Stored:  registry.StorageForm{Prefix: "leases"},
-		Create:  registry.Create{Validate: declare.AdaptValidation(validateLease)},
+		Create: registry.Create{Validate: declare.AdaptValidation(validateLease)},
 		Update: registry.Update{
 			AllowCreateOnUpdate:    true,
 			RequireResourceVersion: true,
@@ -44,7 +36,7 @@ func leases(coordinated bool) *registry.Kind {
 			}),
 			columns.Age(),
 		}},
-	}
+	})
 	if !coordinated {
 		k.Create.Prepare = declare.Adapt(func(l *coordinationv1.Lease) { dropCoordinated(&l.Spec, &coordinationv1.LeaseSpec{}) })
 		k.Update.Prepare = declare.AdaptUpdate(func(l, old *coordinationv1.Lease) { dropCoordinated(&l.Spec, &old.Spec) })

@@ -8,7 +8,6 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-// bindings declares the namespaced kind Binding.
 func bindings() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{

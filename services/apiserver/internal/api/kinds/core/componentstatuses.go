@@ -10,18 +10,10 @@ import (
 
 // componentStatuses declares the cluster-scoped kind ComponentStatus.
 func componentStatuses() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Version:    version,
-			Resource:   "componentstatuses",
-			Singular:   "componentstatus",
-			Kind:       "ComponentStatus",
-			ShortNames: []string{"cs"},
-		},
+	return declare.Kind[corev1.ComponentStatus, corev1.ComponentStatusList](&registry.Kind{
+		Names:   registry.Names{Version: version, Resource: "componentstatuses", Kind: "ComponentStatus", ShortNames: []string{"cs"}},
 		Virtual: true,
 		Verbs:   []string{"get", "list"},
-		New:     declare.New[corev1.ComponentStatus],
-		NewList: declare.New[corev1.ComponentStatusList],
 		Presentation: registry.Presentation{
 			Columns: []registry.Column{
 				columns.Name(),
@@ -49,7 +41,7 @@ func componentStatuses() *registry.Kind {
 				}),
 			},
 		},
-	}
+	})
 }
 
 func healthConditionOf(c *corev1.ComponentStatus) *corev1.ComponentCondition {

@@ -18,15 +18,9 @@ const immutableMessage = "field is immutable when `immutable` is set"
 
 // configMaps declares the namespaced kind ConfigMap.
 func configMaps() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Version: version, Resource: "configmaps", Singular: "configmap", Kind: "ConfigMap",
-			ShortNames: []string{"cm"}, Namespaced: true,
-		},
-		New:     declare.New[corev1.ConfigMap],
-		NewList: declare.New[corev1.ConfigMapList],
-		Stored:  registry.StorageForm{Prefix: "configmaps"},
-		Create:  registry.Create{Validate: declare.AdaptResult(validateConfigMap)},
+	return declare.Kind[corev1.ConfigMap, corev1.ConfigMapList](&registry.Kind{
+		Names:  registry.Names{Version: version, Resource: "configmaps", Kind: "ConfigMap", ShortNames: []string{"cm"}, Namespaced: true},
+		Create: registry.Create{Validate: declare.AdaptResult(validateConfigMap)},
 		Update: registry.Update{
 			Order:    registry.Order{registry.MetaUpdateRules, registry.MetaRules, registry.UpdateRules},
 			Validate: declare.AdaptUpdateResult(validateConfigMapUpdate),
@@ -37,7 +31,7 @@ func configMaps() *registry.Kind {
 				func(c *corev1.ConfigMap) any { return int64(len(c.Data) + len(c.BinaryData)) }),
 			columns.Age(),
 		}},
-	}
+	})
 }
 
 func validateConfigMap(c *corev1.ConfigMap) field.ErrorList {

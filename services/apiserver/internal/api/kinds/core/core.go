@@ -34,7 +34,6 @@ func Kinds(s registry.Settings) []*registry.Kind {
 	}
 }
 
-// coreKind returns a kind of the group itself.
 func coreKind(kind string) schema.GroupVersionKind { return schema.GroupVersionKind{Kind: kind} }
 
 // connectVerbs returns the verbs of subresources that open a stream to a pod.

@@ -26,7 +26,6 @@ func secretDefaultedRules() []transcode.Rule {
 	}
 }
 
-// nodeDefaultedRules returns the rules for the defaults of defaultNode.
 func nodeDefaultedRules() []transcode.Rule {
 	return []transcode.Rule{
 		transcode.FieldsPass[corev1.NodeStatus](
@@ -51,7 +50,6 @@ func rangesArePaired(f [4][]byte) bool {
 	return ok && bytes.Equal(first, f[0]) && (len(f[0]) > 0 || count == 0)
 }
 
-// volumeDefaultedRules returns the rules for the defaults of defaultVolume.
 func volumeDefaultedRules() []transcode.Rule {
 	return append(volume.SourceDefaultedRules(),
 		transcode.FieldsSet[corev1.PersistentVolumeStatus]("phase"),

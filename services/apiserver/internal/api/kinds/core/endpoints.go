@@ -19,13 +19,8 @@ import (
 
 // endpoints declares the namespaced kind Endpoints.
 func endpoints() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Version: version, Resource: "endpoints", Singular: "endpoints", Kind: "Endpoints",
-			ShortNames: []string{"ep"}, Namespaced: true,
-		},
-		New:            declare.New[corev1.Endpoints],
-		NewList:        declare.New[corev1.EndpointsList],
+	return declare.Kind[corev1.Endpoints, corev1.EndpointsList](&registry.Kind{
+		Names:          registry.Names{Version: version, Resource: "endpoints", Kind: "Endpoints", ShortNames: []string{"ep"}, Namespaced: true},
 		Stored:         registry.StorageForm{Prefix: "services/endpoints"},
 		Default:        declare.Adapt(defaultEndpoints),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[corev1.EndpointPort]("protocol")),
@@ -49,7 +44,7 @@ func endpoints() *registry.Kind {
 				columns.Age(),
 			},
 		},
-	}
+	})
 }
 
 func defaultEndpoints(e *corev1.Endpoints) {

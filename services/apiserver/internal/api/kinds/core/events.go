@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -18,17 +19,13 @@ import (
 
 // events declares the namespaced kind Event.
 func events() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[corev1.Event, corev1.EventList](&registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "events", Singular: "event", Kind: "Event",
-			ShortNames: []string{"ev"}, Namespaced: true,
-			ValidateName:               meta.PathSegment,
-			AllowUnqualifiedFinalizers: true,
+			Version: version, Resource: "events", Kind: "Event", ShortNames: []string{"ev"}, Namespaced: true,
+			ValidateName: meta.PathSegment, AllowUnqualifiedFinalizers: true,
 		},
-		New:     declare.New[corev1.Event],
-		NewList: declare.New[corev1.EventList],
-		Stored:  registry.StorageForm{Prefix: "events", HasTTL: true},
-		Create:  registry.Create{Validate: declare.AdaptResult(validateCoreEvent), RulesFirst: true},
+		Stored: registry.StorageForm{HasTTL: true},
+		Create: registry.Create{Validate: declare.AdaptResult(validateCoreEvent), RulesFirst: true},
 		Update: registry.Update{
 			Order:               registry.Order{registry.UpdateRules},
 			AllowCreateOnUpdate: true,
@@ -51,13 +48,13 @@ func events() *registry.Kind {
 			},
 			Columns: EventColumns(func(e *corev1.Event) *corev1.Event { return e }),
 		},
-	}
+	})
 }
 
 // EventSource returns the value of the field "source": the component that reported the event, in
 // the old or new style.
 func EventSource(e *corev1.Event) string {
-	return columns.DefaultString(e.Source.Component, e.ReportingController)
+	return cmp.Or(e.Source.Component, e.ReportingController)
 }
 
 // EventColumns returns the columns of events. view returns the core form of an event.
@@ -112,7 +109,7 @@ func eventObjectText(e *corev1.Event) string {
 
 // eventReporterText returns the reporting component and its instance or host.
 func eventReporterText(e *corev1.Event) string {
-	instance := columns.DefaultString(e.Source.Host, e.ReportingInstance)
+	instance := cmp.Or(e.Source.Host, e.ReportingInstance)
 	if instance == "" {
 		return EventSource(e)
 	}

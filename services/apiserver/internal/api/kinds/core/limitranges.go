@@ -12,14 +12,11 @@ import (
 
 // limitRanges declares the namespaced kind LimitRange.
 func limitRanges() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[corev1.LimitRange, corev1.LimitRangeList](&registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "limitranges", Singular: "limitrange", Kind: "LimitRange",
+			Version: version, Resource: "limitranges", Kind: "LimitRange",
 			ShortNames: []string{"limits"}, Namespaced: true,
 		},
-		New:     declare.New[corev1.LimitRange],
-		NewList: declare.New[corev1.LimitRangeList],
-		Stored:  registry.StorageForm{Prefix: "limitranges"},
 		Default: declare.Adapt(defaultLimitRange),
 		Create: registry.Create{Prepare: declare.Adapt(func(l *corev1.LimitRange) {
 			if l.Name == "" {
@@ -33,7 +30,7 @@ func limitRanges() *registry.Kind {
 				func(fld validate.Field, l, _ *corev1.LimitRange) { validateLimitRange(fld, l) },
 			),
 		},
-	}
+	})
 }
 
 // defaultLimitRange sets the missing limits and requests of containers: limits from the maximum,

@@ -112,7 +112,7 @@ func validateLimitOrder(fld validate.Field, item *corev1.LimitRangeItem, name co
 			path.Invalid("", ratio, fmt.Sprintf("ratio %s is less than 1", ratio.String()))
 		}
 		if hasMin && hasMax {
-			if bound := quotient(maximum, minimum); ratio.AsApproximateFloat64() > bound {
+			if bound := maximum.AsApproximateFloat64() / minimum.AsApproximateFloat64(); ratio.AsApproximateFloat64() > bound {
 				path.Invalid("", ratio, fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), bound))
 			}
 		}
@@ -121,9 +121,4 @@ func validateLimitOrder(fld validate.Field, item *corev1.LimitRangeItem, name co
 		fld.Key("defaultRequest", string(name)).Invalid("", request,
 			fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name))
 	}
-}
-
-// quotient returns the quotient of two quantities, which is infinite if the second is zero.
-func quotient(a, b resource.Quantity) float64 {
-	return a.AsApproximateFloat64() / b.AsApproximateFloat64()
 }

@@ -14,22 +14,13 @@ import (
 
 // namespaces declares the cluster-scoped kind Namespace.
 func namespaces() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[corev1.Namespace, corev1.NamespaceList](&registry.Kind{
 		Names: registry.Names{
-			Version:      version,
-			Resource:     "namespaces",
-			Singular:     "namespace",
-			Kind:         "Namespace",
-			ShortNames:   []string{"ns"},
+			Version: version, Resource: "namespaces", Kind: "Namespace", ShortNames: []string{"ns"},
 			ValidateName: meta.DNSLabel,
 		},
 		Verbs:   []string{"create", "delete", "get", "list", "patch", "update", "watch"},
-		New:     declare.New[corev1.Namespace],
-		NewList: declare.New[corev1.NamespaceList],
-		Parts: declare.SpecStatusAccessors(
-			func(n *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) { return &n.Spec, &n.Status },
-		),
-		Stored:  registry.StorageForm{Prefix: "namespaces"},
+		Parts:   declare.SpecStatusAccessors(func(n *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) { return &n.Spec, &n.Status }),
 		Default: declare.Adapt(defaultNamespace),
 		Create: registry.Create{
 			Prepare:  declare.Adapt(prepareNamespaceCreate),
@@ -81,7 +72,7 @@ func namespaces() *registry.Kind {
 				),
 			},
 		},
-	}
+	})
 }
 
 // defaultNamespace sets the label that selects a namespace by its name, and the phase.

@@ -13,7 +13,6 @@ import (
 
 const taintsAnnotation = "scheduler.alpha.kubernetes.io/taints"
 
-// validateNode validates any node.
 func validateNode(fld validate.Field, n *corev1.Node) {
 	validateNodeAnnotations(fld, n)
 	validateTaints(fld.Child("metadata"), "taints", n.Spec.Taints)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -24,19 +25,9 @@ const (
 
 // nodes declares the cluster-scoped kind Node.
 func nodes() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Version:    version,
-			Resource:   "nodes",
-			Singular:   "node",
-			Kind:       "Node",
-			ShortNames: []string{"no"},
-		},
-		New:     declare.New[corev1.Node],
-		NewList: declare.New[corev1.NodeList],
-		Parts: declare.SpecStatusAccessors(
-			func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status },
-		),
+	return declare.Kind[corev1.Node, corev1.NodeList](&registry.Kind{
+		Names:          registry.Names{Version: version, Resource: "nodes", Kind: "Node", ShortNames: []string{"no"}},
+		Parts:          declare.SpecStatusAccessors(func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status }),
 		Stored:         registry.StorageForm{Prefix: "minions"},
 		Default:        declare.Adapt(defaultNode),
 		DefaultedRules: nodeDefaultedRules,
@@ -63,7 +54,7 @@ func nodes() *registry.Kind {
 			}),
 		},
 		Presentation: registry.Presentation{
-			Selectable: []registry.SelectableField{{Label: "spec.unschedulable", DefaultValue: "false"}},
+			Selectable: []registry.SelectableField{{Label: "spec.unschedulable"}},
 			Columns:    nodeColumns(),
 		},
 		Subresources: []registry.Subresource{
@@ -82,7 +73,7 @@ func nodes() *registry.Kind {
 				}
 			}, validateNodeChanges),
 		},
-	}
+	})
 }
 
 // defaultNode sets missing allocatable resources to the capacity, and makes podCIDR equal to the
@@ -128,13 +119,13 @@ func nodeColumns() []registry.Column {
 		columns.WideText("Internal-IP", addresses, func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeInternalIP) }),
 		columns.WideText("External-IP", addresses, func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeExternalIP) }),
 		columns.WideText("OS-Image", info("osImage"), func(n *corev1.Node) string {
-			return columns.DefaultString(n.Status.NodeInfo.OSImage, columns.Unknown)
+			return cmp.Or(n.Status.NodeInfo.OSImage, columns.Unknown)
 		}),
 		columns.WideText("Kernel-Version", info("kernelVersion"), func(n *corev1.Node) string {
-			return columns.DefaultString(n.Status.NodeInfo.KernelVersion, columns.Unknown)
+			return cmp.Or(n.Status.NodeInfo.KernelVersion, columns.Unknown)
 		}),
 		columns.WideText("Container-Runtime", info("containerRuntimeVersion"), func(n *corev1.Node) string {
-			return columns.DefaultString(n.Status.NodeInfo.ContainerRuntimeVersion, columns.Unknown)
+			return cmp.Or(n.Status.NodeInfo.ContainerRuntimeVersion, columns.Unknown)
 		}),
 	}
 }

@@ -18,23 +18,14 @@ import (
 // persistentVolumeClaims declares the namespaced kind PersistentVolumeClaim.
 func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 	gates := claimGates{settings.Enabled(features.CrossNamespaceVolumeDataSource), settings.Enabled(features.VolumeAttributesClass)}
-	return &registry.Kind{
+	return declare.Kind[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](&registry.Kind{
 		Names: registry.Names{
-			Version:    version,
-			Resource:   "persistentvolumeclaims",
-			Singular:   "persistentvolumeclaim",
-			Kind:       "PersistentVolumeClaim",
-			ShortNames: []string{"pvc"},
-			Namespaced: true,
+			Version: version, Resource: "persistentvolumeclaims", Kind: "PersistentVolumeClaim",
+			ShortNames: []string{"pvc"}, Namespaced: true,
 		},
-		New:     declare.New[corev1.PersistentVolumeClaim],
-		NewList: declare.New[corev1.PersistentVolumeClaimList],
-		Parts: declare.SpecStatusAccessors(
-			func(p *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
-				return &p.Spec, &p.Status
-			},
-		),
-		Stored:         registry.StorageForm{Prefix: "persistentvolumeclaims"},
+		Parts: declare.SpecStatusAccessors(func(p *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
+			return &p.Spec, &p.Status
+		}),
 		Default:        declare.Adapt(poddefaults.Claim),
 		AfterDecode:    declare.Adapt(func(c *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
 		DefaultedRules: claimDefaultedRules,
@@ -74,7 +65,7 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 				gates.dropStatus(&c.Status, &old.Status)
 			}, validateClaimStatus),
 		},
-	}
+	})
 }
 
 func claimWarnings(c *corev1.PersistentVolumeClaim) (texts []string) {

@@ -23,22 +23,11 @@ import (
 // persistentVolumes declares the cluster-scoped kind PersistentVolume.
 func persistentVolumes(settings registry.Settings) *registry.Kind {
 	hasAttributesClasses := settings.Enabled(features.VolumeAttributesClass)
-	return &registry.Kind{
-		Names: registry.Names{
-			Version:    version,
-			Resource:   "persistentvolumes",
-			Singular:   "persistentvolume",
-			Kind:       "PersistentVolume",
-			ShortNames: []string{"pv"},
-		},
-		New:     declare.New[corev1.PersistentVolume],
-		NewList: declare.New[corev1.PersistentVolumeList],
-		Parts: declare.SpecStatusAccessors(
-			func(p *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
-				return &p.Spec, &p.Status
-			},
-		),
-		Stored:         registry.StorageForm{Prefix: "persistentvolumes"},
+	return declare.Kind[corev1.PersistentVolume, corev1.PersistentVolumeList](&registry.Kind{
+		Names: registry.Names{Version: version, Resource: "persistentvolumes", Kind: "PersistentVolume", ShortNames: []string{"pv"}},
+		Parts: declare.SpecStatusAccessors(func(p *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
+			return &p.Spec, &p.Status
+		}),
 		Default:        declare.Adapt(defaultVolume),
 		DefaultedRules: volumeDefaultedRules,
 		Create: registry.Create{
@@ -76,7 +65,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 		Subresources: []registry.Subresource{
 			declare.View("status", "PersistentVolume", declare.AdaptUpdate(prepareVolumeStatus)),
 		},
-	}
+	})
 }
 
 func defaultVolume(v *corev1.PersistentVolume) {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -164,7 +165,7 @@ type podSummary struct {
 // summarize reduces the statuses of a pod's containers to one reason: the last problem of the pod,
 // or else its phase.
 func summarize(p *corev1.Pod) podSummary {
-	s := podSummary{total: len(p.Spec.Containers), reason: columns.DefaultString(p.Status.Reason, string(p.Status.Phase))}
+	s := podSummary{total: len(p.Spec.Containers), reason: cmp.Or(p.Status.Reason, string(p.Status.Phase))}
 	for i := range p.Status.Conditions {
 		c := &p.Status.Conditions[i]
 		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonSchedulingGated {

@@ -20,15 +20,12 @@ const defaultGracePeriod = 30
 
 // pods declares the namespaced kind Pod.
 func pods(rules *podspec.Rules) *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[corev1.Pod, corev1.PodList](&registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "pods", Singular: "pod", Kind: "Pod",
+			Version: version, Resource: "pods", Kind: "Pod",
 			ShortNames: []string{"po"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		New:     declare.New[corev1.Pod],
-		NewList: declare.New[corev1.PodList],
-		Parts:   declare.SpecStatusAccessors(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
-		Stored:  registry.StorageForm{Prefix: "pods"},
+		Parts: declare.SpecStatusAccessors(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
 		Default: declare.Adapt(func(p *corev1.Pod) {
 			poddefaults.Pod(p)
 			rules.Default(&p.Spec)
@@ -58,7 +55,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 				{Label: "spec.restartPolicy"},
 				{Label: "spec.schedulerName"},
 				{Label: "spec.serviceAccountName"},
-				{Label: "spec.hostNetwork", DefaultValue: "false"},
+				{Label: "spec.hostNetwork"},
 				{Label: "status.phase"},
 				{Label: "status.podIP"},
 				// A valid field label that never matches a value: the path is always empty.
@@ -71,7 +68,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 			ClearColumnFields: func(o registry.Object) { reusePod(o.(*corev1.Pod)) },
 		},
 		Subresources: podSubresources(rules),
-	}
+	})
 }
 
 // podSubresources returns the subresources that the server's feature gates allow.

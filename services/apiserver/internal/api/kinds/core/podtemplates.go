@@ -23,15 +23,9 @@ func podTemplates(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*corev1.PodTemplate]{
 		Template: func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }, Path: field.NewPath("template"),
 	}
-	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
-		Names: registry.Names{
-			Version: version, Resource: "podtemplates", Singular: "podtemplate", Kind: "PodTemplate",
-			Namespaced: true,
-		},
-		New:            declare.New[corev1.PodTemplate],
-		NewList:        declare.New[corev1.PodTemplateList],
+	return podspec.WithPodTemplate(rules, pods, declare.Kind[corev1.PodTemplate, corev1.PodTemplateList](&registry.Kind{
+		Names:          registry.Names{Version: version, Resource: "podtemplates", Kind: "PodTemplate", Namespaced: true},
 		Parts:          declare.SpecAccessors(func(p *corev1.PodTemplate) *corev1.PodTemplateSpec { return &p.Template }),
-		Stored:         registry.StorageForm{Prefix: "podtemplates"},
 		Default:        declare.Adapt(func(t *corev1.PodTemplate) { poddefaults.Template(&t.Template) }),
 		DefaultedRules: poddefaults.TemplateDefaultedRules,
 		Create: registry.Create{
@@ -58,5 +52,5 @@ func podTemplates(rules *podspec.Rules) *registry.Kind {
 				return columns.Labels(t.Template.Labels)
 			}),
 		}},
-	})
+	}))
 }

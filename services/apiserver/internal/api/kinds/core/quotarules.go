@@ -27,7 +27,6 @@ func validateQuotaStatus(fld validate.Field, q, _ *corev1.ResourceQuota) {
 	validateQuotaAmounts(status, "used", q.Status.Used)
 }
 
-// validateQuotaChanges rejects changes of the scopes.
 func validateQuotaChanges(fld validate.Field, q, old *corev1.ResourceQuota) {
 	scope := func(s *corev1.ResourceQuotaScope) corev1.ResourceQuotaScope { return *s }
 	if !maps.Equal(validate.KeySet(q.Spec.Scopes, scope), validate.KeySet(old.Spec.Scopes, scope)) {

@@ -24,23 +24,14 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 		HostNames: true,
 		WarnOfOld: true, // as Kubernetes
 	}
-	return podspec.WithPodTemplate(rules, pods, &registry.Kind{
+	return podspec.WithPodTemplate(rules, pods, declare.Kind[corev1.ReplicationController, corev1.ReplicationControllerList](&registry.Kind{
 		Names: registry.Names{
-			Version:    version,
-			Resource:   "replicationcontrollers",
-			Singular:   "replicationcontroller",
-			Kind:       "ReplicationController",
-			ShortNames: []string{"rc"},
-			Categories: []string{"all"},
-			Namespaced: true,
+			Version: version, Resource: "replicationcontrollers", Kind: "ReplicationController",
+			ShortNames: []string{"rc"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		New:     declare.New[corev1.ReplicationController],
-		NewList: declare.New[corev1.ReplicationControllerList],
-		Parts: declare.SpecStatusAccessors(
-			func(r *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
-				return &r.Spec, &r.Status
-			},
-		),
+		Parts: declare.SpecStatusAccessors(func(r *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
+			return &r.Spec, &r.Status
+		}),
 		Stored:                registry.StorageForm{Prefix: "controllers"},
 		Default:               declare.Adapt(defaultController),
 		DeclarativeValidation: declare.AdaptResult(declaredControllerRules),
@@ -58,7 +49,7 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 		},
 		Delete: registry.Delete{Orphan: true},
 		Presentation: registry.Presentation{
-			Selectable: []registry.SelectableField{{Label: "status.replicas", DefaultValue: "0"}},
+			Selectable: []registry.SelectableField{{Label: "status.replicas"}},
 			Columns:    controllerColumns(),
 		},
 		Subresources: []registry.Subresource{
@@ -81,7 +72,7 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 			declare.ValidatedView("status", "ReplicationController",
 				func(rc, old *corev1.ReplicationController) { rc.Spec = old.Spec }, validateControllerStatus),
 		},
-	})
+	}))
 }
 
 // defaultController sets missing labels and a missing selector from the labels of the pods.

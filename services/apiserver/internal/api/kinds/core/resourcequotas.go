@@ -18,17 +18,14 @@ import (
 
 // resourceQuotas declares the namespaced kind ResourceQuota.
 func resourceQuotas() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[corev1.ResourceQuota, corev1.ResourceQuotaList](&registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "resourcequotas", Singular: "resourcequota", Kind: "ResourceQuota",
+			Version: version, Resource: "resourcequotas", Kind: "ResourceQuota",
 			ShortNames: []string{"quota"}, Namespaced: true,
 		},
-		New:     declare.New[corev1.ResourceQuota],
-		NewList: declare.New[corev1.ResourceQuotaList],
 		Parts: declare.SpecStatusAccessors(func(r *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
 			return &r.Spec, &r.Status
 		}),
-		Stored:         registry.StorageForm{Prefix: "resourcequotas"},
 		Default:        declare.Adapt(defaultQuota),
 		DefaultedRules: transcode.Rules(), // quantities need decoding
 		Create: registry.Create{
@@ -55,7 +52,7 @@ func resourceQuotas() *registry.Kind {
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{declare.ValidatedStatus("ResourceQuota", validateQuotaStatus)},
-	}
+	})
 }
 
 func defaultQuota(q *corev1.ResourceQuota) {

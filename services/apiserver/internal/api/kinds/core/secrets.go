@@ -18,14 +18,8 @@ import (
 
 // secrets declares the namespaced kind Secret.
 func secrets() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Version: version, Resource: "secrets", Singular: "secret", Kind: "Secret",
-			Namespaced: true,
-		},
-		New:            declare.New[corev1.Secret],
-		NewList:        declare.New[corev1.SecretList],
-		Stored:         registry.StorageForm{Prefix: "secrets"},
+	return declare.Kind[corev1.Secret, corev1.SecretList](&registry.Kind{
+		Names:          registry.Names{Version: version, Resource: "secrets", Kind: "Secret", Namespaced: true},
 		Default:        declare.Adapt(defaultSecret),
 		DefaultedRules: secretDefaultedRules,
 		Create: registry.Create{
@@ -46,7 +40,7 @@ func secrets() *registry.Kind {
 				columns.Age(),
 			},
 		},
-	}
+	})
 }
 
 // defaultSecret also moves the write-only stringData into data.

@@ -13,14 +13,11 @@ const enforceMountableSecrets = "kubernetes.io/enforce-mountable-secrets"
 
 // serviceAccounts declares the namespaced kind ServiceAccount.
 func serviceAccounts() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[corev1.ServiceAccount, corev1.ServiceAccountList](&registry.Kind{
 		Names: registry.Names{
-			Version: version, Resource: "serviceaccounts", Singular: "serviceaccount", Kind: "ServiceAccount",
+			Version: version, Resource: "serviceaccounts", Kind: "ServiceAccount",
 			ShortNames: []string{"sa"}, Namespaced: true,
 		},
-		New:     declare.New[corev1.ServiceAccount],
-		NewList: declare.New[corev1.ServiceAccountList],
-		Stored:  registry.StorageForm{Prefix: "serviceaccounts"},
 		Create: registry.Create{
 			Prepare:  declare.Adapt(trimSecretReferences),
 			Warnings: declare.AdaptResult(serviceAccountWarnings),
@@ -48,7 +45,7 @@ func serviceAccounts() *registry.Kind {
 			GVK:   authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
 			New:   declare.New[authenticationv1.TokenRequest],
 		}},
-	}
+	})
 }
 
 // trimSecretReferences keeps only the names: the secrets are in the account's own namespace.

@@ -254,7 +254,6 @@ func validateAddressChanges(fld validate.Field, s, old *corev1.ServiceSpec) {
 	}
 }
 
-// isSingleStack reports whether a service has one IP family.
 func isSingleStack(s *corev1.ServiceSpec) bool {
 	return s.IPFamilyPolicy != nil && *s.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,22 +28,12 @@ func services(settings registry.Settings) *registry.Kind {
 		distributions = append(distributions, corev1.ServiceTrafficDistributionPreferSameZone,
 			corev1.ServiceTrafficDistributionPreferSameNode)
 	}
-	return &registry.Kind{
+	return declare.Kind[corev1.Service, corev1.ServiceList](&registry.Kind{
 		Names: registry.Names{
-			Version:      version,
-			Resource:     "services",
-			Singular:     "service",
-			Kind:         "Service",
-			ShortNames:   []string{"svc"},
-			Categories:   []string{"all"},
-			Namespaced:   true,
-			ValidateName: meta.DNS1035Label,
+			Version: version, Resource: "services", Kind: "Service",
+			ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true, ValidateName: meta.DNS1035Label,
 		},
-		New:     declare.New[corev1.Service],
-		NewList: declare.New[corev1.ServiceList],
-		Parts: declare.SpecStatusAccessors(
-			func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status },
-		),
+		Parts:          declare.SpecStatusAccessors(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
 		Stored:         registry.StorageForm{Prefix: "services/specs"},
 		Default:        declare.Adapt(func(s *corev1.Service) { defaultService(s, ipMode) }),
 		AfterDecode:    declare.Adapt(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
@@ -89,7 +80,7 @@ func services(settings registry.Settings) *registry.Kind {
 					validateLoadBalancer(fld.Child("status", "loadBalancer"), s, allowStatusOfAnyType, ipMode)
 				}), serviceStatusWarnings),
 		},
-	}
+	})
 }
 
 // affinityTimeout is the default timeout of a session affinity in seconds.
@@ -221,7 +212,7 @@ func externalIPText(s *corev1.Service) string {
 	case corev1.ServiceTypeLoadBalancer:
 		switch ingress := ingressText(s.Status.LoadBalancer.Ingress); {
 		case external == "":
-			return columns.DefaultString(ingress, "<pending>")
+			return cmp.Or(ingress, "<pending>")
 		case ingress == "":
 			return external
 		default:
@@ -238,7 +229,7 @@ func externalIPText(s *corev1.Service) string {
 func ingressText(points []corev1.LoadBalancerIngress) string {
 	texts := map[string]bool{}
 	for _, p := range points {
-		if text := columns.DefaultString(p.IP, p.Hostname); text != "" {
+		if text := cmp.Or(p.IP, p.Hostname); text != "" {
 			texts[text] = true
 		}
 	}
@@ -259,7 +250,6 @@ func portsText(s *corev1.Service) string {
 	return columns.OrNone(strings.Join(texts, ","))
 }
 
-// usesIPMode reports whether the status of a service has the field ipMode.
 func usesIPMode(s *corev1.Service) bool {
 	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(p corev1.LoadBalancerIngress) bool { return p.IPMode != nil })
 }

@@ -63,7 +63,6 @@ func isReachableFromOutside(s *corev1.ServiceSpec) bool {
 	return hasNodePort(s) || s.Type == corev1.ServiceTypeClusterIP && len(s.ExternalIPs) > 0
 }
 
-// addsNodePort reports whether s has a node port that old lacks.
 func addsNodePort(s, old *corev1.ServiceSpec) bool {
 	return slices.ContainsFunc(s.Ports, func(p corev1.ServicePort) bool {
 		return p.NodePort != 0 && !slices.ContainsFunc(old.Ports, func(o corev1.ServicePort) bool { return o.NodePort == p.NodePort })

@@ -1,6 +1,7 @@
 package discoverygroup
 
 import (
+	"cmp"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,19 +24,9 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 	}
 	// Like Kubernetes, the columns use the v1beta1 field descriptions.
 	doc := func(name string) string { return columns.Doc(discoveryv1beta1.EndpointSlice{}, name) }
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:      group,
-			Version:    version,
-			Resource:   "endpointslices",
-			Singular:   "endpointslice",
-			Kind:       "EndpointSlice",
-			Namespaced: true,
-		},
-		New:            declare.New[discoveryv1.EndpointSlice],
-		NewList:        declare.New[discoveryv1.EndpointSliceList],
+	return declare.Kind[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](&registry.Kind{
+		Names:          registry.Names{Group: group, Version: version, Resource: "endpointslices", Kind: "EndpointSlice", Namespaced: true},
 		Parts:          registry.SpecStatusAccessors{SpecChanged: declare.AdaptUpdateResult(sliceChanged)},
-		Stored:         registry.StorageForm{Prefix: "endpointslices"},
 		Default:        declare.Adapt(defaultSlice),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[discoveryv1.EndpointPort]("name", "protocol")),
 		Create: registry.Create{
@@ -77,7 +68,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 			columns.Text("Endpoints", doc("endpoints"), endpointsText),
 			columns.Age(),
 		}},
-	}
+	})
 }
 
 // sliceChanged reports whether any field outside the metadata differs, or the labels. The labels
@@ -134,5 +125,5 @@ func firstTextOrUnset(texts []string) string {
 	if len(texts) == 0 {
 		return columns.Unset
 	}
-	return columns.DefaultString(columns.First(texts, maxCellItems), columns.Unset)
+	return cmp.Or(columns.First(texts, maxCellItems), columns.Unset)
 }

@@ -144,7 +144,6 @@ func dropNodeHints(s, old *discoveryv1.EndpointSlice) {
 	}
 }
 
-// sliceWarnings returns the warnings for the creation of a slice.
 func sliceWarnings(s *discoveryv1.EndpointSlice) []string {
 	warnings := addressWarnings(s)
 	if s.AddressType == discoveryv1.AddressTypeFQDN {

@@ -11,13 +11,11 @@ import (
 
 // events declares the namespaced kind Event.
 func events() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[eventsv1.Event, eventsv1.EventList](&registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "events", Singular: "event", Kind: "Event",
+			Group: group, Version: version, Resource: "events", Kind: "Event",
 			ShortNames: []string{"ev"}, Namespaced: true,
 		},
-		New:     declare.New[eventsv1.Event],
-		NewList: declare.New[eventsv1.EventList],
 		Stored: registry.StorageForm{
 			Prefix: "events", HasTTL: true,
 			Version:    corev1.SchemeGroupVersion,
@@ -48,5 +46,5 @@ func events() *registry.Kind {
 			},
 			Columns: core.EventColumns(toCore),
 		},
-	}
+	})
 }

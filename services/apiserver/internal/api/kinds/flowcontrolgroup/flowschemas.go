@@ -12,22 +12,11 @@ import (
 
 // flowSchemas declares the cluster-scoped kind FlowSchema.
 func flowSchemas() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:    group,
-			Version:  version,
-			Resource: "flowschemas",
-			Singular: "flowschema",
-			Kind:     "FlowSchema",
-		},
-		New:     declare.New[flowcontrolv1.FlowSchema],
-		NewList: declare.New[flowcontrolv1.FlowSchemaList],
-		Parts: declare.SpecStatusAccessors(
-			func(f *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
-				return &f.Spec, &f.Status
-			},
-		),
-		Stored: registry.StorageForm{Prefix: "flowschemas"},
+	return declare.Kind[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaList](&registry.Kind{
+		Names: registry.Names{Group: group, Version: version, Resource: "flowschemas", Kind: "FlowSchema"},
+		Parts: declare.SpecStatusAccessors(func(f *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
+			return &f.Spec, &f.Status
+		}),
 		Default: declare.Adapt(func(s *flowcontrolv1.FlowSchema) {
 			declare.SetDefault(&s.Spec.MatchingPrecedence, defaultPrecedence)
 		}),
@@ -50,7 +39,7 @@ func flowSchemas() *registry.Kind {
 				keepAllMeta(&s.ObjectMeta, &old.ObjectMeta)
 			}, func(fld validate.Field, s, _ *flowcontrolv1.FlowSchema) { validateFlowSchemaStatus(fld, s) }), "spec", "metadata"),
 		},
-	}
+	})
 }
 
 // defaultPrecedence is the default matching precedence of a schema.

@@ -11,22 +11,11 @@ import (
 
 // priorityLevelConfigurations declares the cluster-scoped kind PriorityLevelConfiguration.
 func priorityLevelConfigurations() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:    group,
-			Version:  version,
-			Resource: "prioritylevelconfigurations",
-			Singular: "prioritylevelconfiguration",
-			Kind:     "PriorityLevelConfiguration",
-		},
-		New:     declare.New[flowcontrolv1.PriorityLevelConfiguration],
-		NewList: declare.New[flowcontrolv1.PriorityLevelConfigurationList],
-		Parts: declare.SpecStatusAccessors(
-			func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
-				return &p.Spec, &p.Status
-			},
-		),
-		Stored:  registry.StorageForm{Prefix: "prioritylevelconfigurations"},
+	return declare.Kind[flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationList](&registry.Kind{
+		Names: registry.Names{Group: group, Version: version, Resource: "prioritylevelconfigurations", Kind: "PriorityLevelConfiguration"},
+		Parts: declare.SpecStatusAccessors(func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
+			return &p.Spec, &p.Status
+		}),
 		Default: declare.Adapt(defaultPriorityLevel),
 		Create:  registry.Create{Validate: declare.AdaptValidation(validatePriorityLevel)},
 		Update: registry.Update{
@@ -49,7 +38,7 @@ func priorityLevelConfigurations() *registry.Kind {
 				"metadata",
 			),
 		},
-	}
+	})
 }
 
 // Defaults of a limited level with queues.

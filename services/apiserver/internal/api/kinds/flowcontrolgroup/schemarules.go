@@ -52,7 +52,6 @@ func validateFlowSchemaStatus(fld validate.Field, f *flowcontrolv1.FlowSchema) {
 	)
 }
 
-// validateConditions requires a distinct type of each condition.
 func validateConditions[C any](status validate.Field, conditions []C, typeOf func(*C) string) {
 	seen := validate.Set[string]{}
 	validate.Each(status, "conditions", conditions, func(fld validate.Field, c *C) {

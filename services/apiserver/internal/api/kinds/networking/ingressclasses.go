@@ -11,18 +11,9 @@ import (
 
 // ingressClasses declares the cluster-scoped kind IngressClass.
 func ingressClasses() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:    group,
-			Version:  version,
-			Resource: "ingressclasses",
-			Singular: "ingressclass",
-			Kind:     "IngressClass",
-		},
-		New:     declare.New[networkingv1.IngressClass],
-		NewList: declare.New[networkingv1.IngressClassList],
+	return declare.Kind[networkingv1.IngressClass, networkingv1.IngressClassList](&registry.Kind{
+		Names:   registry.Names{Group: group, Version: version, Resource: "ingressclasses", Kind: "IngressClass"},
 		Parts:   declare.SpecAccessors(func(i *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &i.Spec }),
-		Stored:  registry.StorageForm{Prefix: "ingressclasses"},
 		Default: declare.Adapt(defaultIngressClass),
 		Create:  registry.Create{Validate: declare.AdaptValidation(validateIngressClass)},
 		Update: registry.Update{
@@ -45,7 +36,7 @@ func ingressClasses() *registry.Kind {
 			columns.Text("Parameters", "A reference to a resource with additional parameters", parametersText),
 			columns.Age(),
 		}},
-	}
+	})
 }
 
 func defaultIngressClass(c *networkingv1.IngressClass) {

@@ -1,6 +1,7 @@
 package networking
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,13 +16,11 @@ import (
 
 // ingresses declares the namespaced kind Ingress.
 func ingresses() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[networkingv1.Ingress, networkingv1.IngressList](&registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "ingresses", Singular: "ingress", Kind: "Ingress",
+			Group: group, Version: version, Resource: "ingresses", Kind: "Ingress",
 			ShortNames: []string{"ing"}, Namespaced: true,
 		},
-		New:     declare.New[networkingv1.Ingress],
-		NewList: declare.New[networkingv1.IngressList],
 		Parts: declare.SpecStatusAccessors(func(i *networkingv1.Ingress) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {
 			return &i.Spec, &i.Status
 		}),
@@ -60,7 +59,7 @@ func ingresses() *registry.Kind {
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{declare.ValidatedStatus("Ingress", validateIngressStatus)},
-	}
+	})
 }
 
 // maxHosts is the maximum number of hosts in a cell.
@@ -94,7 +93,7 @@ func hostsText(i *networkingv1.Ingress) string {
 func addressText(i *networkingv1.Ingress) string {
 	var all []string
 	for _, point := range i.Status.LoadBalancer.Ingress {
-		if address := columns.DefaultString(point.IP, point.Hostname); address != "" {
+		if address := cmp.Or(point.IP, point.Hostname); address != "" {
 			all = append(all, address)
 		}
 	}

@@ -163,7 +163,6 @@ func validateBackend(fld validate.Field, b *networkingv1.IngressBackend) {
 	}
 }
 
-// validateParameterReference validates a reference to an object of any kind.
 func validateParameterReference(fld validate.Field, group *string, kind, name string) {
 	if group != nil {
 		fld.CheckText("apiGroup", *group, validate.DNSSubdomain)

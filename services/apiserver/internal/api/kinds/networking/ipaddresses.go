@@ -15,15 +15,12 @@ import (
 
 // ipAddresses declares the cluster-scoped kind IPAddress.
 func ipAddresses() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[networkingv1.IPAddress, networkingv1.IPAddressList](&registry.Kind{
 		Names: registry.Names{
-			Group: group, Version: version, Resource: "ipaddresses", Singular: "ipaddress", Kind: "IPAddress",
-			ShortNames:   []string{"ip"},
+			Group: group, Version: version, Resource: "ipaddresses", Kind: "IPAddress", ShortNames: []string{"ip"},
 			ValidateName: validateAddressName,
 		},
-		New:     declare.New[networkingv1.IPAddress],
-		NewList: declare.New[networkingv1.IPAddressList],
-		Stored:  betaStorageForm("ipaddresses"),
+		Stored: betaStorageForm("ipaddresses"),
 		Create: registry.Create{
 			PrefixIsName: true,
 			Validate: declare.AdaptValidation(func(fld validate.Field, a *networkingv1.IPAddress) {
@@ -41,7 +38,7 @@ func ipAddresses() *registry.Kind {
 			columns.Text("ParentRef", columns.Doc(networkingv1.IPAddressSpec{}, "parentRef"), parentText),
 			columns.Unnamed(columns.Age()),
 		}},
-	}
+	})
 }
 
 // validateAddressName requires a canonical address. The name cannot be generated.

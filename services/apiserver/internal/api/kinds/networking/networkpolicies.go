@@ -13,20 +13,12 @@ import (
 
 // networkPolicies declares the namespaced kind NetworkPolicy.
 func networkPolicies() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[networkingv1.NetworkPolicy, networkingv1.NetworkPolicyList](&registry.Kind{
 		Names: registry.Names{
-			Group:      group,
-			Version:    version,
-			Resource:   "networkpolicies",
-			Singular:   "networkpolicy",
-			Kind:       "NetworkPolicy",
-			ShortNames: []string{"netpol"},
-			Namespaced: true,
+			Group: group, Version: version, Resource: "networkpolicies", Kind: "NetworkPolicy",
+			ShortNames: []string{"netpol"}, Namespaced: true,
 		},
-		New:     declare.New[networkingv1.NetworkPolicy],
-		NewList: declare.New[networkingv1.NetworkPolicyList],
 		Parts:   declare.ExactSpecAccessors(func(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &n.Spec }),
-		Stored:  registry.StorageForm{Prefix: "networkpolicies"},
 		Default: declare.Adapt(defaultNetworkPolicy),
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(
@@ -53,7 +45,7 @@ func networkPolicies() *registry.Kind {
 			),
 			columns.Age(),
 		}},
-	}
+	})
 }
 
 // defaultNetworkPolicy always sets the policy type Ingress, and Egress if there is an egress rule.

@@ -100,7 +100,6 @@ func validateIPBlock(fld validate.Field, b *networkingv1.IPBlock) {
 	})
 }
 
-// eachPeer calls visit for the peers of a policy.
 func eachPeer(s *networkingv1.NetworkPolicySpec, visit func(*field.Path, *networkingv1.NetworkPolicyPeer)) {
 	spec := field.NewPath("spec")
 	for i := range s.Ingress {

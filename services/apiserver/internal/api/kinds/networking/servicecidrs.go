@@ -15,21 +15,11 @@ import (
 
 // serviceCIDRs declares the cluster-scoped kind ServiceCIDR.
 func serviceCIDRs() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:    group,
-			Version:  version,
-			Resource: "servicecidrs",
-			Singular: "servicecidr",
-			Kind:     "ServiceCIDR",
-		},
-		New:     declare.New[networkingv1.ServiceCIDR],
-		NewList: declare.New[networkingv1.ServiceCIDRList],
-		Parts: declare.SpecStatusAccessors(
-			func(s *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
-				return &s.Spec, &s.Status
-			},
-		),
+	return declare.Kind[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRList](&registry.Kind{
+		Names: registry.Names{Group: group, Version: version, Resource: "servicecidrs", Kind: "ServiceCIDR"},
+		Parts: declare.SpecStatusAccessors(func(s *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
+			return &s.Spec, &s.Status
+		}),
 		Stored: betaStorageForm("servicecidrs"),
 		Create: registry.Create{KeepStatus: true, Validate: declare.AdaptValidation(validateServiceCIDR)},
 		// As in Kubernetes, a manager that sends status or spec owns it, even if it is reset.
@@ -50,7 +40,7 @@ func serviceCIDRs() *registry.Kind {
 				declare.ResetMetaForStatus(c, old)
 			}))),
 		},
-	}
+	})
 }
 
 // maxCIDRs allows one range of each IP family.

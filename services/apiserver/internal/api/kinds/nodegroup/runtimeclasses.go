@@ -17,18 +17,11 @@ import (
 
 // runtimeClasses declares the cluster-scoped kind RuntimeClass.
 func runtimeClasses() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[nodev1.RuntimeClass, nodev1.RuntimeClassList](&registry.Kind{
 		Names: registry.Names{
-			Group:                      group,
-			Version:                    version,
-			Resource:                   "runtimeclasses",
-			Singular:                   "runtimeclass",
-			Kind:                       "RuntimeClass",
+			Group: group, Version: version, Resource: "runtimeclasses", Kind: "RuntimeClass",
 			AllowUnqualifiedFinalizers: true,
 		},
-		New:     declare.New[nodev1.RuntimeClass],
-		NewList: declare.New[nodev1.RuntimeClassList],
-		Stored:  registry.StorageForm{Prefix: "runtimeclasses"},
 		Default: declare.Adapt(func(c *nodev1.RuntimeClass) {
 			if c.Overhead != nil {
 				poddefaults.Round(c.Overhead.PodFixed)
@@ -52,7 +45,7 @@ func runtimeClasses() *registry.Kind {
 			columns.Text("Handler", "", func(c *nodev1.RuntimeClass) string { return c.Handler }),
 			columns.Age(),
 		}},
-	}
+	})
 }
 
 // validateRuntimeClass validates a class. Some names in errors differ from those of the fields, as

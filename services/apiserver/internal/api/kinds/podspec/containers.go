@@ -99,7 +99,6 @@ func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// validateContainer validates a container of any type.
 func (c *check) validateContainer(fld validate.Field, ctr *corev1.Container) {
 	fld.CheckRequiredText("name", ctr.Name, validate.DNSLabel)
 	fld.RequireSet("image", ctr.Image != "")
@@ -260,11 +259,6 @@ func envFields() []string {
 		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
 	}
-}
-
-// volumeFields returns the fields of a pod that a file can contain, in the order of messages.
-func volumeFields() []string {
-	return []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
 }
 
 // downwardFields returns all fields that any reference can name.

@@ -149,7 +149,7 @@ func validateDownwardFile(fld validate.Field, f *corev1.DownwardAPIVolumeFile) {
 	validateFilePath(fld, "path", f.Path)
 	switch {
 	case f.FieldRef != nil:
-		validateFieldRef(fld.Child("fieldRef"), f.FieldRef, volumeFields())
+		validateFieldRef(fld.Child("fieldRef"), f.FieldRef, []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"})
 		if f.ResourceFieldRef != nil {
 			fld.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
 		}

@@ -75,7 +75,6 @@ func appendFiles(files []file, items []corev1.KeyToPath, source string) []file {
 	return files
 }
 
-// appendFieldFiles appends the files of the downward API.
 func appendFieldFiles(files []file, items []corev1.DownwardAPIVolumeFile, source string) []file {
 	for i := range items {
 		files = append(files, file{items[i].Path, source})

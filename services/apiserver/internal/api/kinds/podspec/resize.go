@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -147,9 +148,7 @@ func restoreCompute(ctr, was *corev1.Container) {
 			return nil
 		}
 		out := corev1.ResourceList{}
-		for name, q := range now {
-			out[name] = q
-		}
+		maps.Copy(out, now)
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			delete(out, name)
 			if q, ok := before[name]; ok {

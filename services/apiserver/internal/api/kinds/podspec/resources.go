@@ -75,7 +75,6 @@ func IsStandardResource(name corev1.ResourceName) bool {
 	return isCountedResource(name) || isHugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
 }
 
-// isCountedResource reports whether a name is that of a resource that quotas count.
 func isCountedResource(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
@@ -209,8 +208,6 @@ func (c *check) validateClaimNames(fld validate.Field, claims []corev1.ResourceC
 	})
 }
 
-func sortedNames(s validate.Set[string]) []string { return slices.Sorted(maps.Keys(s)) }
-
 // validatePodResources validates the requests and limits of a pod as a whole.
 func (c *check) validatePodResources(fld validate.Field) {
 	r := c.spec.Resources
@@ -259,7 +256,6 @@ func aggregateRequests(s *corev1.PodSpec) corev1.ResourceList {
 	return sum
 }
 
-// addTo adds the amounts of a list to a sum.
 func addTo(sum, list corev1.ResourceList) {
 	for name, q := range list {
 		total := sum[name]
@@ -282,7 +278,7 @@ func unknownClaim(fld validate.Field, name string, claims validate.Set[string]) 
 	err := field.NotFound(fld.FieldPath(), name)
 	err.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
 	if len(claims) > 0 {
-		err.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(sortedNames(claims), ", ")
+		err.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(slices.Sorted(maps.Keys(claims)), ", ")
 	}
 	return err
 }

@@ -140,7 +140,6 @@ func (r *Rules) ValidateTemplateMeta(fld validate.Field, t, old *corev1.PodTempl
 	r.templateCheck(t, old).validateAnnotations(fld.Child("annotations"), t.Annotations)
 }
 
-// templateCheck returns a check of a template.
 func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
 	if old == nil {
 		return r.newCheck(isTemplate, &t.Spec, nil, nil)

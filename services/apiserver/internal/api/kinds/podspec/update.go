@@ -174,7 +174,6 @@ func forbidRemovedTolerations(fld validate.Field, now, before []corev1.Toleratio
 	validate.Each(fld, "tolerations", now, TolerationRules)
 }
 
-// forbidAddedGates allows removing scheduling gates.
 func forbidAddedGates(fld validate.Field, now, before []corev1.PodSchedulingGate) {
 	had := validate.KeySet(before, func(g *corev1.PodSchedulingGate) string { return g.Name })
 	validate.Each(fld, "schedulingGates", now, func(fld validate.Field, g *corev1.PodSchedulingGate) {

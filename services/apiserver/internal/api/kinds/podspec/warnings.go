@@ -56,10 +56,8 @@ func (w *warner) warnf(format string, args ...any) {
 	w.texts = append(w.texts, fmt.Sprintf(format, args...))
 }
 
-// specPath returns the path of a field of the pod spec.
 func (w *warner) specPath(names ...string) *field.Path { return w.path.Child("spec", names...) }
 
-// annotationPath returns the path of an annotation.
 func (w *warner) annotationPath(key string) *field.Path {
 	return w.path.Child("metadata", "annotations").Key(key)
 }

@@ -18,26 +18,15 @@ import (
 
 // podDisruptionBudgets declares the namespaced kind PodDisruptionBudget.
 func podDisruptionBudgets() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetList](&registry.Kind{
 		Names: registry.Names{
-			Group:                      group,
-			Version:                    version,
-			Resource:                   "poddisruptionbudgets",
-			Singular:                   "poddisruptionbudget",
-			Kind:                       "PodDisruptionBudget",
-			ShortNames:                 []string{"pdb"},
-			Namespaced:                 true,
-			ValidateName:               meta.PathSegment,
+			Group: group, Version: version, Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget",
+			ShortNames: []string{"pdb"}, Namespaced: true, ValidateName: meta.PathSegment,
 			AllowUnqualifiedFinalizers: true,
 		},
-		New:     declare.New[policyv1.PodDisruptionBudget],
-		NewList: declare.New[policyv1.PodDisruptionBudgetList],
-		Parts: declare.SpecStatusAccessors(
-			func(p *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
-				return &p.Spec, &p.Status
-			},
-		),
-		Stored:         registry.StorageForm{Prefix: "poddisruptionbudgets"},
+		Parts: declare.SpecStatusAccessors(func(p *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
+			return &p.Spec, &p.Status
+		}),
 		Default:        declare.Adapt(removeBeta1Label),
 		DefaultedRules: budgetDefaultedRules,
 		Create: registry.Create{
@@ -77,10 +66,8 @@ func podDisruptionBudgets() *registry.Kind {
 			),
 			columns.Age(),
 		}},
-		Subresources: []registry.Subresource{
-			declare.WithValidationOrder(declare.ValidatedStatus("PodDisruptionBudget", validateBudgetStatus), registry.UpdateRules),
-		},
-	}
+		Subresources: []registry.Subresource{declare.WithValidationOrder(declare.ValidatedStatus("PodDisruptionBudget", validateBudgetStatus), registry.UpdateRules)},
+	})
 }
 
 // beta1Label is a label that no pod has. In policy/v1beta1, where an empty selector selects no

@@ -1,5 +1,5 @@
-// Package rbacgroup declares the kinds of the group rbac.authorization.k8s.io, v1, with one file for
-// each kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
+// Package rbacgroup declares the kinds of the group rbac.authorization.k8s.io, v1. It has no
+// state. Kinds returns new values for the catalog of built-in kinds.
 package rbacgroup
 
 import (
@@ -8,7 +8,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/columns"
 )
 
 const (
@@ -27,32 +26,6 @@ func Kinds() []*registry.Kind {
 		clusterRoles(),
 		roleBindings(),
 		roles(),
-	}
-}
-
-// bindingColumns returns the columns of both kinds of bindings. description and refDesc are
-// the descriptions of the columns.
-func bindingColumns[T registry.Object](
-	description, refDesc string,
-	binding func(T) (rbacv1.RoleRef, []rbacv1.Subject),
-) []registry.Column {
-	subjects := func(name, kind string, text func(rbacv1.Subject) string) registry.Column {
-		return columns.WideText(name, name+" in the "+description, func(o T) string {
-			_, all := binding(o)
-			return subjectsText(all, kind, text)
-		})
-	}
-	name := func(s rbacv1.Subject) string { return s.Name }
-	return []registry.Column{
-		columns.Name(),
-		columns.Text("Role", refDesc, func(o T) string {
-			ref, _ := binding(o)
-			return ref.Kind + "/" + ref.Name
-		}),
-		columns.Age(),
-		subjects("Users", rbacv1.UserKind, name),
-		subjects("Groups", rbacv1.GroupKind, name),
-		subjects("ServiceAccounts", rbacv1.ServiceAccountKind, func(s rbacv1.Subject) string { return s.Namespace + "/" + s.Name }),
 	}
 }
 

@@ -11,16 +11,22 @@ import (
 
 // roles declares the namespaced kind Role.
 func roles() *registry.Kind {
+	return declare.Kind[rbacv1.Role, rbacv1.RoleList](role(
+		registry.Names{Resource: "roles", Kind: kindRole, Namespaced: true}, validateRole))
+}
+
+// clusterRoles declares the cluster-scoped kind ClusterRole.
+func clusterRoles() *registry.Kind {
+	return declare.Kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList](role(
+		registry.Names{Resource: "clusterroles", Kind: kindClusterRole}, validateClusterRole))
+}
+
+// role declares what the kinds of roles share.
+func role[T registry.Object](names registry.Names, validate func(T) field.ErrorList) *registry.Kind {
+	names.Group, names.Version, names.ValidateName = group, version, meta.PathSegment
 	return &registry.Kind{
-		Names: registry.Names{
-			Group: group, Version: version, Resource: "roles", Singular: "role", Kind: "Role",
-			Namespaced:   true,
-			ValidateName: meta.PathSegment,
-		},
-		New:     declare.New[rbacv1.Role],
-		NewList: declare.New[rbacv1.RoleList],
-		Stored:  registry.StorageForm{Prefix: "roles"},
-		Create:  registry.Create{Validate: declare.AdaptResult(validateRole)},
+		Names:  names,
+		Create: registry.Create{Validate: declare.AdaptResult(validate)},
 		Update: registry.Update{
 			// Kubernetes validates a changed object like a new one twice: before it validates the
 			// change, and as a part of that.
@@ -30,7 +36,7 @@ func roles() *registry.Kind {
 				registry.MetaUpdateRules,
 			},
 			AllowCreateOnUpdate: true,
-			Validate:            declare.AdaptUpdateResult(func(r, _ *rbacv1.Role) field.ErrorList { return validateRole(r) }),
+			Validate:            declare.AdaptUpdateResult(func(r, _ T) field.ErrorList { return validate(r) }),
 		},
 	}
 }

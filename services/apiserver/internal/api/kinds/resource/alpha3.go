@@ -44,7 +44,7 @@ func resourceSlicesAlpha3(g gates) *registry.Kind {
 		unnest("basic")(device)
 	}, "spec", "devices")
 	setPreparation(k, g.dropSliceFieldsAlpha3)
-	setValidation(k, validateAsNewest[resourcev1alpha3.ResourceSlice](toNewest, validateSlice))
+	declare.SetValidation(k, validateAsNewest[resourcev1alpha3.ResourceSlice](toNewest, validateSlice))
 	return k
 }
 

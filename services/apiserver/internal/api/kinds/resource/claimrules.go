@@ -14,7 +14,6 @@ import (
 // "request/alternative" for one of the alternatives of a request.
 type requestNames validate.Set[string]
 
-// requestNamesOf returns the names of the requests of a claim.
 func requestNamesOf(c *resourcev1beta2.DeviceClaim) requestNames {
 	names := requestNames{}
 	for i := range c.Requests {
@@ -68,7 +67,6 @@ func (n requestNames) validateConstraint(fld validate.Field, c *resourcev1beta2.
 	}
 }
 
-// validateReferences requires that refs are distinct names of requests.
 func (n requestNames) validateReferences(fld validate.Field, refs []string) {
 	validate.Each(fld, "requests", refs, func(fld validate.Field, ref *string) { n.validateReference(fld, "", *ref) })
 	validate.MaxItems(fld, "requests", refs, resourcev1beta2.DeviceRequestsMaxSize)
@@ -122,7 +120,6 @@ func (compile compiler) validateRequest(fld validate.Field, r *resourcev1beta2.D
 	}
 }
 
-// validateAlternative validates one alternative of a request.
 func (compile compiler) validateAlternative(fld validate.Field, r *resourcev1beta2.DeviceSubRequest, stored bool) {
 	fld.CheckText("name", r.Name, validate.DNSLabel)
 	fld.CheckRequiredText("deviceClassName", r.DeviceClassName, validate.DNSSubdomain)
@@ -147,7 +144,6 @@ func validateClaimStatus(fld validate.Field, c, old *resourcev1beta2.ResourceCla
 	}
 }
 
-// validateConsumers validates the references to the consumers of a claim.
 func validateConsumers(status validate.Field, consumers []resourcev1beta2.ResourceClaimConsumerReference) {
 	validate.Each(status, "reservedFor", consumers, func(fld validate.Field, r *resourcev1beta2.ResourceClaimConsumerReference) {
 		fld.RequireSet("resource", r.Resource != "")
@@ -220,7 +216,6 @@ func validateDeviceStatuses(status validate.Field, s *resourcev1beta2.ResourceCl
 	})
 }
 
-// validateNetworkData validates the network interface of a device.
 func validateNetworkData(fld validate.Field, n *resourcev1beta2.NetworkDeviceData) {
 	fld.CheckMaxBytes("interfaceName", n.InterfaceName, resourcev1beta2.NetworkDeviceDataInterfaceNameMaxLength)
 	fld.CheckMaxBytes("hardwareAddress", n.HardwareAddress, resourcev1beta2.NetworkDeviceDataHardwareAddressMaxLength)
@@ -231,7 +226,6 @@ func validateNetworkData(fld validate.Field, n *resourcev1beta2.NetworkDeviceDat
 	requireUnique(fld, "ips", "", n.IPs, func(ip *string) string { return *ip })
 }
 
-// validateDeviceID validates the names that identify a device.
 func validateDeviceID(fld validate.Field, driver, pool, device string) {
 	podspec.ValidateCSIDriverName(fld, "driver", driver)
 	validatePoolName(fld, "pool", pool)

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
@@ -64,7 +65,6 @@ func convertJSON(from, to registry.Object, change reshape) error {
 	return nil
 }
 
-// changeEach applies change to the objects of the list at path.
 func changeEach(change reshape, path ...string) reshape {
 	return func(object map[string]any) {
 		for _, name := range path[:len(path)-1] {
@@ -98,9 +98,7 @@ func unnest(name string) reshape {
 	return func(object map[string]any) {
 		inner, _ := object[name].(map[string]any)
 		delete(object, name)
-		for key, value := range inner {
-			object[key] = value
-		}
+		maps.Copy(object, inner)
 	}
 }
 
@@ -145,15 +143,6 @@ func validateAsNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](
 		}
 		rules(fld, now, before)
 	}
-}
-
-// setValidation sets the validation of a kind for new objects, whose old is nil, and for changes.
-func setValidation[T registry.Object](k *registry.Kind, rules func(fld validate.Field, obj, old T)) {
-	k.Create.Validate = declare.AdaptValidation(func(fld validate.Field, obj T) {
-		var none T
-		rules(fld, obj, none)
-	})
-	k.Update.Validate = declare.AdaptUpdateValidation(rules)
 }
 
 // defaultCount sets the default of one exact device. Both versions' modes are strings with the same

@@ -19,25 +19,15 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// deviceClasses declares the stored version of the kind.
 func deviceClasses(compile compiler) *registry.Kind {
-	k := &registry.Kind{
-		Names: registry.Names{
-			Group:    group,
-			Version:  stored,
-			Resource: "deviceclasses",
-			Singular: "deviceclass",
-			Kind:     "DeviceClass",
-		},
-		New:          declare.New[resourcev1beta1.DeviceClass],
-		NewList:      declare.New[resourcev1beta1.DeviceClassList],
+	k := declare.Kind[resourcev1beta1.DeviceClass, resourcev1beta1.DeviceClassList](&registry.Kind{
+		Names:        registry.Names{Group: group, Version: stored, Resource: "deviceclasses", Kind: "DeviceClass"},
 		Parts:        declare.SpecAccessors(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
-		Stored:       registry.StorageForm{Prefix: "deviceclasses"},
 		Delete:       registry.Delete{ReturnObject: true},
 		Update:       registry.Update{Generation: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
-	}
-	setValidation(k, validateAsNewest[resourcev1beta1.DeviceClass](keepForm, compile.validateDeviceClass))
+	})
+	declare.SetValidation(k, validateAsNewest[resourcev1beta1.DeviceClass](keepForm, compile.validateDeviceClass))
 	return k
 }
 
@@ -49,7 +39,7 @@ func deviceClassesBeta2(compile compiler) *registry.Kind {
 	k.New, k.NewList = declare.New[resourcev1beta2.DeviceClass], declare.New[resourcev1beta2.DeviceClassList]
 	k.Parts = declare.SpecAccessors(func(d *resourcev1beta2.DeviceClass) *resourcev1beta2.DeviceClassSpec { return &d.Spec })
 	k.Stored = storageFormOf[resourcev1beta1.DeviceClass, resourcev1beta2.DeviceClass]("deviceclasses", keepForm, keepForm)
-	setValidation(k, compile.validateDeviceClass)
+	declare.SetValidation(k, compile.validateDeviceClass)
 	return k
 }
 
@@ -164,7 +154,6 @@ var deviceEffects = []resourcev1beta2.DeviceTaintEffect{
 	resourcev1beta2.DeviceTaintEffectNoSchedule,
 }
 
-// validateTaint validates the taint of a device.
 func validateTaint(fld validate.Field, t *resourcev1beta2.DeviceTaint) {
 	fld.CheckLabelKey("key", t.Key)
 	fld.CheckOptionalText("value", t.Value, validate.LabelValue)

@@ -16,20 +16,9 @@ import (
 
 // deviceTaintRules declares the kind.
 func deviceTaintRules(compile compiler) *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:    group,
-			Version:  alpha3,
-			Resource: "devicetaintrules",
-			Singular: "devicetaintrule",
-			Kind:     "DeviceTaintRule",
-		},
-		New:     declare.New[resourcev1alpha3.DeviceTaintRule],
-		NewList: declare.New[resourcev1alpha3.DeviceTaintRuleList],
-		Parts: declare.SpecAccessors(
-			func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec },
-		),
-		Stored:  registry.StorageForm{Prefix: "devicetaintrules"},
+	return declare.Kind[resourcev1alpha3.DeviceTaintRule, resourcev1alpha3.DeviceTaintRuleList](&registry.Kind{
+		Names:   registry.Names{Group: group, Version: alpha3, Resource: "devicetaintrules", Kind: "DeviceTaintRule"},
+		Parts:   declare.SpecAccessors(func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec }),
 		Delete:  registry.Delete{ReturnObject: true},
 		Default: declare.Adapt(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
 		Create: registry.Create{
@@ -44,7 +33,7 @@ func deviceTaintRules(compile compiler) *registry.Kind {
 			}),
 		},
 		Presentation: registry.Presentation{Columns: taintRuleColumns()},
-	}
+	})
 }
 
 // taintRuleColumns returns the columns of the kind.

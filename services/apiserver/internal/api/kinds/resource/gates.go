@@ -22,7 +22,6 @@ type gates struct {
 	devices      bool // DRAResourceClaimDeviceStatus
 }
 
-// gatesOf returns the gates of a server.
 func gatesOf(s registry.Settings) gates {
 	return gates{
 		alternatives: s.Enabled(features.DRAPrioritizedList),
@@ -52,7 +51,6 @@ func dropUnless[T any](enabled bool, now, old []T, usesField func(*T) bool, clea
 	}
 }
 
-// dropClaimFields drops the fields of requests whose gates are off.
 func (g gates) dropClaimFields(now, old []resourcev1beta1.DeviceRequest) {
 	type request = resourcev1beta1.DeviceRequest
 	dropUnless(
@@ -195,7 +193,6 @@ func (g gates) withAdminAccess(admin bool) gates {
 	return g
 }
 
-// grantsAdminAccess reports whether an allocation sets admin access.
 func grantsAdminAccess(a *resourcev1beta1.AllocationResult) bool {
 	return a != nil &&
 		slices.ContainsFunc(

@@ -14,23 +14,11 @@ import (
 
 // resourceClaims declares the version of ResourceClaim that is stored, v1beta1.
 func resourceClaims(compile compiler, g gates) *registry.Kind {
-	k := &registry.Kind{
-		Names: registry.Names{
-			Group:      group,
-			Version:    stored,
-			Resource:   "resourceclaims",
-			Singular:   "resourceclaim",
-			Kind:       "ResourceClaim",
-			Namespaced: true,
-		},
-		New:     declare.New[resourcev1beta1.ResourceClaim],
-		NewList: declare.New[resourcev1beta1.ResourceClaimList],
-		Parts: declare.SpecStatusAccessors(
-			func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
-				return &r.Spec, &r.Status
-			},
-		),
-		Stored:  registry.StorageForm{Prefix: "resourceclaims"},
+	k := declare.Kind[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](&registry.Kind{
+		Names: registry.Names{Group: group, Version: stored, Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true},
+		Parts: declare.SpecStatusAccessors(func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
+			return &r.Spec, &r.Status
+		}),
 		Default: declare.Adapt(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
 		Delete:  registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{
@@ -40,7 +28,7 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		},
 		Subresources: []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatus,
 			validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, validateClaimStatus))},
-	}
+	})
 	setPreparation(k, func(c, old *resourcev1beta1.ResourceClaim) {
 		if old == nil {
 			old = &resourcev1beta1.ResourceClaim{}
@@ -48,7 +36,7 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		g.withAdminAccess(grantsAdminAccess(old.Status.Allocation)).
 			dropClaimFields(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
-	setValidation(k, validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, compile.validateClaim))
+	declare.SetValidation(k, validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, compile.validateClaim))
 	return k
 }
 
@@ -88,17 +76,14 @@ func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 		g.withAdminAccess(grantsAdminAccessBeta2(old.Status.Allocation)).
 			dropClaimFieldsBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
-	setValidation(k, compile.validateClaim)
-	k.Subresources = []registry.Subresource{
-		declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatusBeta2, validateClaimStatus),
-	}
+	declare.SetValidation(k, compile.validateClaim)
+	k.Subresources = []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatusBeta2, validateClaimStatus)}
 	k.Presentation.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
 		return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 	})
 	return k
 }
 
-// defaultClaim sets the defaults of requests.
 func defaultClaim(s *resourcev1beta1.ResourceClaimSpec) {
 	for i := range s.Devices.Requests {
 		r := &s.Devices.Requests[i]
@@ -128,7 +113,6 @@ func defaultClaimBeta2(s *resourcev1beta2.ResourceClaimSpec) {
 	}
 }
 
-// defaultOperators sets the default operator Equal.
 func defaultOperators(tolerations []resourcev1beta1.DeviceToleration) {
 	for i := range tolerations {
 		declare.SetDefault(&tolerations[i].Operator, resourcev1beta1.DeviceTolerationOpEqual)

@@ -12,29 +12,22 @@ import (
 
 // resourceClaimTemplates declares the version of ResourceClaimTemplate that is stored, v1beta1.
 func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
-	k := &registry.Kind{
+	k := declare.Kind[resourcev1beta1.ResourceClaimTemplate, resourcev1beta1.ResourceClaimTemplateList](&registry.Kind{
 		Names: registry.Names{
-			Group:      group,
-			Version:    stored,
-			Resource:   "resourceclaimtemplates",
-			Singular:   "resourceclaimtemplate",
-			Kind:       "ResourceClaimTemplate",
+			Group: group, Version: stored, Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate",
 			Namespaced: true,
 		},
-		New:          declare.New[resourcev1beta1.ResourceClaimTemplate],
-		NewList:      declare.New[resourcev1beta1.ResourceClaimTemplateList],
-		Stored:       registry.StorageForm{Prefix: "resourceclaimtemplates"},
 		Default:      declare.Adapt(func(t *resourcev1beta1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) }),
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
-	}
+	})
 	setPreparation(k, func(t, old *resourcev1beta1.ResourceClaimTemplate) {
 		if old == nil { // a create
 			old = &resourcev1beta1.ResourceClaimTemplate{}
 		}
 		g.dropClaimFields(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 	})
-	setValidation(k, validateAsNewest[resourcev1beta1.ResourceClaimTemplate](templateToNewest, compile.validateTemplate))
+	declare.SetValidation(k, validateAsNewest[resourcev1beta1.ResourceClaimTemplate](templateToNewest, compile.validateTemplate))
 	return k
 }
 
@@ -76,6 +69,6 @@ func resourceClaimTemplatesBeta2(compile compiler, g gates) *registry.Kind {
 		}
 		g.dropClaimFieldsBeta2(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 	})
-	setValidation(k, compile.validateTemplate)
+	declare.SetValidation(k, compile.validateTemplate)
 	return k
 }

@@ -20,25 +20,16 @@ var sliceToNewest = changeEach(unnest("basic"), "spec", "devices")
 
 // resourceSlices declares the stored version of the kind.
 func resourceSlices(g gates) *registry.Kind {
-	k := &registry.Kind{
-		Names: registry.Names{
-			Group:    group,
-			Version:  stored,
-			Resource: "resourceslices",
-			Singular: "resourceslice",
-			Kind:     "ResourceSlice",
-		},
-		New:     declare.New[resourcev1beta1.ResourceSlice],
-		NewList: declare.New[resourcev1beta1.ResourceSliceList],
-		Parts:   declare.SpecAccessors(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
-		Stored:  registry.StorageForm{Prefix: "resourceslices"},
-		Delete:  registry.Delete{ReturnObject: true},
-		Update:  registry.Update{Generation: true},
+	k := declare.Kind[resourcev1beta1.ResourceSlice, resourcev1beta1.ResourceSliceList](&registry.Kind{
+		Names:  registry.Names{Group: group, Version: stored, Resource: "resourceslices", Kind: "ResourceSlice"},
+		Parts:  declare.SpecAccessors(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
+		Delete: registry.Delete{ReturnObject: true},
+		Update: registry.Update{Generation: true},
 		Presentation: registry.Presentation{
 			Selectable:   []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}},
 			UnknownLabel: unknownSliceLabel,
 		},
-	}
+	})
 	k.Default = declare.Adapt(func(s *resourcev1beta1.ResourceSlice) {
 		for i := range s.Spec.Devices {
 			if basic := s.Spec.Devices[i].Basic; basic != nil {
@@ -52,7 +43,7 @@ func resourceSlices(g gates) *registry.Kind {
 		return sliceNames{s.Spec.NodeName, s.Spec.Driver, s.Spec.Pool.Name}
 	})
 	setPreparation(k, g.dropSliceFields)
-	setValidation(k, validateAsNewest[resourcev1beta1.ResourceSlice](sliceToNewest, validateSlice))
+	declare.SetValidation(k, validateAsNewest[resourcev1beta1.ResourceSlice](sliceToNewest, validateSlice))
 	return k
 }
 
@@ -73,7 +64,7 @@ func resourceSlicesBeta2(g gates) *registry.Kind {
 		}
 	})
 	setPreparation(k, g.dropSliceFieldsBeta2)
-	setValidation(k, validateSlice)
+	declare.SetValidation(k, validateSlice)
 	describeSlices(k, func(s *resourcev1beta2.ResourceSlice) sliceNames {
 		n := sliceNames{driver: s.Spec.Driver, pool: s.Spec.Pool.Name}
 		if s.Spec.NodeName != nil {

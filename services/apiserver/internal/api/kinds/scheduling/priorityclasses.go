@@ -16,18 +16,11 @@ import (
 
 // priorityClasses declares the cluster-scoped kind PriorityClass.
 func priorityClasses() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[schedulingv1.PriorityClass, schedulingv1.PriorityClassList](&registry.Kind{
 		Names: registry.Names{
-			Group:      group,
-			Version:    version,
-			Resource:   "priorityclasses",
-			Singular:   "priorityclass",
-			Kind:       "PriorityClass",
+			Group: group, Version: version, Resource: "priorityclasses", Kind: "PriorityClass",
 			ShortNames: []string{"pc"},
 		},
-		New:     declare.New[schedulingv1.PriorityClass],
-		NewList: declare.New[schedulingv1.PriorityClassList],
-		Stored:  registry.StorageForm{Prefix: "priorityclasses"},
 		Default: declare.Adapt(func(c *schedulingv1.PriorityClass) {
 			declare.SetDefaultPtr(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
 		}),
@@ -50,7 +43,7 @@ func priorityClasses() *registry.Kind {
 			return ""
 		}},
 		Presentation: registry.Presentation{Columns: priorityClassColumns()},
-	}
+	})
 }
 
 // systemClasses are the classes of Kubernetes, with their values.

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
@@ -14,13 +15,8 @@ import (
 // csiDrivers declares the cluster-scoped kind CSIDriver. mutableCount is the feature gate
 // MutableCSINodeAllocatableCount.
 func csiDrivers(mutableCount bool) *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group: group, Version: version, Resource: "csidrivers", Singular: "csidriver", Kind: "CSIDriver",
-		},
-		New:     declare.New[storagev1.CSIDriver],
-		NewList: declare.New[storagev1.CSIDriverList],
-		Stored:  registry.StorageForm{Prefix: "csidrivers"},
+	return declare.Kind[storagev1.CSIDriver, storagev1.CSIDriverList](&registry.Kind{
+		Names:   registry.Names{Group: group, Version: version, Resource: "csidrivers", Kind: "CSIDriver"},
 		Default: declare.Adapt(defaultCSIDriver),
 		Create: registry.Create{
 			Prepare: declare.Adapt(func(d *storagev1.CSIDriver) {
@@ -50,7 +46,7 @@ func csiDrivers(mutableCount bool) *registry.Kind {
 		},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: csiDriverColumns()},
-	}
+	})
 }
 
 func defaultCSIDriver(d *storagev1.CSIDriver) {
@@ -109,7 +105,7 @@ func csiDriverColumns() []registry.Column {
 	doc := func(name string) string { return columns.Doc(storagev1.CSIDriverSpec{}, name) }
 	const trueIfNil, falseIfNil = true, false
 	flag := func(name, field string, ifNil bool, valueOf func(*storagev1.CSIDriverSpec) *bool) registry.Column {
-		return columns.Bool(name, doc(field), func(d *storagev1.CSIDriver) bool { return derefOr(valueOf(&d.Spec), ifNil) })
+		return columns.Bool(name, doc(field), func(d *storagev1.CSIDriver) bool { return ptr.Deref(valueOf(&d.Spec), ifNil) })
 	}
 	return []registry.Column{
 		columns.Name(),

@@ -15,14 +15,9 @@ import (
 // csiNodes declares the cluster-scoped kind CSINode. mutableCount is the feature gate
 // MutableCSINodeAllocatableCount.
 func csiNodes(mutableCount bool) *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group: group, Version: version, Resource: "csinodes", Singular: "csinode", Kind: "CSINode",
-		},
-		New:     declare.New[storagev1.CSINode],
-		NewList: declare.New[storagev1.CSINodeList],
-		Stored:  registry.StorageForm{Prefix: "csinodes"},
-		Create:  registry.Create{Validate: declare.AdaptValidation(validateDrivers)},
+	return declare.Kind[storagev1.CSINode, storagev1.CSINodeList](&registry.Kind{
+		Names:  registry.Names{Group: group, Version: version, Resource: "csinodes", Kind: "CSINode"},
+		Create: registry.Create{Validate: declare.AdaptValidation(validateDrivers)},
 		Update: registry.Update{
 			// As in Kubernetes, errors of the rules for new objects occur twice.
 			Order: registry.Order{
@@ -47,7 +42,7 @@ func csiNodes(mutableCount bool) *registry.Kind {
 			),
 			columns.Age(),
 		}},
-	}
+	})
 }
 
 // maxNodeID is the maximum length in bytes of a driver's name for a node.

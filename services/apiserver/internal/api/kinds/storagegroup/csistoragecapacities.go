@@ -12,23 +12,16 @@ import (
 
 // csiStorageCapacities declares the namespaced kind CSIStorageCapacity.
 func csiStorageCapacities() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[storagev1.CSIStorageCapacity, storagev1.CSIStorageCapacityList](&registry.Kind{
 		Names: registry.Names{
-			Group:      group,
-			Version:    version,
-			Resource:   "csistoragecapacities",
-			Singular:   "csistoragecapacity",
-			Kind:       "CSIStorageCapacity",
+			Group: group, Version: version, Resource: "csistoragecapacities", Kind: "CSIStorageCapacity",
 			Namespaced: true,
 		},
-		New:     declare.New[storagev1.CSIStorageCapacity],
-		NewList: declare.New[storagev1.CSIStorageCapacityList],
-		Stored:  registry.StorageForm{Prefix: "csistoragecapacities"},
 		Create: registry.Create{
-			Validate: declare.AdaptValidation(
-				func(fld validate.Field, c *storagev1.CSIStorageCapacity) { validateStorageCapacity(fld, c, nil) },
-			),
-			Warnings: declare.AdaptResult(storageCapacityWarnings),
+			Validate: declare.AdaptValidation(func(fld validate.Field, c *storagev1.CSIStorageCapacity) { validateStorageCapacity(fld, c, nil) }),
+			Warnings: declare.AdaptResult(func(c *storagev1.CSIStorageCapacity) []string {
+				return podspec.SelectorWarnings(field.NewPath("nodeTopology"), c.NodeTopology)
+			}),
 		},
 		Update: registry.Update{
 			Order:                  registry.Order{registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules},
@@ -39,7 +32,7 @@ func csiStorageCapacities() *registry.Kind {
 				fld.CheckImmutable("storageClassName", c.StorageClassName, old.StorageClassName)
 			}),
 		},
-	}
+	})
 }
 
 // validateStorageCapacity validates a capacity. old is nil at creation.
@@ -49,8 +42,4 @@ func validateStorageCapacity(fld validate.Field, c, old *storagev1.CSIStorageCap
 	if c.Capacity != nil {
 		fld.CheckNonNegativeQuantity("capacity", *c.Capacity)
 	}
-}
-
-func storageCapacityWarnings(c *storagev1.CSIStorageCapacity) []string {
-	return podspec.SelectorWarnings(field.NewPath("nodeTopology"), c.NodeTopology)
 }

@@ -29,11 +29,3 @@ func Kinds(s registry.Settings) []*registry.Kind {
 		declare.AdditionalVersion("v1alpha1", volumeAttributesClasses()),
 	}
 }
-
-// derefOr returns the value of b, or ifNil.
-func derefOr(b *bool, ifNil bool) bool {
-	if b == nil {
-		return ifNil
-	}
-	return *b
-}

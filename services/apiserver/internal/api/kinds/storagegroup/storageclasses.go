@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
 	"binnacle/services/apiserver/internal/json/transcode"
@@ -20,18 +21,8 @@ import (
 
 // storageClasses declares the cluster-scoped kind StorageClass.
 func storageClasses() *registry.Kind {
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:      group,
-			Version:    version,
-			Resource:   "storageclasses",
-			Singular:   "storageclass",
-			Kind:       "StorageClass",
-			ShortNames: []string{"sc"},
-		},
-		New:            declare.New[storagev1.StorageClass],
-		NewList:        declare.New[storagev1.StorageClassList],
-		Stored:         registry.StorageForm{Prefix: "storageclasses"},
+	return declare.Kind[storagev1.StorageClass, storagev1.StorageClassList](&registry.Kind{
+		Names:          registry.Names{Group: group, Version: version, Resource: "storageclasses", Kind: "StorageClass", ShortNames: []string{"sc"}},
 		Default:        declare.Adapt(defaultStorageClass),
 		DefaultedRules: transcode.Rules(transcode.FieldsSet[storagev1.StorageClass]("reclaimPolicy", "volumeBindingMode")),
 		Create: registry.Create{
@@ -51,7 +42,7 @@ func storageClasses() *registry.Kind {
 		},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: storageClassColumns()},
-	}
+	})
 }
 
 func defaultStorageClass(c *storagev1.StorageClass) {
@@ -186,13 +177,12 @@ func storageClassColumns() []registry.Column {
 		}),
 		// A boolean in a column of type string, as in Kubernetes.
 		columns.New("AllowVolumeExpansion", columns.String, "", doc("allowVolumeExpansion"), 0, func(c *storagev1.StorageClass) any {
-			return derefOr(c.AllowVolumeExpansion, false)
+			return ptr.Deref(c.AllowVolumeExpansion, false)
 		}),
 		columns.Age(),
 	}
 }
 
-// isDefaultClass reports whether a class is the default class of claims.
 func isDefaultClass(o registry.Object) bool {
 	for _, key := range []string{"storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"} {
 		if o.GetAnnotations()[key] == "true" {

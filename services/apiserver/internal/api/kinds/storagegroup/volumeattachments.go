@@ -19,22 +19,11 @@ func volumeAttachments(mutableCount bool) *registry.Kind {
 		fld.RecordTwice(func() { validateAttachment(fld, a) })
 		fld.CheckImmutable("spec", a.Spec, old.Spec)
 	}
-	return &registry.Kind{
-		Names: registry.Names{
-			Group:    group,
-			Version:  version,
-			Resource: "volumeattachments",
-			Singular: "volumeattachment",
-			Kind:     "VolumeAttachment",
-		},
-		New:     declare.New[storagev1.VolumeAttachment],
-		NewList: declare.New[storagev1.VolumeAttachmentList],
-		Parts: declare.SpecStatusAccessors(
-			func(v *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
-				return &v.Spec, &v.Status
-			},
-		),
-		Stored:         registry.StorageForm{Prefix: "volumeattachments"},
+	return declare.Kind[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](&registry.Kind{
+		Names: registry.Names{Group: group, Version: version, Resource: "volumeattachments", Kind: "VolumeAttachment"},
+		Parts: declare.SpecStatusAccessors(func(v *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
+			return &v.Spec, &v.Status
+		}),
 		Default:        declare.Adapt(defaultAttachment),
 		DefaultedRules: volume.SourceDefaultedRules,
 		Create: registry.Create{
@@ -65,7 +54,7 @@ func volumeAttachments(mutableCount bool) *registry.Kind {
 				registry.UpdateRules,
 			),
 		},
-	}
+	})
 }
 
 // Limits of the status, in bytes.

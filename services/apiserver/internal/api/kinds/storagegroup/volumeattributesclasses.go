@@ -14,20 +14,13 @@ import (
 // volumeAttributesClasses declares the cluster-scoped kind VolumeAttributesClass. It has no stable
 // version, so it is disabled by default.
 func volumeAttributesClasses() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[storagev1beta1.VolumeAttributesClass, storagev1beta1.VolumeAttributesClassList](&registry.Kind{
 		Names: registry.Names{
-			Group:      group,
-			Version:    beta,
-			Resource:   "volumeattributesclasses",
-			Singular:   "volumeattributesclass",
-			Kind:       "VolumeAttributesClass",
+			Group: group, Version: beta, Resource: "volumeattributesclasses", Kind: "VolumeAttributesClass",
 			ShortNames: []string{"vac"},
 		},
-		New:     declare.New[storagev1beta1.VolumeAttributesClass],
-		NewList: declare.New[storagev1beta1.VolumeAttributesClassList],
-		Stored:  registry.StorageForm{Prefix: "volumeattributesclasses"},
-		Delete:  registry.Delete{ReturnObject: true},
-		Create:  registry.Create{Validate: declare.AdaptValidation(validateAttributesClass)},
+		Delete: registry.Delete{ReturnObject: true},
+		Create: registry.Create{Validate: declare.AdaptValidation(validateAttributesClass)},
 		Update: registry.Update{
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, c, old *storagev1beta1.VolumeAttributesClass) {
 				fld.ForbidSet("driverName", c.DriverName != old.DriverName, "updates to driverName are forbidden.")
@@ -44,7 +37,7 @@ func volumeAttributesClasses() *registry.Kind {
 			),
 			columns.Age(),
 		}},
-	}
+	})
 }
 
 func validateAttributesClass(fld validate.Field, c *storagev1beta1.VolumeAttributesClass) {

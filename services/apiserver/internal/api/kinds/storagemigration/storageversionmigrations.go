@@ -23,23 +23,15 @@ func Kinds() []*registry.Kind { return []*registry.Kind{storageVersionMigrations
 
 // storageVersionMigrations declares the cluster-scoped kind StorageVersionMigration.
 func storageVersionMigrations() *registry.Kind {
-	return &registry.Kind{
+	return declare.Kind[storagemigrationv1alpha1.StorageVersionMigration, storagemigrationv1alpha1.StorageVersionMigrationList](&registry.Kind{
 		Names: registry.Names{
-			Group:    storagemigrationv1alpha1.GroupName,
-			Version:  "v1alpha1",
-			Resource: "storageversionmigrations",
-			Singular: "storageversionmigration",
-			Kind:     "StorageVersionMigration",
+			Group: storagemigrationv1alpha1.GroupName, Version: "v1alpha1", Resource: "storageversionmigrations",
+			Kind: "StorageVersionMigration",
 		},
-		Gate:    features.StorageVersionMigrator,
-		New:     declare.New[storagemigrationv1alpha1.StorageVersionMigration],
-		NewList: declare.New[storagemigrationv1alpha1.StorageVersionMigrationList],
-		Parts: declare.SpecStatusAccessors(
-			func(m *storagemigrationv1alpha1.StorageVersionMigration) (*storagemigrationv1alpha1.StorageVersionMigrationSpec, *storagemigrationv1alpha1.StorageVersionMigrationStatus) {
-				return &m.Spec, &m.Status
-			},
-		),
-		Stored: registry.StorageForm{Prefix: "storageversionmigrations"},
+		Gate: features.StorageVersionMigrator,
+		Parts: declare.SpecStatusAccessors(func(m *storagemigrationv1alpha1.StorageVersionMigration) (*storagemigrationv1alpha1.StorageVersionMigrationSpec, *storagemigrationv1alpha1.StorageVersionMigrationStatus) {
+			return &m.Spec, &m.Status
+		}),
 		Create: registry.Create{Validate: declare.AdaptValidation(validateMigration)},
 		Update: registry.Update{
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
@@ -83,7 +75,7 @@ func storageVersionMigrations() *registry.Kind {
 				"spec",
 			),
 		},
-	}
+	})
 }
 
 func validateMigration(fld validate.Field, m *storagemigrationv1alpha1.StorageVersionMigration) {

@@ -90,7 +90,6 @@ func volumeDefaultedRules() []transcode.Rule {
 	}
 }
 
-// hostPortsDefaulted checks the defaults of hostPorts.
 func hostPortsDefaulted(f [4][]byte) bool {
 	if len(f[0]) == 0 || len(f[0]) == 1 && f[0][0] == 0 {
 		return true // not in the host's network

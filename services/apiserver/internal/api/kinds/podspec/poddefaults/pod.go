@@ -65,7 +65,6 @@ func Spec(s *corev1.PodSpec) {
 	}
 }
 
-// requestLimits sets missing requests to the limits.
 func requestLimits(containers []corev1.Container) {
 	for i := range containers {
 		r := &containers[i].Resources
