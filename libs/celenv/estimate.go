@@ -2,6 +2,7 @@ package celenv
 
 import (
 	"math"
+	"slices"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/checker"
@@ -310,12 +311,7 @@ func (e *Env) typeWork(parsed *cel.Ast) int {
 }
 
 func isGeneric(f *decls.FunctionDecl) bool {
-	for _, o := range f.OverloadDecls() {
-		if len(o.TypeParams()) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.OverloadDecls(), func(o *decls.OverloadDecl) bool { return len(o.TypeParams()) > 0 })
 }
 
 // maxObjectWork bounds the work of checking the expressions of one object, in microseconds of a

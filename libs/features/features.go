@@ -46,17 +46,15 @@ const (
 	// AllowServiceLBStatusOnNonLB allows services of any type to have a load balancer status.
 	AllowServiceLBStatusOnNonLB Gate = "AllowServiceLBStatusOnNonLB"
 	// ClusterTrustBundleProjection, ContainerStopSignals, DynamicResourceAllocation, ImageVolume
-	// and PodLevelResources keep the pod fields of these features. ResourceHealthStatus,
-	// InPlacePodVerticalScalingAllocatedStatus and PodObservedGenerationTracking keep fields of the
-	// pod status.
-	ClusterTrustBundleProjection             Gate = "ClusterTrustBundleProjection"
-	ContainerStopSignals                     Gate = "ContainerStopSignals"
-	DynamicResourceAllocation                Gate = "DynamicResourceAllocation"
-	ImageVolume                              Gate = "ImageVolume"
-	PodLevelResources                        Gate = "PodLevelResources"
-	ResourceHealthStatus                     Gate = "ResourceHealthStatus"
-	InPlacePodVerticalScalingAllocatedStatus Gate = "InPlacePodVerticalScalingAllocatedStatus"
-	PodObservedGenerationTracking            Gate = "PodObservedGenerationTracking"
+	// and PodLevelResources keep the pod fields of these features. ResourceHealthStatus and
+	// PodObservedGenerationTracking keep fields of the pod status.
+	ClusterTrustBundleProjection  Gate = "ClusterTrustBundleProjection"
+	ContainerStopSignals          Gate = "ContainerStopSignals"
+	DynamicResourceAllocation     Gate = "DynamicResourceAllocation"
+	ImageVolume                   Gate = "ImageVolume"
+	PodLevelResources             Gate = "PodLevelResources"
+	ResourceHealthStatus          Gate = "ResourceHealthStatus"
+	PodObservedGenerationTracking Gate = "PodObservedGenerationTracking"
 	// DeploymentReplicaSetTerminatingReplicas keeps the number of terminating replicas in the
 	// status of Deployments and ReplicaSets.
 	DeploymentReplicaSetTerminatingReplicas Gate = "DeploymentReplicaSetTerminatingReplicas"

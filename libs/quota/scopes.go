@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -87,10 +88,7 @@ func isCrossNamespace(a *corev1.Affinity) bool {
 	if p := a.PodAntiAffinity; p != nil {
 		add(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
-	for _, t := range terms {
-		if len(t.Namespaces) > 0 || t.NamespaceSelector != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool {
+		return len(t.Namespaces) > 0 || t.NamespaceSelector != nil
+	})
 }

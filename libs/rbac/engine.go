@@ -74,11 +74,6 @@ func subjectKey(namespace string, kind byte, name string) string {
 	return string(append(b, name...))
 }
 
-// serviceAccountUser returns the user name of a service account.
-func serviceAccountUser(namespace, name string) string {
-	return "system:serviceaccount:" + namespace + ":" + name
-}
-
 // compileBinding returns a binding with the keys of its role and its subjects.
 func compileBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) *binding {
 	b := &binding{namespace: namespace, name: name, roleRef: ref, subjects: subjects}
@@ -111,7 +106,7 @@ func userOf(s *rbacv1.Subject, namespace string) (kind byte, name string) {
 			namespace = s.Namespace
 		}
 		if namespace != "" {
-			return 'u', serviceAccountUser(namespace, s.Name)
+			return 'u', "system:serviceaccount:" + namespace + ":" + s.Name
 		}
 	}
 	return 0, ""

@@ -93,7 +93,6 @@ func newQuery(a *authorizer.Attributes) requestQuery {
 	return q
 }
 
-// allows reports whether a rule allows the request.
 func (r *role) allows(q *requestQuery) bool {
 	if !q.Resource {
 		q.evaluated += len(r.paths)
@@ -109,7 +108,6 @@ func (r *role) allows(q *requestQuery) bool {
 		r.anyAllows(r.byResource[wildcard], q)
 }
 
-// anyAllows reports whether one of the rules with the given indexes allows the request.
 func (r *role) anyAllows(rules []int32, q *requestQuery) bool {
 	q.evaluated += len(rules)
 	for _, i := range rules {
@@ -125,13 +123,9 @@ func (r *role) anyAllows(rules []int32, q *requestQuery) bool {
 // matchesPath reports whether a path equals a pattern, or starts with a pattern that ends with a
 // star.
 func matchesPath(patterns []string, path string) bool {
-	for _, p := range patterns {
-		if p == wildcard || p == path ||
-			strings.HasSuffix(p, wildcard) && strings.HasPrefix(path, strings.TrimRight(p, wildcard)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		return p == wildcard || p == path || strings.HasSuffix(p, wildcard) && strings.HasPrefix(path, strings.TrimRight(p, wildcard))
+	})
 }
 
 // RuleSet is a fixed set of rules, for permissions that are not stored as objects.

@@ -1,6 +1,8 @@
 package reflector
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,11 +43,7 @@ func (s *Store[V]) Get(namespace, name string) (V, bool) {
 func (s *Store[V]) All() []V {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	out := make([]V, 0, len(s.values))
-	for _, v := range s.values {
-		out = append(out, v)
-	}
-	return out
+	return slices.Collect(maps.Values(s.values))
 }
 
 // StartList implements Sink.

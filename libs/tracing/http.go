@@ -1,12 +1,13 @@
 package tracing
 
 import (
-	"bufio"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"binnacle/libs/serving/exchange"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -59,14 +60,13 @@ func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
 			return
 		}
 		span.SetAttributes(requestAttributes(r)...)
-		written := &responseRecorder{ResponseWriter: w}
+		written := &exchange.Recorder{ResponseWriter: w}
 		defer func() {
-			code := written.code
+			code := written.Code
 			if code == 0 {
 				code = http.StatusOK
 			}
-			span.SetAttributes(attribute.Int("http.status_code", code),
-				attribute.Int64("http.response_content_length", written.bytes))
+			span.SetAttributes(attribute.Int("http.status_code", code), attribute.Int64("http.response_content_length", written.Bytes))
 			if code >= http.StatusInternalServerError {
 				span.SetStatus(codes.Error, "")
 			}
@@ -107,45 +107,6 @@ func hostAttributes(host, port, hostPort string) []attribute.KeyValue {
 	}
 	return out
 }
-
-// responseRecorder records the status and size of a response.
-type responseRecorder struct {
-	http.ResponseWriter
-	code  int
-	bytes int64
-}
-
-func (w *responseRecorder) WriteHeader(code int) {
-	if w.code == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
-		w.code = code
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-func (w *responseRecorder) Write(b []byte) (int, error) {
-	if w.code == 0 {
-		w.code = http.StatusOK
-	}
-	n, err := w.ResponseWriter.Write(b)
-	w.bytes += int64(n)
-	return n, err
-}
-
-// Flush implements http.Flusher.
-func (w *responseRecorder) Flush() {
-	if f, ok := w.ResponseWriter.(http.Flusher); ok {
-		f.Flush()
-	}
-}
-
-// Hijack supports upgrades.
-func (w *responseRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.code = http.StatusSwitchingProtocols
-	return http.NewResponseController(w.ResponseWriter).Hijack()
-}
-
-// Unwrap supports http.ResponseController.
-func (w *responseRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Transport creates a span for each outgoing request within a traced one, and propagates the trace.
 // Without a provider it returns next.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -98,7 +99,6 @@ func setTarget(r *http.Request, scheme string) bool {
 	return err == nil
 }
 
-// validMethod reports whether method is a token.
 func validMethod(method string) bool {
 	return method != "" && !strings.ContainsFunc(method, func(r rune) bool { return !httpguts.IsTokenRune(r) })
 }
@@ -130,11 +130,7 @@ func (s *stream) setBody(r *http.Request, ended bool) bool {
 	r.Body = s.body
 	if r.Trailer != nil {
 		trailer := r.Trailer
-		s.body.beforeEOF = func() {
-			for name, values := range s.receivedTrailer {
-				trailer[name] = values
-			}
-		}
+		s.body.beforeEOF = func() { maps.Copy(trailer, s.receivedTrailer) }
 	}
 	return true
 }
@@ -314,7 +310,6 @@ func decodeInt(p []byte, bits int) (value uint64, n int) {
 // maxIntBytes is the number of bytes that may follow the prefix of an integer.
 const maxIntBytes = 9
 
-// appendFields appends the valid values of a field.
 func appendFields(fields []hpack.HeaderField, name string, values []string) []hpack.HeaderField {
 	lower := lowerName(name)
 	if !httpguts.ValidHeaderFieldName(lower) {

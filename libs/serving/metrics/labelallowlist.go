@@ -90,11 +90,8 @@ func (s *filteredGatherer) metricsAboutMetrics() []*dto.MetricFamily {
 		"[BETA] Metrics that this process has shown so far, by their stability and the version since which they are deprecated.")
 	for lifecycle, n := range counts {
 		registered.Metric = append(registered.Metric, &dto.Metric{
-			Label: []*dto.LabelPair{
-				{Name: ptr("deprecated_version"), Value: ptr(lifecycle.deprecated)},
-				{Name: ptr("stability_level"), Value: ptr(lifecycle.stability)},
-			},
-			Counter: &dto.Counter{Value: ptr(n)},
+			Label:   []*dto.LabelPair{{Name: new("deprecated_version"), Value: new(lifecycle.deprecated)}, {Name: new("stability_level"), Value: new(lifecycle.stability)}},
+			Counter: &dto.Counter{Value: new(n)},
 		})
 	}
 	slices.SortFunc(registered.Metric, func(a, b *dto.Metric) int { return strings.Compare(labelKeyOf(a), labelKeyOf(b)) })
@@ -113,11 +110,9 @@ func (s *filteredGatherer) metricsAboutMetrics() []*dto.MetricFamily {
 }
 
 func counterFamily(name, help string, values ...float64) *dto.MetricFamily {
-	f := &dto.MetricFamily{Name: ptr(name), Help: ptr(help), Type: dto.MetricType_COUNTER.Enum()}
+	f := &dto.MetricFamily{Name: new(name), Help: new(help), Type: dto.MetricType_COUNTER.Enum()}
 	for _, v := range values {
-		f.Metric = append(f.Metric, &dto.Metric{Counter: &dto.Counter{Value: ptr(v)}})
+		f.Metric = append(f.Metric, &dto.Metric{Counter: &dto.Counter{Value: new(v)}})
 	}
 	return f
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -12,11 +12,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 // withUser returns a series with the label user.
 func withUser(user string, m *dto.Metric) *dto.Metric {
-	m.Label = []*dto.LabelPair{{Name: ptr("user"), Value: ptr(user)}}
+	m.Label = []*dto.LabelPair{{Name: new("user"), Value: new(user)}}
 	return m
 }
 
@@ -28,26 +26,17 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 		want       string // of two series
 		unexpected string
 	}{
-		dto.MetricType_UNTYPED: {
-			series:     func() *dto.Metric { return &dto.Metric{Untyped: &dto.Untyped{Value: ptr(2.0)}} },
-			want:       `x{user="unexpected"} 4`,
-			unexpected: "2",
-		},
+		dto.MetricType_UNTYPED: {series: func() *dto.Metric { return &dto.Metric{Untyped: &dto.Untyped{Value: new(2.0)}} }, want: `x{user="unexpected"} 4`, unexpected: "2"},
 		dto.MetricType_SUMMARY: {series: func() *dto.Metric {
-			return &dto.Metric{Summary: &dto.Summary{SampleCount: ptr(uint64(3)), SampleSum: ptr(6.0)}}
+			return &dto.Metric{Summary: &dto.Summary{SampleCount: new(uint64(3)), SampleSum: new(6.0)}}
 		}, want: `x_sum{user="unexpected"} 12`, unexpected: "6"},
 		dto.MetricType_HISTOGRAM: {series: func() *dto.Metric {
-			return &dto.Metric{Histogram: &dto.Histogram{SampleCount: ptr(uint64(3)), SampleSum: ptr(6.0)}}
+			return &dto.Metric{Histogram: &dto.Histogram{SampleCount: new(uint64(3)), SampleSum: new(6.0)}}
 		}, want: `x_count{user="unexpected"} 6`, unexpected: "6"},
 	} {
 		series := []*dto.Metric{withUser("ann", c.series()), withUser("bob", c.series()), withUser("eve", c.series())}
 		registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-			return []*dto.MetricFamily{{
-				Name:   ptr("x"),
-				Help:   ptr("x"),
-				Type:   kind.Enum(),
-				Metric: append([]*dto.Metric(nil), series...),
-			}}, nil
+			return []*dto.MetricFamily{{Name: new("x"), Help: new("x"), Type: kind.Enum(), Metric: append([]*dto.Metric(nil), series...)}}, nil
 		})
 		g, err := parseLifecycle(t, "--allow-metric-labels=x,user=ann").Gatherer(registry, slog.New(slog.DiscardHandler))
 		if err != nil {

@@ -27,7 +27,7 @@ func mergeDisallowed(f *dto.MetricFamily, allowed map[string][]string) (unexpect
 					}
 					changed = true
 				}
-				m.Label[i] = &dto.LabelPair{Name: l.Name, Value: ptr(unexpectedValue)}
+				m.Label[i] = &dto.LabelPair{Name: l.Name, Value: new(unexpectedValue)}
 				unexpected += newTestRegistry(m)
 			}
 		}
@@ -103,20 +103,20 @@ func copySeries(m *dto.Metric) *dto.Metric {
 func addSeries(sum, m *dto.Metric) {
 	switch {
 	case m.Counter != nil:
-		sum.Counter.Value = ptr(sum.Counter.GetValue() + m.Counter.GetValue())
+		sum.Counter.Value = new(sum.Counter.GetValue() + m.Counter.GetValue())
 	case m.Gauge != nil:
-		sum.Gauge.Value = ptr(sum.Gauge.GetValue() + m.Gauge.GetValue())
+		sum.Gauge.Value = new(sum.Gauge.GetValue() + m.Gauge.GetValue())
 	case m.Untyped != nil:
-		sum.Untyped.Value = ptr(sum.Untyped.GetValue() + m.Untyped.GetValue())
+		sum.Untyped.Value = new(sum.Untyped.GetValue() + m.Untyped.GetValue())
 	case m.Summary != nil:
-		sum.Summary.SampleCount = ptr(sum.Summary.GetSampleCount() + m.Summary.GetSampleCount())
-		sum.Summary.SampleSum = ptr(sum.Summary.GetSampleSum() + m.Summary.GetSampleSum())
+		sum.Summary.SampleCount = new(sum.Summary.GetSampleCount() + m.Summary.GetSampleCount())
+		sum.Summary.SampleSum = new(sum.Summary.GetSampleSum() + m.Summary.GetSampleSum())
 		sum.Summary.Quantile = nil
 	case m.Histogram != nil:
-		sum.Histogram.SampleCount = ptr(sum.Histogram.GetSampleCount() + m.Histogram.GetSampleCount())
-		sum.Histogram.SampleSum = ptr(sum.Histogram.GetSampleSum() + m.Histogram.GetSampleSum())
+		sum.Histogram.SampleCount = new(sum.Histogram.GetSampleCount() + m.Histogram.GetSampleCount())
+		sum.Histogram.SampleSum = new(sum.Histogram.GetSampleSum() + m.Histogram.GetSampleSum())
 		for i, b := range m.Histogram.Bucket { // buckets of one family have equal bounds
-			sum.Histogram.Bucket[i].CumulativeCount = ptr(sum.Histogram.Bucket[i].GetCumulativeCount() + b.GetCumulativeCount())
+			sum.Histogram.Bucket[i].CumulativeCount = new(sum.Histogram.Bucket[i].GetCumulativeCount() + b.GetCumulativeCount())
 		}
 	}
 }

@@ -97,12 +97,12 @@ func subtractBase(base map[string]*dto.Metric, series []*dto.Metric) []*dto.Metr
 // subtractSeries subtracts the values of an earlier state of the same series.
 func subtractSeries(m, before *dto.Metric) {
 	if m.Counter != nil {
-		m.Counter.Value = ptr(m.Counter.GetValue() - before.Counter.GetValue())
+		m.Counter.Value = new(m.Counter.GetValue() - before.Counter.GetValue())
 		return
 	}
-	m.Histogram.SampleCount = ptr(m.Histogram.GetSampleCount() - before.Histogram.GetSampleCount())
-	m.Histogram.SampleSum = ptr(m.Histogram.GetSampleSum() - before.Histogram.GetSampleSum())
+	m.Histogram.SampleCount = new(m.Histogram.GetSampleCount() - before.Histogram.GetSampleCount())
+	m.Histogram.SampleSum = new(m.Histogram.GetSampleSum() - before.Histogram.GetSampleSum())
 	for i, b := range before.Histogram.Bucket { // buckets of one family have equal bounds
-		m.Histogram.Bucket[i].CumulativeCount = ptr(m.Histogram.Bucket[i].GetCumulativeCount() - b.GetCumulativeCount())
+		m.Histogram.Bucket[i].CumulativeCount = new(m.Histogram.Bucket[i].GetCumulativeCount() - b.GetCumulativeCount())
 	}
 }

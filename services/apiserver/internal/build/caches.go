@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -176,7 +177,6 @@ func (k *caches) recordWrite(r schema.GroupResource, revision int64) {
 // loaded reports whether the watch cache of the main store was loaded at least once.
 func (k *caches) loaded() bool { return k.cache.Ready() || k.cache.Incarnation() > 0 }
 
-// corruptObjectReporter returns how corrupt objects are reported.
 func corruptObjectReporter(b *base) status.CorruptObjects {
 	return status.CorruptObjects{Named: b.gates.Enabled(features.AllowUnsafeMalformedObjectDeletion), Root: b.root}
 }
@@ -233,12 +233,9 @@ func (c *catalogs) stored() map[string]schema.GroupResource {
 
 // sharesStore reports whether another kind is stored under the same prefix.
 func (c *catalogs) sharesStore(k *registry.Kind) bool {
-	for _, other := range c.catalog.Kinds() {
-		if other != k && !other.Virtual && other.Stored.Prefix == k.Stored.Prefix {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.catalog.Kinds(), func(other *registry.Kind) bool {
+		return other != k && !other.Virtual && other.Stored.Prefix == k.Stored.Prefix
+	})
 }
 
 // definable returns a function that reports whether definitions may define a resource. They may not

@@ -1,8 +1,6 @@
 package build
 
 import (
-	"binnacle/services/apiserver/internal/server/routing"
-	"binnacle/services/apiserver/internal/server/telemetry"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -14,6 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"binnacle/services/apiserver/internal/server/routing"
+	"binnacle/services/apiserver/internal/server/telemetry"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
@@ -319,7 +320,6 @@ func loadProxyClient(o *config.AggregationOptions) (*tlsfiles.Pair, error) {
 	return pair, nil
 }
 
-// apiServiceResource returns the resource apiservices.
 func apiServiceResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: apiregistrationv1.GroupName, Version: "v1", Resource: "apiservices"}
 }

@@ -169,13 +169,7 @@ func (k *KindCodec) decodePart(obj protoObject, m fieldMask, it Item, buf []byte
 		return masked, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	if k.Kind.Default != nil {
-		k.Kind.Default(obj)
-	}
-	if k.Kind.AfterDecode != nil {
-		k.Kind.AfterDecode(obj)
-	}
-	obj.SetResourceVersion(FormatRevision(it.Revision))
+	k.completeDecoded(obj, it.Revision)
 	return masked, nil
 }
 

@@ -372,12 +372,17 @@ func (k *KindCodec) decodeServed(it Item) (registry.Object, error) {
 			return nil, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
 		}
 	}
+	k.completeDecoded(obj, it.Revision)
+	return obj, nil
+}
+
+// completeDecoded sets what a stored object does not hold: defaults and its resourceVersion.
+func (k *KindCodec) completeDecoded(obj registry.Object, revision int64) {
 	if k.Kind.Default != nil {
 		k.Kind.Default(obj)
 	}
 	if k.Kind.AfterDecode != nil {
 		k.Kind.AfterDecode(obj)
 	}
-	obj.SetResourceVersion(FormatRevision(it.Revision))
-	return obj, nil
+	obj.SetResourceVersion(FormatRevision(revision))
 }

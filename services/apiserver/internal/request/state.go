@@ -4,12 +4,29 @@ import (
 	"context"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+
 	"binnacle/libs/api"
 	"binnacle/libs/authorizer"
 )
 
 // User is the user that sends a request.
 type User = authorizer.User
+
+// UserInfo returns the API form of a user, which is empty for nil.
+func UserInfo(u *User) authenticationv1.UserInfo {
+	if u == nil {
+		return authenticationv1.UserInfo{}
+	}
+	out := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
+	for k, v := range u.Extra {
+		if out.Extra == nil {
+			out.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		out.Extra[k] = v
+	}
+	return out
+}
 
 // State is the state of a request that filters, authorization, admission and handlers share. The
 // filter that owns a field writes it, before other goroutines have the request. A part of the

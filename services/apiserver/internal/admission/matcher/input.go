@@ -4,7 +4,6 @@ import (
 	"context"
 
 	admissionreview "k8s.io/api/admission/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -13,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/cel/expressions"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // NewAdmissionRequest returns a request as webhooks and policies see it in the version as. The
@@ -32,23 +32,9 @@ func NewAdmissionRequest(r *admission.Request, as MatchedKind) *admissionreview.
 		Name:               r.Name,
 		Namespace:          Namespace(r),
 		Operation:          admissionreview.Operation(r.Operation),
-		UserInfo:           userInfo(r.User),
+		UserInfo:           request.UserInfo(r.User),
 		DryRun:             &dryRun,
 	}
-}
-
-func userInfo(u *authorizer.User) authenticationv1.UserInfo {
-	if u == nil {
-		return authenticationv1.UserInfo{}
-	}
-	out := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
-	for k, v := range u.Extra {
-		if out.Extra == nil {
-			out.Extra = map[string]authenticationv1.ExtraValue{}
-		}
-		out.Extra[k] = v
-	}
-	return out
 }
 
 // NewExpressionInput returns the variables that expressions can use for a request in the version

@@ -81,10 +81,6 @@ type parameter struct {
 	keep   bool // cache the decoded object
 }
 
-// noParameters returns the single empty parameter of a policy without parameters, which is
-// evaluated once.
-func noParameters() []parameter { return []parameter{{}} }
-
 // name returns "namespace/name" of the object, or "/" for no object.
 func (p *parameter) name() string {
 	if p.source == nil {
@@ -111,7 +107,7 @@ func (p *Parameters) forBinding(
 	namespace string,
 ) ([]parameter, error) {
 	if kind == nil || ref == nil {
-		return noParameters(), nil
+		return []parameter{{}}, nil // evaluated once
 	}
 	if err := p.WaitForWrites(ctx, kind); err != nil {
 		return nil, err

@@ -1,6 +1,10 @@
 package objects
 
-import "binnacle/libs/sorted"
+import (
+	"unique"
+
+	"binnacle/libs/sorted"
+)
 
 // Image holds the objects of a resource at one revision: a tree by key, and a tree by value and key
 // for each indexed field. Copies share what does not differ.
@@ -38,12 +42,11 @@ type ImageOptions struct {
 func NewImage(o ImageOptions) *Image {
 	im := &Image{ImageOptions: o, entries: newKeyTree()}
 	for _, field := range o.Index {
-		im.indexes = append(im.indexes, newFieldIndex(field))
+		im.indexes = append(im.indexes, newValueIndex(unique.Make(field), (*compact).Fields, false))
 	}
 	return im
 }
 
-// newKeyTree returns an empty tree of entries by key.
 func newKeyTree() sorted.Set[*Entry] {
 	return sorted.NewSet(func(a, b *Entry) bool { return a.Key() < b.Key() }, 0)
 }

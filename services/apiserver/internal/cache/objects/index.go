@@ -25,16 +25,6 @@ type valueIndex struct {
 	tree   sorted.Set[*Entry]
 }
 
-// newFieldIndex returns an empty index of a field.
-func newFieldIndex(field string) valueIndex {
-	return newValueIndex(unique.Make(field), (*compact).Fields, false)
-}
-
-// newLabelIndex returns an empty index of a label.
-func newLabelIndex(label unique.Handle[string]) valueIndex {
-	return newValueIndex(label, (*compact).Labels, true)
-}
-
 // newValueIndex returns an empty index of a field or label. set returns the fields or the labels of
 // an entry.
 func newValueIndex(name unique.Handle[string], set func(*compact) attributes.Set, labels bool) valueIndex {
@@ -119,7 +109,6 @@ type LabelIndex struct {
 	*labelUse
 }
 
-// label returns the label of the index.
 func (l *LabelIndex) label() unique.Handle[string] { return l.name }
 
 // labelUse holds the usage of an index, shared by all its copies.
@@ -244,7 +233,7 @@ func (im *Image) LabelSlot(avoided int) int {
 
 // NewLabelIndex returns an index of the objects that have a label. The image must be immutable.
 func (im *Image) NewLabelIndex(label unique.Handle[string]) LabelIndex {
-	l := LabelIndex{newLabelIndex(label), &labelUse{}}
+	l := LabelIndex{newValueIndex(label, (*compact).Labels, true), &labelUse{}}
 	l.used.Store(im.Now())
 	byValue := map[string][]*Entry{} // in the order of keys
 	im.entries.Scan(func(e *Entry) bool {

@@ -182,7 +182,7 @@ func New(cfg Config) (*Cache, error) {
 	c.revisionWaits.progressWanted = make(chan struct{}, 1)
 	c.lostCheck = make(chan struct{}, 1)
 	c.metrics = newMetrics(c)
-	c.routes.Store(newRoutes())
+	c.routes.Store(&routes{sorted.NewMap[string, *Store](), sorted.NewMap[string, *Store]()})
 	for _, r := range cfg.Resources {
 		if _, err := c.addResource(r, 0); err != nil {
 			return nil, err
@@ -270,11 +270,6 @@ func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.clockOrigin)) }
 // routes maps keys to stores. It is replaced, never changed. A replacement shares what does not
 // differ, because thousands of resources may be added one by one.
 type routes struct{ byName, byPrefix sorted.Map[string, *Store] }
-
-// newRoutes returns routes without stores.
-func newRoutes() *routes {
-	return &routes{sorted.NewMap[string, *Store](), sorted.NewMap[string, *Store]()}
-}
 
 // copy returns routes that can be changed until they are published. The caller holds Cache.mu.
 func (r *routes) copy() *routes { return &routes{r.byName.Copy(), r.byPrefix.Copy()} }

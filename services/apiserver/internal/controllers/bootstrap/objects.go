@@ -20,8 +20,6 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 // createNamespaces creates the four namespaces that every cluster has.
 func (b *Bootstrap) createNamespaces(ctx context.Context) error {
 	for _, name := range []string{api.SystemNamespace, api.PublicNamespace, api.NodeLeaseNamespace, api.DefaultNamespace} {
@@ -150,8 +148,8 @@ func (b *Bootstrap) createKubernetesService(ctx context.Context) error {
 			Type:                  corev1.ServiceTypeClusterIP,
 			SessionAffinity:       corev1.ServiceAffinityNone,
 			IPFamilies:            []corev1.IPFamily{family},
-			IPFamilyPolicy:        ptr(corev1.IPFamilyPolicySingleStack),
-			InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster),
+			IPFamilyPolicy:        new(corev1.IPFamilyPolicySingleStack),
+			InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster),
 		},
 	}
 	if b.NodePort != 0 {

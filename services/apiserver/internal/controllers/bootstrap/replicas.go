@@ -55,7 +55,7 @@ func (b *Bootstrap) renewIdentityLease(ctx context.Context) error {
 	newSpec := func() coordinationv1.LeaseSpec {
 		return coordinationv1.LeaseSpec{
 			HolderIdentity:       &holder,
-			LeaseDurationSeconds: ptr(int32(identityDuration / time.Second)),
+			LeaseDurationSeconds: new(int32(identityDuration / time.Second)),
 			RenewTime:            &metav1.MicroTime{Time: b.Now()},
 		}
 	}
@@ -221,12 +221,12 @@ func (b *Bootstrap) putEndpointSlice(ctx context.Context, ips []string) error {
 		AddressType: family,
 		Endpoints:   []discoveryv1.Endpoint{},
 		Ports: []discoveryv1.EndpointPort{
-			{Name: ptr("https"), Port: ptr(int32(b.SecurePort)), Protocol: ptr(corev1.ProtocolTCP)},
+			{Name: new("https"), Port: new(int32(b.SecurePort)), Protocol: new(corev1.ProtocolTCP)},
 		},
 	}
 	for _, ip := range ips {
 		slice.Endpoints = append(slice.Endpoints,
-			discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(true)}})
+			discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
 	}
 	addresses := func(s *discoveryv1.EndpointSlice) (out []string) {
 		for _, e := range s.Endpoints {

@@ -118,7 +118,7 @@ func (c *session) compileSchema(
 	sc := &scope{c, self}
 	for i := range s.XValidations {
 		r := &s.XValidations[i]
-		if hasText(r.Rule) {
+		if strings.TrimSpace(r.Rule) != "" {
 			rules.rules = append(rules.rules, sc.compileRule(s, r))
 			rules.usesOld = rules.usesOld || rules.rules[len(rules.rules)-1].usesOld()
 		}
@@ -167,7 +167,6 @@ func (s *scope) compileRule(owner *v1.JSONSchemaProps, r *v1.ValidationRule) rul
 	return compiled
 }
 
-// usesOld reports whether the rule refers to oldSelf.
 func (r *rule) usesOld() bool { return r.condition != nil && r.condition.usesOldSelf }
 
 // failure returns the error of a violated rule. path is that of failurePath.
@@ -210,9 +209,6 @@ func (e *evaluation) evaluateMessage(rule *rule, vars *variables) (text string, 
 	ok = isText && text != "" && len(text) <= maxMessage && !strings.Contains(text, "\n")
 	return text, ok, ""
 }
-
-// hasText reports whether a text is not blank.
-func hasText(s string) bool { return strings.TrimSpace(s) != "" }
 
 // ruleDescription returns the text that identifies a rule in errors.
 func ruleDescription(r *v1.ValidationRule) string {

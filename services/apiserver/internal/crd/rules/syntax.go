@@ -49,14 +49,10 @@ func checkTexts(fieldPath *field.Path, s *v1.JSONSchemaProps, r *v1.ValidationRu
 	if r.MessageExpression != "" && strings.TrimSpace(r.MessageExpression) == "" {
 		errs = append(errs, field.Required(fieldPath.Child("messageExpression"), "messageExpression must be non-empty if specified"))
 	}
-	if r.Reason != nil && !isReason(*r.Reason) {
+	if r.Reason != nil && !slices.Contains(reasons, *r.Reason) {
 		errs = append(errs, field.NotSupported(fieldPath.Child("reason"), *r.Reason, reasons))
 	}
 	return append(errs, checkFieldPath(fieldPath.Child("fieldPath"), s, r.FieldPath)...)
-}
-
-func isReason(r v1.FieldValueErrorReason) bool {
-	return slices.Contains(reasons, r)
 }
 
 // checkFieldPath checks that a rule's fieldPath names a field of the schema.

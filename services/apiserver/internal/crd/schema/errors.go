@@ -81,7 +81,6 @@ func (c *checker) add(newError func(at *field.Path, name string) *field.Error) {
 // errorKey identifies an error. Its detail may be long and shared by many errors.
 type errorKey struct{ field, value, detail string }
 
-// errorKeyOf returns the key of an error.
 func errorKeyOf(e *field.Error) errorKey {
 	short := field.Error{Type: e.Type, BadValue: e.BadValue}
 	return errorKey{e.Field, short.ErrorBody(), e.Detail}
@@ -105,7 +104,6 @@ func (c *checker) record(e *field.Error) {
 	c.errs = append(c.errs, e)
 }
 
-// reportInvalid reports an invalid value.
 func (c *checker) reportInvalid(value func() any, format string, args ...any) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		return field.Invalid(at, value(), name+" in body "+fmt.Sprintf(format, args...))
@@ -130,7 +128,6 @@ func (c *checker) reportCombination(format string, args ...any) {
 	c.record(field.Invalid(c.base, "", message))
 }
 
-// reportMissing reports a missing required property.
 func (c *checker) reportMissing(property string) {
 	c.failures++
 	c.addCost(1) // many properties may be missing in each of many objects
@@ -185,11 +182,6 @@ func bodyPath(d *tape.Doc, steps []step) string {
 		b.WriteString(d.String(s.key))
 	}
 	return b.String()
-}
-
-// unknownPath formats steps like warnings about unknown fields.
-func unknownPath(d *tape.Doc, steps []step) string {
-	return strings.TrimPrefix(bodyPath(d, steps), ".")
 }
 
 // fieldPath appends steps to a path, with map keys in brackets.

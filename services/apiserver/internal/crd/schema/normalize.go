@@ -3,6 +3,7 @@ package schema
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -150,7 +151,6 @@ func (s *normalizer) replace(start, end int, text ...[]byte) {
 // finish returns the changed document.
 func (s *normalizer) finish() []byte { return append(s.out, s.raw[s.copied:]...) }
 
-// rootMode returns the mode of the outermost value.
 func (s *normalizer) rootMode() mode {
 	if s.operations&pruneUnknown == 0 {
 		return keep
@@ -225,7 +225,7 @@ func (s *normalizer) forEachItem(array tape.Ref, do func(item tape.Ref)) {
 // reportUnknown adds the path of an unknown field.
 func (s *normalizer) reportUnknown(key tape.Ref, kind stepKind) {
 	if s.options.Unknown && len(s.unknown) < maxUnknown && s.reportedSize < maxErrorBytes {
-		at := unknownPath(s.doc, append(s.steps, step{kind: kind, key: key}))
+		at := strings.TrimPrefix(bodyPath(s.doc, append(s.steps, step{kind: kind, key: key})), ".")
 		s.unknown = append(s.unknown, at)
 		s.reportedSize += len(at)
 	}

@@ -3,7 +3,6 @@ package jsontext
 import (
 	"bytes"
 	"encoding/json"
-	"strconv"
 )
 
 // Step is one part of a path: a member of an object or an element of a list.
@@ -241,12 +240,6 @@ func Text(value []byte) (string, bool) {
 	}
 	var s string
 	return s, json.Unmarshal(value, &s) == nil
-}
-
-// Int returns the value of a JSON integer, or false if the text is not an integer.
-func Int(value []byte) (int64, bool) {
-	n, err := strconv.ParseInt(string(value), 10, 64)
-	return n, err == nil
 }
 
 // IsNull reports whether a text is null.

@@ -29,7 +29,7 @@ func Skip(doc []byte, i int) (int, error) {
 	case '"':
 		return skipString(doc, i)
 	case '{', '[':
-		return skipContainer(doc, i)
+		return skipToEnd(doc, i, 0)
 	case ',', ':', '}', ']':
 		return 0, ErrMalformed
 	}
@@ -70,9 +70,6 @@ func skipString(doc []byte, i int) (int, error) {
 
 // structural holds the bytes that matter within an object or list.
 var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
-
-// skipContainer returns the index after the object or list that starts at i.
-func skipContainer(doc []byte, i int) (int, error) { return skipToEnd(doc, i, 0) }
 
 // skipToEnd returns the position after the end of the outermost of depth objects and lists that are
 // open at i.
@@ -152,19 +149,21 @@ func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more 
 		if !more {
 			return skipToEnd(doc, end, 1)
 		}
-		i = Space(doc, end)
-		if i == len(doc) {
-			return 0, ErrMalformed
+		if i, more, err = afterValue(doc, end, '}'); !more || err != nil {
+			return i, err
 		}
-		switch doc[i] {
-		case '}':
-			return i + 1, nil
-		case ',':
-			i = Space(doc, i+1)
-		default:
-			return 0, ErrMalformed
-		}
+		i = Space(doc, i)
 	}
+}
+
+// afterValue returns the position after a value of an object or list, and after the comma or the
+// closing bracket that follows. more is false after the bracket.
+func afterValue(doc []byte, end int, bracket byte) (next int, more bool, err error) {
+	i := Space(doc, end)
+	if i == len(doc) || doc[i] != bracket && doc[i] != ',' {
+		return 0, false, ErrMalformed
+	}
+	return i + 1, doc[i] == ',', nil
 }
 
 // Elements calls each for the elements of a list until it returns false. A value that is not a list
@@ -201,17 +200,8 @@ func ElementsAt(doc []byte, i int, each func(n, at int) (end int, more bool, err
 		if !more {
 			return skipToEnd(doc, end, 1)
 		}
-		i = Space(doc, end)
-		if i == len(doc) {
-			return 0, ErrMalformed
-		}
-		switch doc[i] {
-		case ']':
-			return i + 1, nil
-		case ',':
-			i++
-		default:
-			return 0, ErrMalformed
+		if i, more, err = afterValue(doc, end, ']'); !more || err != nil {
+			return i, err
 		}
 	}
 }

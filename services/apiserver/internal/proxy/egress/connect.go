@@ -24,11 +24,6 @@ type connectProxy struct {
 	security         *tls.Config // nil without TLS
 }
 
-// newSocketConnectProxy returns the proxy at a Unix domain socket.
-func newSocketConnectProxy(socket string) *connectProxy {
-	return &connectProxy{network: "unix", address: socket}
-}
-
 // newConnectProxy returns the proxy at a URL. It reads the client certificate for each
 // connection, because it may be renewed.
 func newConnectProxy(t *TCPTransport) (*connectProxy, error) {
@@ -66,7 +61,6 @@ func newConnectProxy(t *TCPTransport) (*connectProxy, error) {
 	return c, nil
 }
 
-// connect connects to the proxy.
 func (c *connectProxy) connect(ctx context.Context) (proxyConn, error) {
 	dial := (&net.Dialer{}).DialContext
 	if c.security != nil {

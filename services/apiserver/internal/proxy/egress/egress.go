@@ -26,7 +26,6 @@ const (
 	Cluster Network = "cluster"
 )
 
-// network returns the network that the selection configures.
 func (s *Selection) network() Network { return Network(strings.ToLower(s.Name)) }
 
 // dialTimeout bounds a connection through a proxy.
@@ -55,7 +54,7 @@ func New(c *Configuration, r prometheus.Registerer) (*Selector, error) {
 			d.labels = []string{"grpc", "uds"}
 			exposeTunnels(r)
 		case s.Connection.ProxyProtocol == HTTPConnect && t.UDS != nil:
-			d.proxy = newSocketConnectProxy(t.UDS.UDSName)
+			d.proxy = &connectProxy{network: "unix", address: t.UDS.UDSName}
 			d.labels = []string{"http_connect", "uds"}
 		case s.Connection.ProxyProtocol == HTTPConnect:
 			if d.proxy, err = newConnectProxy(t.TCP); err != nil {

@@ -133,7 +133,7 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 	}
 	if dial == nil {
 		toKubelet = (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
-		toTarget = targetDialer().DialContext
+		toTarget = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: checkDialedAddress}).DialContext
 	}
 
 	// 3. Create the pools of connections.
@@ -246,11 +246,6 @@ func rejectForbiddenAddresses(dial Dial) Dial {
 		}
 		return dial(ctx, network, addr)
 	}
-}
-
-// targetDialer returns the dialer for pods, endpoints of services and ports of nodes.
-func targetDialer() *net.Dialer {
-	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: checkDialedAddress}
 }
 
 // checkDialedAddress checks each address again before a connection is opened: a name may resolve

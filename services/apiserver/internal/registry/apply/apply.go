@@ -224,8 +224,6 @@ func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {
 	return obj, nil
 }
 
-func typeOfObject(o registry.Object) reflect.Type { return reflect.TypeOf(o).Elem() }
-
 // Configure merges a configuration into an object and returns the tree of the result, which may
 // share memory with both. It does not change managedFields. It rejects a configuration that sets
 // atomic lists, maps or structs. k may be nil for objects with a Go type.

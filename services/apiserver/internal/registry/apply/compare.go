@@ -64,7 +64,6 @@ type pathSet struct {
 	nodes []*fieldpath.Set
 }
 
-// insert adds a path. Its beginning must be the current path; see truncate.
 func (t *pathSet) insert(path fieldpath.Path) {
 	last := len(path) - 1
 	for len(t.nodes) < last {
@@ -98,7 +97,6 @@ func newComparer() *comparer {
 
 func (c *comparer) changes() *changes { return &changes{set: c.set.root, removed: c.removed.root} }
 
-// pushElement appends an element to the path.
 func (c *comparer) pushElement(e fieldpath.PathElement) { c.path = append(c.path, e) }
 
 // popElement removes the last element of the path.

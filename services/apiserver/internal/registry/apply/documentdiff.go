@@ -76,7 +76,6 @@ func (d *documentDiff) release() {
 	documentDiffPool.Put(d)
 }
 
-// withElement calls visit with e appended to the path.
 func (d *documentDiff) withElement(e fieldpath.PathElement, visit func() bool) bool {
 	d.path = append(d.path, e)
 	ok := visit()
@@ -183,7 +182,6 @@ func (d *documentDiff) compareObjects(rules *smd.Map, a, b map[string]any) bool 
 	return true
 }
 
-// inMetadata reports whether the path leads to the metadata.
 func (d *documentDiff) inMetadata() bool {
 	return len(d.path) == 1 && d.path[0].FieldName != nil && *d.path[0].FieldName == "metadata"
 }
@@ -269,7 +267,6 @@ func (d *documentDiff) addValue(ref smd.TypeRef, v any) bool {
 	return ok
 }
 
-// matchesScalar reports whether a value is a scalar of the expected type.
 func matchesScalar(expected smd.Scalar, v any) bool {
 	switch v.(type) {
 	case string:

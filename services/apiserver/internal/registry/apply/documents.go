@@ -11,6 +11,7 @@ import (
 
 	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
 )
 
 // ManagedFields holds the managedFields of an object in the object's own representation. For
@@ -132,36 +133,11 @@ func (r ManagedFields) Entries() []metav1.ManagedFieldsEntry {
 }
 
 // entryOf decodes one entry. It returns false for an entry with unknown or mistyped fields.
-func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
-	m, ok := tree.(map[string]any)
-	for name, v := range m {
-		text, valid := v.(string)
-		switch name {
-		case "manager":
-			e.Manager = text
-		case "operation":
-			e.Operation = metav1.ManagedFieldsOperationType(text)
-		case "apiVersion":
-			e.APIVersion = text
-		case "fieldsType":
-			e.FieldsType = text
-		case "subresource":
-			e.Subresource = text
-		case "time":
-			t, err := time.Parse(time.RFC3339, text)
-			e.Time = &metav1.Time{Time: t.Local()}
-			valid = valid && err == nil
-		case "fieldsV1":
-			fields, isMap := v.(map[string]any)
-			raw, err := tape.AppendValue(nil, fields)
-			e.FieldsV1 = &metav1.FieldsV1{Raw: raw}
-			valid = isMap && err == nil
-		default:
-			valid = false
-		}
-		ok = ok && valid
-	}
-	return e, ok
+func entryOf(tree any) (metav1.ManagedFieldsEntry, bool) {
+	return meta.DecodeEntry(tree, func(fields map[string]any) (*metav1.FieldsV1, error) {
+		raw, err := tape.AppendValue(nil, fields)
+		return &metav1.FieldsV1{Raw: raw}, err
+	})
 }
 
 // setManagedFields sets the managedFields of the object, without reflection for documents.

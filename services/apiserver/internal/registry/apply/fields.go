@@ -81,10 +81,8 @@ func (v *view) inVersion(apiVersion string) *view { return v.versions[apiVersion
 // untypedObject reports whether an object has no Go type, but is a tree of values.
 func untypedObject(o runtime.Object) bool { _, ok := o.(runtime.Unstructured); return ok }
 
-// goType returns the struct type of the kind's objects.
 func (v *view) goType() reflect.Type { return reflect.TypeOf(v.kind.New()).Elem() }
 
-// mergeType returns the merge rules of the kind.
 func (v *view) mergeType() typed.ParseableType {
 	switch {
 	case v.kind.MergeType != nil:
@@ -169,7 +167,6 @@ func filterOf(k *registry.Kind, sub *registry.Subresource) fieldpath.Filter {
 	return fieldpath.NewExcludeSetFilter(set)
 }
 
-// pathOf parses a dotted path of field names.
 func pathOf(dotted string) fieldpath.Path {
 	var p fieldpath.Path
 	for name := range strings.SplitSeq(dotted, ".") {
@@ -196,7 +193,6 @@ type fieldSetCache struct {
 	bytes int
 }
 
-// newFieldSetCache returns an empty cache.
 func newFieldSetCache() *fieldSetCache {
 	k := &fieldSetCache{}
 	const noLimit = 1 << 30 // limited by bytes instead

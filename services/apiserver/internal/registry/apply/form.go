@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,7 +56,7 @@ func (f typedRepresentation) convert(_ context.Context, obj registry.Object, to 
 			return nil, err
 		}
 	}
-	if expected, got := to.goType(), typeOfObject(obj); expected != got {
+	if expected, got := to.goType(), reflect.TypeOf(obj).Elem(); expected != got {
 		return nil, fmt.Errorf("%s is not %s", got, expected)
 	}
 	return to.representation.setDefaults(obj)

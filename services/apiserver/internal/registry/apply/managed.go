@@ -29,7 +29,6 @@ type owner struct {
 	Subresource string                            `json:"subresource,omitempty"`
 }
 
-// isApply reports whether the owner is an applier.
 func (o owner) isApply() bool { return o.Operation == metav1.ManagedFieldsOperationApply }
 
 // id encodes the owner as a manager name for the merge library, which orders conflicts by it.

@@ -76,7 +76,6 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager
 	return nil
 }
 
-// newOwner returns the owner for a write by a manager with the given operation.
 func (m *Manager) newOwner(manager string, op metav1.ManagedFieldsOperationType) owner {
 	if manager == "" {
 		manager = unknownManager

@@ -1,6 +1,8 @@
 package meta
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -22,15 +24,17 @@ func withoutFieldSets(obj registry.Object) metav1.Object {
 	}
 	entries := make([]metav1.ManagedFieldsEntry, len(entryTrees))
 	for i, tree := range entryTrees {
-		if entries[i], ok = decodeEntryWithoutFields(tree); !ok {
-			return obj
+		if entries[i], ok = DecodeEntry(tree, noFields); !ok {
+			return obj // the validation of the object reports the invalid entry
 		}
 	}
 	return documentWithoutFieldSets{u, entries}
 }
 
-// documentWithoutFieldSets is a custom resource whose GetManagedFields returns entries without field
-// sets. It implements metav1.Object.
+func noFields(map[string]any) (*metav1.FieldsV1, error) { return nil, nil }
+
+// documentWithoutFieldSets is a document whose managedFields have no field sets. It implements
+// metav1.Object.
 type documentWithoutFieldSets struct {
 	*unstructured.Unstructured
 	entries []metav1.ManagedFieldsEntry
@@ -39,12 +43,12 @@ type documentWithoutFieldSets struct {
 // GetManagedFields implements metav1.Object.
 func (d documentWithoutFieldSets) GetManagedFields() []metav1.ManagedFieldsEntry { return d.entries }
 
-// decodeEntryWithoutFields decodes a managedFields entry, except for its time and its field set,
-// whose types it only checks. It returns false for an entry with unknown or mistyped members.
-func decodeEntryWithoutFields(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
-	members, ok := tree.(map[string]any)
-	for name, v := range members {
-		text, isValid := v.(string)
+// DecodeEntry decodes a managedFields entry. fieldsOf returns its field set. It returns false for an
+// entry with unknown or mistyped fields.
+func DecodeEntry(tree any, fieldsOf func(map[string]any) (*metav1.FieldsV1, error)) (e metav1.ManagedFieldsEntry, ok bool) {
+	m, ok := tree.(map[string]any)
+	for name, v := range m {
+		text, valid := v.(string)
 		switch name {
 		case "manager":
 			e.Manager = text
@@ -57,14 +61,20 @@ func decodeEntryWithoutFields(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 		case "subresource":
 			e.Subresource = text
 		case "time":
-			var t metav1.Time
-			isValid = isValid && t.UnmarshalQueryParameter(text) == nil
+			t, err := time.Parse(time.RFC3339, text)
+			e.Time = &metav1.Time{Time: t.Local()}
+			valid = valid && err == nil
 		case "fieldsV1":
-			_, isValid = v.(map[string]any)
+			var fields map[string]any
+			if fields, valid = v.(map[string]any); valid {
+				var err error
+				e.FieldsV1, err = fieldsOf(fields)
+				valid = err == nil
+			}
 		default:
-			isValid = false
+			valid = false
 		}
-		ok = ok && isValid
+		ok = ok && valid
 	}
 	return e, ok
 }

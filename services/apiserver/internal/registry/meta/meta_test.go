@@ -312,7 +312,7 @@ func TestNameRulesAllowOnlyValidNames(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for _, test := range []struct {
 		name   string
-		rule   meta.NameFunc
+		rule   func(name string, prefix bool) []string
 		value  string
 		prefix bool
 		ok     bool

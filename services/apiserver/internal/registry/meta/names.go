@@ -6,9 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// NameFunc returns the errors of a name, or, with prefix set, of a generateName.
-type NameFunc = func(name string, prefix bool) []string
-
 // DNSSubdomain allows lower-case DNS names of up to 253 characters. Most kinds use it.
 func DNSSubdomain(name string, prefix bool) []string {
 	return validation.NameIsDNSSubdomain(name, prefix)

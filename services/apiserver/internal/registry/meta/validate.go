@@ -66,7 +66,6 @@ func ValidateUpdate(
 	return errs
 }
 
-// nameRule returns the rule for the name of an object.
 func nameRule(k *registry.Kind, obj registry.Object) validation.ValidateNameFunc {
 	switch {
 	case k.ValidateObjectName != nil:

@@ -41,7 +41,6 @@ func (f Field) ErrorCount() int { return len(*f.errs) }
 // Add records errors.
 func (f Field) Add(errs ...*field.Error) { *f.errs = append(*f.errs, errs...) }
 
-// childPath returns the path of a field.
 func (f Field) childPath(name string) *field.Path {
 	if name == "" {
 		return f.path

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,12 +13,7 @@ import (
 
 // hasFamily reports whether the cluster has addresses of a family.
 func (a *Allocator) hasFamily(f corev1.IPFamily) bool {
-	for _, p := range a.Prefixes {
-		if familyOf(p.Addr()) == f {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool { return familyOf(p.Addr()) == f })
 }
 
 // defaultFamily returns the family of services that request none.

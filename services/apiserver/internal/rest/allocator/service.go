@@ -26,10 +26,8 @@ func ignoreNotFound(err error) error {
 
 // The following functions report which fields are relevant for the type of a service.
 
-// hasAddress reports whether services of this type have addresses.
 func hasAddress(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
 
-// hasNodePorts reports whether services of this type have node ports.
 func hasNodePorts(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
@@ -62,7 +60,6 @@ func parseAddress(text string) (netip.Addr, bool) {
 	return addr.Unmap(), ok
 }
 
-// familyOf returns the family of an address.
 func familyOf(addr netip.Addr) corev1.IPFamily {
 	if addr.Is4() {
 		return corev1.IPv4Protocol
@@ -78,7 +75,6 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// addressesOf returns the addresses that a service holds.
 func addressesOf(s *corev1.Service) (out []netip.Addr) {
 	if !hasAddress(s) || isHeadless(s) {
 		return nil
@@ -107,7 +103,6 @@ func nodePortsOf(s *corev1.Service) (out []int) {
 	return out
 }
 
-// portsOf returns all node ports that a service holds.
 func portsOf(s *corev1.Service) []int {
 	out := nodePortsOf(s)
 	if n := int(s.Spec.HealthCheckNodePort); n != 0 && hasHealthCheck(s) && !slices.Contains(out, n) {
@@ -180,12 +175,7 @@ func (a *Allocator) LacksAddress(service *objects.Entry) bool {
 	if err != nil {
 		return false
 	}
-	for _, addr := range addressesOf(s) {
-		if !a.Addresses.exists(addr.String()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(addressesOf(s), func(addr netip.Addr) bool { return !a.Addresses.exists(addr.String()) })
 }
 
 // RepairService creates the missing IPAddress objects of a service.

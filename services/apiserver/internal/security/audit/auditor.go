@@ -74,7 +74,7 @@ type Auditor struct {
 
 // New returns an auditor.
 func New(c Config) *Auditor {
-	auditor := &Auditor{Config: c, budget: newObjectBudget(c.MaxObjects)}
+	auditor := &Auditor{Config: c, budget: &objectBudget{free: c.MaxObjects, held: map[string]int64{}}}
 	if auditor.Slow == 0 {
 		auditor.Slow = defaultSlow
 	}

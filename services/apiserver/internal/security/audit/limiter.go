@@ -47,11 +47,6 @@ type objectBudget struct {
 	held map[string]int64 // bytes by principal; no value is zero
 }
 
-// newObjectBudget returns a budget of size bytes.
-func newObjectBudget(size int64) *objectBudget {
-	return &objectBudget{free: size, held: map[string]int64{}}
-}
-
 // tryAcquire acquires n bytes for a principal. It returns false if the principal would then hold
 // more bytes than were free before.
 func (b *objectBudget) tryAcquire(principal string, n int64) bool {

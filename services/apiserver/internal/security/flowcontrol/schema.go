@@ -117,14 +117,8 @@ func (s *compiledSchema) compare(other *compiledSchema) int {
 	return cmp.Or(cmp.Compare(s.precedence, other.precedence), cmp.Compare(s.name, other.name))
 }
 
-// matchesAny reports whether any of the given rules matches a request.
 func (s *compiledSchema) matchesAny(indexes []int32, info *requestinfo.Info) bool {
-	for _, i := range indexes {
-		if s.rules[i].matches(info) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(indexes, func(i int32) bool { return s.rules[i].matches(info) })
 }
 
 // matches reports whether the rule matches a request, regardless of its user.
@@ -145,7 +139,6 @@ func (r *rule) matches(info *requestinfo.Info) bool {
 	return false
 }
 
-// matches reports whether the rule matches a request for a resource.
 func (p *resourceRule) matches(info *requestinfo.Info) bool {
 	if info.Namespace == "" {
 		if !p.cluster {
@@ -172,7 +165,6 @@ func serviceAccountNamespace(user string) (string, bool) {
 
 const accountPrefix = "system:serviceaccount:"
 
-// flowOf returns the value of the flow distinguisher of a request.
 func (s *compiledSchema) flowOf(user *request.User, info *requestinfo.Info) string {
 	switch s.distinguisher {
 	case flowcontrolv1.FlowDistinguisherMethodByUserType:
@@ -211,7 +203,6 @@ func newNameSet(list []string) nameSet {
 	return n
 }
 
-// contains reports whether the set has a name.
 func (n *nameSet) contains(s string) bool {
 	if n.all || slices.Contains(n.linear, s) {
 		return true
@@ -266,7 +257,6 @@ type indexEntry struct {
 	ruleIndexes []int32 // the rules about the subject
 }
 
-// subjectHash returns the hash of a subject.
 func (x schemaIndex) subjectHash(s subject) uint64 {
 	return maphash.String(x.seed, s.name) + uint64(s.kind)
 }

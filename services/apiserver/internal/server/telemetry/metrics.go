@@ -1,11 +1,9 @@
 package telemetry
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -210,53 +208,6 @@ func (m *Metrics) removeSeries(k requestKey) {
 
 const component = "apiserver"
 
-// responseRecorder records the status code and size of a response.
-type responseRecorder struct {
-	http.ResponseWriter
-	code  int
-	bytes int64
-}
-
-func (w *responseRecorder) WriteHeader(code int) {
-	if w.code == 0 {
-		w.code = code
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-func (w *responseRecorder) Write(b []byte) (int, error) {
-	if w.code == 0 {
-		w.code = http.StatusOK
-	}
-	n, err := w.ResponseWriter.Write(b)
-	w.bytes += int64(n)
-	return n, err
-}
-
-func (w *responseRecorder) Flush() {
-	if f, ok := w.ResponseWriter.(http.Flusher); ok {
-		f.Flush()
-	}
-}
-
-// Send implements exchange.Sender.
-func (w *responseRecorder) Send(b []byte) error {
-	if w.code == 0 {
-		w.code = http.StatusOK
-	}
-	w.bytes += int64(len(b)) // includes the bytes of a failed send
-	return exchange.Send(w.ResponseWriter, b)
-}
-
-// Hijack serves upgrades.
-func (w *responseRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.code = http.StatusSwitchingProtocols
-	return http.NewResponseController(w.ResponseWriter).Hijack()
-}
-
-// Unwrap serves http.ResponseController.
-func (w *responseRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 // WithMetrics records metrics and the access log of requests.
 func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -267,7 +218,7 @@ func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 		if isOwnWatch && f.Traces == nil { // a span must end with the handler
 			w = exchange.DetachableWriter(w)
 		}
-		rec := &responseRecorder{ResponseWriter: w}
+		rec := &exchange.Recorder{ResponseWriter: w}
 		key := f.requestKeyOf(r, op)
 		uncount := func() {}
 		if op.LongRunning() {
@@ -293,7 +244,7 @@ func (f *Filters) WithMetrics(next http.Handler) http.Handler {
 
 // recordRequest records metrics and logs of a request whose response has ended.
 func (f *Filters) recordRequest(
-	rec *responseRecorder,
+	rec *exchange.Recorder,
 	r *http.Request,
 	op *requestinfo.Info,
 	key requestKey,
@@ -301,7 +252,7 @@ func (f *Filters) recordRequest(
 	auditID string,
 ) {
 	// 1. Determine the status code and the duration.
-	key.code = rec.code
+	key.code = rec.Code
 	if key.code == 0 {
 		key.code = http.StatusOK
 	}
@@ -318,7 +269,7 @@ func (f *Filters) recordRequest(
 	}
 	s.duration.Observe(took.Seconds())
 	if s.size != nil {
-		s.size.Observe(float64(rec.bytes))
+		s.size.Observe(float64(rec.Bytes))
 	}
 	if s.sli != nil {
 		s.sli.Observe((took - request.FromContext(r.Context()).WaitTimes.Sum()).Seconds())
@@ -331,7 +282,7 @@ func (f *Filters) recordRequest(
 	f.logSlow(rec, r, op, start, took)
 	if f.Logger.Enabled(r.Context(), slog.LevelDebug) {
 		f.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
-			"audit-ID", auditID, "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)
+			"audit-ID", auditID, "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.Bytes)
 	}
 }
 

@@ -13,9 +13,6 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// DefaultCompactInterval is the interval of compactions, and the minimum age of kept history.
-const DefaultCompactInterval = 5 * time.Minute
-
 // compactKey is the key through which all API servers on one etcd coordinate, under its Kubernetes
 // name. Its value is the newest revision at the time of the last round. Its version is the number
 // of rounds so far, for which they compete.

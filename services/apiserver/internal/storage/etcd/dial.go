@@ -29,10 +29,10 @@ import (
 
 // Connection parameters, as in kube-apiserver.
 const (
-	keepaliveTime      = 30 * time.Second
-	keepaliveTimeout   = 10 * time.Second
-	defaultDialTimeout = 20 * time.Second
-	maxReconnectDelay  = 3 * time.Second
+	keepaliveTime     = 30 * time.Second
+	keepaliveTimeout  = 10 * time.Second
+	dialTimeout       = 20 * time.Second
+	maxReconnectDelay = 3 * time.Second
 )
 
 // DialOptions holds the address of an etcd cluster and the client credentials.
@@ -44,8 +44,6 @@ type DialOptions struct {
 	// CertFile and KeyFile are the client certificate. They are read again for each connection, so
 	// they may be renewed at run time.
 	CertFile, KeyFile string
-	// DialTimeout bounds one attempt to connect; 0 means 20 seconds.
-	DialTimeout time.Duration
 	// Logger receives the client's warnings; nil discards them.
 	Logger *slog.Logger
 	// Metrics registers the grpc_client_* metrics of the calls; nil disables them.
@@ -79,7 +77,7 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 				Jitter:     0.2,
 				MaxDelay:   maxReconnectDelay,
 			},
-			MinConnectTimeout: orDefault(opts.DialTimeout, defaultDialTimeout),
+			MinConnectTimeout: dialTimeout,
 		})},
 	}
 	if opts.Metrics != nil {
@@ -182,14 +180,6 @@ func tlsConfig(opts DialOptions) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// orDefault returns d, or otherwise if d is 0.
-func orDefault(d, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
-}
-
 // ZapLogger returns a zap logger that writes warnings and errors to a slog logger;
 // nil discards. The etcd client and the embedded server log through it. Messages
 // that contain one of the known texts are dropped.
@@ -206,7 +196,6 @@ type zapCore struct {
 	suppressed []string
 }
 
-// zapLevel converts a level of zap to one of slog.
 func zapLevel(l zapcore.Level) slog.Level {
 	if l == zapcore.WarnLevel {
 		return slog.LevelWarn

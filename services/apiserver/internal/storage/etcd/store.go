@@ -128,7 +128,7 @@ func New(cfg Config) (*Store, error) {
 		prefix:    cfg.Prefix,
 		log:       cfg.Logger,
 		metrics:   m,
-		leasePool: newLeasePool(cfg.Client.Lease, cfg.LeaseReuse, m.leaseObjects),
+		leasePool: &leasePool{client: cfg.Client.Lease, reuse: cfg.LeaseReuse, objects: m.leaseObjects, lock: make(chan struct{}, 1)},
 	}
 	if cfg.LocalRevision != nil {
 		s.defaultReadOptions = []clientv3.OpOption{clientv3.WithSerializable()}
@@ -270,7 +270,6 @@ func (s *Store) noteCompacted(revision int64) {
 	}
 }
 
-// readOptions returns the options for a read at a revision.
 func (s *Store) readOptions(revision int64) []clientv3.OpOption {
 	if revision == 0 {
 		return s.defaultReadOptions[:len(s.defaultReadOptions):len(s.defaultReadOptions)]

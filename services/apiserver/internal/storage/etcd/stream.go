@@ -149,7 +149,7 @@ func (s *stream) requestProgress(helpers *sync.WaitGroup) error {
 	s.retryTicker.Reset(progressRetry)
 	s.startResolving(helpers)
 	if s.reachedFrom && s.reliability == progressReliable {
-		return s.grpc.Send(progressRequest())
+		return s.grpc.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
 	}
 	if s.undelivered > s.position.Revision && s.resolveAttempted {
 		if !s.writingMarker {
@@ -296,11 +296,6 @@ func (s *stream) createRequest() *pb.WatchRequest {
 		StartRevision:  s.from,
 		ProgressNotify: true,
 	}}}
-}
-
-// progressRequest returns the message that requests a progress notification.
-func progressRequest() *pb.WatchRequest {
-	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
 }
 
 // forwardResponses passes the responses of a stream to the watch until it breaks.

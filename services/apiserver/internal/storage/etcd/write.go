@@ -234,10 +234,6 @@ type leasePool struct {
 	count   int
 }
 
-func newLeasePool(client clientv3.Lease, reuse time.Duration, objects prometheus.Observer) *leasePool {
-	return &leasePool{client: client, reuse: reuse, objects: objects, lock: make(chan struct{}, 1)}
-}
-
 // get returns a lease that lives for at least ttl.
 func (l *leasePool) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	select {

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -62,10 +63,7 @@ func approvesOrIssues(csr, old *certificatesv1.CertificateSigningRequest) bool {
 }
 
 func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {
-	for _, c := range csr.Status.Conditions {
-		if c.Type == certificatesv1.CertificateApproved && c.Status != corev1.ConditionFalse {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateApproved && c.Status != corev1.ConditionFalse
+	})
 }

@@ -68,12 +68,11 @@ func validateRequest(c *handlers.Call, obj runtime.Object) error {
 		}
 	}
 	if len(errs) > 0 {
-		return invalidReview(errs)
+		return status.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs) // these kinds have no names
 	}
 	return nil
 }
 
-// authorizeAccess authorizes the request that a review describes.
 func (a *service) authorizeAccess(
 	ctx context.Context,
 	u *request.User,
@@ -119,12 +118,6 @@ func (a *service) reviewRules(ctx context.Context, u *request.User, r *authoriza
 	return nil
 }
 
-// invalidReview returns the error with the group only, because these kinds have no names.
-func invalidReview(errs field.ErrorList) error {
-	return status.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
-}
-
-// rejectMetadata rejects metadata in a review.
 func rejectMetadata(m *metav1.ObjectMeta) field.ErrorList {
 	return allowOnlyMetadata(m, metav1.ObjectMeta{}, "must be empty")
 }
@@ -139,7 +132,6 @@ func allowOnlyMetadata(m *metav1.ObjectMeta, allowed metav1.ObjectMeta, detail s
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *m, detail)}
 }
 
-// validateSubject validates the spec of a SubjectAccessReview.
 func validateSubject(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) field.ErrorList {
 	errs := validateAccess(s.ResourceAttributes, s.NonResourceAttributes, at)
 	if s.User == "" && len(s.Groups) == 0 {
@@ -148,7 +140,6 @@ func validateSubject(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path)
 	return errs
 }
 
-// validateLocal validates a LocalSubjectAccessReview.
 func validateLocal(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := validateSubject(&r.Spec, at)

@@ -84,10 +84,10 @@ func (a *service) serveReview(c *handlers.Call) error {
 	switch r := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
 		r.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(a.Now().UTC().Truncate(time.Second))}
-		r.Status.UserInfo = toUserInfo(user)
+		r.Status.UserInfo = request.UserInfo(user)
 	case *authenticationv1beta1.SelfSubjectReview:
 		r.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(a.Now().UTC().Truncate(time.Second))}
-		r.Status.UserInfo = toUserInfo(user)
+		r.Status.UserInfo = request.UserInfo(user)
 	case *authenticationv1.TokenReview:
 		err = a.reviewToken(ctx, r)
 	default:
@@ -102,21 +102,6 @@ func (a *service) serveReview(c *handlers.Call) error {
 		http.StatusCreated,
 		responsewriters.View{Object: obj, GVK: c.GVK(), InternalName: c.InternalName(false)},
 	)
-}
-
-// toUserInfo returns the API form of a user, which is empty for nil.
-func toUserInfo(u *request.User) authenticationv1.UserInfo {
-	if u == nil {
-		return authenticationv1.UserInfo{}
-	}
-	out := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
-	for k, v := range u.Extra {
-		if out.Extra == nil {
-			out.Extra = map[string]authenticationv1.ExtraValue{}
-		}
-		out.Extra[k] = v
-	}
-	return out
 }
 
 // reviewToken sets the status of a TokenReview. As in Kubernetes, a field that has no value in the
@@ -138,7 +123,7 @@ func (a *service) reviewToken(ctx context.Context, r *authenticationv1.TokenRevi
 		r.Status.Error = utilerrors.NewAggregate([]error{errors.New(authn.UnknownToken), errors.New(result.Error)}).Error()
 	}
 	if result.Authenticated {
-		r.Status.User, r.Status.Audiences = toUserInfo(&result.User), result.Audiences
+		r.Status.User, r.Status.Audiences = request.UserInfo(&result.User), result.Audiences
 	}
 	return nil
 }

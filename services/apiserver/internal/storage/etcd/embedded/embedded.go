@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -186,9 +185,6 @@ func (s *Server) awaitReady(ctx context.Context) error {
 // Client returns a client that calls the server directly. Stop closes it.
 func (s *Server) Client() *clientv3.Client { return s.client }
 
-// WatchClient returns a client that opens watch streams directly.
-func (s *Server) WatchClient() pb.WatchClient { return s.watches }
-
 // Config returns the configuration of a store on this server. The caller adds the rest.
 func (s *Server) Config() etcd.Config {
 	return etcd.Config{
@@ -205,7 +201,6 @@ func (s *Server) databaseBytes(context.Context) (int64, error) {
 	return s.etcd.Server.Backend().Size(), nil
 }
 
-// newestRevision returns the newest revision.
 func (s *Server) newestRevision() (int64, error) {
 	if err := s.gate.enter(); err != nil {
 		return 0, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -162,12 +163,7 @@ func (m *maintenance) defragment(reason string) error {
 
 // outOfSpace reports whether etcd rejects writes for lack of space.
 func (s *Server) outOfSpace() bool {
-	for _, a := range s.etcd.Server.Alarms() {
-		if a.Alarm == pb.AlarmType_NOSPACE {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.etcd.Server.Alarms(), func(a *pb.AlarmMember) bool { return a.Alarm == pb.AlarmType_NOSPACE })
 }
 
 // databaseSizes returns the size of the database file and the used part of it, in bytes.

@@ -16,11 +16,6 @@ const (
 	backupTime   = "20060102T150405Z"
 )
 
-// backupPath returns the file of a backup that starts now.
-func backupPath(dir string, now time.Time) string {
-	return filepath.Join(dir, backupPrefix+now.UTC().Format(backupTime)+backupSuffix)
-}
-
 // removeOldBackups removes all backups of a folder except for the newest keep, and the partial
 // files of failed backups. It returns the names of removed backups. Other files stay.
 func removeOldBackups(dir string, keep int) (removed []string, err error) {
@@ -51,7 +46,7 @@ func removeOldBackups(dir string, keep int) (removed []string, err error) {
 	return removed, err
 }
 
-// isBackupName reports whether backupPath returns files with this name.
+// isBackupName reports whether a backup has a file of this name.
 func isBackupName(name string) bool {
 	name, hasPrefix := strings.CutPrefix(name, backupPrefix)
 	stamp, hasSuffix := strings.CutSuffix(name, backupSuffix)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"binnacle/services/apiserver/internal/storage/etcd"
@@ -43,7 +44,7 @@ func (c *SaveCommand) Run(ctx context.Context, log *slog.Logger) error {
 		if err := os.MkdirAll(c.ToDir, 0o700); err != nil {
 			return fmt.Errorf("save snapshot: %w", err)
 		}
-		path = backupPath(c.ToDir, start)
+		path = filepath.Join(c.ToDir, backupPrefix+start.UTC().Format(backupTime)+backupSuffix)
 	}
 	size, err := Save(ctx, SaveOptions{
 		Endpoint: c.Endpoint,
