@@ -155,16 +155,19 @@ func (s APIService) Name() string { return s.Version + "." + s.Group }
 // version.
 func (s APIService) Spec() apiregistrationv1.APIServiceSpec {
 	return apiregistrationv1.APIServiceSpec{
-		Group: s.Group, Version: s.Version, GroupPriorityMinimum: int32(s.GroupPriority), VersionPriority: int32(s.VersionPriority),
+		Group:                s.Group,
+		Version:              s.Version,
+		GroupPriorityMinimum: int32(s.GroupPriority),
+		VersionPriority:      int32(s.VersionPriority),
 	}
 }
 
 // matches reports whether a stored spec equals s.Spec().
 func (s APIService) matches(spec *apiregistrationv1.APIServiceSpec) bool {
 	desired := s.Spec()
-	return spec.Service == nil && !spec.InsecureSkipTLSVerify && len(spec.CABundle) == 0 && spec.Group == desired.Group && spec.Version == desired.Version &&
-		spec.GroupPriorityMinimum == desired.GroupPriorityMinimum &&
-		spec.VersionPriority == desired.VersionPriority
+	namesServer := spec.Service != nil || spec.InsecureSkipTLSVerify || len(spec.CABundle) > 0
+	return !namesServer && spec.Group == desired.Group && spec.Version == desired.Version &&
+		spec.GroupPriorityMinimum == desired.GroupPriorityMinimum && spec.VersionPriority == desired.VersionPriority
 }
 
 // Object returns the object to create. managed is the value of the label ManagedLabel.

@@ -18,26 +18,28 @@ import (
 // neither reads nor writes as long as their APIServices are correct, or managed by another client.
 func TestUnchangedRegistrationsAreNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var wanted []APIService
+		var desired []APIService
 		var live []*apiregistrationv1.APIService
 		for i := range 1000 {
-			w := APIService{Group: fmt.Sprintf("g%d.ex.test", i), Version: "v1", GroupPriority: 1000, VersionPriority: 100}
+			service := APIService{Group: fmt.Sprintf("g%d.ex.test", i), Version: "v1", GroupPriority: 1000, VersionPriority: 100}
 			s := &apiregistrationv1.APIService{
-				ObjectMeta: metav1.ObjectMeta{Name: w.Name(), Labels: map[string]string{ManagedLabel: ManagedAlways}},
-				Spec:       w.Spec(),
+				ObjectMeta: metav1.ObjectMeta{Name: service.Name(), Labels: map[string]string{ManagedLabel: ManagedAlways}},
+				Spec:       service.Spec(),
 			}
-			if i%100 == 0 {
+			if i%100 == 0 { // another client manages it
 				s.Labels, s.Spec.VersionPriority = nil, 7
 			}
-			wanted, live = append(wanted, w), append(live, s)
+			desired, live = append(desired, service), append(live, s)
 		}
-		changed, looked := make(chan struct{}), 0
-		r := &Registrations{ // has no API client
+		changed, lookups := make(chan struct{}), 0
+		r := &Registrations{ // without an API client, so that a read or write panics
 			Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
-				looked++
+				lookups++
 				return slices.Values(live), nil
 			},
-			Desired: func() ([]APIService, bool) { return wanted, true }, Changed: changed, Logger: slog.New(slog.DiscardHandler),
+			Desired: func() ([]APIService, bool) { return desired, true },
+			Changed: changed,
+			Logger:  slog.New(slog.DiscardHandler),
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -47,8 +49,8 @@ func TestUnchangedRegistrationsAreNotRead(t *testing.T) {
 		}
 		synctest.Wait()
 		stop()
-		if err := <-done; err != context.Canceled || looked < 3 {
-			t.Errorf("got %d lookups, %v; want %v, at least 3", looked, err, context.Canceled)
+		if err := <-done; err != context.Canceled || lookups < 3 {
+			t.Errorf("got %d lookups, %v; want %v, at least 3", lookups, err, context.Canceled)
 		}
 	})
 }

@@ -108,8 +108,7 @@ func New(c Config) *Bootstrap {
 		{name: "kube-apiserver-autoregistration", run: b.registerAPIServices},
 	}
 	if !c.NoIdentity {
-		b.hooks = append(
-			b.hooks,
+		b.hooks = append(b.hooks,
 			hook{name: "start-kube-apiserver-identity-lease-controller", run: b.renewIdentityLease, every: identityRenewal},
 			hook{
 				name:  "start-kube-apiserver-identity-lease-garbage-collector",
@@ -195,6 +194,8 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+
+	// 1. Run the hooks. All wait for the first one.
 	firstDone := make(chan struct{}) // closed after the first hook, which the others wait for
 	closeFirst := sync.OnceFunc(func() { close(firstDone) })
 	var wg sync.WaitGroup
@@ -215,6 +216,8 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+
+	// 2. At the end, remove this replica from the kubernetes service.
 	withdrawCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := b.withdrawAddress(withdrawCtx); err != nil {
@@ -252,7 +255,8 @@ func (b *Bootstrap) runUntilDone(ctx context.Context, h hook, onDone func()) {
 		level := slog.LevelError
 		// The watch caches are still loading, or another replica that starts at the same time has
 		// just written the object.
-		if apierrors.IsTooManyRequests(err) || wait < quietRetry {
+		isUsualAtStart := apierrors.IsTooManyRequests(err) || wait < quietRetry
+		if isUsualAtStart {
 			level = slog.LevelDebug
 		}
 		b.Logger.Log(ctx, level, "failed to write bootstrap objects; retrying", "hook", h.name, "error", err)
@@ -275,9 +279,9 @@ func (b *Bootstrap) repeatPeriodically(ctx context.Context, h hook) {
 	}
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()
-	trigger := h.trigger
+	trigger := h.trigger // nil while it is ignored
 	failed := false
-	reported := ""
+	reported := ""                 // the last logged error
 	var pauseOver <-chan time.Time // nil unless the trigger is ignored
 	for {
 		select {

@@ -62,8 +62,14 @@ type schemaState struct {
 // NewDanglingController returns a DanglingController without schemas and levels.
 func NewDanglingController(api *internalclient.Client, log *slog.Logger) *DanglingController {
 	return &DanglingController{
-		API: api, Logger: log, Now: time.Now, changed: make(chan struct{}, 1),
-		levels: map[string]bool{}, schemas: map[string]schemaState{}, pending: map[string]bool{}, writes: map[string][]time.Time{},
+		API:     api,
+		Logger:  log,
+		Now:     time.Now,
+		changed: make(chan struct{}, 1),
+		levels:  map[string]bool{},
+		schemas: map[string]schemaState{},
+		pending: map[string]bool{},
+		writes:  map[string][]time.Time{},
 	}
 }
 

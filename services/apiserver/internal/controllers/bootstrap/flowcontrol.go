@@ -170,7 +170,8 @@ func (m *managedObjects[T]) reconcileAll(ctx context.Context) error {
 		isDefault[target.GetName()] = true
 	}
 	for name, live := range m.live { // before reconcile changes live objects
-		if managed, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec]); !isDefault[name] && err == nil && managed {
+		managed, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec])
+		if !isDefault[name] && err == nil && managed {
 			group.Go(func() error { return m.remove(ctx, live) })
 		}
 	}

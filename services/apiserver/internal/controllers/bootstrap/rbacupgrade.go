@@ -65,15 +65,11 @@ func (b *Bootstrap) migrateSubjects(ctx context.Context, target *rbacv1.ClusterR
 	if err != nil || !found {
 		return err
 	}
-	return b.createOnce(
-		ctx,
-		bindings,
-		&rbacv1.ClusterRoleBinding{
-			ObjectMeta: successorMeta(&source.ObjectMeta, target.Name),
-			Subjects:   source.Subjects,
-			RoleRef:    target.RoleRef,
-		},
-	)
+	return b.createOnce(ctx, bindings, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: successorMeta(&source.ObjectMeta, target.Name),
+		Subjects:   source.Subjects,
+		RoleRef:    target.RoleRef,
+	})
 }
 
 // lacksSuccessor reports whether the object named from exists and its successor, named to, does

@@ -26,8 +26,11 @@ type candidate struct {
 // newCandidate returns the state of a candidate. previous is its previous state, or nil.
 func newCandidate(c *coordinationv1beta1.LeaseCandidate, previous *candidate, now time.Time) *candidate {
 	next := &candidate{
-		LeaseCandidate: c, emulation: parseVersion(c.Spec.EmulationVersion), binary: parseVersion(c.Spec.BinaryVersion),
-		lastSeen: clampToNow(c.Spec.RenewTime, now), pingedAt: clampToNow(c.Spec.PingTime, now),
+		LeaseCandidate: c,
+		emulation:      parseVersion(c.Spec.EmulationVersion),
+		binary:         parseVersion(c.Spec.BinaryVersion),
+		lastSeen:       clampToNow(c.Spec.RenewTime, now),
+		pingedAt:       clampToNow(c.Spec.PingTime, now),
 	}
 	if previous == nil || previous.UID != c.UID {
 		return next

@@ -90,6 +90,7 @@ func (e *elector) runAsLeader(ctx context.Context, work func(context.Context)) {
 // another replica holds the Lease. If both are false, a read or write has failed, and the state is
 // unknown.
 func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
+	// 1. Read the Lease, or create it.
 	var l coordinationv1.Lease
 	err := e.API.Get(ctx, e.key.leaseRef(), &l)
 	now := metav1.MicroTime{Time: e.Now()}
@@ -103,11 +104,14 @@ func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 			RenewTime:            &now,
 			LeaseTransitions:     new(int32),
 		}
-		return e.API.Create(ctx, internalclient.Collection(group, "v1", leases, e.key.namespace), &l) == nil, false
+		err := e.API.Create(ctx, internalclient.Collection(group, "v1", leases, e.key.namespace), &l)
+		return err == nil, false
 	}
 	if err != nil {
 		return false, false
 	}
+
+	// 2. Take it over if it is free or expired.
 	if l.ResourceVersion != e.seenVersion {
 		e.seenVersion = l.ResourceVersion
 		e.seenAt = time.Now()
@@ -123,10 +127,13 @@ func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 		l.Spec.AcquireTime = &now
 		l.Spec.LeaseTransitions = &transitions
 	}
+
+	// 3. Renew it.
 	l.Spec.HolderIdentity = &e.Identity
 	l.Spec.LeaseDurationSeconds = &seconds
 	l.Spec.RenewTime = &now
-	return e.API.Update(ctx, e.key.leaseRef(), &l, nil) == nil, false
+	err = e.API.Update(ctx, e.key.leaseRef(), &l, nil)
+	return err == nil, false
 }
 
 // durationOf returns how long a holder keeps the Lease after it last wrote it.

@@ -30,12 +30,17 @@ func (w *worker) evaluateLease(ctx context.Context, name namespacedName) (next t
 	if len(all) == 0 {
 		return time.Time{}, nil
 	}
+
+	// Step 1.
 	next = now.Add(relistInterval)
 	if all, err = w.deleteExpiredAndPing(ctx, all, now); err != nil {
 		return now.Add(pingTimeout), err
 	}
+
+	// Step 2.
 	all = slices.DeleteFunc(all, func(c *candidate) bool { return c.lastSeen.IsZero() })
-	if len(all) == 0 || name == controllerLease() || len(validation.IsDNS1123Subdomain(name.name)) > 0 {
+	isEligible := name != controllerLease() && len(validation.IsDNS1123Subdomain(name.name)) == 0
+	if len(all) == 0 || !isEligible {
 		return next, nil
 	}
 	lease, err := w.readLease(ctx, name)
@@ -48,10 +53,14 @@ func (w *worker) evaluateLease(ctx context.Context, name namespacedName) (next t
 	if !due || err != nil {
 		return next, err
 	}
+
+	// Step 3.
 	next, err = w.pingSilent(ctx, responsive, now)
 	if err != nil || !next.IsZero() {
 		return next, err
 	}
+
+	// Step 4.
 	alive := slices.DeleteFunc(responsive, func(c *candidate) bool { return !c.isAlive(now) })
 	if len(alive) == 0 {
 		return now.Add(pingTimeout), nil
@@ -75,7 +84,8 @@ func (w *worker) deleteExpiredAndPing(ctx context.Context, all []*candidate, now
 		}
 		// If a stale candidate is alive, it responds to the ping, so it does not expire.
 		stale := c.lastSeen.Add(candidateValidity/2).Before(now) && !c.isPingPending() && !c.lastSeen.IsZero()
-		if writes == maxCandidates || !expired && !stale && !c.pingedInFuture(now) {
+		needsWrite := expired || stale || c.pingedInFuture(now)
+		if !needsWrite || writes == maxCandidates {
 			continue
 		}
 		if expired {
@@ -287,9 +297,11 @@ func (w *worker) writeLease(
 		return nil
 	}
 	if err == nil && w.logLimiter.AllowN(w.Now(), 1) {
-		w.Logger.Info("elected the holder of a lease", "lease", truncated(name.String()), "holder",
-			truncated(valueOf(spec.HolderIdentity)), "preferred", truncated(valueOf(spec.PreferredHolder)), "strategy",
-			truncated(valueOf(spec.Strategy)))
+		w.Logger.Info("elected the holder of a lease",
+			"lease", truncated(name.String()),
+			"holder", truncated(valueOf(spec.HolderIdentity)),
+			"preferred", truncated(valueOf(spec.PreferredHolder)),
+			"strategy", truncated(valueOf(spec.Strategy)))
 	}
 	return err
 }

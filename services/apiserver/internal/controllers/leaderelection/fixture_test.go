@@ -29,27 +29,29 @@ type fixture struct {
 	t           *testing.T
 	mu          sync.Mutex
 	revision    int
-	stored      map[string]registry.Object
-	writes      map[string]int
-	down        bool
+	stored      map[string]registry.Object // by "resource/namespace/name"
+	writes      map[string]int             // number of writes of each object
+	down        bool                       // every call fails
 	controllers []*leaderelection.Controller
 	calls       map[internalclient.Verb]int
-	// most is the largest number of calls without a pause, by verb.
-	most, since map[internalclient.Verb]int
-	last        time.Time
-	logged      bytes.Buffer
+	// maxAtOnce is the largest number of calls at one time of the bubble, by verb. callsNow is their
+	// number at the time lastCall.
+	maxAtOnce, callsNow map[internalclient.Verb]int
+	lastCall            time.Time
+	logged              bytes.Buffer
 }
 
 func newFixture(t *testing.T) *fixture {
 	return &fixture{
-		t:      t,
-		stored: map[string]registry.Object{},
-		writes: map[string]int{},
-		calls:  map[internalclient.Verb]int{},
-		most:   map[internalclient.Verb]int{},
+		t:         t,
+		stored:    map[string]registry.Object{},
+		writes:    map[string]int{},
+		calls:     map[internalclient.Verb]int{},
+		maxAtOnce: map[internalclient.Verb]int{},
 	}
 }
 
+// key returns the key of an object of the call's resource and namespace.
 func key(c *internalclient.Call, name string) string {
 	return c.Resource + "/" + c.Namespace + "/" + name
 }
@@ -63,18 +65,18 @@ func (f *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
 		return apierrors.NewServiceUnavailable("down")
 	}
 	f.calls[c.Verb]++
-	if now := time.Now(); now != f.last {
-		f.last, f.since = now, map[internalclient.Verb]int{}
+	if now := time.Now(); now != f.lastCall {
+		f.lastCall, f.callsNow = now, map[internalclient.Verb]int{}
 	}
-	f.since[c.Verb]++
-	f.most[c.Verb] = max(f.most[c.Verb], f.since[c.Verb])
+	f.callsNow[c.Verb]++
+	f.maxAtOnce[c.Verb] = max(f.maxAtOnce[c.Verb], f.callsNow[c.Verb])
 	switch c.Verb {
 	case internalclient.Get:
 		o := f.stored[key(&c, c.Name)]
 		if o == nil {
 			return gone
 		}
-		return show(o, out)
+		return copyJSON(o, out)
 	case internalclient.List:
 		list := map[string]any{}
 		var items []any
@@ -84,7 +86,7 @@ func (f *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
 			}
 		}
 		list["items"] = items
-		return show(list, out)
+		return copyJSON(list, out)
 	case internalclient.Delete:
 		o := f.stored[key(&c, c.Name)]
 		if o == nil {
@@ -98,19 +100,20 @@ func (f *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
 		return nil
 	}
 	sent := c.Body.(registry.Object).DeepCopyObject().(registry.Object)
-	was := f.stored[key(&c, sent.GetName())]
+	current := f.stored[key(&c, sent.GetName())]
 	switch {
-	case c.Verb == internalclient.Create && was != nil:
+	case c.Verb == internalclient.Create && current != nil:
 		return apierrors.NewAlreadyExists(c.GroupResource(), sent.GetName())
-	case c.Verb == internalclient.Update && was == nil:
+	case c.Verb == internalclient.Update && current == nil:
 		return gone
-	case c.Verb == internalclient.Update && was.GetResourceVersion() != sent.GetResourceVersion():
+	case c.Verb == internalclient.Update && current.GetResourceVersion() != sent.GetResourceVersion():
 		return apierrors.NewConflict(c.GroupResource(), c.Name, nil)
 	}
 	f.putObject(key(&c, sent.GetName()), sent)
 	return nil
 }
 
+// putObject stores an object under a key and notifies the controllers. The caller holds mu.
 func (f *fixture) putObject(at string, o registry.Object) {
 	f.revision++
 	o.SetResourceVersion(strconv.Itoa(f.revision))
@@ -121,16 +124,17 @@ func (f *fixture) putObject(at string, o registry.Object) {
 
 // notify reports a change to the controllers.
 func (f *fixture) notify(o registry.Object) {
-	for _, k := range f.controllers {
-		if _, is := o.(*coordinationv1.Lease); is {
-			k.LeaseChanged(o.GetNamespace(), o.GetName())
+	for _, controller := range f.controllers {
+		if _, isLease := o.(*coordinationv1.Lease); isLease {
+			controller.LeaseChanged(o.GetNamespace(), o.GetName())
 		} else {
-			k.CandidateChanged(o.GetNamespace(), o.GetName())
+			controller.CandidateChanged(o.GetNamespace(), o.GetName())
 		}
 	}
 }
 
-func show(o, out any) error {
+// copyJSON copies an object to out by encoding and decoding it.
+func copyJSON(o, out any) error {
 	raw, err := json.Marshal(o)
 	if err != nil {
 		return err
@@ -157,12 +161,13 @@ func (f *fixture) controller(identity string) (stop func()) {
 	return stop
 }
 
+// oldest is the strategy that elects the candidate with the oldest emulation version.
 const oldest = string(coordinationv1.OldestEmulationVersion)
 
-// addCandidate writes a candidate in namespace ns, or renews it.
+// addCandidate writes a candidate in namespace ns, or renews it. changes adjust its spec.
 func (f *fixture) addCandidate(
 	name, lease, emulation, binary, strategy string,
-	but ...func(*coordinationv1beta1.LeaseCandidateSpec),
+	changes ...func(*coordinationv1beta1.LeaseCandidateSpec),
 ) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,17 +184,20 @@ func (f *fixture) addCandidate(
 		Strategy:         coordinationv1.CoordinatedLeaseStrategy(strategy),
 		RenewTime:        &metav1.MicroTime{Time: time.Now()},
 	}
-	for _, change := range but {
+	for _, change := range changes {
 		change(&c.Spec)
 	}
 	f.putObject("leasecandidates/"+c.Namespace+"/"+name, c)
 }
 
-// live answers pings for candidates and renews leases of holders, until they are killed.
-func (f *fixture) live(names ...string) (kill func(string)) { return f.liveBy(0, names...) }
+// keepAlive responds to pings for candidates and renews leases of holders, until kill is called with
+// their name.
+func (f *fixture) keepAlive(names ...string) (kill func(string)) {
+	return f.keepAliveAhead(0, names...)
+}
 
-// liveBy is live with a clock that is ahead.
-func (f *fixture) liveBy(ahead time.Duration, names ...string) (kill func(string)) {
+// keepAliveAhead is keepAlive for candidates whose clock is ahead.
+func (f *fixture) keepAliveAhead(ahead time.Duration, names ...string) (kill func(string)) {
 	alive := map[string]bool{}
 	for _, n := range names {
 		alive[n] = true
@@ -229,6 +237,8 @@ func (f *fixture) liveBy(ahead time.Duration, names ...string) (kill func(string
 	return func(name string) { f.mu.Lock(); delete(alive, name); f.mu.Unlock() }
 }
 
+// lease returns "holder preferredHolder strategy" of a lease, with "-" for missing values. It returns
+// "none" if the lease does not exist.
 func (f *fixture) lease(at string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -249,6 +259,7 @@ func (f *fixture) lease(at string) string {
 	return fmt.Sprintf("%s %s %s", text(l.Spec.HolderIdentity), text(l.Spec.PreferredHolder), strategy)
 }
 
+// written returns the number of writes of an object.
 func (f *fixture) written(at string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,35 +16,91 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// TestStrategyElectsOldestVersion checks which candidate is elected.
+// TestStrategyElectsOldestVersion checks which candidate is elected by the versions, strategies and
+// states of all candidates.
 func TestStrategyElectsOldestVersion(t *testing.T) {
 	type c struct{ name, emulation, binary, strategy string }
+	const own, other = "example.com/mine", "example.com/other" // strategies that the server does not know
 	for _, tt := range []struct {
 		name string
 		all  []c
 		dead []string
 		want string
 	}{
-		{name: "the oldest emulation version", all: []c{{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}, {name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest}},
-			want: "b - " + oldest},
-		{name: "as a number, not as a text", all: []c{{name: "a", emulation: "1.10.0", binary: "1.33.0", strategy: oldest}, {name: "b", emulation: "1.9.0", binary: "1.33.0", strategy: oldest}},
-			want: "b - " + oldest},
-		{name: "then the oldest binary", all: []c{{name: "a", emulation: "1.32.0", binary: "1.33.1", strategy: oldest}, {name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest}},
-			want: "b - " + oldest},
-		{name: "then the oldest candidate", all: []c{{name: "b", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}, {name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}},
-			want: "b - " + oldest},
-		{name: "not a candidate that does not answer",
-			all:  []c{{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}, {name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest}},
+		{
+			name: "the oldest emulation version",
+			all: []c{
+				{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
+				{name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest},
+			},
+			want: "b - " + oldest,
+		},
+		{
+			name: "versions compare as numbers",
+			all: []c{
+				{name: "a", emulation: "1.10.0", binary: "1.33.0", strategy: oldest},
+				{name: "b", emulation: "1.9.0", binary: "1.33.0", strategy: oldest},
+			},
+			want: "b - " + oldest,
+		},
+		{
+			name: "the oldest binary of equal emulation versions",
+			all: []c{
+				{name: "a", emulation: "1.32.0", binary: "1.33.1", strategy: oldest},
+				{name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest},
+			},
+			want: "b - " + oldest,
+		},
+		{
+			name: "the oldest candidate of equal versions",
+			all: []c{
+				{name: "b", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
+				{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
+			},
+			want: "b - " + oldest,
+		},
+		{
+			name: "a candidate that does not respond is not elected",
+			all: []c{
+				{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
+				{name: "b", emulation: "1.32.0", binary: "1.33.0", strategy: oldest},
+			},
 			dead: []string{"b"},
-			want: "a - " + oldest},
-		{name: "no leader when no candidate answers", all: []c{{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}}, dead: []string{"a"}, want: "none"},
-		{name: "by the strategy of the newest binary",
-			all: []c{{name: "a", emulation: "1.32.0", binary: "1.33.0", strategy: oldest}, {name: "b", emulation: "1.33.0", binary: "1.34.0", strategy: "example.com/mine"}}, want: "- - example.com/mine"},
-		{name: "no leader when strategies conflict",
-			all: []c{{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}, {name: "b", emulation: "1.33.0", binary: "1.33.0", strategy: "example.com/mine"}}, want: "none"},
-		{name: "whatever older binaries want",
-			all:  []c{{name: "a", emulation: "1.31.0", binary: "1.32.0", strategy: "example.com/mine"}, {name: "b", emulation: "1.32.0", binary: "1.32.0", strategy: "example.com/other"}, {name: "c", emulation: "1.33.0", binary: "1.33.0", strategy: oldest}},
-			want: "a - " + oldest},
+			want: "a - " + oldest,
+		},
+		{
+			name: "no leader if no candidate responds",
+			all: []c{
+				{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
+			},
+			dead: []string{"a"},
+			want: "none",
+		},
+		{
+			name: "the strategy of the newest binary counts",
+			all: []c{
+				{name: "a", emulation: "1.32.0", binary: "1.33.0", strategy: oldest},
+				{name: "b", emulation: "1.33.0", binary: "1.34.0", strategy: own},
+			},
+			want: "- - " + own,
+		},
+		{
+			name: "no leader if strategies conflict",
+			all: []c{
+				{name: "a", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
+				{name: "b", emulation: "1.33.0", binary: "1.33.0", strategy: own},
+			},
+			want: "none",
+		},
+		{
+			name: "conflicting strategies of older binaries do not count",
+			all: []c{
+				{name: "a", emulation: "1.31.0", binary: "1.32.0", strategy: own},
+				{name: "b", emulation: "1.32.0", binary: "1.32.0", strategy: other},
+				{name: "c", emulation: "1.33.0", binary: "1.33.0", strategy: oldest},
+			},
+			want: "a - " + oldest,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -55,7 +111,7 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 					names = append(names, c.name)
 					advance(time.Second)
 				}
-				kill := f.live(names...)
+				kill := f.keepAlive(names...)
 				for _, name := range tt.dead {
 					kill(name)
 				}
@@ -74,17 +130,17 @@ func TestStrategyElectsOldestVersion(t *testing.T) {
 func TestLeaseLifecycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		kill := f.live("new", "old", "older")
+		kill := f.keepAlive("new", "old", "older")
 		f.controller("one")
-		want := func(what, want string) {
+		expectLease := func(state, want string) {
 			t.Helper()
 			if got := f.lease("ns/l"); got != want {
-				t.Errorf("%s: got lease %s, want %s", what, got, want)
+				t.Errorf("%s: got lease %s, want %s", state, got, want)
 			}
 		}
 		f.addCandidate("new", "l", "1.33.0", "1.33.0", oldest)
 		advance(10 * time.Second)
-		want("single candidate", "new - "+oldest)
+		expectLease("single candidate", "new - "+oldest)
 		calls := f.written("leasecandidates/ns/new")
 		advance(10 * time.Minute)
 		if got := f.written("leasecandidates/ns/new"); got != calls {
@@ -96,19 +152,19 @@ func TestLeaseLifecycle(t *testing.T) {
 		}
 		f.addCandidate("old", "l", "1.32.0", "1.33.0", oldest)
 		advance(2 * time.Second)
-		want("an older version becomes a candidate", "new old "+oldest)
+		expectLease("an older version becomes a candidate", "new old "+oldest)
 		advance(10 * time.Second) // the holder lets the lease expire
-		want("the older version is leader", "old - "+oldest)
+		expectLease("the older version is leader", "old - "+oldest)
 		kill("old")
 		advance(20 * time.Second)
-		want("it died", "new - "+oldest)
+		expectLease("the leader has died", "new - "+oldest)
 		calls = f.written("leasecandidates/ns/new")
 		advance(5 * time.Minute)
 		if got := f.written("leasecandidates/ns/new"); got != calls {
 			t.Errorf("got %d pings because of a dead candidate, want %v", got-calls, calls)
 		}
 		kill("new")
-		f.live("new")
+		f.keepAlive("new")
 		advance(time.Second)
 		f.mu.Lock()
 		l := f.stored["leases/ns/l"].DeepCopyObject().(*coordinationv1.Lease)
@@ -156,7 +212,7 @@ func TestOneControllerElects(t *testing.T) {
 		f.mu.Lock()
 		f.down = false
 		f.mu.Unlock()
-		f.live("a")
+		f.keepAlive("a")
 		f.addCandidate("a", "l", "1.33.0", "1.33.0", oldest)
 		advance(30 * time.Second)
 		if got := f.lease("ns/l"); got != "a - "+oldest {
@@ -165,12 +221,12 @@ func TestOneControllerElects(t *testing.T) {
 	})
 }
 
-// TestIneligibleLeases checks that neither the lease of the controllers nor an invalid lease name
+// TestIneligibleLeasesAreSkipped checks that neither the lease of the controllers nor an invalid lease name
 // is a subject of election.
-func TestIneligibleLeases(t *testing.T) {
+func TestIneligibleLeasesAreSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.live("a", "b", "c")
+		f.keepAlive("a", "b", "c")
 		f.addCandidate("a", "leader-election-controller", "1.1.0", "1.1.0", oldest)
 		f.addCandidate("b", "x/../y", "1.1.0", "1.1.0", oldest)
 		f.addCandidate("c", "l", "1.1.0", "1.1.0", oldest)
@@ -185,37 +241,37 @@ func TestIneligibleLeases(t *testing.T) {
 	})
 }
 
-// TestClocksThatAreAhead checks that timestamps in the future neither delay an election, nor keep a
+// TestClocksAheadDoNotAffectElections checks that timestamps in the future neither delay an election, nor keep a
 // dead candidate, nor hide the answers of a live one.
-func TestClocksThatAreAhead(t *testing.T) {
+func TestClocksAheadDoNotAffectElections(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	ahead := func(by time.Duration) *metav1.MicroTime { return &metav1.MicroTime{Time: time.Now().Add(by)} }
 	type spec = coordinationv1beta1.LeaseCandidateSpec
 	for _, tt := range []struct {
-		name string
-		as   func(*spec)
-		live func(f *fixture)
-		want string
+		name   string
+		change func(*spec)      // of candidate a
+		revive func(f *fixture) // keeps candidate a alive, or does nothing
+		want   string           // holder
 	}{
-		{name: "dead candidate with a renewTime in the future", as: func(s *spec) { s.RenewTime = ahead(year) },
-			live: func(*fixture) {}, want: "b"},
-		{name: "dead candidate with a pingTime in the future", as: func(s *spec) { s.PingTime = ahead(year) }, live: func(*fixture) {}, want: "b"},
-		{name: "both, of one that died", as: func(s *spec) { s.RenewTime, s.PingTime = ahead(year), ahead(2*year) },
-			live: func(*fixture) {}, want: "b"},
-		{name: "live candidate with a clock that is ahead", as: func(s *spec) { s.RenewTime = ahead(time.Hour) },
-			live: func(f *fixture) { f.liveBy(time.Hour, "a") }, want: "a"},
-		{name: "candidate with a corrected clock", as: func(s *spec) { s.RenewTime = ahead(year) },
-			live: func(f *fixture) { f.live("a") }, want: "a"},
-		{name: "live candidate with a pingTime in the future", as: func(s *spec) { s.PingTime = ahead(year) },
-			live: func(f *fixture) { f.live("a") }, want: "a"},
+		{name: "dead candidate with a renewTime in the future", change: func(s *spec) { s.RenewTime = ahead(year) },
+			revive: func(*fixture) {}, want: "b"},
+		{name: "dead candidate with a pingTime in the future", change: func(s *spec) { s.PingTime = ahead(year) }, revive: func(*fixture) {}, want: "b"},
+		{name: "dead candidate with both times in the future", change: func(s *spec) { s.RenewTime, s.PingTime = ahead(year), ahead(2*year) },
+			revive: func(*fixture) {}, want: "b"},
+		{name: "live candidate with a clock that is ahead", change: func(s *spec) { s.RenewTime = ahead(time.Hour) },
+			revive: func(f *fixture) { f.keepAliveAhead(time.Hour, "a") }, want: "a"},
+		{name: "candidate with a corrected clock", change: func(s *spec) { s.RenewTime = ahead(year) },
+			revive: func(f *fixture) { f.keepAlive("a") }, want: "a"},
+		{name: "live candidate with a pingTime in the future", change: func(s *spec) { s.PingTime = ahead(year) },
+			revive: func(f *fixture) { f.keepAlive("a") }, want: "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t)
-				f.addCandidate("a", "l", "1.32.0", "1.33.0", oldest, tt.as)
+				f.addCandidate("a", "l", "1.32.0", "1.33.0", oldest, tt.change)
 				f.addCandidate("b", "l", "1.33.0", "1.33.0", oldest)
-				f.live("b")
-				tt.live(f)
+				f.keepAlive("b")
+				tt.revive(f)
 				f.controller("one")
 				advance(30 * time.Second)
 				if got, want := f.lease("ns/l"), tt.want+" - "+oldest; got != want {
@@ -227,8 +283,9 @@ func TestClocksThatAreAhead(t *testing.T) {
 				advance(50 * time.Minute)
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				if lives := tt.want == "a"; (f.stored["leasecandidates/ns/a"] != nil) != lives {
-					t.Errorf("got candidate exists: %v, want %v", !lives, lives)
+				isAlive := tt.want == "a"
+				if exists := f.stored["leasecandidates/ns/a"] != nil; exists != isAlive {
+					t.Errorf("after 50 minutes: got candidate exists: %t, want %t", exists, isAlive)
 				}
 			})
 		})
@@ -255,20 +312,20 @@ func TestChangeReconcilesOneLease(t *testing.T) {
 			f.addCandidate("c0", "l0", "", "1.33.0", "example.com/mine")
 			advance(200 * time.Millisecond)
 		}
-		l, g := reads()
-		// Each lease is also reconciled every few seconds, and the controllers' lease is renewed.
-		l -= lists
-		if l > 0 {
-			t.Errorf("got %d lists for 10 changes, want at most 0", l)
+		listsAfter, getsAfter := reads()
+		if n := listsAfter - lists; n > 0 {
+			t.Errorf("got %d lists for 10 changes, want none", n)
 		}
-		g -= gets
-		if g > 150 {
-			t.Errorf("got %d reads for 10 changes, want at most 150", g)
+		// Each lease is also reconciled every few seconds, and the controllers' lease is renewed.
+		const maxGets = 150
+		if n := getsAfter - gets; n > maxGets {
+			t.Errorf("got %d reads for 10 changes, want at most %d", n, maxGets)
 		}
 	})
 }
 
-// TestManyCandidatesArePingedInParts checks that one of many candidates is elected.
+// TestManyCandidatesArePingedInParts checks that the only live one of many candidates is elected, and
+// that the calls for the others are spread over time.
 func TestManyCandidatesArePingedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -277,10 +334,14 @@ func TestManyCandidatesArePingedInParts(t *testing.T) {
 			names = append(names, fmt.Sprintf("a%03d", i))
 		}
 		for _, name := range names {
-			f.addCandidate(name, "l", map[bool]string{true: "1.33.0", false: "1.32.0"}[name == "b"], "1.33.0", oldest)
+			emulation := "1.32.0" // better than b, but these candidates do not respond
+			if name == "b" {
+				emulation = "1.33.0"
+			}
+			f.addCandidate(name, "l", emulation, "1.33.0", oldest)
 		}
 		advance(10 * time.Second)
-		f.live("b")
+		f.keepAlive("b")
 		f.controller("one")
 		advance(time.Minute)
 		if got := f.lease("ns/l"); got != "b - "+oldest {
@@ -293,14 +354,14 @@ func TestManyCandidatesArePingedInParts(t *testing.T) {
 			t.Errorf("got %d remaining objects, want 3", n)
 		}
 		for _, verb := range []internalclient.Verb{internalclient.Update, internalclient.Delete} {
-			if n := f.most[verb]; n > 100 || f.calls[verb] < 250 {
+			if n := f.maxAtOnce[verb]; n > 100 || f.calls[verb] < 250 {
 				t.Errorf("got %d calls at once, %d in total of %s; want at most 100, at least 250", n, f.calls[verb], verb)
 			}
 		}
 	})
 }
 
-// TestLogIsConcise checks that a problem of a lease is logged once, whatever the state of others.
+// TestLogIsConcise checks that a problem of a lease is logged once, also if other leases have problems.
 // Texts of clients are truncated.
 func TestLogIsConcise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -312,24 +373,24 @@ func TestLogIsConcise(t *testing.T) {
 		}
 		f.addCandidate("c", "l5", "1.33.0", "1.33.0", long)
 		f.controller("one")
-		f.live("c")
+		f.keepAlive("c")
 		advance(4 * time.Minute)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		controllers := map[string]int{}
+		linesOf := map[string]int{} // by subject
 		for line := range strings.Lines(f.logged.String()) {
 			if len(line) > 1000 {
 				t.Errorf("got a line of %d bytes: %.200s, want at most 1000", len(line), line)
 			}
-			var of struct{ Of, Lease string }
-			if err := json.Unmarshal([]byte(line), &of); err != nil {
+			var fields struct{ Of, Lease string }
+			if err := json.Unmarshal([]byte(line), &fields); err != nil {
 				t.Fatal(err)
 			}
-			controllers[of.Of+of.Lease]++
+			linesOf[fields.Of+fields.Lease]++
 		}
-		for _, of := range []string{"leases ns/l1", "leases ns/l2", "leases ns/l3", "leases ns/l4", "ns/l5"} {
-			if controllers[of] != 1 {
-				t.Errorf("%s: got %d log lines, want 1", of, controllers[of])
+		for _, subject := range []string{"leases ns/l1", "leases ns/l2", "leases ns/l3", "leases ns/l4", "ns/l5"} {
+			if linesOf[subject] != 1 {
+				t.Errorf("%s: got %d log lines, want 1", subject, linesOf[subject])
 			}
 		}
 	})

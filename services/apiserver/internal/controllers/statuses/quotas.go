@@ -33,9 +33,13 @@ func (q *Quotas) Change(ctx context.Context, namespace, name string, change func
 	defer release()
 	kind := q.Kinds.Current().Resource(corev1.SchemeGroupVersion.WithResource("resourcequotas"))
 	r := &writes.Request{
-		Resource: kind, Sub: kind.Subresource("status"), Namespace: namespace, Name: name, Manager: resourcequota.FieldManager,
-		User:    &request.User{Name: "system:apiserver", Groups: []string{names.GroupMasters, names.GroupAuthenticated}},
-		Options: &metav1.UpdateOptions{},
+		Resource:  kind,
+		Sub:       kind.Subresource("status"),
+		Namespace: namespace,
+		Name:      name,
+		Manager:   resourcequota.FieldManager,
+		User:      &request.User{Name: "system:apiserver", Groups: []string{names.GroupMasters, names.GroupAuthenticated}},
+		Options:   &metav1.UpdateOptions{},
 		// Reads need not wait for this write, because the next change reads from the store.
 		SkipWritten: true,
 	}

@@ -46,6 +46,9 @@ func (s Policies) ApplyStatus(
 	return s.Client.WithManager(typecheck.Manager).Apply(ctx, ref, desired)
 }
 
+// maxStatusAttempts is the maximum number of attempts to write a status in spite of conflicts.
+const maxStatusAttempts = 5
+
 // WriteAvailable sets the condition Available of an APIService. It writes nothing if the APIService
 // already has the condition, for example because another replica has determined the same.
 func WriteAvailable(
@@ -55,7 +58,7 @@ func WriteAvailable(
 	c apiregistrationv1.APIServiceCondition,
 ) error {
 	ref := internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "").Named(name)
-	for range 5 {
+	for range maxStatusAttempts {
 		var s apiregistrationv1.APIService
 		if err := client.Get(ctx, ref, &s); err != nil {
 			return err
@@ -108,7 +111,10 @@ func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log 
 		Type: corev1.EventTypeWarning, Reason: "WebhookUnreachable",
 		Message: fmt.Sprintf("admission webhook %q is not called until it answers again: %s",
 			n.Webhook, status.Truncate(n.Reason, maxEventReason)),
-		Source: corev1.EventSource{Component: "binnacle-apiserver"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		Source:         corev1.EventSource{Component: "binnacle-apiserver"},
+		FirstTimestamp: now,
+		LastTimestamp:  now,
+		Count:          1,
 	}
 	if n.Reachable {
 		e.Type = corev1.EventTypeNormal

@@ -94,8 +94,11 @@ func newCustomRecord(d *apiextensionsv1.CustomResourceDefinition) record {
 // earlier definition of the same name. It returns false if it changes nothing, because the record
 // is of a built-in resource or the reference exists already.
 func (r *record) setOwner(o *metav1.ObjectMeta) bool {
-	if r.owner == nil ||
-		slices.ContainsFunc(o.OwnerReferences, func(ref metav1.OwnerReference) bool { return reflect.DeepEqual(ref, *r.owner) }) {
+	if r.owner == nil {
+		return false
+	}
+	isOwner := func(ref metav1.OwnerReference) bool { return reflect.DeepEqual(ref, *r.owner) }
+	if slices.ContainsFunc(o.OwnerReferences, isOwner) {
 		return false
 	}
 	o.OwnerReferences = slices.DeleteFunc(o.OwnerReferences, func(ref metav1.OwnerReference) bool {
@@ -207,11 +210,11 @@ func (m *Manager) waitForCustom(ctx context.Context, r schema.GroupResource) (re
 			return ctx.Err(), true
 		}
 		m.mu.RLock()
-		same := m.custom[r] == c
+		isCurrent := m.custom[r] == c
 		reason := c.err
 		written := c.written
 		m.mu.RUnlock()
-		if same { // otherwise, wait for the record that has replaced c
+		if isCurrent { // otherwise, wait for the record that has replaced c
 			return reason, !written
 		}
 	}

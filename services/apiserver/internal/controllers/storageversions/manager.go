@@ -65,8 +65,11 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 		now:      now,
 		pending:  map[schema.GroupResource]error{},
 		custom:   map[schema.GroupResource]*customRecord{},
-		changed:  make(chan struct{}, 1), started: make(chan struct{}),
+		changed:  make(chan struct{}, 1),
+		started:  make(chan struct{}),
 	}
+
+	// 1. Collect the kinds that share a key prefix into one record.
 	isServed := map[schema.GroupVersionResource]bool{}
 	for _, k := range served.Kinds() {
 		isServed[k.GVR()] = true
@@ -96,6 +99,8 @@ func New(api *internalclient.Client, identity string, catalog, served *registry.
 			rec.resources = append(rec.resources, k.StoredGroupResource())
 		}
 	}
+
+	// 2. Complete the records, and separate the resources that are not served.
 	for _, prefix := range slices.Sorted(maps.Keys(byPrefix)) {
 		rec := byPrefix[prefix]
 		slices.SortFunc(rec.resources, func(a, b schema.GroupResource) int {
@@ -182,7 +187,8 @@ func (m *Manager) publish(ctx context.Context, rec *record) error {
 			created.OwnerReferences = []metav1.OwnerReference{*rec.owner}
 		}
 		// The status is written separately below, because a creation ignores it.
-		if err = internalclient.Put(ctx, m.api, ref, created, func(live *apiserverinternalv1alpha1.StorageVersion) bool { return rec.setOwner(&live.ObjectMeta) }); err != nil {
+		setOwner := func(live *apiserverinternalv1alpha1.StorageVersion) bool { return rec.setOwner(&live.ObjectMeta) }
+		if err = internalclient.Put(ctx, m.api, ref, created, setOwner); err != nil {
 			return err
 		}
 		var live apiserverinternalv1alpha1.StorageVersion
@@ -192,8 +198,8 @@ func (m *Manager) publish(ctx context.Context, rec *record) error {
 		if !m.setServerVersion(&live, rec) {
 			return nil
 		}
-		if err = m.api.Update(ctx, ref.Named(name).Subresource("status"), &live, nil); !apierrors.IsConflict(err) &&
-			!apierrors.IsNotFound(err) {
+		err = m.api.Update(ctx, ref.Named(name).Subresource("status"), &live, nil)
+		if isRace := apierrors.IsConflict(err) || apierrors.IsNotFound(err); !isRace {
 			return err
 		}
 	}
@@ -211,7 +217,8 @@ func (m *Manager) setServerVersion(v *apiserverinternalv1alpha1.StorageVersion, 
 		DecodableVersions: rec.decodable,
 		ServedVersions:    rec.served,
 	}
-	if i := slices.IndexFunc(s.StorageVersions, func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }); i >= 0 {
+	isOwn := func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }
+	if i := slices.IndexFunc(s.StorageVersions, isOwn); i >= 0 {
 		s.StorageVersions[i] = own
 	} else {
 		s.StorageVersions = append(s.StorageVersions, own)

@@ -12,8 +12,8 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestWaitEndsWithTheNewestDefinition checks that a request that waits for a definition which
-// changes meanwhile waits until the newest one is published, and no longer.
+// TestWaitEndsWithTheNewestDefinition checks how long a request waits if the definition changes
+// meanwhile: until the record of the newest definition is written, and no longer.
 func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(nil, "a", &registry.Catalog{}, &registry.Catalog{}, time.Now)
@@ -27,15 +27,15 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 		}
 		foos := schema.GroupResource{Group: "example.com", Resource: "foos"}
 		m.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1")})
-		held := make(chan bool, 1)
+		blocked := make(chan bool, 1)
 		go func() {
-			_, h := m.waitForCustom(t.Context(), foos)
-			held <- h
+			_, isBlocked := m.waitForCustom(t.Context(), foos)
+			blocked <- isBlocked
 		}()
 		synctest.Wait()
 		m.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1", "v2")})
 		synctest.Wait()
-		if len(held) != 0 {
+		if len(blocked) != 0 {
 			t.Fatal("the wait ended before the newer definition was published")
 		}
 		m.mu.Lock()
@@ -44,8 +44,8 @@ func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 		c.closeAttempted()
 		m.mu.Unlock()
 		start := time.Now()
-		if <-held || time.Since(start) > 0 {
-			t.Errorf("after the publication: got a wait of %v, want none", time.Since(start))
+		if isBlocked := <-blocked; isBlocked || time.Since(start) > 0 {
+			t.Errorf("after the publication: got blocked: %t after %v, want false at once", isBlocked, time.Since(start))
 		}
 	})
 }

@@ -48,19 +48,15 @@ func (m *Manager) withdrawOne(ctx context.Context, name string) (err error) {
 			break
 		}
 		before := v.Status.DeepCopy()
-		v.Status.StorageVersions = slices.DeleteFunc(
-			v.Status.StorageVersions,
-			func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity },
-		)
+		isOwn := func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }
+		v.Status.StorageVersions = slices.DeleteFunc(v.Status.StorageVersions, isOwn)
 		switch {
 		case len(v.Status.StorageVersions) == len(before.StorageVersions):
 			return nil
 		case len(v.Status.StorageVersions) == 0:
-			err = m.api.Delete(
-				ctx,
-				ref,
-				&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}},
-			)
+			err = m.api.Delete(ctx, ref, &metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion},
+			})
 		default:
 			m.setCommonVersion(&v, before)
 			err = m.api.Update(ctx, ref.Subresource("status"), &v, nil)
