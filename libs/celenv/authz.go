@@ -1,6 +1,7 @@
 package celenv
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
@@ -76,18 +77,18 @@ func (*checkResult) Equal(other ref.Val) ref.Val { return types.MaybeNoSuchOverl
 
 // authzLibrary provides the functions of authorizers, checks and decisions.
 func authzLibrary() []cel.EnvOption {
-	restrict := func(name, overload string, set func(a *authorizer.Attributes, value string)) cel.EnvOption {
-		return cel.Function(name,
-			derivedCheck(overload, ResourceCheckType, ResourceCheckType, func(a *authorizer.Attributes, value string) string {
-				set(a, value)
-				return ""
-			}))
-	}
-	resultField := func(name, overload string, out *cel.Type, get func(*checkResult) ref.Val) cel.EnvOption {
-		return cel.Function(name, cel.MemberOverload(overload, []*cel.Type{decisionType}, out, unary(get)))
-	}
+	return slices.Concat(
+		[]cel.EnvOption{cel.Types(AuthorizerType, ResourceCheckType, groupCheckType, pathCheckType, decisionType)},
+		startFunctions(),
+		restrictFunctions(),
+		checkFunctions(),
+		decisionFunctions(),
+	)
+}
+
+// startFunctions returns the functions that select the kind of a check.
+func startFunctions() []cel.EnvOption {
 	return []cel.EnvOption{
-		cel.Types(AuthorizerType, ResourceCheckType, groupCheckType, pathCheckType, decisionType),
 		cel.Function("path", derivedCheck("authorizer_path", AuthorizerType, pathCheckType,
 			func(a *authorizer.Attributes, path string) string {
 				a.Path = path
@@ -109,17 +110,45 @@ func authzLibrary() []cel.EnvOption {
 					a.ResourceName = resource
 					return requireNonEmpty("resource", resource)
 				})),
+	}
+}
+
+// restrictFunctions returns the functions that restrict a check of a resource.
+func restrictFunctions() []cel.EnvOption {
+	restrict := func(name, overload string, set func(a *authorizer.Attributes, value string)) cel.EnvOption {
+		return cel.Function(name,
+			derivedCheck(overload, ResourceCheckType, ResourceCheckType, func(a *authorizer.Attributes, value string) string {
+				set(a, value)
+				return ""
+			}))
+	}
+	return []cel.EnvOption{
 		restrict("subresource", "resourcecheck_subresource",
 			func(a *authorizer.Attributes, value string) { a.Subresource = value }),
 		restrict("namespace", "resourcecheck_namespace", func(a *authorizer.Attributes, value string) { a.Namespace = value }),
 		restrict("name", "resourcecheck_name", func(a *authorizer.Attributes, value string) { a.Name = value }),
 		restrict("fieldSelector", "authorizer_fieldselector", selectFields),
 		restrict("labelSelector", "authorizer_labelselector", selectLabels),
+	}
+}
+
+// checkFunctions returns the functions that perform a check for a verb.
+func checkFunctions() []cel.EnvOption {
+	return []cel.EnvOption{
 		cel.Function("check",
 			cel.MemberOverload("pathcheck_check", []*cel.Type{pathCheckType, cel.StringType}, decisionType,
 				cel.BinaryBinding(performCheck)),
 			cel.MemberOverload("resourcecheck_check", []*cel.Type{ResourceCheckType, cel.StringType}, decisionType,
 				cel.BinaryBinding(performCheck))),
+	}
+}
+
+// decisionFunctions returns the functions that read a decision.
+func decisionFunctions() []cel.EnvOption {
+	resultField := func(name, overload string, out *cel.Type, get func(*checkResult) ref.Val) cel.EnvOption {
+		return cel.Function(name, cel.MemberOverload(overload, []*cel.Type{decisionType}, out, unary(get)))
+	}
+	return []cel.EnvOption{
 		resultField("errored", "decision_errored", cel.BoolType, func(v *checkResult) ref.Val {
 			return types.Bool(v.err != nil)
 		}),
@@ -165,10 +194,10 @@ func requireNonEmpty(argument, value string) string {
 // asServiceAccount returns an authorizer that checks what a service account may do.
 func asServiceAccount(args ...ref.Val) ref.Val {
 	c, ok := args[0].(*authzCheck)
-	namespace, ok1 := args[1].(types.String)
-	name, ok2 := args[2].(types.String)
+	namespace, namespaceIsText := args[1].(types.String)
+	name, nameIsText := args[2].(types.String)
 	switch {
-	case !ok || !ok1 || !ok2:
+	case !ok || !namespaceIsText || !nameIsText:
 		return types.MaybeNoSuchOverloadErr(args[0])
 	case validation.ValidateServiceAccountName(string(name), false) != nil:
 		return types.NewErr("Invalid service account name")

@@ -25,14 +25,14 @@ type Server struct {
 	t      testing.TB
 	server *httptest.Server
 
-	mu                sync.Mutex // leaf lock
-	eventAdded        chan struct{}
+	mu                sync.Mutex    // leaf lock
+	eventAdded        chan struct{} // closed and replaced when an event is added
 	revision          int
 	objects           map[objectKey]object
 	events            []event
-	deliverableEvents int // number of events that watches deliver; -1 for all
-	gets              int
-	down              bool
+	deliverableEvents int  // number of events that watches deliver; -1 for all
+	gets              int  // number of requests for single objects
+	down              bool // all requests except health checks fail
 }
 
 // objectKey identifies an object.
@@ -44,7 +44,7 @@ type object = map[string]any
 // event is a change of an object.
 type event struct {
 	key    objectKey
-	kind   string
+	kind   string // type of the watch event, such as "ADDED"
 	object object
 }
 
@@ -249,7 +249,8 @@ func listKinds() map[string]string {
 	}
 }
 
-// watch streams the events after a revision.
+// watch streams the events after a revision. Revisions begin at 1 and each belongs to one event, so
+// the event of a revision has the index revision-1.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k objectKey) {
 	from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil {
@@ -285,20 +286,17 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k objectKey) {
 	}
 }
 
-// writeJSON writes JSON.
+// writeJSON writes JSON. It ignores errors, because the client may have gone.
 func (s *Server) writeJSON(w http.ResponseWriter, body any) {
-	// The client may have gone.
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// isSelected reports whether a list or watch of collection k includes an object. objectKey is its
-// key.
-func isSelected(r *http.Request, k, objectKey objectKey, o object) bool {
-	if objectKey.resource != k.resource || k.namespace != "" && objectKey.namespace != k.namespace {
-		return false
-	}
-	desired, only := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "type=")
-	return !only || o["type"] == desired
+// isSelected reports whether a list or watch of a collection includes the object o with a key.
+func isSelected(r *http.Request, collection, key objectKey, o object) bool {
+	inCollection := key.resource == collection.resource &&
+		(collection.namespace == "" || key.namespace == collection.namespace)
+	desired, hasSelector := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "type=")
+	return inCollection && (!hasSelector || o["type"] == desired)
 }
 
 // wantsMetadataOnly reports whether the client requests only the metadata of objects.

@@ -25,8 +25,8 @@ import (
 const (
 	// lookupTimeout bounds one request to the API server.
 	lookupTimeout = 3 * time.Second
-	// Any client can send non-existent bootstrap tokens. These bound the resulting requests to the
-	// API server, per second and in a burst.
+	// guessesPerSecond and guessesBurst bound the requests to the API server for bootstrap tokens
+	// that may not exist. Any client can send such tokens.
 	guessesPerSecond = 10
 	guessesBurst     = 50
 )
@@ -60,7 +60,7 @@ type Objects struct {
 	guessLimiter                 *rate.Limiter // see isGuess
 }
 
-// New creates the clients. It sends no requests before Run.
+// New creates the clients. It sends no requests before Run. Lookups have no rate limit.
 func New(c Config) (*Objects, error) {
 	lookups := rest.CopyConfig(c.Client)
 	lookups.QPS = -1

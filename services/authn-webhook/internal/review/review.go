@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	kind = "TokenReview"
+	kind = "TokenReview" // of requests and responses
 	// maxBodyBytes bounds a review: the largest token with worst-case escaping, and audiences.
 	maxBodyBytes = 8 * authenticator.MaxTokenBytes
+	// maxAudiences bounds the audiences of a review.
 	maxAudiences = 256
 	// Timeout bounds a review. It is shorter than the timeout of callers, so that they receive the
 	// reason.
@@ -56,11 +57,14 @@ func (h *Handler) Serve(c *gin.Context) {
 
 // serveReview evaluates a review, writes the response, and returns the result for the metrics.
 func (h *Handler) serveReview(c *gin.Context) result {
+	// 1. Parse the review.
 	version, spec, rejection := readReview(c.Writer, c.Request)
 	if rejection != nil {
 		reviews.Reject(c, *rejection)
 		return resultInvalid
 	}
+
+	// 2. Authenticate the token. Without a decision, the caller retries.
 	ctx, cancel := context.WithTimeout(c.Request.Context(), h.config.Timeout)
 	defer cancel()
 	r, ok, err := h.authenticate(ctx, spec)
@@ -69,6 +73,8 @@ func (h *Handler) serveReview(c *gin.Context) result {
 		reviews.Unavailable(c, "the token cannot be reviewed now: "+err.Error())
 		return resultUnavailable
 	}
+
+	// 3. Respond with the decision.
 	var status authenticationv1.TokenReviewStatus
 	outcome := resultUnknown
 	switch {
@@ -84,6 +90,8 @@ func (h *Handler) serveReview(c *gin.Context) result {
 	return outcome
 }
 
+// authenticate calls the authenticators. It returns false without an error if the token is unknown,
+// and an error if it is invalid, too long or for other audiences.
 func (h *Handler) authenticate(ctx context.Context,
 	spec *authenticationv1.TokenReviewSpec) (*authenticator.Response, bool, error) {
 	if len(spec.Token) > authenticator.MaxTokenBytes {
@@ -126,6 +134,7 @@ func readReview(w http.ResponseWriter,
 	return review.APIVersion, &review.Spec, nil
 }
 
+// authenticatedStatus returns the status of a review whose token is valid.
 func authenticatedStatus(r *authenticator.Response) authenticationv1.TokenReviewStatus {
 	s := authenticationv1.TokenReviewStatus{
 		Authenticated: true,
@@ -150,6 +159,7 @@ func responseInVersion(version string, s authenticationv1.TokenReviewStatus) any
 // NotAllowed rejects requests with methods other than POST.
 func NotAllowed(c *gin.Context) { reviews.MethodNotAllowed(c, "token reviews") }
 
+// writeJSON writes a response that must not be cached, because it depends on the token.
 func writeJSON(c *gin.Context, code int, body any) {
 	c.Header("Cache-Control", "no-store")
 	c.JSON(code, body)

@@ -39,12 +39,12 @@ type Server struct {
 	revision          int64
 	objects           map[string]map[string]json.RawMessage // by resource and namespace/name
 	events            []event
-	oldest            int64 // watches from earlier revisions get an error
-	eventAdded        chan struct{}
-	endWatches        chan struct{} // closed to end watches
-	listCounts        map[string]int
-	closed            bool
-	disabledVersions  []string
+	oldest            int64          // watches from earlier revisions get an error
+	eventAdded        chan struct{}  // closed and replaced when an event is added
+	endWatches        chan struct{}  // closed to end watches
+	listCounts        map[string]int // number of lists by resource
+	closed            bool           // lists fail with 503
+	disabledVersions  []string       // versions whose requests fail with disabledCode
 	disabledCode      int
 	closeConnections  bool // connections are closed without a response
 	closedConnections int  // number of closed connections
@@ -94,20 +94,27 @@ func (s *Server) Lists(resource string) int {
 
 // Put stores an object and returns its revision.
 func (s *Server) Put(resource string, o Object) int64 {
-	return s.changeObject(resource, o, false, true)
+	return s.changeObject(resource, o, change{notify: true})
 }
 
 // Delete removes an object and returns the revision.
 func (s *Server) Delete(resource string, o Object) int64 {
-	return s.changeObject(resource, o, true, true)
+	return s.changeObject(resource, o, change{deleted: true, notify: true})
 }
 
 // DeleteUnseen removes an object without a watch event.
-func (s *Server) DeleteUnseen(resource string, o Object) { s.changeObject(resource, o, true, false) }
+func (s *Server) DeleteUnseen(resource string, o Object) {
+	s.changeObject(resource, o, change{deleted: true})
+}
 
-// changeObject stores or deletes an object and returns the new revision. Watches receive the change
-// if notify is true.
-func (s *Server) changeObject(resource string, o Object, deleted, notify bool) int64 {
+// change says how an object changes.
+type change struct {
+	deleted bool // the object is deleted, otherwise stored
+	notify  bool // watches receive the change
+}
+
+// changeObject stores or deletes an object and returns the new revision.
+func (s *Server) changeObject(resource string, o Object, c change) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
@@ -125,7 +132,7 @@ func (s *Server) changeObject(resource string, o Object, deleted, notify bool) i
 	kind := "ADDED"
 	_, existed := s.objects[resource][key]
 	switch {
-	case deleted:
+	case c.deleted:
 		kind = "DELETED"
 		delete(s.objects[resource], key)
 	default:
@@ -137,7 +144,7 @@ func (s *Server) changeObject(resource string, o Object, deleted, notify bool) i
 		}
 		s.objects[resource][key] = data
 	}
-	if notify {
+	if c.notify {
 		s.addEvent(resource, fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", kind, data))
 	}
 	return s.revision
@@ -154,6 +161,7 @@ func (s *Server) Bookmark(resource, apiVersion, kind string) int64 {
 	return s.revision
 }
 
+// addEvent adds an event at the current revision and wakes the watches. The caller holds mu.
 func (s *Server) addEvent(resource string, line []byte) {
 	s.events = append(s.events, event{resource, s.revision, line})
 	close(s.eventAdded)
@@ -201,10 +209,10 @@ func (s *Server) ResetRevision(revision int64) {
 }
 
 // CloseConnections sets whether the server closes connections without a response.
-func (s *Server) CloseConnections(removed bool) {
+func (s *Server) CloseConnections(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closeConnections = removed
+	s.closeConnections = on
 }
 
 // ClosedConnections returns how many requests got no response.
@@ -214,6 +222,7 @@ func (s *Server) ClosedConnections() int {
 	return s.closedConnections
 }
 
+// closesConnection reports whether the current request gets no response, and counts it if so.
 func (s *Server) closesConnection() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,6 +234,7 @@ func (s *Server) closesConnection() bool {
 
 // serve serves list and watch requests of all resources.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	// 1. Fail as the test demands.
 	if s.closesConnection() {
 		panic(http.ErrAbortHandler) // closes the connection
 	}
@@ -238,10 +248,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(code)
 		return
 	}
+
+	// 2. Serve a watch.
 	if r.URL.Query().Get("watch") == "true" {
 		s.watch(w, r, resource)
 		return
 	}
+
+	// 3. Serve a list or a page of it.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -277,7 +291,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	after, _ := strconv.ParseInt(r.URL.Query().Get("resourceVersion"), 10, 64)
 	s.mu.Lock()
-	cut, now := s.endWatches, s.revision
+	ended, now := s.endWatches, s.revision
 	s.mu.Unlock()
 	if after > now {
 		w.WriteHeader(http.StatusGatewayTimeout)
@@ -311,7 +325,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 		after = now
 		select {
 		case <-wake:
-		case <-cut:
+		case <-ended:
 			return
 		case <-r.Context().Done():
 			return

@@ -54,6 +54,7 @@ func (o *Options) buildService(log *slog.Logger) (*servicerunner.Service, *polic
 
 // mountReviews creates the authorizers and serves reviews.
 func (o *Options) mountReviews(s *servicerunner.Service) (*policy.Policy, error) {
+	// 1. Create the policy, which holds the state of the authorizers RBAC and Node.
 	roles := slices.Contains(o.Modes, modeRBAC)
 	nodes := slices.Contains(o.Modes, modeNode)
 	p, err := policy.New(policy.Config{Client: s.Client, Rules: roles, Nodes: nodes, Logger: s.Log})
@@ -65,6 +66,8 @@ func (o *Options) mountReviews(s *servicerunner.Service) (*policy.Policy, error)
 		return nil, err
 	}
 	s.Health.Add("informer-sync", p.Check, health.Readyz)
+
+	// 2. Create the authorizers in the order of the modes.
 	var chain authorizer.Chain
 	for _, m := range o.Modes {
 		switch m {
@@ -80,6 +83,8 @@ func (o *Options) mountReviews(s *servicerunner.Service) (*policy.Policy, error)
 			chain = append(chain, authz)
 		}
 	}
+
+	// 3. Serve reviews to authorized callers.
 	c := review.Config{
 		Authorizer:  chain,
 		Nodes:       nodes,

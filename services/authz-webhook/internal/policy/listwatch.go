@@ -27,6 +27,7 @@ type listWatch struct {
 	currentVersion rest.Interface // of the last list
 }
 
+// newReflector returns a reflector that lists and watches the resource into a sink.
 func (l *listWatch) newReflector(into objectSink, log *slog.Logger) *reflector.Reflector {
 	return reflector.New(reflector.Config{
 		Resource: l.resource,
@@ -34,10 +35,17 @@ func (l *listWatch) newReflector(into objectSink, log *slog.Logger) *reflector.R
 		Watch:    l.watchCurrent,
 		Sink:     &listCollector{objectSink: into},
 		PageSize: pageSize,
-		MinRetry: 100 * time.Millisecond, MaxRetry: 2 * time.Second, RelistUnanswered: true, Log: log, Level: slog.LevelWarn,
+		MinRetry: 100 * time.Millisecond,
+		MaxRetry: 2 * time.Second,
+		// The store of a server that was away may be another one.
+		RelistUnanswered: true,
+		Log:              log,
+		Level:            slog.LevelWarn,
 	})
 }
 
+// listFirstServed lists the resource in the first version that is served, and records the version
+// for the next pages and watches. It returns ErrNotServed if there is none.
 func (l *listWatch) listFirstServed(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
 	if options.Continue != "" {
 		return l.newRequest(&options).Do(ctx).Get()
@@ -51,6 +59,7 @@ func (l *listWatch) listFirstServed(ctx context.Context, options metav1.ListOpti
 	return nil, fmt.Errorf("%w: %w", reflector.ErrNotServed, err)
 }
 
+// watchCurrent watches the resource in the version of the last list.
 func (l *listWatch) watchCurrent(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := l.newRequest(&options).MaxRetries(0).Watch(ctx)
 	if l.isAbsent(err) {
@@ -59,6 +68,7 @@ func (l *listWatch) watchCurrent(ctx context.Context, options metav1.ListOptions
 	return w, err
 }
 
+// newRequest returns a GET request for the resource in the version of the last list.
 func (l *listWatch) newRequest(options *metav1.ListOptions) *rest.Request {
 	return l.currentVersion.Get().Resource(l.resource).VersionedParams(options, l.codec)
 }

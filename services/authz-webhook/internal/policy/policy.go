@@ -25,7 +25,8 @@ import (
 // Config configures a Policy.
 type Config struct {
 	Client *rest.Config
-	// Rules and Nodes select the engines.
+	// Rules follows roles and bindings for the Engine, Nodes follows pods, volumes, attachments and
+	// resource slices for the Graph.
 	Rules, Nodes bool
 	Logger       *slog.Logger
 }
@@ -56,7 +57,7 @@ func New(c Config) (*Policy, error) {
 		a.add("pods", &nodeSink{p.Graph, node.Pod}, corev1.SchemeGroupVersion)
 		a.add("persistentvolumes", &nodeSink{p.Graph, node.PersistentVolume}, corev1.SchemeGroupVersion)
 		a.add("volumeattachments", &nodeSink{p.Graph, node.VolumeAttachment}, storagev1.SchemeGroupVersion)
-		a.optional = true
+		a.optional = true // servers without dynamic resource allocation do not serve them
 		a.add("resourceslices", &nodeSink{p.Graph, node.ResourceSlice}, resourcev1beta2.SchemeGroupVersion,
 			resourcev1beta1.SchemeGroupVersion)
 	}
@@ -68,7 +69,7 @@ type reflectorAdder struct {
 	*Policy
 	client   *kubeclient.Client
 	log      *slog.Logger
-	optional bool
+	optional bool // the server may not serve the resources that are added from now on
 	errs     []error
 }
 

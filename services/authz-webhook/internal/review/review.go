@@ -55,6 +55,7 @@ func (h *Handler) Serve(c *gin.Context) {
 
 // serveReview evaluates a review, writes the response, and returns the result for the metrics.
 func (h *Handler) serveReview(c *gin.Context) string {
+	// 1. Parse the review.
 	review, rejection := readReview(c.Writer, c.Request)
 	if rejection != nil {
 		reviews.Reject(c, *rejection)
@@ -65,9 +66,14 @@ func (h *Handler) serveReview(c *gin.Context) string {
 		reviews.Unavailable(c, "the policy is not loaded yet: "+err.Error())
 		return resultUnavailable
 	}
+
+	// 2. Report the position. It is read before the decision, which therefore includes at least the
+	// changes up to it.
 	if h.config.Position != nil {
 		c.Header(rbac.PositionHeader, h.config.Position().String())
 	}
+
+	// 3. Decide.
 	if attributes := review.Spec.ResourceAttributes; h.config.NoSelectors && attributes != nil {
 		attributes.FieldSelector = nil
 		attributes.LabelSelector = nil
@@ -81,7 +87,8 @@ func (h *Handler) serveReview(c *gin.Context) string {
 	if err != nil {
 		h.config.Logger.Warn("authorizer failed", "error", err)
 	}
-	// The spec is not returned: callers ignore it. The fields of both versions are equal.
+
+	// 4. Respond. The spec is not returned: callers ignore it. The fields of both versions are equal.
 	c.JSON(http.StatusOK, &authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: review.APIVersion, Kind: kind},
 		Status:   authorizer.StatusOf(decision, reason, err, problems),
@@ -99,7 +106,8 @@ func readReview(w http.ResponseWriter, r *http.Request) (*authorizationv1.Subjec
 	if err != nil {
 		return nil, reviews.Invalid("%v", err)
 	}
-	if ra, na := review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes; (ra == nil) == (na == nil) {
+	hasResource, hasPath := review.Spec.ResourceAttributes != nil, review.Spec.NonResourceAttributes != nil
+	if hasResource == hasPath {
 		return nil, reviews.Invalid("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be given")
 	}
 	if review.Spec.User == "" && len(review.Spec.Groups) == 0 {

@@ -64,7 +64,7 @@ type Config struct {
 // Controller maintains the signatures.
 type Controller struct {
 	Config
-	listing atomic.Bool
+	listing atomic.Bool // Run waits for the first lists
 }
 
 // New returns an idle controller.
@@ -84,11 +84,12 @@ type run struct {
 	queue   workqueue.TypedRateLimitingInterface[string]
 	maps    *reflector.Store[*corev1.ConfigMap]
 	secrets *reflector.Store[*bootstraptoken.Token]
-	missing bool // whether the config map was missing at the last check
+	missing bool // the config map was missing at the last check
 }
 
 // Run works until ctx ends, and returns when all its goroutines have ended.
 func (c *Controller) Run(ctx context.Context) error {
+	// 1. Create the queue, and the stores that put the map into it when they change.
 	c.listing.Store(true)
 	defer c.listing.Store(false)
 	r := &run{Controller: c, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
@@ -96,6 +97,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, MetricsProvider: c.Queues})}
 	r.secrets = reflector.NewStore(signingToken, func(_, _ **bootstraptoken.Token) { r.queue.Add(mapKey) })
 	r.maps = reflector.NewStore(asConfigMap, func(_, _ **corev1.ConfigMap) { r.queue.Add(mapKey) })
+
+	// 2. Follow the map and the secrets, and wait until both are listed.
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer r.queue.ShutDown()
@@ -110,6 +113,8 @@ func (c *Controller) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+
+	// 3. Process the queue.
 	c.listing.Store(false)
 	r.queue.Add(mapKey)
 	group.Go(func() {
@@ -145,16 +150,20 @@ func (r *run) processNext(ctx context.Context) bool {
 
 // updateSignatures updates the signatures and returns when to check again.
 func (r *run) updateSignatures(ctx context.Context) (checkAfter time.Duration, err error) {
+	// 1. Compare the signatures with the wanted ones.
 	m, ok := r.maps.Get(clusterinfo.Namespace, clusterinfo.Name)
 	r.logMissing(!ok)
 	if !ok {
 		return resync, nil
 	}
-	expected, checkAfter := r.wantedSignatures(m, time.Now().Round(0))
+	now := time.Now().Round(0) // expirations are wall clock times
+	expected, checkAfter := r.wantedSignatures(m, now)
 	changes := mergePatch(m.Data, expected)
 	if len(changes) == 0 {
 		return checkAfter, nil
 	}
+
+	// 2. Patch the difference, if the map is unchanged.
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": m.ResourceVersion},
 		"data":     changes,
