@@ -32,6 +32,7 @@ import (
 )
 
 const (
+	// maxDecisions bounds the cached decisions of each kind, and decisionTTL their age.
 	maxDecisions = 256
 	decisionTTL  = 10 * time.Second
 	// reviewTimeout bounds the reviews of one request.
@@ -41,7 +42,8 @@ const (
 	maxConcurrent = 16
 	// requiredPath is the path that a caller must be allowed to get.
 	requiredPath = "/metrics"
-	maxToken     = 64 << 10
+	// maxToken is the maximum length of a token in bytes.
+	maxToken = 64 << 10
 )
 
 // TokenReviews requests the users of tokens.
@@ -61,7 +63,7 @@ type Authorizer struct {
 	verify func() (x509.VerifyOptions, bool)
 	now    func() time.Time
 	// knownLimit limits the reviews of callers that were admitted before or have a certificate, and
-	// unknown those of other callers, which can therefore delay only each other.
+	// unknownLimit those of other callers, which can therefore delay only each other.
 	knownLimit, unknownLimit *limit.Queue[string]
 
 	mu sync.Mutex // leaf lock
@@ -109,6 +111,7 @@ func newUnauthorized(message string) *reviews.Rejection {
 
 // Check returns the rejection of a caller, or nil if the caller is admitted.
 func (a *Authorizer) Check(r *http.Request) *reviews.Rejection {
+	// 1. Read the credentials: a token, else a verified certificate.
 	token, isToken := bearerToken(r)
 	var leaf *x509.Certificate
 	switch {
@@ -121,11 +124,15 @@ func (a *Authorizer) Check(r *http.Request) *reviews.Rejection {
 			return newUnauthorized(err.Error())
 		}
 	}
+
+	// 2. Use a cached decision.
 	k := digestOf(token, leaf)
 	rejection, ok, wasAdmitted := a.cachedDecision(k)
 	if ok {
 		return rejection
 	}
+
+	// 3. Wait for a slot, so that reviews are bounded.
 	limiter := a.unknownLimit
 	claim := limit.Claim[string]{Key: conns.NetworkOf(r)}
 	if wasAdmitted || leaf != nil {
@@ -137,6 +144,8 @@ func (a *Authorizer) Check(r *http.Request) *reviews.Rejection {
 		return newUnavailable(err)
 	}
 	defer limiter.Release(claim)
+
+	// 4. Ask the API server for the user of a token, and for the access of the user.
 	user := userOf(leaf)
 	if leaf == nil {
 		var rejection *reviews.Rejection
@@ -174,6 +183,7 @@ func (a *Authorizer) verifiedCertificate(r *http.Request) (*x509.Certificate, er
 	return leaf, nil
 }
 
+// userOf returns the user that a certificate identifies, or no user for nil.
 func userOf(leaf *x509.Certificate) authenticationv1.UserInfo {
 	if leaf == nil {
 		return authenticationv1.UserInfo{}
@@ -198,10 +208,11 @@ func (a *Authorizer) cachedDecision(k credentialDigest) (rejection *reviews.Reje
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	cached, wasAdmitted := a.admitted.Get(k)
-	if !wasAdmitted {
-		cached, ok = a.rejected.Get(k)
+	found := wasAdmitted
+	if !found {
+		cached, found = a.rejected.Get(k)
 	}
-	if ok = (ok || wasAdmitted) && a.now().Before(cached.expires); !ok {
+	if !found || !a.now().Before(cached.expires) {
 		return nil, false, wasAdmitted
 	}
 	return cached.rejection, true, wasAdmitted
@@ -259,7 +270,8 @@ func (a *Authorizer) reviewAccess(ctx context.Context, u authenticationv1.UserIn
 	return nil
 }
 
-// newUnavailable returns the rejection while the API server is unavailable.
+// newUnavailable returns the rejection while the API server is unavailable. It omits
+// the error, because callers without access receive it.
 func newUnavailable(error) *reviews.Rejection {
 	return newRejection(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		"the API server cannot authorize the request")

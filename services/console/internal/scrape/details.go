@@ -30,6 +30,7 @@ func (b bucketSums) addLine(line []byte) {
 	}
 }
 
+// sortedBuckets returns the buckets by upper bound.
 func (b bucketSums) sortedBuckets() (out []Bucket) {
 	for _, seconds := range slices.Sorted(maps.Keys(b)) {
 		out = append(out, Bucket{seconds, b[seconds]})
@@ -56,8 +57,9 @@ func (s *Sample) readDetails(families map[string]*dto.MetricFamily) {
 		return out
 	}
 	s.Objects, s.Bytes, s.Clients = sumBy(objects, "resource"), sumBy(objectBytes, "resource"), sumBy(clients, "client")
-	s.Connected, s.Disconnects, s.SlowConsumers = lastValue(connected) > 0, lastValue(disconnects), sumBy(gaps,
-		"reason")["slow_consumer"]
+	s.Connected = lastValue(connected) > 0
+	s.Disconnects = lastValue(disconnects)
+	s.SlowConsumers = sumBy(gaps, "reason")["slow_consumer"]
 	s.DiskSize, s.DiskFree = lastValue(embedded+"disk_size_bytes"), lastValue(embedded+"disk_free_bytes")
 	if quota := lastValue(embedded + "quota_bytes"); quota > 0 {
 		embeddedMember := Member{
@@ -78,7 +80,7 @@ func (s *Sample) readDetails(families map[string]*dto.MetricFamily) {
 
 // readMembers reads the members of an etcd cluster.
 func (s *Sample) readMembers(families map[string]*dto.MetricFamily) {
-	found := map[[2]string]*Member{}
+	found := map[[2]string]*Member{} // by cluster and endpoint
 	each := func(name string, use func(*Member, float64, map[string]string)) {
 		for _, m := range families[member+name].GetMetric() {
 			l := labelMap(m)

@@ -2,10 +2,11 @@ package scrape
 
 import "strings"
 
-// rejectionMetric is a metric that counts rejections. classify returns what was rejected and why for a
-// series, or false if the series does not count rejections.
+// rejectionMetric is a metric that counts rejections.
 type rejectionMetric struct {
-	metric   string
+	metric string
+	// classify returns what was rejected and why, from the labels of a series. It returns false if
+	// the series does not count rejections.
 	classify func(l map[string]string) (subject, reason string, ok bool)
 }
 
@@ -44,13 +45,16 @@ func rejectionMetrics() []rejectionMetric {
 // do not count, because clients handle them in normal operation.
 func rejectionCodes() map[string]string {
 	return map[string]string{
-		"400": "malformed request", "401": "no valid credentials", "403": "not permitted, or rejected by admission",
+		"400": "malformed request",
+		"401": "no valid credentials",
+		"403": "not permitted, or rejected by admission",
 		"405": "method not allowed",
 		"406": "unsupported response media type",
 		"408": "timeout of the request body",
 		"413": "request too large",
 		"415": "unsupported request media type",
-		"422": "invalid object", "429": "too many requests, or a disruption budget is used up",
+		"422": "invalid object",
+		"429": "too many requests, or a disruption budget is used up",
 		"500": "internal error",
 		"501": "not implemented",
 		"502": "another server does not respond",

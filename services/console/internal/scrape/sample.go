@@ -123,7 +123,7 @@ func wantedFamilies() []string {
 const (
 	maxMetrics = 32 << 20 // bytes of a response
 	maxSeries  = 20_000   // series used of a response
-	maxLabel   = 200
+	maxLabel   = 200      // bytes of the value of a label
 )
 
 // ErrTooLarge means that the metrics of a replica exceed the bounds.
@@ -131,6 +131,7 @@ var ErrTooLarge = errors.New("the metrics exceed the size limit")
 
 // readMetrics reads the wanted metrics in the text format.
 func (s *Sample) readMetrics(r io.Reader) error {
+	// 1. Parse the wanted families.
 	sums := bucketSums{}
 	data, err := filterFamilies(io.LimitReader(r, maxMetrics+1), wantedFamilies(), sums)
 	if err != nil {
@@ -141,9 +142,13 @@ func (s *Sample) readMetrics(r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("the metrics cannot be read: %w", err)
 	}
+
+	// 2. Read the figures of the process, etcd, NATS, storage and clients.
 	s.Latencies = sums.sortedBuckets()
 	s.readGauges(families)
 	s.readDetails(families)
+
+	// 3. Count requests and rejections. Health probes would outnumber the requests of clients.
 	s.Requests = map[Request]float64{}
 	s.Rejections = map[Rejection]float64{}
 	for _, m := range families[requestsTotal].GetMetric() {
@@ -158,6 +163,8 @@ func (s *Sample) readMetrics(r io.Reader) error {
 			}
 		}
 	}
+
+	// 4. Read the histogram of deliveries. Its last bucket may be implied by the number of samples.
 	for _, m := range families[deliveries].GetMetric() {
 		for _, b := range m.GetHistogram().GetBucket() {
 			s.Deliveries = append(s.Deliveries, Bucket{b.GetUpperBound(), float64(b.GetCumulativeCount())})
@@ -192,6 +199,7 @@ func (s *Sample) readGauges(families map[string]*dto.MetricFamily) {
 	}
 }
 
+// labelMap returns the labels of a series, with long values shortened.
 func labelMap(m *dto.Metric) map[string]string {
 	out := map[string]string{}
 	for _, l := range m.GetLabel() {
@@ -204,6 +212,7 @@ func labelMap(m *dto.Metric) map[string]string {
 	return out
 }
 
+// sampleValue returns the value of a counter, a gauge or an untyped series.
 func sampleValue(m *dto.Metric) float64 {
 	switch {
 	case m.GetCounter() != nil:

@@ -20,7 +20,7 @@ const (
 	// scrapeTimeout bounds the scrape of one replica.
 	scrapeTimeout = 2 * time.Second
 	maxChecks     = 64 << 10 // bytes of a response of /readyz
-	maxFailing    = 20
+	maxFailing    = 20       // failing checks that are kept of a replica
 )
 
 // Replica is a replica of a service, at an address with port.
@@ -68,6 +68,7 @@ type MissingTarget struct {
 
 // Scrape scrapes all current replicas. Errors of a replica are in its sample.
 func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []MissingTarget) {
+	// 1. Find the replicas.
 	samples := map[Replica]*Sample{}
 	var missing []MissingTarget
 	for _, t := range s.targets {
@@ -84,6 +85,8 @@ func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []MissingTar
 			samples[Replica{t.Service, a}] = &Sample{}
 		}
 	}
+
+	// 2. Scrape them concurrently.
 	var group sync.WaitGroup
 	slots := make(chan struct{}, maxConcurrentScrapes)
 	for r, sample := range samples {
@@ -124,6 +127,7 @@ func (s *Scraper) scrapeReplica(ctx context.Context, r Replica, sample *Sample) 
 	sample.Time = s.now()
 }
 
+// getPath sends a GET request to a replica and passes the response to read.
 func (s *Scraper) getPath(ctx context.Context, r Replica, path string, read func(*http.Response) error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+r.Address+path, nil)
 	if err != nil {

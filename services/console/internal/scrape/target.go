@@ -33,11 +33,17 @@ func ParseTarget(s string) (Target, error) {
 		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", s)
 	}
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.User != nil ||
-		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || !isHTTPSHostPort(u) {
 		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", s)
 	}
 	return Target{Service: service, Host: u.Hostname(), Port: u.Port()}, nil
+}
+
+// isHTTPSHostPort reports whether a URL has the scheme https, a host, a port, and nothing else.
+func isHTTPSHostPort(u *url.URL) bool {
+	hasAddress := u.Scheme == "https" && u.Hostname() != "" && u.Port() != ""
+	hasMore := u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != ""
+	return hasAddress && !hasMore
 }
 
 // maxReplicas bounds the replicas of one target.

@@ -15,6 +15,8 @@ import (
 const (
 	// window is how long samples are kept; rates are computed over it.
 	window = time.Minute
+	// lastSampleAge is how long the last sample of an unreachable replica is kept.
+	lastSampleAge = 10 * window
 	// maxRejections is the number of rejections that are shown.
 	maxRejections = 200
 	// p99 is the quantile of latencies that is shown.
@@ -55,8 +57,12 @@ func NewHistory() *History { return &History{lastSamples: map[scrape.Replica]*sc
 func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, missing []scrape.MissingTarget) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
+	// 1. Keep the samples of the last minute.
 	h.rounds = append(h.rounds, sampleRound{at, samples, missing})
 	h.rounds = slices.DeleteFunc(h.rounds, func(r sampleRound) bool { return r.at.Before(at.Add(-window)) })
+
+	// 2. Compare the counters of each replica with its last sample, and keep the new rejections.
 	var newRejections []Rejection
 	for r, s := range samples {
 		if s.Err != nil {
@@ -72,11 +78,15 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 	})
 	h.rejections = append(h.rejections, newRejections...)
 	h.rejections = slices.Delete(h.rejections, 0, max(0, len(h.rejections)-maxRejections))
+
+	// 3. Add a point to the series if the last one is old enough.
 	if n := len(h.series); n == 0 || at.Sub(h.series[n-1].Time) >= pointInterval {
 		h.series = append(h.series, h.newPoint(at, samples))
 		h.series = slices.DeleteFunc(h.series, func(p Point) bool { return p.Time.Before(at.Add(-seriesAge)) })
 	}
-	maps.DeleteFunc(h.lastSamples, func(_ scrape.Replica, s *scrape.Sample) bool { return s.Time.Before(at.Add(-10 * window)) })
+
+	// 4. Forget replicas that have been unreachable for long.
+	maps.DeleteFunc(h.lastSamples, func(_ scrape.Replica, s *scrape.Sample) bool { return s.Time.Before(at.Add(-lastSampleAge)) })
 }
 
 // newRejectionsOf returns the rejections between two samples of a replica.
@@ -113,6 +123,8 @@ func (h *History) State() (State, bool) {
 	if len(h.rounds) == 0 {
 		return State{}, false
 	}
+
+	// 1. Fill in what needs no computation per replica.
 	last, first := h.rounds[len(h.rounds)-1], h.rounds[0]
 	out := State{
 		Time: last.at, Seconds: last.at.Sub(first.at).Seconds(),
@@ -129,6 +141,8 @@ func (h *History) State() (State, bool) {
 	for _, m := range last.missing {
 		out.Missing = append(out.Missing, MissingService{m.Service, m.Err.Error()})
 	}
+
+	// 2. Collect the replicas, and the rates and certificates of all of them.
 	rates := map[scrape.Request]*Rate{}
 	certificates := map[Certificate]bool{}
 	for r, s := range last.samples {
@@ -142,6 +156,8 @@ func (h *History) State() (State, bool) {
 			certificates[Certificate{r.Service, c.Use, c.File, c.NotAfter.UTC()}] = true
 		}
 	}
+
+	// 3. Sort, so that the page does not change without reason.
 	slices.SortFunc(out.Replicas, func(a, b Replica) int {
 		return strings.Compare(a.Service+" "+a.Address, b.Service+" "+b.Address)
 	})
@@ -182,6 +198,8 @@ func rateSeconds(previous, current *scrape.Sample) float64 {
 	return current.Time.Sub(previous.Time).Seconds()
 }
 
+// addRates adds the requests of a replica to the rates of their classes. previous is an earlier
+// sample, or nil.
 func addRates(rates map[scrape.Request]*Rate, previous, current *scrape.Sample) {
 	seconds := rateSeconds(previous, current)
 	for q, n := range current.Requests {
@@ -202,6 +220,8 @@ func newReplica(r scrape.Replica, previous, s *scrape.Sample) Replica {
 		out.Error = s.Err.Error()
 		return out
 	}
+
+	// 1. Figures of all services.
 	out.Publisher = s.Publisher
 	out.Leader = s.Leader
 	out.Source = s.Source
@@ -218,8 +238,10 @@ func newReplica(r scrape.Replica, previous, s *scrape.Sample) Replica {
 		cpus := max(0, s.CPU-previous.CPU) / seconds
 		out.CPU = &cpus
 	}
+
+	// 2. Figures of API servers, which alone have a source of changes.
 	if s.Source == "" {
-		return out // not an API server
+		return out
 	}
 	lagSeconds := feedLag(s)
 	out.NATS = &NATS{s.Connected, s.Disconnects, s.SlowConsumers}

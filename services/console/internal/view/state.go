@@ -23,7 +23,7 @@ type State struct {
 	Clients []Client `json:"clients"`
 	// Series holds the last 15 minutes, oldest first.
 	Series []Point `json:"series"`
-	// Refusals holds the last rejections, newest first.
+	// Rejections holds the last rejections, newest first.
 	Rejections []Rejection `json:"refusals"`
 }
 

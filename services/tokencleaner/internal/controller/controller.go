@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	queueName = "token_cleaner"
-	component = "token-cleaner"
+	queueName = "token_cleaner" // label of the metrics of the queue
+	component = "token-cleaner" // source of the Events
 	workers   = 4
 	// resync is the interval of checks of all tokens. The queue holds only tokens that are due
 	// within horizon, which keeps it small and limits the effect of clock changes. horizon is more
@@ -67,7 +67,7 @@ type Config struct {
 // Controller deletes expired tokens.
 type Controller struct {
 	Config
-	listing atomic.Bool
+	listing atomic.Bool // Run waits for the first list
 }
 
 // New returns an idle controller.
@@ -91,6 +91,7 @@ type run struct {
 
 // Run works until ctx ends, and returns when all its goroutines have ended.
 func (c *Controller) Run(ctx context.Context) error {
+	// 1. Create the queue, and the store that schedules deletions when a secret changes.
 	c.listing.Store(true)
 	defer c.listing.Store(false)
 	r := &run{
@@ -102,6 +103,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		),
 	}
 	r.store = reflector.NewStore(newEntry, r.handleChange)
+
+	// 2. Follow the secrets, and wait until they are listed.
 	secrets := c.newReflector(r.store)
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -112,6 +115,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
+	// 3. Process the queue.
 	c.listing.Store(false)
 	c.Log.Debug("following bootstrap tokens", "secrets", len(r.store.All()))
 	for range workers {
@@ -120,6 +125,8 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 		})
 	}
+
+	// 4. Check all tokens periodically, also those that were not due within horizon before.
 	check := time.NewTicker(resync)
 	defer check.Stop()
 	for {
