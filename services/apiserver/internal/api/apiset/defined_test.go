@@ -19,12 +19,8 @@ func definedAs(group, resource, kind string, versions ...string) apiset.Definiti
 	d := apiset.Definition{Resource: schema.GroupResource{Group: group, Resource: resource}}
 	for _, v := range versions {
 		d.Versions = append(d.Versions, &apiset.Resource{Kind: &registry.Kind{
-			Names: registry.Names{
-				Group:    group,
-				Version:  v,
-				Resource: resource,
-				Kind:     kind,
-			}, Stored: registry.StorageForm{Prefix: group + "/" + resource},
+			Names:  registry.Names{Group: group, Version: v, Resource: resource, Kind: kind},
+			Stored: registry.StorageForm{Prefix: group + "/" + resource},
 		}})
 	}
 	return d
@@ -57,9 +53,9 @@ func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, vers
 					continue
 				}
 				family := s.Family(want.Kind)
-				if len(family) != len(m[schema.GroupResource{Group: g, Resource: r}].Versions) || !slices.Contains(family, want) {
-					t.Errorf("%s/%s %s: got a family of %d, want %d",
-						g, v, r, len(family), len(m[schema.GroupResource{Group: g, Resource: r}].Versions))
+				wantSize := len(m[schema.GroupResource{Group: g, Resource: r}].Versions)
+				if len(family) != wantSize || !slices.Contains(family, want) {
+					t.Errorf("%s/%s %s: got a family of %d, want %d with the kind itself", g, v, r, len(family), wantSize)
 				}
 			}
 			for _, k := range kinds {
@@ -91,39 +87,36 @@ func TestSetsFollowDefinitions(t *testing.T) {
 		resources = append(resources, fmt.Sprint("r", i))
 		kinds = append(kinds, fmt.Sprint("K", i))
 	}
-	pick := func(r *rand.Rand, of []string) string { return of[r.Intn(len(of))] }
+	pick := func(r *rand.Rand, choices []string) string { return choices[r.Intn(len(choices))] }
 	for seed := range int64(4) {
 		r := rand.New(rand.NewSource(seed))
-		type taken struct {
+		type expectation struct {
 			set  *apiset.Set
 			want model
 		}
-		var expectations []taken
-		s, now := apiset.Builder{}.Set(catalog(t, "apples"), 0), model{}
+		var expectations []expectation
+		s, current := apiset.Builder{}.Set(catalog(t, "apples"), 0), model{}
 		for revision := range int64(150) {
 			var changed []apiset.Definition
 			for range r.Intn(5) {
-				d := definedAs(
-					pick(r, groups),
-					pick(r, resources),
-					pick(r, kinds),
-					[][]string{nil, versions[:1], versions[1:], versions}[r.Intn(4)]...)
+				served := [][]string{nil, versions[:1], versions[1:], versions}[r.Intn(4)]
+				d := definedAs(pick(r, groups), pick(r, resources), pick(r, kinds), served...)
 				if slices.ContainsFunc(changed, func(o apiset.Definition) bool { return o.Resource == d.Resource }) {
 					continue
 				}
 				changed = append(changed, d)
-				now[d.Resource] = d
+				current[d.Resource] = d
 			}
 			s = s.WithDefinitions(changed, revision)
 			if s.Revision() != revision {
 				t.Errorf("got revision %d, want %d", s.Revision(), revision)
 			}
 			if revision%10 == 0 {
-				expectations = append(expectations, taken{s, maps.Clone(now)})
+				expectations = append(expectations, expectation{s, maps.Clone(current)})
 			}
 		}
-		for _, one := range append(expectations, taken{s, now}) {
-			one.want.check(t, one.set, groups, resources, kinds, versions)
+		for _, e := range append(expectations, expectation{s, current}) {
+			e.want.check(t, e.set, groups, resources, kinds, versions)
 		}
 		if t.Failed() {
 			t.Fatalf("with seed %d", seed)
@@ -139,26 +132,23 @@ func TestBuiltInKindsWin(t *testing.T) {
 	apples := s.Resource(gv.WithResource("apples"))
 	apples.Store = new(watchcache.Store) // objects of it are stored
 	s = s.Filter(known)
-	s = s.WithDefinitions(
-		[]apiset.Definition{definedAs("g", "apples", "Other", "v1", "v2"), definedAs("g", "pears", "Pear", "v1")},
-		2,
-	)
+	s = s.WithDefinitions([]apiset.Definition{
+		definedAs("g", "apples", "Other", "v1", "v2"),
+		definedAs("g", "pears", "Pear", "v1"),
+	}, 2)
 	stored := s.StoredKind(gv.WithKind(apples.Kind.Kind))
 	s = s.WithDefinitions([]apiset.Definition{definedAs("g", "imitations", apples.Kind.Kind, "v1")}, 2)
 	if stored == nil || s.StoredKind(gv.WithKind(apples.Kind.Kind)) != stored {
-		t.Error("a definition replaced a built-in kind")
+		t.Errorf("definition of the built-in kind: got stored kind %v, want %v", s.StoredKind(gv.WithKind(apples.Kind.Kind)), stored)
 	}
 	s = s.WithDefinitions([]apiset.Definition{{Resource: schema.GroupResource{Group: "g", Resource: "imitations"}}}, 2)
 	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 2 || s.Resource(gv.WithResource("pears")) == nil {
-		t.Errorf("got %d custom kinds, want 2", len(s.Custom()))
+		t.Errorf("got %d custom kinds, apples %v, want 2 custom kinds and the built-in apples", len(s.Custom()), s.Resource(gv.WithResource("apples")))
 	}
-	s = s.WithDefinitions(
-		[]apiset.Definition{
-			{Resource: schema.GroupResource{Group: "g", Resource: "apples"}},
-			{Resource: schema.GroupResource{Group: "g", Resource: "pears"}},
-		},
-		3,
-	)
+	s = s.WithDefinitions([]apiset.Definition{
+		{Resource: schema.GroupResource{Group: "g", Resource: "apples"}},
+		{Resource: schema.GroupResource{Group: "g", Resource: "pears"}},
+	}, 3)
 	if s.Resource(gv.WithResource("apples")) != apples {
 		t.Error("after the definition was removed: no built-in resource apples, want it kept")
 	}
@@ -170,8 +160,8 @@ func TestBuiltInKindsWin(t *testing.T) {
 	}
 }
 
-// BenchmarkWith adds one definition to many.
-func BenchmarkWith(b *testing.B) {
+// BenchmarkWithDefinitions adds one definition to many.
+func BenchmarkWithDefinitions(b *testing.B) {
 	for _, n := range []int{200, 3000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := apiset.Builder{}.Set(&registry.Catalog{}, 0)

@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// catalog returns a catalog with resources of the group version g/v1.
 func catalog(t *testing.T, resources ...string) *registry.Catalog {
 	t.Helper()
 	var kinds []*registry.Kind
@@ -24,15 +25,17 @@ func catalog(t *testing.T, resources ...string) *registry.Catalog {
 	return c
 }
 
+// TestSnapshotsDoNotChange checks that a set that was taken before a swap keeps its resources, and that
+// the next one has those of the swap.
 func TestSnapshotsDoNotChange(t *testing.T) {
 	gv := schema.GroupVersion{Group: "g", Version: "v1"}
 	live := apiset.NewLive(apiset.Builder{}.Set(catalog(t, "apples"), 1))
-	taken := live.Current()
+	before := live.Current()
 	live.Swap(apiset.Builder{}.Set(catalog(t, "pears"), 2))
-	if taken.Resource(gv.WithResource("apples")) == nil {
+	if before.Resource(gv.WithResource("apples")) == nil {
 		t.Error("earlier snapshot: no apples, want them kept")
 	}
-	if taken.Resource(gv.WithResource("pears")) != nil {
+	if before.Resource(gv.WithResource("pears")) != nil {
 		t.Error("earlier snapshot: got pears of the next set, want none")
 	}
 	s := live.Current()
@@ -42,19 +45,21 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 	if s.Revision() != 2 {
 		t.Errorf("current set: got revision %d, want 2", s.Revision())
 	}
-	if !taken.ServesGroup("g") || !taken.Serves(gv) || taken.ServesGroup("") ||
-		taken.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
-		t.Error("got other groups and versions than the catalog")
+	if !before.ServesGroup("g") || !before.Serves(gv) {
+		t.Errorf("earlier snapshot: got group g served: %t, %s served: %t, want both", before.ServesGroup("g"), gv, before.Serves(gv))
+	}
+	if before.ServesGroup("") || before.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
+		t.Error("earlier snapshot: got the core group or g/v2 served, want only what the catalog has")
 	}
 	var none *apiset.Set
 	if none.Resource(gv.WithResource("apples")) != nil || none.ServesGroup("g") || none.Serves(gv) {
-		t.Error("the empty set serves resources")
+		t.Error("nil set: got a resource, group or version served, want none")
 	}
 }
 
-// TestWaitForSet checks that Wait returns the first set whose revision is at least the given
-// one.
-func TestWaitForSet(t *testing.T) {
+// TestWaitReturnsFirstNewerSet checks that Wait returns the first set that has at least the given
+// revision.
+func TestWaitReturnsFirstNewerSet(t *testing.T) {
 	live := apiset.NewLive(apiset.Builder{}.Set(catalog(t), 1))
 	if s, err := live.Wait(t.Context(), 1); err != nil || s.Revision() != 1 {
 		t.Fatalf("existing set: got %v, %v, want revision 1", s, err)
@@ -70,11 +75,11 @@ func TestWaitForSet(t *testing.T) {
 	live.Swap(apiset.Builder{}.Set(catalog(t), 2))
 	live.Swap(apiset.Builder{}.Set(catalog(t), 4))
 	if r := <-got; r != 4 {
-		t.Errorf("waited for revision 3, got %d, want 4", r)
+		t.Errorf("Wait(3) = set of revision %d, want 4", r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := live.Wait(ctx, 5); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled wait: got %v", err)
+		t.Errorf("canceled Wait(5) = %v, want %v", err, context.Canceled)
 	}
 }

@@ -18,10 +18,10 @@ const (
 	asV2beta1 = ";g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 )
 
-// TestAggregatedNegotiation checks the media type of the response for values of Accept.
-func TestAggregatedNegotiation(t *testing.T) {
+// TestAcceptDeterminesAggregatedForm checks the media type of the response for values of Accept.
+func TestAcceptDeterminesAggregatedForm(t *testing.T) {
 	_, h := serve(t)
-	for accept, want := range map[string]string{
+	for accept, want := range map[string]string{ // wanted content type; empty for 406
 		"": "application/json",
 		"application/json" + asV2 + ",application/json" + asV2beta1 + ",application/json": "application/json" + asV2,
 		"application/json" + asV2beta1:                                                   "",
@@ -50,8 +50,8 @@ func TestAggregatedNegotiation(t *testing.T) {
 	}
 }
 
-// TestAggregatedContent checks the aggregated discovery document in all encodings.
-func TestAggregatedContent(t *testing.T) {
+// TestAggregatedFormsHaveSameContent checks the aggregated discovery document in all encodings.
+func TestAggregatedFormsHaveSameContent(t *testing.T) {
 	_, h := serve(t)
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	w := get(h, "/apis", "Accept", "application/json"+asV2)
@@ -70,15 +70,16 @@ func TestAggregatedContent(t *testing.T) {
 		t.Errorf("got groups %v, want %v", names, want)
 	}
 	deployments := list.Items[1].Versions[0].Resources[2]
-	if deployments.Resource != "deployments" || deployments.ResponseKind.Kind != "Deployment" || deployments.Scope != "Namespaced" ||
-		len(deployments.Subresources) != 2 ||
-		deployments.Subresources[0].ResponseKind.Group != "autoscaling" {
+	isDeployment := deployments.Resource == "deployments" && deployments.ResponseKind.Kind == "Deployment" &&
+		deployments.Scope == "Namespaced"
+	hasScale := len(deployments.Subresources) == 2 && deployments.Subresources[0].ResponseKind.Group == "autoscaling"
+	if !isDeployment || !hasScale {
 		t.Errorf("got deployments %+v, want the namespaced kind Deployment with scale and status", deployments)
 	}
 
 	// Other encodings have the same content.
-	var y, p apidiscoveryv2.APIGroupDiscoveryList
-	if err := yaml.Unmarshal(get(h, "/apis", "Accept", "application/yaml"+asV2).Body.Bytes(), &y); err != nil {
+	var fromYAML, fromProtobuf apidiscoveryv2.APIGroupDiscoveryList
+	if err := yaml.Unmarshal(get(h, "/apis", "Accept", "application/yaml"+asV2).Body.Bytes(), &fromYAML); err != nil {
 		t.Fatal(err)
 	}
 	s := runtime.NewScheme()
@@ -86,23 +87,23 @@ func TestAggregatedContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := get(h, "/apis", "Accept", "application/vnd.kubernetes.protobuf"+asV2).Body.Bytes()
-	if _, _, err := protobuf.NewSerializer(s, s).Decode(body, nil, &p); err != nil {
+	if _, _, err := protobuf.NewSerializer(s, s).Decode(body, nil, &fromProtobuf); err != nil {
 		t.Fatal(err)
 	}
-	p.TypeMeta = list.TypeMeta
-	if !reflect.DeepEqual(y, list) {
-		t.Errorf("YAML: got %v, want the content of JSON, %v", y, list)
+	fromProtobuf.TypeMeta = list.TypeMeta
+	if !reflect.DeepEqual(fromYAML, list) {
+		t.Errorf("YAML: got %v, want the content of JSON, %v", fromYAML, list)
 	}
-	if !reflect.DeepEqual(p, list) {
-		t.Errorf("protobuf: got %v, want the content of JSON, %v", p, list)
+	if !reflect.DeepEqual(fromProtobuf, list) {
+		t.Errorf("protobuf: got %v, want the content of JSON, %v", fromProtobuf, list)
 	}
 	if got := get(h, "/apis", "Accept", "application/json"+asV2beta1); got.Code != http.StatusNotAcceptable {
 		t.Errorf("older form: got %d, want %v", got.Code, http.StatusNotAcceptable)
 	}
 }
 
-// TestAggregatedETag checks that a known ETag saves the body until a group changes.
-func TestAggregatedETag(t *testing.T) {
+// TestKnownETagSavesBody checks that a known ETag saves the body until a group changes.
+func TestKnownETagSavesBody(t *testing.T) {
 	d, h := serve(t)
 	first := get(h, "/apis", "Accept", "application/json"+asV2)
 	tag := first.Header().Get("ETag")
@@ -113,7 +114,7 @@ func TestAggregatedETag(t *testing.T) {
 		again := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", match)
 		if again.Code != http.StatusNotModified || again.Body.Len() != 0 || again.Header().Get("ETag") != tag ||
 			again.Header().Get("Cache-Control") != "public" {
-			t.Errorf("%s: %d with %d bytes, want %v, 0", match, again.Code, again.Body.Len(), http.StatusNotModified)
+			t.Errorf("If-None-Match %s: got %d with %d bytes, want %v without a body", match, again.Code, again.Body.Len(), http.StatusNotModified)
 		}
 	}
 	d.Replace(widgets())

@@ -92,6 +92,7 @@ func catalog(t testing.TB) *registry.Catalog {
 	return c
 }
 
+// load decodes a file of testdata.
 func load(t testing.TB, name string, into any) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + name)
@@ -134,6 +135,7 @@ func handler(d *discovery.Documents) http.Handler {
 	})
 }
 
+// serve returns the documents of the catalog and their handler.
 func serve(t testing.TB, options ...discovery.Option) (*discovery.Documents, http.Handler) {
 	t.Helper()
 	d, err := discovery.New(catalog(t), writeError, options...)
@@ -143,6 +145,7 @@ func serve(t testing.TB, options ...discovery.Option) (*discovery.Documents, htt
 	return d, handler(d)
 }
 
+// get requests a path. header holds names and values of header fields in turn.
 func get(h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	for i := 0; i+1 < len(header); i += 2 {
@@ -160,6 +163,7 @@ type response struct {
 	Body    any
 }
 
+// check compares a response with a recorded one.
 func check(t *testing.T, w *httptest.ResponseRecorder, want response) {
 	t.Helper()
 	if w.Code != want.Status {
@@ -185,6 +189,7 @@ func check(t *testing.T, w *httptest.ResponseRecorder, want response) {
 	}
 }
 
+// TestResourcesEqualReference checks that the resource lists equal those of kube-apiserver.
 func TestResourcesEqualReference(t *testing.T) {
 	_, h := serve(t)
 	for _, file := range []string{"resources-other.json", "resources-workload.json"} {
@@ -201,6 +206,7 @@ func TestResourcesEqualReference(t *testing.T) {
 	}
 }
 
+// TestRootsEqualReference checks that the lists of groups and versions equal those of kube-apiserver.
 func TestRootsEqualReference(t *testing.T) {
 	_, h := serve(t, discovery.WithServerAddress("10.9.8.7:6443"))
 	var wants []response
@@ -249,7 +255,7 @@ func TestVersionEndpointIs133(t *testing.T) {
 	}
 	v, err := version.ParseSemantic(info["gitVersion"])
 	if err != nil || v.Major() != 1 || v.Minor() != 33 {
-		t.Errorf("gitVersion %q: %v", info["gitVersion"], err)
+		t.Errorf("got gitVersion %q, %v, want 1.33", info["gitVersion"], err)
 	}
 	if info["major"] != "1" || info["minor"] != "33" || info["minCompatibilityMinor"] != "32" {
 		t.Errorf("got version %v, want 1.33, compatible with 32", info)
@@ -271,11 +277,13 @@ func TestRootListsSortedPaths(t *testing.T) {
 			t.Errorf("got paths %v, want %s among them", got.Paths, p)
 		}
 	}
-	if want := 4 + 2*19 + 1 + 3; len(got.Paths) != want {
+	const roots, groupPaths, extraVersion, otherPaths = 4, 2 * 19, 1, 3 // each group has two paths, autoscaling a third
+	if want := roots + groupPaths + extraVersion + otherPaths; len(got.Paths) != want {
 		t.Errorf("got %d paths, want %d: %v", len(got.Paths), want, got.Paths)
 	}
 }
 
+// widgets returns group versions of custom resources and extension servers.
 func widgets() []discovery.GroupVersion {
 	kind := &registry.Kind{
 		Names: registry.Names{
@@ -306,15 +314,16 @@ func widgets() []discovery.GroupVersion {
 	}
 }
 
-// TestReplaceAddsAndRemovesGroups adds and removes a group of custom resources.
+// TestReplaceAddsAndRemovesGroups checks the documents after a group of custom resources was added, and
+// after it was removed.
 func TestReplaceAddsAndRemovesGroups(t *testing.T) {
 	d, h := serve(t)
 	if d.HasGroup("example.com") {
-		t.Error("got a group that was not added")
+		t.Error("HasGroup(example.com) before it was added = true, want false")
 	}
 	d.Replace(widgets())
 	if !d.HasGroup("example.com") {
-		t.Error("no group after adding it, want one")
+		t.Error("HasGroup(example.com) after it was added = false, want true")
 	}
 	var list metav1.APIGroupList
 	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {
@@ -348,9 +357,9 @@ func TestReplaceAddsAndRemovesGroups(t *testing.T) {
 	}
 }
 
-// TestGroupListOrder checks that groups of equal priority are ordered by their APIServices in the
+// TestGroupListFollowsAPIServices checks that groups of equal priority are ordered by their APIServices in the
 // group list, and by name in aggregated discovery.
-func TestGroupListOrder(t *testing.T) {
+func TestGroupListFollowsAPIServices(t *testing.T) {
 	d, h := serve(t)
 	var all []discovery.GroupVersion
 	for _, v := range []string{"v1alpha1.a.test", "v1.b.test", "v2.a.test", "v1alpha1.c.test", "v1.c.test"} {
@@ -387,7 +396,7 @@ func TestClientReadsPlainAndAggregatedForm(t *testing.T) {
 		_, lists, err := c.ServerGroupsAndResources()
 		stale := clientdiscovery.IsGroupDiscoveryFailedError(err)
 		if err != nil && !stale || stale == plain {
-			t.Fatalf("plain %t: %v", plain, err)
+			t.Fatalf("plain %t: got error %v, want a stale group only in the aggregated form", plain, err)
 		}
 		found := map[string]bool{}
 		for _, l := range lists {
@@ -397,7 +406,7 @@ func TestClientReadsPlainAndAggregatedForm(t *testing.T) {
 		}
 		for _, want := range []string{"v1 pods", "v1 pods/eviction", "apps/v1 deployments/scale", "example.com/v1 widgets"} {
 			if !found[want] {
-				t.Errorf("plain %t: %s is missing", plain, want)
+				t.Errorf("plain %t: got resources %v, want %s among them", plain, found, want)
 			}
 		}
 		if v, err := c.ServerVersion(); err != nil || v.Minor != "33" {
@@ -418,8 +427,8 @@ func TestDocumentsAreIndentedOnRequest(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse checks that documents can be read while groups are replaced.
-func TestConcurrentUse(t *testing.T) {
+// TestDocumentsAreReadableDuringReplace checks that documents can be read while groups are replaced.
+func TestDocumentsAreReadableDuringReplace(t *testing.T) {
 	d, h := serve(t)
 	var wg sync.WaitGroup
 	for i := range 8 {

@@ -12,7 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/api/discovery"
 )
 
-// TestAggregatedFormOfExtensionServerIsUnchanged uses fields that the list of a group version
+// TestAggregatedFormOfExtensionServerIsUnchanged checks that the aggregated form has the resources of an
+// extension server as the server describes them. The test uses fields that the list of a group version
 // cannot express: no scope, and accepted types.
 func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 	d, h := serve(t)
@@ -27,9 +28,9 @@ func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 			AcceptedTypes: []metav1.GroupVersionKind{{Group: "a.example.com", Version: "v1", Kind: "Input"}},
 		}},
 	}}
-	d.Replace(
-		[]discovery.GroupVersion{{Group: "a.example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Aggregated: want}},
-	)
+	d.Replace([]discovery.GroupVersion{{
+		Group: "a.example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Aggregated: want,
+	}})
 	r := httptest.NewRequest("GET", "/apis", nil)
 	r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 	w := httptest.NewRecorder()
@@ -47,5 +48,5 @@ func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 		}
 		return
 	}
-	t.Error("no group, want one")
+	t.Errorf("got groups %+v, want a.example.com among them", list.Items)
 }

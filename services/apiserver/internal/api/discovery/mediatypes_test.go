@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/api/discovery"
 )
 
-// TestUnacceptableMediaTypes checks the errors of kube-apiserver, whose router serves /api and the
-// built-in group versions, but not the other documents.
-func TestUnacceptableMediaTypes(t *testing.T) {
+// TestUnacceptableMediaTypesGetReferenceErrors checks that unacceptable media types get the errors of
+// kube-apiserver. Its router serves /api and the built-in group versions, but not the other documents.
+func TestUnacceptableMediaTypesGetReferenceErrors(t *testing.T) {
 	d, h := serve(t)
 	d.Replace([]discovery.GroupVersion{{Group: "g.example.com", Version: "v1"}})
 	const (

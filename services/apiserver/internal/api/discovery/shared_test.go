@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/api/discovery"
 )
 
-// TestDocumentsThatShare checks that a document does not depend on earlier documents that it shares
+// TestSharedPartsDoNotAffectDocuments checks that a document does not depend on earlier documents that it shares
 // parts with.
-func TestDocumentsThatShare(t *testing.T) {
+func TestSharedPartsDoNotAffectDocuments(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261123, 1))
 	list := func(group string) []metav1.APIResource {
 		name := fmt.Sprintf("widget%ds", r.IntN(3))
@@ -32,18 +32,18 @@ func TestDocumentsThatShare(t *testing.T) {
 	for _, v := range versions {
 		paths = append(paths, "/apis/"+v.Group, "/apis/"+v.Group+"/"+v.Version)
 	}
-	shared, h := serve(t)
+	shared, sharedHandler := serve(t)
 	for round := range 60 {
-		at := &versions[r.IntN(len(versions))]
+		changed := &versions[r.IntN(len(versions))]
 		switch r.IntN(4) {
 		case 0:
-			at.Resources = list(at.Group)
+			changed.Resources = list(changed.Group)
 		case 1:
-			at.Stale = !at.Stale
+			changed.Stale = !changed.Stale
 		case 2:
-			at.Named = !at.Named
+			changed.Named = !changed.Named
 		case 3:
-			at.GroupPriority = 1000 + r.IntN(20_000)
+			changed.GroupPriority = 1000 + r.IntN(20_000)
 		}
 		var some []discovery.GroupVersion
 		for _, v := range versions {
@@ -52,8 +52,8 @@ func TestDocumentsThatShare(t *testing.T) {
 			}
 		}
 		shared.Replace(some)
-		alone, other := serve(t)
-		alone.Replace(some)
+		fresh, freshHandler := serve(t)
+		fresh.Replace(some)
 		for _, accept := range []string{
 			"application/json", "application/vnd.kubernetes.protobuf",
 			"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
@@ -61,10 +61,10 @@ func TestDocumentsThatShare(t *testing.T) {
 			"application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
 		} {
 			for _, path := range paths {
-				got, want := get(h, path, "Accept", accept), get(other, path, "Accept", accept)
+				got, want := get(sharedHandler, path, "Accept", accept), get(freshHandler, path, "Accept", accept)
 				if got.Code != want.Code || got.Header().Get("ETag") != want.Header().Get("ETag") ||
 					got.Body.String() != want.Body.String() {
-					t.Fatalf("round %d: %s as %s:\n%d %.300s\nwithout others:\n%d %.300s",
+					t.Fatalf("round %d: %s as %s:\n%d %.300s\nwant as without earlier documents:\n%d %.300s",
 						round, path, accept, got.Code, got.Body, want.Code, want.Body)
 				}
 			}
@@ -77,14 +77,11 @@ func BenchmarkOneOfMany(b *testing.B) {
 	var versions []discovery.GroupVersion
 	list := func() (all []metav1.APIResource) {
 		for i := range 50 {
-			all = append(
-				all,
-				metav1.APIResource{
-					Name:  fmt.Sprintf("widget%ds", i),
-					Kind:  fmt.Sprintf("Widget%d", i),
-					Verbs: metav1.Verbs{"get", "list", "watch"},
-				},
-			)
+			all = append(all, metav1.APIResource{
+				Name:  fmt.Sprintf("widget%ds", i),
+				Kind:  fmt.Sprintf("Widget%d", i),
+				Verbs: metav1.Verbs{"get", "list", "watch"},
+			})
 		}
 		return all
 	}

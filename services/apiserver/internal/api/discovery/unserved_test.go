@@ -32,6 +32,8 @@ func versionsOf(t *testing.T, h http.Handler, name string) string {
 	return strings.Join(versions, " ")
 }
 
+// TestUnservedVersionsAreListedWithoutResources checks that a version that nothing serves is in the
+// lists of versions and groups, but has no resource list and no entry in the aggregated form.
 func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 	d, h := serve(t, discovery.WithVersionPriority(func(schema.GroupVersion) int { return 15 }))
 	d.Replace(append(widgets(),
@@ -77,6 +79,7 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 	}
 }
 
+// TestIndentedDocumentsEndWithoutNewline checks that only a document on one line ends with a newline.
 func TestIndentedDocumentsEndWithoutNewline(t *testing.T) {
 	_, h := serve(t)
 	for query, want := range map[string]string{"?pretty=true": "}", "": "}\n"} {

@@ -196,6 +196,8 @@ type parsedPath struct {
 // authorizes such a request before it returns 404.
 func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	i := &Info{Path: r.URL.Path, Method: r.Method, Verb: strings.ToLower(r.Method), Kinds: kinds}
+
+	// 1. Read the group version. Other paths name no resource.
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	emptyGroup := false
 	switch {
@@ -210,6 +212,8 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	default:
 		return i
 	}
+
+	// 2. Read the rest of the path, and the query.
 	i.IsResource = true
 	i.Verb = verbs[r.Method]
 	p := i.parsePath(parts)
@@ -223,8 +227,12 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 
 // verbs maps methods to the verbs of requests for a single object.
 var verbs = map[string]string{
-	http.MethodPost: "create", http.MethodGet: "get", http.MethodHead: "get",
-	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+	http.MethodPost:   "create",
+	http.MethodGet:    "get",
+	http.MethodHead:   "get",
+	http.MethodPut:    "update",
+	http.MethodPatch:  "patch",
+	http.MethodDelete: "delete",
 }
 
 // parsePath parses the segments after the group version, and sets the namespace, resource, name and
@@ -243,9 +251,10 @@ func (i *Info) parsePath(parts []string) parsedPath {
 	}
 	if p.segments[0] == "namespaces" && len(p.segments) > 1 {
 		i.Namespace = p.segments[1]
-		i.EmptyNamespace = i.Namespace == "" && len(p.segments) > 2 && !namespaceSubresources[p.segments[2]] && p.prefix == ""
+		namesResource := len(p.segments) > 2 && !namespaceSubresources[p.segments[2]]
+		i.EmptyNamespace = i.Namespace == "" && namesResource && p.prefix == ""
 		p.hasEmptySegment = i.Namespace == "" && !i.EmptyNamespace
-		if len(p.segments) > 2 && !namespaceSubresources[p.segments[2]] {
+		if namesResource {
 			p.inNamespace = true
 			p.segments = p.segments[2:]
 		}
@@ -295,13 +304,22 @@ func (i *Info) completeCollection(r *http.Request, p parsedPath) {
 	if Truthy(q, "watch") {
 		i.Verb = "watch"
 	}
-	if strings.Contains(i.FieldSelector, "metadata.name") && !i.TooManySelectorTerms() && i.validOptions() {
-		if selector, err := i.selectors.Fields(); err == nil {
-			name, ok := selector.RequiresExactMatch("metadata.name")
-			if ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
-				i.Name = name
-			}
-		}
+	i.setSelectedName()
+}
+
+// setSelectedName sets the name of a list or watch to the name that the field selector requires.
+func (i *Info) setSelectedName() {
+	if !strings.Contains(i.FieldSelector, "metadata.name") || i.TooManySelectorTerms() || !i.validOptions() {
+		return
+	}
+	selector, err := i.selectors.Fields()
+	if err != nil {
+		return
+	}
+	name, ok := selector.RequiresExactMatch("metadata.name")
+	isPathSegment := !strings.ContainsAny(name, "/%") && name != "." && name != ".."
+	if ok && isPathSegment {
+		i.Name = name
 	}
 }
 
@@ -332,7 +350,10 @@ func (i *Info) setTarget(p parsedPath) {
 	}
 	if len(p.segments) > 2 {
 		sub := kind.Subresource(p.segments[2])
-		if sub == nil || p.prefix != "" || len(p.segments) > 3 && !sub.AllowSubpaths {
+		if sub == nil || p.prefix != "" {
+			return
+		}
+		if len(p.segments) > 3 && !sub.AllowSubpaths {
 			return
 		}
 		i.Sub = sub

@@ -17,14 +17,22 @@ import (
 // rejected, even if it could run.
 func TestExpressionsOfWrongTypeAreRejected(t *testing.T) {
 	c := newCompiler(t)
-	for expression, wantErr := range map[string]string{"true": "", "1": "must evaluate to bool but got int", "1 +": "compilation failed", "params.a == 1": "undeclared reference"} {
+	for expression, wantErr := range map[string]string{
+		"true":          "",
+		"1":             "must evaluate to bool but got int",
+		"1 +":           "compilation failed",
+		"params.a == 1": "undeclared reference",
+	} {
 		p, err := c.Compile(expressions.VariableSet{}, expression, cel.BoolType)
-		if (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) || (p == nil) != (err != nil) {
+		hasEither := (p == nil) == (err != nil)
+		if !isWantedError(err, wantErr) || !hasEither {
 			t.Errorf("Compile(%q) = %v, %v, want an error that contains %q", expression, p, err, wantErr)
 		}
 	}
 	for _, visible := range []expressions.VariableSet{{}, {Patches: true}} {
-		if err := c.Check(visible, "[JSONPatch{op: 'remove', path: '/a'}]", cel.ListType(celenv.JSONPatchType)); (err == nil) != visible.Patches {
+		const patches = "[JSONPatch{op: 'remove', path: '/a'}]"
+		err := c.Check(visible, patches, cel.ListType(celenv.JSONPatchType))
+		if accepted := err == nil; accepted != visible.Patches {
 			t.Errorf("Check with Patches=%t = %v, want an error: %t", visible.Patches, err, !visible.Patches)
 		}
 	}
@@ -89,20 +97,22 @@ func TestVariableIsVisibleAfterItsDeclaration(t *testing.T) {
 // dynamic.
 func TestWithTypesChecksObjectFields(t *testing.T) {
 	things := map[string]map[string]*cel.Type{"thing": {"a": cel.StringType}}
+	objectThing := expressions.ObjectTypes{Object: cel.ObjectType("thing"), Types: things}
+	paramsThing := expressions.ObjectTypes{Params: cel.ObjectType("thing"), Types: things}
 	for _, c := range []struct {
 		types      expressions.ObjectTypes
 		expression string
 		wantErr    string
 	}{
-		{types: expressions.ObjectTypes{Object: cel.ObjectType("thing"), Types: things}, expression: "object.a == 'x' && oldObject.a == 'x' && params.b == 1", wantErr: ""},
-		{types: expressions.ObjectTypes{Object: cel.ObjectType("thing"), Types: things}, expression: "object.b == 'x'", wantErr: "undefined field 'b'"},
-		{types: expressions.ObjectTypes{Params: cel.ObjectType("thing"), Types: things}, expression: "params.b == 'x'", wantErr: "undefined field 'b'"},
-		{types: expressions.ObjectTypes{}, expression: "object.b == 'x' && params.b == 1", wantErr: ""},
-		{types: expressions.ObjectTypes{}, expression: "authorizer.requestResource.check('get').allowed()", wantErr: "authorizer.requestResource"},
+		{types: objectThing, expression: "object.a == 'x' && oldObject.a == 'x' && params.b == 1"},
+		{types: objectThing, expression: "object.b == 'x'", wantErr: "undefined field 'b'"},
+		{types: paramsThing, expression: "params.b == 'x'", wantErr: "undefined field 'b'"},
+		{expression: "object.b == 'x' && params.b == 1"},
+		{expression: "authorizer.requestResource.check('get').allowed()", wantErr: "authorizer.requestResource"},
 	} {
 		issues, err := newCompiler(t).WithTypes(c.types).Issues(expressions.VariableSet{Params: true, Authorizer: true}, c.expression)
 		if err != nil || (issues == "") != (c.wantErr == "") || !strings.Contains(issues, c.wantErr) {
-			t.Errorf("%s: got %q, %v, want %q", c.expression, issues, err, c.wantErr)
+			t.Errorf("Issues(%q) = %q, %v, want issues with %q", c.expression, issues, err, c.wantErr)
 		}
 	}
 }

@@ -10,6 +10,15 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
+// isWantedError reports whether err contains want, or is nil if want is empty.
+func isWantedError(err error, want string) bool {
+	if err == nil || want == "" {
+		return err == nil && want == ""
+	}
+	return strings.Contains(err.Error(), want)
+}
+
+// newCompiler returns a compiler.
 func newCompiler(t testing.TB) *expressions.Compiler {
 	t.Helper()
 	c, err := expressions.New()
@@ -19,69 +28,60 @@ func newCompiler(t testing.TB) *expressions.Compiler {
 	return c
 }
 
-// TestVisibleVariables checks which variables an expression may use, and their types.
-func TestVisibleVariables(t *testing.T) {
+// TestExpressionsSeeVisibleVariables checks which variables an expression may use, and their types.
+func TestExpressionsSeeVisibleVariables(t *testing.T) {
 	c := newCompiler(t)
 	all := expressions.VariableSet{Params: true, Authorizer: true}
 	tests := []struct {
-		visible    expressions.VariableSet
+		visible    expressions.VariableSet // besides the variables that are always visible
 		expression string
 		want       *cel.Type
-		wrong      string
+		wantErr    string // part of the error; empty for none
 	}{
-		{visible: expressions.VariableSet{}, expression: "object.a == oldObject.b", want: cel.BoolType, wrong: ""},
+		{expression: "object.a == oldObject.b", want: cel.BoolType},
 		{
-			visible:    expressions.VariableSet{},
 			expression: "request.kind.group + request.requestResource.resource + request.userInfo.extra['a'][0]",
 			want:       cel.StringType,
-			wrong:      "",
 		},
-		{visible: expressions.VariableSet{}, expression: "request.options.dryRun", want: cel.DynType, wrong: ""},
-		{visible: expressions.VariableSet{}, expression: "request.object", want: cel.DynType, wrong: "undefined field 'object'"},
+		{expression: "request.options.dryRun", want: cel.DynType},
+		{expression: "request.object", want: cel.DynType, wantErr: "undefined field 'object'"},
 		{
-			visible:    expressions.VariableSet{},
 			expression: "namespaceObject.status.conditions[0].lastTransitionTime < namespaceObject.metadata.creationTimestamp",
 			want:       cel.BoolType,
-			wrong:      "",
 		},
 		{
-			visible:    expressions.VariableSet{},
 			expression: "namespaceObject.metadata.UID == namespaceObject.metadata.uid",
 			want:       cel.BoolType,
-			wrong:      "undefined field 'uid'",
+			wantErr:    "undefined field 'uid'",
 		},
-		{visible: expressions.VariableSet{}, expression: "params.a", want: cel.DynType, wrong: "undeclared reference to 'params'"},
+		{expression: "params.a", want: cel.DynType, wantErr: "undeclared reference to 'params'"},
 		{
-			visible:    expressions.VariableSet{},
 			expression: "authorizer.path('/').check('get').allowed()",
 			want:       cel.BoolType,
-			wrong:      "undeclared reference to 'authorizer'",
+			wantErr:    "undeclared reference to 'authorizer'",
 		},
-		{visible: all, expression: "params.a", want: cel.DynType, wrong: ""},
-		{visible: all, expression: "authorizer.requestResource.check('get').allowed()", want: cel.BoolType, wrong: ""},
+		{visible: all, expression: "params.a", want: cel.DynType},
+		{visible: all, expression: "authorizer.requestResource.check('get').allowed()", want: cel.BoolType},
 		{
 			visible:    all,
 			expression: "authorizer.requestResource.allowed()",
 			want:       cel.BoolType,
-			wrong:      "found no matching overload for 'allowed'",
+			wantErr:    "found no matching overload for 'allowed'",
 		},
-		{visible: all, expression: "variables.a", want: cel.DynType, wrong: "undeclared reference to 'variables'"},
-		{visible: all, expression: "params.a", want: cel.BoolType, wrong: "must evaluate to bool but got dyn"},
-		{visible: all, expression: "1", want: cel.StringType, wrong: "must evaluate to string but got int"},
-		{visible: all, expression: "1 +", want: cel.IntType, wrong: "compilation failed: ERROR: <input>:1:4: Syntax error"},
+		{visible: all, expression: "variables.a", want: cel.DynType, wantErr: "undeclared reference to 'variables'"},
+		{visible: all, expression: "params.a", want: cel.BoolType, wantErr: "must evaluate to bool but got dyn"},
+		{visible: all, expression: "1", want: cel.StringType, wantErr: "must evaluate to string but got int"},
+		{visible: all, expression: "1 +", want: cel.IntType, wantErr: "compilation failed: ERROR: <input>:1:4: Syntax error"},
 	}
 	for _, tt := range tests {
 		err := c.Check(tt.visible, tt.expression, tt.want)
-		switch {
-		case tt.wrong == "" && err != nil:
-			t.Errorf("%s: %v", tt.expression, err)
-		case tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong)):
-			t.Errorf("%s: got %v, want %q", tt.expression, err, tt.wrong)
+		if !isWantedError(err, tt.wantErr) {
+			t.Errorf("Check(%+v, %q, %v) = %v, want error %q", tt.visible, tt.expression, tt.want, err, tt.wantErr)
 		}
 	}
-	if err := c.Check(all, "1", cel.StringType, cel.NullType); err == nil ||
-		err.Error() != "must evaluate to one of [string null_type] but got int" {
-		t.Errorf("two types: got %v", err)
+	const want = "must evaluate to one of [string null_type] but got int"
+	if err := c.Check(all, "1", cel.StringType, cel.NullType); err == nil || err.Error() != want {
+		t.Errorf("Check(1) with two types = %v, want %s", err, want)
 	}
 }
 
@@ -93,19 +93,19 @@ func TestPolicyChecksTypesOfVariables(t *testing.T) {
 	other := c.Policy()
 	visible := expressions.VariableSet{Authorizer: true}
 	if err := policy.Check(visible, "variables.list == 1", cel.BoolType); err == nil {
-		t.Error("a variable is visible before its declaration")
+		t.Error("Check with a variable before its declaration = nil, want an error")
 	}
 	for name, expression := range map[string]string{
 		"list": "[{'a': 1}]", "may": "authorizer.path('/')", "any": "object.x", "time": "timestamp('2026-01-01T00:00:00Z')",
 	} {
 		if err := policy.Declare(visible, name, expression); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("Declare(%s, %q) = %v, want nil", name, expression, err)
 		}
 	}
 	if err := policy.Declare(visible, "broken", "nothing"); err == nil {
-		t.Error("variable without type: got no error")
+		t.Error("Declare(broken, nothing) = nil, want an error")
 	}
-	for expression, wrong := range map[string]string{
+	for expression, wantErr := range map[string]string{
 		"variables.list[0]['a'] == 1":                               "",
 		"variables.list[0]['a'] == 'x'":                             "found no matching overload for '_==_' applied to '(int, string)'",
 		"variables.may.check('get').allowed()":                      "",
@@ -115,18 +115,21 @@ func TestPolicyChecksTypesOfVariables(t *testing.T) {
 		"variables.list.map(x, x['a']).sum() == 1 && has(object.a)": "",
 	} {
 		err := policy.Check(visible, expression, cel.BoolType)
-		if wrong == "" && err != nil || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)) {
-			t.Errorf("%s: got %v, want %q", expression, err, wrong)
+		if !isWantedError(err, wantErr) {
+			t.Errorf("Check(%q) = %v, want error %q", expression, err, wantErr)
 		}
 	}
 	if err := other.Check(visible, "variables.any == 1", cel.BoolType); err == nil {
-		t.Error("variables of another policy are visible")
+		t.Error("Check with a variable of another policy = nil, want an error")
 	}
 }
 
-// FuzzCheck: no text causes a panic.
+// FuzzCheck checks that no text causes a panic, and that an expression that is valid as a condition is
+// also valid as a variable.
 func FuzzCheck(f *testing.F) {
-	for _, seed := range []string{"object.a", "variables.b", "authorizer.path('/').check('get')", "((((", "[1, 2].map(x, x)", "request.a.?b[0]"} {
+	for _, seed := range []string{
+		"object.a", "variables.b", "authorizer.path('/').check('get')", "((((", "[1, 2].map(x, x)", "request.a.?b[0]",
+	} {
 		f.Add(seed)
 	}
 	c := newCompiler(f)
@@ -156,14 +159,15 @@ func TestVariablesDoNotGrowTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 60 {
-		if err := p.Declare(expressions.VariableSet{}, fmt.Sprintf("v%d", i+1), fmt.Sprintf("{variables.v%[1]d: variables.v%[1]d}", i)); err != nil {
+		doubled := fmt.Sprintf("{variables.v%[1]d: variables.v%[1]d}", i)
+		if err := p.Declare(expressions.VariableSet{}, fmt.Sprintf("v%d", i+1), doubled); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := p.Check(expressions.VariableSet{}, "variables.v1 == 1"); err == nil {
-		t.Error("the types of the first variables are dynamic")
+		t.Error("Check(variables.v1 == 1) = nil, want an error: the types of the first variables are known")
 	}
 	if err := p.Check(expressions.VariableSet{}, "variables.v60 == {1: 1}"); err != nil {
-		t.Error(err)
+		t.Errorf("Check(variables.v60 == {1: 1}) = %v, want nil: the type is dynamic", err)
 	}
 }

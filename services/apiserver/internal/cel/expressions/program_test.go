@@ -9,14 +9,16 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// TestProgramsAreShared checks that equal expressions share a program if everything that they
+// TestEqualExpressionsShareProgram checks that equal expressions share a program if everything that they
 // depend on is equal.
-func TestProgramsAreShared(t *testing.T) {
+func TestEqualExpressionsShareProgram(t *testing.T) {
 	c, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	programs := expressions.NewPrograms(c)
+	// compiled returns the program of an expression after the declaration of the variable v, unless
+	// variable is empty.
 	compiled := func(visible expressions.VariableSet, variable, expression string, want *cel.Type) *celenv.Program {
 		t.Helper()
 		s := programs.Scope()
@@ -31,19 +33,19 @@ func TestProgramsAreShared(t *testing.T) {
 		}
 		return p
 	}
-	const text = "has(object.a)"
-	first := compiled(expressions.VariableSet{}, "", text, cel.BoolType)
-	if compiled(expressions.VariableSet{}, "", text, cel.BoolType) != first {
-		t.Error("equal expressions do not share a program")
+	const noVariable, text = "", "has(object.a)"
+	first := compiled(expressions.VariableSet{}, noVariable, text, cel.BoolType)
+	if compiled(expressions.VariableSet{}, noVariable, text, cel.BoolType) != first {
+		t.Error("equal expressions: got two programs, want one")
 	}
-	if compiled(expressions.VariableSet{Params: true}, "", text, cel.BoolType) == first {
-		t.Error("expressions with other visible variables share a program")
+	if compiled(expressions.VariableSet{Params: true}, noVariable, text, cel.BoolType) == first {
+		t.Error("expressions with other visible variables: got one program, want two")
 	}
 	number := compiled(expressions.VariableSet{}, "1", "dyn(variables.v) == 'x'", cel.BoolType)
 	if compiled(expressions.VariableSet{}, "2", "dyn(variables.v) == 'x'", cel.BoolType) != number {
-		t.Error("variables of one type do not share a program")
+		t.Error("expressions with a variable of the same type: got two programs, want one")
 	}
 	if compiled(expressions.VariableSet{}, "'x'", "dyn(variables.v) == 'x'", cel.BoolType) == number {
-		t.Error("variables of other types share a program")
+		t.Error("expressions with a variable of another type: got one program, want two")
 	}
 }

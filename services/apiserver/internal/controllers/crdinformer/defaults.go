@@ -130,7 +130,9 @@ func (f *defaultsFinder) visitValue(s *schema, node *pathNode, v any) {
 	}
 	eachChild(node, len(members), maps.Keys(members), func(name string, below *pathNode) {
 		member := s.property(name)
-		if value, present := members[name]; present && (value != nil || member == nil || !member.Nullable) {
+		value, present := members[name]
+		staysNull := value == nil && member != nil && member.Nullable
+		if present && !staysNull {
 			f.visitValue(member, below, value)
 		}
 	})

@@ -34,21 +34,33 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 	read := codec.DocumentAttributes(fields, absent)
 	for name, c := range map[string]struct {
 		document string
-		want     [6]string
+		want     [6]string // values of paths
 	}{
-		"without the parent": {document: `{"apiVersion":"g/v1"}`, want: [6]string{}},
-		"without it": {document: `{"apiVersion":"g/v1","spec":{}}`,
-			want: [6]string{"two", "", "given", "3", "true", "one"}},
-		"with it": {document: `{"apiVersion":"g/v1","spec":{"x":"mine","n":"n","none":"some","p":{"q":"q","r":4,"s":false}}}`,
-			want: [6]string{"n", "some", "q", "4", "false", "mine"}},
-		"with null": {document: `{"apiVersion":"g/v1","spec":{"x":null,"n":null,"none":null,"p":{"q":null,"r":null,"s":null}}}`,
-			want: [6]string{"", "", "", "3", "", "one"}},
-		"with parent null": {document: `{"apiVersion":"g/v1","spec":{"p":null}}`,
-			want: [6]string{"two", "", "given", "3", "true", "one"}},
-		"with a parent": {document: `{"apiVersion":"g/v1","spec":{"p":{}}}`,
-			want: [6]string{"two", "", "", "3", "true", "one"}},
-		"with a parent that is not an object": {document: `{"apiVersion":"g/v1","spec":{"p":"p"}}`,
-			want: [6]string{"two", "", "", "", "", "one"}},
+		"spec missing": {document: `{"apiVersion":"g/v1"}`, want: [6]string{}},
+		"fields missing": {
+			document: `{"apiVersion":"g/v1","spec":{}}`,
+			want:     [6]string{"two", "", "given", "3", "true", "one"},
+		},
+		"fields present": {
+			document: `{"apiVersion":"g/v1","spec":{"x":"mine","n":"n","none":"some","p":{"q":"q","r":4,"s":false}}}`,
+			want:     [6]string{"n", "some", "q", "4", "false", "mine"},
+		},
+		"fields null": {
+			document: `{"apiVersion":"g/v1","spec":{"x":null,"n":null,"none":null,"p":{"q":null,"r":null,"s":null}}}`,
+			want:     [6]string{"", "", "", "3", "", "one"},
+		},
+		"parent null": {
+			document: `{"apiVersion":"g/v1","spec":{"p":null}}`,
+			want:     [6]string{"two", "", "given", "3", "true", "one"},
+		},
+		"parent empty": {
+			document: `{"apiVersion":"g/v1","spec":{"p":{}}}`,
+			want:     [6]string{"two", "", "", "3", "true", "one"},
+		},
+		"parent that is not an object": {
+			document: `{"apiVersion":"g/v1","spec":{"p":"p"}}`,
+			want:     [6]string{"two", "", "", "", "", "one"},
+		},
 		"stored in another version":            {document: `{"apiVersion":"g/v2"}`, want: [6]string{5: "other"}},
 		"stored in a version without schema":   {document: `{"apiVersion":"g/v4","spec":{}}`, want: [6]string{}},
 		"stored in a version without defaults": {document: `{"apiVersion":"g/v3","spec":{"x":"x"}}`, want: [6]string{5: "x"}},
@@ -70,10 +82,10 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 		})
 	}
 	if _, err := missingValues(paths, []byte(`{`)); err == nil {
-		t.Error("malformed versions: got defaults")
+		t.Error("missingValues(malformed versions) = nil error, want one")
 	}
 	if variant(paths, absent) == variant(paths, nil) {
-		t.Error("defaults do not affect selectors")
+		t.Error("variant with and without defaults: got equal ones, want different ones")
 	}
 }
 
@@ -107,7 +119,7 @@ func TestFieldsOfManyVersions(t *testing.T) {
 			var ok bool
 			r, ok = read(stored)
 			if !ok {
-				t.Fatal("got no definition")
+				t.Fatalf("read(%.200s) = false, want a definition", stored)
 			}
 		})
 		return r, allocated
@@ -119,14 +131,14 @@ func TestFieldsOfManyVersions(t *testing.T) {
 	}
 	document := []byte(`{"apiVersion":"g.test/v1","metadata":{"name":"a"},"f8":"mine","f1599":"last"}`)
 	var a attributes.Attributes
-	took := testing.AllocsPerRun(1, func() {
+	allocations := testing.AllocsPerRun(1, func() {
 		var err error
 		if a, err = r.Attributes("", document); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if took > 20*fields {
-		t.Errorf("got %v allocations for an object, want at most %v", took, 20*fields)
+	if allocations > 20*fields {
+		t.Errorf("got %v allocations for an object, want at most %v", allocations, 20*fields)
 	}
 	for field, want := range map[string]string{"f8": "mine", "f9": "f9", "f16": "", "f1599": "last"} {
 		if got := a.Fields.Get(field); got != want {

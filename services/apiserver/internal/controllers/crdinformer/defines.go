@@ -16,10 +16,13 @@ import (
 )
 
 // storePaths selects the parts of a stored definition that determine the key prefix of its objects
-// and their selectable fields, in the order of the parts below.
+// and their selectable fields. DefinitionReader depends on the order.
 var storePaths = jsontext.Compile(
-	jsontext.Fields("spec", "group"), jsontext.Fields("spec", "names", "plural"), jsontext.Fields("status", "conditions"),
-	jsontext.Fields("spec", "selectableFields"), jsontext.Fields("spec", "versions"),
+	jsontext.Fields("spec", "group"),
+	jsontext.Fields("spec", "names", "plural"),
+	jsontext.Fields("status", "conditions"),
+	jsontext.Fields("spec", "selectableFields"),
+	jsontext.Fields("spec", "versions"),
 )
 
 // versionFields selects the list of selectable fields in a version.
@@ -42,19 +45,20 @@ func DefinitionReader(
 		if err != nil {
 			return watchcache.ResourceConfig{}, false
 		}
-		group, ok := jsontext.Text(parts[0])
-		plural, named := jsontext.Text(parts[1])
-		if !ok || !named || !definable(group, plural) || !isEstablished(parts[2]) {
+		conditions, commonFields, versions := parts[2], parts[3], parts[4]
+		group, hasGroup := jsontext.Text(parts[0])
+		plural, hasPlural := jsontext.Text(parts[1])
+		if !hasGroup || !hasPlural || !definable(group, plural) || !isEstablished(conditions) {
 			return watchcache.ResourceConfig{}, false
 		}
 		if ignoreFields {
 			return resourceConfig(c, root, group, plural, nil, nil), true
 		}
-		paths, err := selectablePaths(parts[3], parts[4])
+		paths, err := selectablePaths(commonFields, versions)
 		if err != nil {
 			return watchcache.ResourceConfig{}, false
 		}
-		missing, err := missingValues(paths, parts[4])
+		missing, err := missingValues(paths, versions)
 		if err != nil {
 			return watchcache.ResourceConfig{}, false
 		}

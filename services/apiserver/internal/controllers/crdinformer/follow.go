@@ -71,8 +71,12 @@ type servedDefinition struct {
 // New returns a Syncer.
 func New(c Config) *Syncer {
 	s := &Syncer{
-		Config: c, defined: map[string]*servedDefinition{}, definitions: sorted.NewMap[string, *kind.CRD](),
-		pending: map[string]*servedDefinition{}, unreadable: map[string]bool{}, seed: maphash.MakeSeed(),
+		Config:      c,
+		defined:     map[string]*servedDefinition{},
+		definitions: sorted.NewMap[string, *kind.CRD](),
+		pending:     map[string]*servedDefinition{},
+		unreadable:  map[string]bool{},
+		seed:        maphash.MakeSeed(),
 	}
 	s.Informer = informer.New(informer.Config{Store: c.Definitions, Replace: s.replace, Apply: s.apply})
 	return s
@@ -167,6 +171,8 @@ func (s *Syncer) update(e *objects.Entry) {
 // define builds the resources of a definition and adds them to s.defined.
 func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 	key := e.Key()
+
+	// 1. Find the kinds of the definition and the watch cache of its objects.
 	kinds := s.Maker.All(d)
 	if len(kinds) == 0 {
 		s.remove(key)
@@ -183,6 +189,8 @@ func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 		s.remove(key)
 		return nil
 	}
+
+	// 2. Build the resources.
 	period := s.periodFor(key, e, len(kinds))
 	resources, err := s.Builder.Custom(kinds, store, period.slot)
 	if err != nil {
@@ -193,6 +201,8 @@ func (s *Syncer) define(e *objects.Entry, d *kind.CRD) error {
 		r.Variant = config.Variant
 		r.DefinitionContext = period.ctx
 	}
+
+	// 3. Serve them with the next swap.
 	d.Kinds = kinds
 	s.markPending(key)
 	s.defined[key] = &servedDefinition{
@@ -224,6 +234,7 @@ func (s *Syncer) markPending(key string) {
 // swap updates the API sets to s.defined, which reflects the definitions at a revision, and calls
 // the observers. It visits only the definitions that have changed since the last swap.
 func (s *Syncer) swap(revision int64) {
+	// 1. Determine what has changed.
 	var changed []apiset.Definition
 	var changes []kind.CRDChange
 	for _, key := range slices.Sorted(maps.Keys(s.pending)) {
@@ -244,6 +255,8 @@ func (s *Syncer) swap(revision int64) {
 		}
 		changes = append(changes, change)
 	}
+
+	// 2. Update the API sets between the calls of the observers.
 	cancels := s.endedPeriods()
 	clear(s.pending)
 	update := kind.CRDUpdate{Changed: changes, All: values(s.definitions.Copy()), Complete: len(s.unreadable) == 0}
@@ -256,6 +269,8 @@ func (s *Syncer) swap(revision int64) {
 	for _, observe := range s.afterSwap {
 		observe(update)
 	}
+
+	// 3. End the watches of the previous definitions, whose clients then see the new ones.
 	for _, cancel := range cancels {
 		cancel()
 	}

@@ -27,6 +27,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// prefix is the prefix of the keys of definitions.
 const prefix = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 
 // fakeStore is a store with initial values and a stream of changes.
@@ -69,7 +70,7 @@ type fixture struct {
 	coder    *codec.KindCodec
 	source   *fakeStore
 	live     *apiset.Live
-	follower *crdinformer.Syncer
+	syncer   *crdinformer.Syncer
 	swaps    chan kind.CRDUpdate
 	revision int64
 	created  map[string]int64 // by key
@@ -112,8 +113,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 		ConfirmEvery:    time.Hour,
 		Logger:          slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
-			Name: gvr.GroupResource().
-				String(),
+			Name:            gvr.GroupResource().String(),
 			Prefix:          prefix,
 			Summary:         new(definition.Outliner).WithoutSchemas,
 			DefinedResource: crdinformer.DefinitionReader(c, "/registry", definable, false),
@@ -149,7 +149,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 		case <-t.Context().Done():
 		}
 	})
-	r.follower = f
+	r.syncer = f
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- cache.Run(ctx) }()
@@ -158,6 +158,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	return r
 }
 
+// stored returns the stored form of a definition.
 func (f *fixture) stored(body string) []byte {
 	f.t.Helper()
 	d, err := f.coder.DecodeBody("application/json", []byte(body), true)
@@ -171,6 +172,7 @@ func (f *fixture) stored(body string) []byte {
 	return stored
 }
 
+// key returns the key of a definition.
 func (f *fixture) key(body string) string {
 	d, err := f.coder.DecodeBody("application/json", []byte(body), true)
 	if err != nil {
@@ -180,7 +182,7 @@ func (f *fixture) key(body string) string {
 }
 
 // send sends changed and deleted definitions in one batch.
-func (f *fixture) send(bodies []string, gone ...string) {
+func (f *fixture) send(bodies []string, deleted ...string) {
 	var b storage.Batch
 	for _, body := range bodies {
 		f.revision++
@@ -191,7 +193,7 @@ func (f *fixture) send(bodies []string, gone ...string) {
 		b.Events = append(b.Events,
 			storage.Event{Type: storage.Updated, Key: key, Revision: f.revision, CreateRevision: f.created[key], Value: f.stored(body)})
 	}
-	for _, name := range gone {
+	for _, name := range deleted {
 		f.revision++
 		delete(f.created, prefix+name)
 		b.Events = append(b.Events, storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: f.revision})
@@ -200,9 +202,9 @@ func (f *fixture) send(bodies []string, gone ...string) {
 	f.source.batches <- b
 }
 
-// until applies swaps until the set contains all sent changes. It returns the names that the swaps
-// report as changed, and all definitions.
-func (f *fixture) until() (changed []string, all []string) {
+// waitForSwaps applies swaps until the set contains all sent changes. It returns the changes that the
+// swaps report, as "old name>new name", and the names of all definitions.
+func (f *fixture) waitForSwaps() (changed []string, all []string) {
 	f.t.Helper()
 	for {
 		s := <-f.swaps
@@ -225,7 +227,8 @@ func (f *fixture) until() (changed []string, all []string) {
 	}
 }
 
-// widgets returns a definition that is established or not.
+// widgets returns the definition of the resource widget<i>s. established is the status of its
+// condition. more is appended to the members of its schema.
 func widgets(i int, established string, more string) string {
 	return fmt.Sprintf(
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widget%[1]ds.example.com"},
@@ -236,6 +239,7 @@ func widgets(i int, established string, more string) string {
 		established, more)
 }
 
+// serves reports whether a set has the resource of the definition widgets(i, …).
 func (f *fixture) serves(s *apiset.Set, i int) bool {
 	return s.Resource(
 		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("widget%ds", i)},
@@ -248,7 +252,7 @@ func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
 	f := newFixture(t, widgets(1, "True", ""), widgets(2, "True", ""), widgets(3, "False", ""))
 	check := func(wantChanged, wantAll string, served ...int) *apiset.Set {
 		t.Helper()
-		changed, all := f.until()
+		changed, all := f.waitForSwaps()
 		if got := strings.Join(changed, " "); got != wantChanged {
 			t.Errorf("got changed %q, want %q", got, wantChanged)
 		}
@@ -258,7 +262,7 @@ func TestDefinitionsAreAddedAndRemoved(t *testing.T) {
 		s := f.live.Current()
 		for i := range 6 {
 			if f.serves(s, i) != slices.Contains(served, i) {
-				t.Errorf("widget%d: got served: %t, want %t", i, f.serves(s, i), !f.serves(s, i))
+				t.Errorf("widget%d: got served: %t, want %t", i, f.serves(s, i), slices.Contains(served, i))
 			}
 		}
 		return s
@@ -288,19 +292,19 @@ func BenchmarkDefinition(b *testing.B) {
 				all = append(all, widgets(i, "True", ""))
 			}
 			f := newFixture(b, all...)
-			f.until()
+			f.waitForSwaps()
 			body := []string{widgets(n, "True", "")}
 			b.ReportAllocs()
 			for b.Loop() {
 				f.send(body)
-				f.until1()
+				f.skipSwaps()
 			}
 		})
 	}
 }
 
-// until1 is until without a comparison of the served definitions.
-func (f *fixture) until1() {
+// skipSwaps is waitForSwaps without a result.
+func (f *fixture) skipSwaps() {
 	for {
 		<-f.swaps
 		if f.live.Current().Revision() >= f.revision {

@@ -13,25 +13,27 @@ import (
 // TestRefreshesShareReads checks that concurrent refreshes share reads of the store.
 func TestRefreshesShareReads(t *testing.T) {
 	f := newFixture(t, widgets(1, "True", ""))
-	f.until()
+	f.waitForSwaps()
 	var reads atomic.Int64
 	confirm := func(at int64) int64 { reads.Add(1); return at }
 	f.source.confirm.Store(&confirm)
-	const callers, each, between = 200, 20, 5 * time.Millisecond
+	const callers, each = 200, 20
+	const interval = 5 * time.Millisecond // between the starts of two reads
 	var all sync.WaitGroup
 	start := time.Now()
 	for range callers {
 		all.Go(func() {
 			for range each {
-				if s := f.follower.NewestSet(t.Context(), f.live); !f.serves(s, 1) {
-					t.Error("a definition is not served")
+				if s := f.syncer.NewestSet(t.Context(), f.live); !f.serves(s, 1) {
+					t.Error("set without the initial definition, want it served")
 				}
 			}
 		})
 	}
 	all.Wait()
-	if most := int64(time.Since(start)/between) + 2; reads.Load() > most || reads.Load() < each {
-		t.Errorf("got %d reads for %d refreshes, %d of them in sequence, want at most %d", reads.Load(), callers*each, each, most)
+	maxReads := int64(time.Since(start)/interval) + 2
+	if n := reads.Load(); n > maxReads || n < each {
+		t.Errorf("got %d reads for %d refreshes, %d of them in sequence, want %d to %d", n, callers*each, each, each, maxReads)
 	}
 }
 
@@ -39,31 +41,31 @@ func TestRefreshesShareReads(t *testing.T) {
 // write that precedes the refresh. The refresh waits for the next read.
 func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
 	f := newFixture(t, widgets(1, "True", ""))
-	f.until()
-	start, answer := make(chan int64), make(chan int64)
+	f.waitForSwaps()
+	start, respond := make(chan int64), make(chan int64)
 	confirm := func(at int64) int64 {
 		start <- at
-		return <-answer
+		return <-respond
 	}
 	f.source.confirm.Store(&confirm)
-	revisionRead := func() <-chan *apiset.Set {
+	refresh := func() <-chan *apiset.Set {
 		found := make(chan *apiset.Set, 1)
-		go func() { found <- f.follower.NewestSet(context.Background(), f.live) }()
+		go func() { found <- f.syncer.NewestSet(context.Background(), f.live) }()
 		return found
 	}
-	first := revisionRead()
+	first := refresh()
 	at := <-start
 	// Another replica creates a definition, and the client has its response.
-	second := revisionRead()
-	answer <- at
+	second := refresh()
+	respond <- at
 	if s := <-first; f.serves(s, 2) {
-		t.Error("a definition is served before its event")
+		t.Error("first refresh: got the new definition served before its event, want it not served")
 	}
 	<-start
-	answer <- at + 1
+	respond <- at + 1
 	f.send([]string{widgets(2, "True", "")})
-	f.until()
+	f.waitForSwaps()
 	if s := <-second; !f.serves(s, 2) {
-		t.Error("a definition from before the refresh is not served")
+		t.Error("second refresh: got the definition from before it not served, want it served")
 	}
 }

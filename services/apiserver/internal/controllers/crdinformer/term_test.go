@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 )
 
-// TestOnlyChangesThatAffectObjectsEndTerm checks that cached encodings and watches survive changes
+// TestOnlyChangesThatAffectObjectsEndPeriod checks that cached encodings and watches survive changes
 // of a definition that do not affect its objects. Other changes end them.
-func TestOnlyChangesThatAffectObjectsEndTerm(t *testing.T) {
+func TestOnlyChangesThatAffectObjectsEndPeriod(t *testing.T) {
 	servedResource := func(f *fixture) *apiset.Resource {
 		return f.live.Current().Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widget1s"})
 	}
@@ -21,36 +21,36 @@ func TestOnlyChangesThatAffectObjectsEndTerm(t *testing.T) {
 		return strings.Replace(body, `"metadata":{`, fmt.Sprintf(`"metadata":{"annotations":{"a":%q},`, text), 1)
 	}
 	f := newFixture(t, described("first"))
-	f.until()
+	f.waitForSwaps()
 	first := servedResource(f)
 	for name, c := range map[string]struct {
 		body string
 		ends bool
 	}{
-		"an annotation":     {body: annotated(described("first"), "x")},
-		"its schema":        {body: described("other"), ends: true},
+		"annotation":        {body: annotated(described("first"), "x")},
+		"schema":            {body: described("other"), ends: true},
 		"accepted names":    {body: strings.Replace(described("first"), `"acceptedNames":{`, `"acceptedNames":{"shortNames":["w"],`, 1), ends: true},
 		"not established":   {body: widgets(1, "False", `,"description":"first"`)}, // its store ends them
 		"no served version": {body: strings.Replace(described("first"), `"served":true`, `"served":false`, 1), ends: true},
 	} {
 		f.send([]string{described("first")})
-		f.until()
-		was := servedResource(f)
+		f.waitForSwaps()
+		before := servedResource(f)
 		f.send([]string{c.body})
-		f.until()
+		f.waitForSwaps()
 		if c.ends {
-			<-was.DefinitionContext.Done() // shortly after the new definition is served
-		} else if was.DefinitionContext.Err() != nil {
+			<-before.DefinitionContext.Done() // shortly after the new definition is served
+		} else if before.DefinitionContext.Err() != nil {
 			t.Errorf("%s: got ended watches, want them to continue", name)
 		}
-		if is := servedResource(f); is != nil && (is.Slot == was.Slot) == c.ends {
-			t.Errorf("%s: got slot %d after %d, want another one: %t", name, is.Slot, was.Slot, c.ends)
+		if after := servedResource(f); after != nil && (after.Slot == before.Slot) == c.ends {
+			t.Errorf("%s: got slot %d after %d, want another one: %t", name, after.Slot, before.Slot, c.ends)
 		}
 	}
 	seen := map[int]bool{first.Slot: true}
 	for i := range 1100 {
 		f.send([]string{described(fmt.Sprint(i))})
-		f.until()
+		f.waitForSwaps()
 		if slot := servedResource(f).Slot; seen[slot] {
 			t.Fatalf("after %d changes: got slot %d of an earlier definition, want a new one", i, slot)
 		} else {
@@ -58,11 +58,11 @@ func TestOnlyChangesThatAffectObjectsEndTerm(t *testing.T) {
 		}
 	}
 	f.send([]string{described("again")})
-	f.until()
-	was := servedResource(f)
+	f.waitForSwaps()
+	before := servedResource(f)
 	f.send(nil, "widget1s.example.com")
-	f.until()
-	if was.DefinitionContext.Err() != nil { // the store has ended them by then
-		t.Error("watches ended before the last events")
+	f.waitForSwaps()
+	if before.DefinitionContext.Err() != nil { // the store has ended them by then
+		t.Error("deleted definition: got ended watches before their last events, want them to continue")
 	}
 }
