@@ -64,25 +64,26 @@ func TestAcquireWriteToken(t *testing.T) {
 	}
 }
 
-// TestRefundSkipsEndedStreams checks that no WINDOW_UPDATE is sent for a stream whose request has
-// ended.
-func TestRefundSkipsEndedStreams(t *testing.T) {
-	for name, of := range map[string]struct {
-		open, got bool
-		frames    int
+// TestReturnCreditSkipsEndedStreams checks that returnCredit queues a WINDOW_UPDATE only for an open
+// stream whose request has not ended.
+func TestReturnCreditSkipsEndedStreams(t *testing.T) {
+	for name, c := range map[string]struct {
+		isOpen, requestEnded bool
+		wantFrames           int
 	}{
-		"open":  {open: true, got: false, frames: 1},
-		"whole": {open: true, got: true, frames: 0},
-		"over":  {open: false, got: false, frames: 0},
+		"open stream":             {isOpen: true, requestEnded: false, wantFrames: 1},
+		"request of stream ended": {isOpen: true, requestEnded: true, wantFrames: 0},
+		"stream closed":           {isOpen: false, requestEnded: false, wantFrames: 0},
 	} {
-		c := &conn{streams: map[uint32]*stream{}, recvWindow: window{step: 10}}
-		s := &stream{conn: c, id: 1, requestEnded: of.got, recvWindow: window{step: 1}}
-		if of.open {
-			c.streams[1] = s
+		const consumed, streamStep, connStep = 2, 1, 10 // enough for the stream's window only
+		conn := &conn{streams: map[uint32]*stream{}, recvWindow: window{step: connStep}}
+		s := &stream{conn: conn, id: 1, requestEnded: c.requestEnded, recvWindow: window{step: streamStep}}
+		if c.isOpen {
+			conn.streams[s.id] = s
 		}
-		c.returnCredit(s, 2)
-		if c.queue.size != of.frames*(frameHeaderLen+4) {
-			t.Errorf("queued %d bytes for a stream that is %s, want %v", c.queue.size, name, of.frames*(frameHeaderLen+4))
+		conn.returnCredit(s, consumed)
+		if want := c.wantFrames * (frameHeaderLen + 4); conn.queue.size != want {
+			t.Errorf("%s: returnCredit queued %d bytes, want %d", name, conn.queue.size, want)
 		}
 	}
 }
