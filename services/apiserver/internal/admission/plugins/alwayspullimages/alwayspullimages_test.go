@@ -11,7 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-func podWithNewImages(images ...string) *corev1.Pod {
+// podWithImages returns a pod with the pull policy Never. The first image is that of an init
+// container, the second that of a container, the others are those of ephemeral containers.
+func podWithImages(images ...string) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.Name = "a"
 	for i, image := range images {
@@ -33,56 +35,64 @@ func podWithNewImages(images ...string) *corev1.Pod {
 	return pod
 }
 
-func request(op admission.Operation, sub string, o, old runtime.Object) *admission.Request {
+// request returns a request for the pod a, or for one of its subresources.
+func request(op admission.Operation, subresource string, pod, old runtime.Object) *admission.Request {
 	return &admission.Request{
-		Operation: op, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Subresource: sub,
-		Name: "a", Object: o, OldObject: old,
+		Operation: op, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Subresource: subresource,
+		Name: "a", Object: pod, OldObject: old,
 	}
 }
 
+// TestPullPolicyBecomesAlways checks that a pod that is created, or gets images that it had not in
+// any container, has the pull policy Always after Admit, and that Validate rejects another one.
 func TestPullPolicyBecomesAlways(t *testing.T) {
 	for name, c := range map[string]struct {
-		op   admission.Operation
-		sub  string
-		old  runtime.Object
-		pull bool
+		op          admission.Operation
+		subresource string
+		old         runtime.Object
+		wantAlways  bool
 	}{
-		"new":                 {op: admission.Create, pull: true},
-		"another image":       {op: admission.Update, old: podWithNewImages("i", "x", "e"), pull: true},
-		"the same images":     {op: admission.Update, old: podWithNewImages("c", "e", "i")},
-		"sub-resource":        {op: admission.Update, sub: "status", old: podWithNewImages()},
-		"old of another kind": {op: admission.Update, old: &corev1.Node{}, pull: true},
+		"create":                      {op: admission.Create, wantAlways: true},
+		"update with another image":   {op: admission.Update, old: podWithImages("i", "x", "e"), wantAlways: true},
+		"update with the same images": {op: admission.Update, old: podWithImages("c", "e", "i")},
+		"update of a subresource":     {op: admission.Update, subresource: "status", old: podWithImages()},
+		"old object of another kind":  {op: admission.Update, old: &corev1.Node{}, wantAlways: true},
 	} {
-		p := podWithNewImages("i", "c", "e")
-		r := request(c.op, c.sub, p, c.old)
+		p := podWithImages("i", "c", "e")
+		r := request(c.op, c.subresource, p, c.old)
 		rejected := alwayspullimages.Plugin{}.Validate(t.Context(), r)
 		if err := (alwayspullimages.Plugin{}).Admit(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 		want := corev1.PullNever
-		if c.pull {
+		if c.wantAlways {
 			want = corev1.PullAlways
 		}
-		for _, got := range []corev1.PullPolicy{p.Spec.InitContainers[0].ImagePullPolicy, p.Spec.Containers[0].ImagePullPolicy, p.Spec.EphemeralContainers[0].ImagePullPolicy} {
+		for container, got := range map[string]corev1.PullPolicy{
+			"init":      p.Spec.InitContainers[0].ImagePullPolicy,
+			"regular":   p.Spec.Containers[0].ImagePullPolicy,
+			"ephemeral": p.Spec.EphemeralContainers[0].ImagePullPolicy,
+		} {
 			if got != want {
-				t.Errorf("%s: got policy %s, want %s", name, got, want)
+				t.Errorf("%s, %s container: got policy %s, want %s", name, container, got, want)
 			}
 		}
-		if (rejected != nil) != c.pull {
-			t.Errorf("%s, validated before mutation: got %v, want %v", name, rejected, c.pull)
+		if (rejected != nil) != c.wantAlways {
+			t.Errorf("%s, Validate before Admit: got error %v, want an error: %t", name, rejected, c.wantAlways)
 		}
 		if err := (alwayspullimages.Plugin{}).Validate(t.Context(), r); err != nil {
-			t.Errorf("%s, validated after mutation: got %v, want no error", name, err)
+			t.Errorf("%s, Validate after Admit: got error %v, want none", name, err)
 		}
 	}
 }
 
+// TestErrorNamesTheField checks that the error names the field of the first wrong container.
 func TestErrorNamesTheField(t *testing.T) {
-	p := podWithNewImages("i", "c")
+	p := podWithImages("i", "c")
 	p.Spec.InitContainers[0].ImagePullPolicy = corev1.PullAlways
 	err := alwayspullimages.Plugin{}.Validate(t.Context(), request(admission.Create, "", p, nil))
 	want := `pods "a" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: "Never": supported values: "Always"`
 	if err == nil || err.Error() != want {
-		t.Errorf("got %v; want an error, %v", err, want)
+		t.Errorf("got error %v, want %q", err, want)
 	}
 }

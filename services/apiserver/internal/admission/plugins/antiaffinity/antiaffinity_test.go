@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestTopologyKeys rejects pods whose required anti-affinity uses another topology key than the
-// host name.
+// TestTopologyKeys checks that a pod is rejected if its required anti-affinity uses another topology
+// key than the host name.
 func TestTopologyKeys(t *testing.T) {
 	antiAffinity := func(keys ...string) *corev1.Affinity {
 		a := &corev1.PodAntiAffinity{}
@@ -25,25 +25,29 @@ func TestTopologyKeys(t *testing.T) {
 		op       admission.Operation
 		sub      string
 		affinity *corev1.Affinity
-		want     string
+		want     string // error
 	}{
-		"none":             {op: admission.Create},
+		"no affinity":      {op: admission.Create},
 		"no anti-affinity": {op: admission.Create, affinity: &corev1.Affinity{}},
 		"host name":        {op: admission.Create, affinity: antiAffinity("kubernetes.io/hostname")},
-		"preferred": {
-			op:       admission.Create,
-			affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone"}}}}},
+		"preferred zone": {
+			op: admission.Create,
+			affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+					{PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone"}},
+				},
+			}},
 		},
-		"zone": {
+		"required zone": {
 			op: admission.Create, affinity: antiAffinity("zone"),
 			want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but only key kubernetes.io/hostname is allowed`,
 		},
-		"zone, second": {
+		"required host name and zone": {
 			op: admission.Update, affinity: antiAffinity("kubernetes.io/hostname", "z"),
 			want: `pods "a" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey z but only key kubernetes.io/hostname is allowed`,
 		},
-		"zone, sub-resource": {op: admission.Update, sub: "status", affinity: antiAffinity("zone")},
-		"zone, deleted":      {op: admission.Delete, affinity: antiAffinity("zone")},
+		"required zone, subresource": {op: admission.Update, sub: "status", affinity: antiAffinity("zone")},
+		"required zone, delete":      {op: admission.Delete, affinity: antiAffinity("zone")},
 	} {
 		p := &corev1.Pod{}
 		p.Name, p.Spec.Affinity = "a", c.affinity
@@ -51,7 +55,7 @@ func TestTopologyKeys(t *testing.T) {
 			Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
 		})
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.want)
 		}
 	}
 }

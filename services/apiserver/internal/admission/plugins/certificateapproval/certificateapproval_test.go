@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// signers are the names of signers whose requests may be approved. The authorizer fails for
+// signers is an authorizer of user u. It holds the names of signers whose requests may be approved. The authorizer fails for
 // "broken/one".
 type signers []string
 
@@ -37,6 +37,7 @@ func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisi
 	return authz.NoOpinion, "", nil
 }
 
+// signingRequest returns a request to a signer.
 func signingRequest(signer string) *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
 }
@@ -49,47 +50,47 @@ func TestApprovalRequiresPermissionForSigner(t *testing.T) {
 		resource, subresource string
 		operation             admission.Operation
 		old                   runtime.Object
-		forbidden             bool
+		wantForbidden         bool
 	}{
 		"permitted signer": {
 			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
-			old: signingRequest("a.b/one"), forbidden: false,
+			old: signingRequest("a.b/one"), wantForbidden: false,
 		},
 		"other signer of the domain": {
 			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
-			old: signingRequest("a.b/two"), forbidden: true,
+			old: signingRequest("a.b/two"), wantForbidden: true,
 		},
 		"signer of a permitted domain": {
 			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
-			old: signingRequest("c.d/any"), forbidden: false,
+			old: signingRequest("c.d/any"), wantForbidden: false,
 		},
 		"signer of a subdomain": {
 			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
-			old: signingRequest("x.c.d/any"), forbidden: true,
+			old: signingRequest("x.c.d/any"), wantForbidden: true,
 		},
 		"authorizer fails": {
 			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
-			old: signingRequest("broken/one"), forbidden: true,
+			old: signingRequest("broken/one"), wantForbidden: true,
 		},
 		"object of another type": {
 			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
-			old: &corev1.Pod{}, forbidden: true,
+			old: &corev1.Pod{}, wantForbidden: true,
 		},
 		"create is not checked": {
 			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Create,
-			old: signingRequest("a.b/two"), forbidden: false,
+			old: signingRequest("a.b/two"), wantForbidden: false,
 		},
 		"status is not checked": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
-			old: signingRequest("a.b/two"), forbidden: false,
+			old: signingRequest("a.b/two"), wantForbidden: false,
 		},
 		"main resource is not checked": {
 			resource: "certificatesigningrequests", subresource: "", operation: admission.Update,
-			old: signingRequest("a.b/two"), forbidden: false,
+			old: signingRequest("a.b/two"), wantForbidden: false,
 		},
 		"other resource is not checked": {
 			resource: "others", subresource: "approval", operation: admission.Update,
-			old: signingRequest("a.b/two"), forbidden: false,
+			old: signingRequest("a.b/two"), wantForbidden: false,
 		},
 	} {
 		err := plugin.Validate(t.Context(), &admission.Request{
@@ -100,8 +101,8 @@ func TestApprovalRequiresPermissionForSigner(t *testing.T) {
 			OldObject:   c.old,
 			User:        &request.User{Name: "u"},
 		})
-		if apierrors.IsForbidden(err) != c.forbidden || err != nil && !c.forbidden {
-			t.Errorf("%s: Validate = %v, want Forbidden: %t", name, err, c.forbidden)
+		if apierrors.IsForbidden(err) != c.wantForbidden || err != nil && !c.wantForbidden {
+			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, c.wantForbidden)
 		}
 	}
 }

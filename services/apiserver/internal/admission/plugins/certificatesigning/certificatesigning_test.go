@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// signers are the names of signers whose requests may be signed. The authorizer fails for
+// signers is an authorizer of user u. It holds the names of signers whose requests may be signed. The authorizer fails for
 // "broken/one".
 type signers []string
 
@@ -36,6 +36,8 @@ func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisi
 	return authz.NoOpinion, "", nil
 }
 
+// signingRequest returns a request to a signer, with a certificate unless it is empty, and with true
+// conditions of these types.
 func signingRequest(signer, certificate string, conditions ...string) *certificatesv1.CertificateSigningRequest {
 	r := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
 	if certificate != "" {
@@ -57,60 +59,60 @@ func TestSigningRequiresPermissionForSigner(t *testing.T) {
 		resource, subresource string
 		operation             admission.Operation
 		object, old           runtime.Object
-		forbidden             bool
+		wantForbidden         bool
 	}{
 		"certificate of a permitted signer": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
-			object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/one", ""), forbidden: false,
+			object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/one", ""), wantForbidden: false,
 		},
 		"certificate of a permitted domain": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
-			object: signingRequest("c.d/any", "c"), old: signingRequest("c.d/any", ""), forbidden: false,
+			object: signingRequest("c.d/any", "c"), old: signingRequest("c.d/any", ""), wantForbidden: false,
 		},
 		"signer of the old object counts": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
-			object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/two", ""), forbidden: true,
+			object: signingRequest("a.b/one", "c"), old: signingRequest("a.b/two", ""), wantForbidden: true,
 		},
 		"certificate of another signer": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
-			object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: true,
+			object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), wantForbidden: true,
 		},
 		"removed certificate": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
-			object: signingRequest("a.b/two", ""), old: signingRequest("a.b/two", "c"), forbidden: true,
+			object: signingRequest("a.b/two", ""), old: signingRequest("a.b/two", "c"), wantForbidden: true,
 		},
 		"added Failed condition": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
-			object: signingRequest("a.b/two", "", "Failed"), old: signingRequest("a.b/two", ""), forbidden: true,
+			object: signingRequest("a.b/two", "", "Failed"), old: signingRequest("a.b/two", ""), wantForbidden: true,
 		},
 		"authorizer fails": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
-			object: signingRequest("broken/one", "c"), old: signingRequest("broken/one", ""), forbidden: true,
+			object: signingRequest("broken/one", "c"), old: signingRequest("broken/one", ""), wantForbidden: true,
 		},
 		"unchanged certificate is not checked": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
 			object: signingRequest("a.b/two", "c", "Approved"), old: signingRequest("a.b/two", "c", "Approved"),
-			forbidden: false,
+			wantForbidden: false,
 		},
 		"new object of another type": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
-			object: &corev1.Pod{}, old: signingRequest("a.b/one", ""), forbidden: true,
+			object: &corev1.Pod{}, old: signingRequest("a.b/one", ""), wantForbidden: true,
 		},
 		"old object of another type": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Update,
-			object: signingRequest("a.b/one", ""), old: &corev1.Pod{}, forbidden: true,
+			object: signingRequest("a.b/one", ""), old: &corev1.Pod{}, wantForbidden: true,
 		},
 		"approval is not checked": {
 			resource: "certificatesigningrequests", subresource: "approval", operation: admission.Update,
-			object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: false,
+			object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), wantForbidden: false,
 		},
 		"create is not checked": {
 			resource: "certificatesigningrequests", subresource: "status", operation: admission.Create,
-			object: signingRequest("a.b/two", "c"), old: nil, forbidden: false,
+			object: signingRequest("a.b/two", "c"), old: nil, wantForbidden: false,
 		},
 		"other resource is not checked": {
 			resource: "others", subresource: "status", operation: admission.Update,
-			object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), forbidden: false,
+			object: signingRequest("a.b/two", "c"), old: signingRequest("a.b/two", ""), wantForbidden: false,
 		},
 	} {
 		err := plugin.Validate(t.Context(), &admission.Request{
@@ -121,8 +123,8 @@ func TestSigningRequiresPermissionForSigner(t *testing.T) {
 			OldObject:   c.old,
 			User:        &request.User{Name: "u"},
 		})
-		if apierrors.IsForbidden(err) != c.forbidden || err != nil && !c.forbidden {
-			t.Errorf("%s: Validate = %v, want Forbidden: %t", name, err, c.forbidden)
+		if apierrors.IsForbidden(err) != c.wantForbidden || err != nil && !c.wantForbidden {
+			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, c.wantForbidden)
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestClientCertificatesForMastersAreRejected rejects client certificates for the group
-// system:masters.
+// TestClientCertificatesForMastersAreRejected checks that a request for a client certificate is
+// rejected if the certificate is for the group system:masters.
 func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -44,39 +44,60 @@ func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 	broken := signingRequest(client)
 	broken.Spec.Request = []byte("no PEM")
 	for _, c := range []struct {
-		resource, sub string
-		op            admission.Operation
-		object        runtime.Object
-		want          string // part of the error; empty when admitted
+		name                  string
+		resource, subresource string
+		op                    admission.Operation
+		object                runtime.Object
+		want                  string // part of the error; empty when admitted
 	}{
-		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: signingRequest(client, "dev"), want: ""},
 		{
-			resource: "certificatesigningrequests", sub: "", op: admission.Create,
+			name: "client certificate of another group", resource: "certificatesigningrequests", subresource: "", op: admission.Create,
+			object: signingRequest(client, "dev"),
+			want:   "",
+		},
+		{
+			name: "client certificate for masters", resource: "certificatesigningrequests", subresource: "", op: admission.Create,
 			object: signingRequest(client, "dev", "system:masters"),
 			want:   "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed",
 		},
-		{resource: "certificatesigningrequests", sub: "", op: admission.Create, object: signingRequest("ex.test/s", "system:masters"), want: ""},
 		{
-			resource: "certificatesigningrequests", sub: "", op: admission.Create, object: broken,
+			name: "other signer", resource: "certificatesigningrequests", subresource: "", op: admission.Create,
+			object: signingRequest("ex.test/s", "system:masters"),
+			want:   "",
+		},
+		{
+			name: "request is not PEM", resource: "certificatesigningrequests", subresource: "", op: admission.Create, object: broken,
 			want: "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST",
 		},
 		{
-			resource: "certificatesigningrequests", sub: "", op: admission.Create, object: &corev1.Pod{},
+			name: "object of another type", resource: "certificatesigningrequests", subresource: "", op: admission.Create, object: &corev1.Pod{},
 			want: "expected type CertificateSigningRequest, got: *v1.Pod",
 		},
-		{resource: "certificatesigningrequests", sub: "", op: admission.Update, object: signingRequest(client, "system:masters"), want: ""},
-		{resource: "certificatesigningrequests", sub: "status", op: admission.Create, object: signingRequest(client, "system:masters"), want: ""},
-		{resource: "others", sub: "", op: admission.Create, object: signingRequest(client, "system:masters"), want: ""},
+		{
+			name: "update", resource: "certificatesigningrequests", subresource: "", op: admission.Update,
+			object: signingRequest(client, "system:masters"),
+			want:   "",
+		},
+		{
+			name: "subresource", resource: "certificatesigningrequests", subresource: "status", op: admission.Create,
+			object: signingRequest(client, "system:masters"),
+			want:   "",
+		},
+		{
+			name: "other resource", resource: "others", subresource: "", op: admission.Create,
+			object: signingRequest(client, "system:masters"),
+			want:   "",
+		},
 	} {
 		err := certificatesubjectrestriction.Plugin{}.Validate(t.Context(), &admission.Request{
 			Operation:   c.op,
 			Resource:    &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
-			Subresource: c.sub,
+			Subresource: c.subresource,
 			Object:      c.object,
 			Name:        "r",
 		})
 		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
-			t.Errorf("%s %s/%s: got %v, want %q", c.op, c.resource, c.sub, err, c.want)
+			t.Errorf("%s: got error %v, want a Forbidden error with the suffix %q, or none if that is empty", c.name, err, c.want)
 		}
 	}
 	unnamed := signingRequest(client, "system:masters")
@@ -88,6 +109,6 @@ func TestClientCertificatesForMastersAreRejected(t *testing.T) {
 	})
 	if want := `certificatesigningrequests.certificates.k8s.io "g-" is forbidden`; err == nil ||
 		!strings.HasPrefix(err.Error(), want) {
-		t.Errorf("error for a request with a generated name = %v, want %s", err, want)
+		t.Errorf("request with a generated name: got error %v, want the prefix %q", err, want)
 	}
 }

@@ -18,7 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// attester permits attesting for one signer and for one domain.
+// attester permits user u to attest for the signer a.b/one and for the domain c.d. It fails for
+// broken/one.
 type attester struct{}
 
 func (attester) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
@@ -33,6 +34,7 @@ func (attester) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisio
 	return authz.NoOpinion, "", nil
 }
 
+// bundle returns a bundle with owners of these names.
 func bundle(signer, trust string, owners ...string) *certificatesv1beta1.ClusterTrustBundle {
 	b := &certificatesv1beta1.ClusterTrustBundle{
 		Spec: certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: trust},
@@ -43,42 +45,44 @@ func bundle(signer, trust string, owners ...string) *certificatesv1beta1.Cluster
 	return b
 }
 
-// TestSignerRequiresVerbAttest allows bundles of a signer only to users with the verb attest.
+// TestSignerRequiresVerbAttest checks that a new or changed bundle of a signer requires the verb
+// attest for the signer or its domain.
 func TestSignerRequiresVerbAttest(t *testing.T) {
 	plugin := &clustertrustbundleattest.Plugin{Authorizer: attester{}}
 	for name, c := range map[string]struct {
-		op       admission.Operation
-		resource string
-		o, old   runtime.Object
-		rejected bool
+		op            admission.Operation
+		resource      string
+		obj, old      runtime.Object
+		wantForbidden bool
 	}{
-		"without a signer":       {op: admission.Create, o: bundle("", "x")},
-		"by name":                {op: admission.Create, o: bundle("a.b/one", "x")},
-		"by domain":              {op: admission.Create, o: bundle("c.d/any", "x")},
-		"another name":           {op: admission.Create, o: bundle("a.b/two", "x"), rejected: true},
-		"authorizer fails":       {op: admission.Create, o: bundle("broken/one", "x"), rejected: true},
-		"other content":          {op: admission.Update, o: bundle("a.b/two", "y"), old: bundle("a.b/two", "x"), rejected: true},
-		"other owners":           {op: admission.Update, o: bundle("a.b/two", "x", "o"), old: bundle("a.b/two", "x")},
-		"owners on creation":     {op: admission.Create, o: bundle("a.b/two", "x", "o"), rejected: true},
-		"deleted":                {op: admission.Delete, old: bundle("a.b/two", "x")},
-		"no bundle":              {op: admission.Create, o: &corev1.Pod{}, rejected: true},
-		"of another resource":    {op: admission.Create, resource: "others", o: bundle("a.b/two", "x")},
-		"update with permission": {op: admission.Update, o: bundle("a.b/one", "y"), old: bundle("a.b/one", "x")},
-		"only the domain part":   {op: admission.Create, o: bundle("c.dd/any", "x"), rejected: true},
+		"create without a signer":                         {op: admission.Create, obj: bundle("", "x")},
+		"create, signer is permitted":                     {op: admission.Create, obj: bundle("a.b/one", "x")},
+		"create, domain is permitted":                     {op: admission.Create, obj: bundle("c.d/any", "x")},
+		"create, other signer of the domain":              {op: admission.Create, obj: bundle("a.b/two", "x"), wantForbidden: true},
+		"create, authorizer fails":                        {op: admission.Create, obj: bundle("broken/one", "x"), wantForbidden: true},
+		"update of the content":                           {op: admission.Update, obj: bundle("a.b/two", "y"), old: bundle("a.b/two", "x"), wantForbidden: true},
+		"update of the owners":                            {op: admission.Update, obj: bundle("a.b/two", "x", "o"), old: bundle("a.b/two", "x")},
+		"create with owners":                              {op: admission.Create, obj: bundle("a.b/two", "x", "o"), wantForbidden: true},
+		"delete":                                          {op: admission.Delete, old: bundle("a.b/two", "x")},
+		"object of another type":                          {op: admission.Create, obj: &corev1.Pod{}, wantForbidden: true},
+		"other resource":                                  {op: admission.Create, resource: "others", obj: bundle("a.b/two", "x")},
+		"update, signer is permitted":                     {op: admission.Update, obj: bundle("a.b/one", "y"), old: bundle("a.b/one", "x")},
+		"create, domain that begins like a permitted one": {op: admission.Create, obj: bundle("c.dd/any", "x"), wantForbidden: true},
 	} {
 		if c.resource == "" {
 			c.resource = "clustertrustbundles"
 		}
 		err := plugin.Validate(t.Context(), &admission.Request{
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}},
-			Name: "b", Object: c.o, OldObject: c.old, User: &request.User{Name: "u"},
+			Name: "b", Object: c.obj, OldObject: c.old, User: &request.User{Name: "u"},
 		})
-		if (err != nil) != c.rejected || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: got %v; want an error: %v, of type Forbidden", name, err, c.rejected)
+		if (err != nil) != c.wantForbidden || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, c.wantForbidden)
 		}
 	}
 }
 
+// TestErrorNamesTheSigner checks the text of the error.
 func TestErrorNamesTheSigner(t *testing.T) {
 	err := (&clustertrustbundleattest.Plugin{Authorizer: attester{}}).Validate(t.Context(), &admission.Request{
 		Operation: admission.Create,
@@ -89,6 +93,6 @@ func TestErrorNamesTheSigner(t *testing.T) {
 	})
 	want := `clustertrustbundles.certificates.k8s.io "ex.test:s:a" is forbidden: user not permitted to attest for signerName "ex.test/s"`
 	if err == nil || err.Error() != want {
-		t.Errorf("got %v; want an error, %v", err, want)
+		t.Errorf("got error %v, want %q", err, want)
 	}
 }

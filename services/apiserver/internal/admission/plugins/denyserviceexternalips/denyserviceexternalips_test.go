@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// service returns a Service with external IPs.
 func service(ips ...string) *corev1.Service {
 	return &corev1.Service{Spec: corev1.ServiceSpec{ExternalIPs: ips}}
 }
@@ -18,31 +19,30 @@ func service(ips ...string) *corev1.Service {
 // TestExternalIPs checks that a Service may keep and lose external IPs, but not gain any.
 func TestExternalIPs(t *testing.T) {
 	for name, c := range map[string]struct {
-		op       admission.Operation
-		sub      string
-		s        *corev1.Service
-		old      runtime.Object
-		rejected bool
+		op           admission.Operation
+		subresource  string
+		service      *corev1.Service
+		old          runtime.Object
+		wantRejected bool
 	}{
-		"none":                   {op: admission.Create, s: service()},
-		"new":                    {op: admission.Create, s: service("1.2.3.4"), rejected: true},
-		"kept":                   {op: admission.Update, s: service("1.2.3.4"), old: service("5.6.7.8", "1.2.3.4")},
-		"given up":               {op: admission.Update, s: service(), old: service("1.2.3.4")},
-		"one more":               {op: admission.Update, s: service("1.2.3.4", "5.6.7.8"), old: service("1.2.3.4"), rejected: true},
-		"through a sub-resource": {op: admission.Update, sub: "status", s: service("1.2.3.4"), old: service()},
+		"create without IPs":          {op: admission.Create, service: service()},
+		"create with an IP":           {op: admission.Create, service: service("1.2.3.4"), wantRejected: true},
+		"update keeps one of two IPs": {op: admission.Update, service: service("1.2.3.4"), old: service("5.6.7.8", "1.2.3.4")},
+		"update removes the IP":       {op: admission.Update, service: service(), old: service("1.2.3.4")},
+		"update adds an IP":           {op: admission.Update, service: service("1.2.3.4", "5.6.7.8"), old: service("1.2.3.4"), wantRejected: true},
+		"update of a subresource":     {op: admission.Update, subresource: "status", service: service("1.2.3.4"), old: service()},
 	} {
 		err := denyserviceexternalips.Plugin{}.Validate(t.Context(), &admission.Request{
 			Operation:   c.op,
-			Subresource: c.sub,
+			Subresource: c.subresource,
 			Resource:    &registry.Kind{Names: registry.Names{Resource: "services"}},
 			Name:        "s",
-			Object:      c.s,
+			Object:      c.service,
 			OldObject:   c.old,
 		})
-		if (err != nil) != c.rejected ||
-			err != nil && err.Error() != `services "s" is forbidden: Use of external IPs is denied by admission control` {
-			t.Errorf("%s: got %v; want an error: %v, if any `services \"s\" is forbidden: Use of external IPs is denied by admission control`",
-				name, err, c.rejected)
+		const want = `services "s" is forbidden: Use of external IPs is denied by admission control`
+		if (err != nil) != c.wantRejected || err != nil && err.Error() != want {
+			t.Errorf("%s: got error %v, want error %q: %t", name, err, want, c.wantRejected)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespaces has one namespace with the label, one with the value false and one without. Others are
-// unknown.
+// namespaces has the namespaces admins with the label, false with the value false, and users without
+// the label. The lookup of others fails.
 type namespaces struct{}
 
 func (namespaces) Labels(_ context.Context, name string) (map[string]string, error) {
@@ -31,16 +31,20 @@ func (namespaces) Labels(_ context.Context, name string) (map[string]string, err
 	return map[string]string{"resource.k8s.io/admin-access": "true"}, errors.New("no answer")
 }
 
+// Values of adminAccess.
 var yes, no = true, false
 
-func beta1(access ...*bool) (out []resourcev1beta1.DeviceRequest) {
+// The functions below return requests, claims, templates and allocated claims with one device request
+// or result for each value of adminAccess. Their version is v1beta1, or v1beta2 if the name says so.
+
+func beta1Requests(access ...*bool) (out []resourcev1beta1.DeviceRequest) {
 	for _, a := range access {
 		out = append(out, resourcev1beta1.DeviceRequest{AdminAccess: a})
 	}
 	return out
 }
 
-func beta2(access ...*bool) (out []resourcev1beta2.DeviceRequest) {
+func beta2Requests(access ...*bool) (out []resourcev1beta2.DeviceRequest) {
 	for _, a := range access {
 		out = append(out, resourcev1beta2.DeviceRequest{Exactly: &resourcev1beta2.ExactDeviceRequest{AdminAccess: a}})
 	}
@@ -49,25 +53,25 @@ func beta2(access ...*bool) (out []resourcev1beta2.DeviceRequest) {
 
 func claim(access ...*bool) runtime.Object {
 	c := &resourcev1beta1.ResourceClaim{}
-	c.Spec.Devices.Requests = beta1(access...)
+	c.Spec.Devices.Requests = beta1Requests(access...)
 	return c
 }
 
 func claimBeta2(access ...*bool) runtime.Object {
 	c := &resourcev1beta2.ResourceClaim{}
-	c.Spec.Devices.Requests = beta2(access...)
+	c.Spec.Devices.Requests = beta2Requests(access...)
 	return c
 }
 
 func template(access ...*bool) runtime.Object {
 	c := &resourcev1beta1.ResourceClaimTemplate{}
-	c.Spec.Spec.Devices.Requests = beta1(access...)
+	c.Spec.Spec.Devices.Requests = beta1Requests(access...)
 	return c
 }
 
 func templateBeta2(access ...*bool) runtime.Object {
 	c := &resourcev1beta2.ResourceClaimTemplate{}
-	c.Spec.Spec.Devices.Requests = beta2(access...)
+	c.Spec.Spec.Devices.Requests = beta2Requests(access...)
 	return c
 }
 
@@ -93,70 +97,71 @@ func allocatedBeta2(access ...*bool) runtime.Object {
 	return c
 }
 
-// TestAdminAccess allows admin access to devices only in labeled namespaces.
+// TestAdminAccess checks that admin access to devices can be requested and allocated only in a
+// namespace with the label resource.k8s.io/admin-access: true.
 func TestAdminAccess(t *testing.T) {
 	const (
-		needs   = "admin access to devices requires the `resource.k8s.io/admin-access: true` label on the containing namespace"
-		unknown = "Internal error: could not retrieve namespace to verify admin access: no answer"
+		labelRequired = "Forbidden: admin access to devices requires the `resource.k8s.io/admin-access: true` label on the containing namespace"
+		lookupFailed  = "Internal error: could not retrieve namespace to verify admin access: no answer"
 	)
 	plugin := &deviceadmin.Plugin{Namespaces: namespaces{}}
 	for name, c := range map[string]struct {
-		namespace, group, sub string
-		op                    admission.Operation
-		o, old                runtime.Object
-		field, message        string
+		namespace, group, subresource string
+		op                            admission.Operation
+		obj, old                      runtime.Object
+		wantField, wantMessage        string // of the only cause; no error if empty
 	}{
-		"allowed": {namespace: "admins", op: admission.Create, o: claim(&yes)},
+		"label is true": {namespace: "admins", op: admission.Create, obj: claim(&yes)},
 		"without a label": {
-			namespace: "users", op: admission.Create, o: claim(nil, &no, &yes),
-			field: "spec.devices.requests[2].adminAccess", message: "Forbidden: " + needs,
+			namespace: "users", op: admission.Create, obj: claim(nil, &no, &yes),
+			wantField: "spec.devices.requests[2].adminAccess", wantMessage: labelRequired,
 		},
-		"a label of another value": {
-			namespace: "false", op: admission.Create, o: claim(&yes, &yes),
-			field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs,
+		"label is false": {
+			namespace: "false", op: admission.Create, obj: claim(&yes, &yes),
+			wantField: "spec.devices.requests[0].adminAccess", wantMessage: labelRequired,
 		},
-		"unknown namespace": {
-			namespace: "lost", op: admission.Create, o: claim(&yes),
-			field: "spec.devices.requests[0].adminAccess", message: unknown,
+		"namespace lookup fails": {
+			namespace: "lost", op: admission.Create, obj: claim(&yes),
+			wantField: "spec.devices.requests[0].adminAccess", wantMessage: lookupFailed,
 		},
-		"no admin access requested": {namespace: "lost", op: admission.Create, o: claim(nil, &no)},
-		"the newest version": {
-			namespace: "users", op: admission.Create, o: claimBeta2(&yes),
-			field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs,
+		"no admin access requested": {namespace: "lost", op: admission.Create, obj: claim(nil, &no)},
+		"v1beta2": {
+			namespace: "users", op: admission.Create, obj: claimBeta2(&yes),
+			wantField: "spec.devices.requests[0].adminAccess", wantMessage: labelRequired,
 		},
-		"the newest version, no admin access requested": {namespace: "users", op: admission.Create, o: claimBeta2(nil)},
-		"a template": {
-			namespace: "users", op: admission.Create, o: template(&yes),
-			field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs,
+		"v1beta2, no admin access requested": {namespace: "users", op: admission.Create, obj: claimBeta2(nil)},
+		"template": {
+			namespace: "users", op: admission.Create, obj: template(&yes),
+			wantField: "spec.devices.requests[0].adminAccess", wantMessage: labelRequired,
 		},
-		"a template of the newest version": {
-			namespace: "users", op: admission.Create, o: templateBeta2(&yes),
-			field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs,
+		"template, v1beta2": {
+			namespace: "users", op: admission.Create, obj: templateBeta2(&yes),
+			wantField: "spec.devices.requests[0].adminAccess", wantMessage: labelRequired,
 		},
-		"changed: it was looked at before": {namespace: "users", op: admission.Update, o: claim(&yes), old: claim(&yes)},
-		"a class has no requests":          {namespace: "users", op: admission.Create, o: &resourcev1beta1.DeviceClass{}},
-		"another group":                    {namespace: "users", group: "example.com", op: admission.Create, o: claim(&yes)},
-		"allocated":                        {namespace: "admins", sub: "status", op: admission.Update, o: allocated(&yes), old: claim(&yes)},
-		"allocated without a label": {
-			namespace: "users", sub: "status", op: admission.Update, o: allocated(&no, &yes), old: claim(&yes),
-			field: "status.allocation.devices.results[1].adminAccess", message: "Forbidden: " + needs,
+		"update: the create was checked":      {namespace: "users", op: admission.Update, obj: claim(&yes), old: claim(&yes)},
+		"device class, which has no requests": {namespace: "users", op: admission.Create, obj: &resourcev1beta1.DeviceClass{}},
+		"other group":                         {namespace: "users", group: "example.com", op: admission.Create, obj: claim(&yes)},
+		"allocation, label is true":           {namespace: "admins", subresource: "status", op: admission.Update, obj: allocated(&yes), old: claim(&yes)},
+		"allocation without a label": {
+			namespace: "users", subresource: "status", op: admission.Update, obj: allocated(&no, &yes), old: claim(&yes),
+			wantField: "status.allocation.devices.results[1].adminAccess", wantMessage: labelRequired,
 		},
-		"allocated in an unknown namespace": {
-			namespace: "lost", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&no),
-			field: "status.allocation.devices.results[0].adminAccess", message: unknown,
+		"allocation, namespace lookup fails": {
+			namespace: "lost", subresource: "status", op: admission.Update, obj: allocated(&yes), old: allocated(&no),
+			wantField: "status.allocation.devices.results[0].adminAccess", wantMessage: lookupFailed,
 		},
-		"allocated in the newest version": {
-			namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes),
-			old: claimBeta2(&yes), field: "status.allocation.devices.results[0].adminAccess",
-			message: "Forbidden: " + needs,
+		"allocation, v1beta2": {
+			namespace: "users", subresource: "status", op: admission.Update, obj: allocatedBeta2(&yes),
+			old: claimBeta2(&yes), wantField: "status.allocation.devices.results[0].adminAccess",
+			wantMessage: labelRequired,
 		},
-		"unchanged allocation": {namespace: "users", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&yes)},
-		"unchanged allocation in the newest": {
-			namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes),
+		"unchanged allocation": {namespace: "users", subresource: "status", op: admission.Update, obj: allocated(&yes), old: allocated(&yes)},
+		"unchanged allocation, v1beta2": {
+			namespace: "users", subresource: "status", op: admission.Update, obj: allocatedBeta2(&yes),
 			old: allocatedBeta2(&no, &yes),
 		},
-		"a status without allocation": {namespace: "users", sub: "status", op: admission.Update, o: claimBeta2(&yes), old: claimBeta2(&yes)},
-		"deleted":                     {namespace: "users", op: admission.Delete, old: claim(&yes)},
+		"status without allocation": {namespace: "users", subresource: "status", op: admission.Update, obj: claimBeta2(&yes), old: claimBeta2(&yes)},
+		"delete":                    {namespace: "users", op: admission.Delete, old: claim(&yes)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &registry.Kind{
@@ -171,11 +176,11 @@ func TestAdminAccess(t *testing.T) {
 				k.Group = c.group
 			}
 			err := plugin.Validate(context.Background(), &admission.Request{
-				Operation: c.op, Resource: k, Subresource: c.sub, Namespace: c.namespace, Name: "c", Object: c.o, OldObject: c.old,
+				Operation: c.op, Resource: k, Subresource: c.subresource, Namespace: c.namespace, Name: "c", Object: c.obj, OldObject: c.old,
 			})
-			if c.message == "" {
+			if c.wantMessage == "" {
 				if err != nil {
-					t.Errorf("got %v, want no error", err)
+					t.Errorf("got error %v, want none", err)
 				}
 				return
 			}
@@ -184,8 +189,8 @@ func TestAdminAccess(t *testing.T) {
 				t.Fatalf("got error %v, want an Invalid status", err)
 			}
 			causes := st.Status().Details.Causes
-			if len(causes) != 1 || causes[0].Field != c.field || causes[0].Message != c.message {
-				t.Errorf("got causes %+v, want %s: %s", causes, c.field, c.message)
+			if len(causes) != 1 || causes[0].Field != c.wantField || causes[0].Message != c.wantMessage {
+				t.Errorf("got causes %+v, want %s: %s", causes, c.wantField, c.wantMessage)
 			}
 		})
 	}

@@ -17,52 +17,80 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
+// head begins configurations.
 const head = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\n"
 
+// event is a request for an event, with the wanted result.
 type event struct {
-	after             time.Duration
-	group, kind       string
-	namespace, object string
+	after             time.Duration // since the request before
+	group, kind       string        // of the request; default: Event of the core group
+	namespace, object string        // namespace and kind of the object that the event concerns
 	user              string
-	dryRun            bool
-	op                admission.Operation
-	want              string // after "Too many requests: "
+	isDryRun          bool
+	op                admission.Operation // default: create
+	want              string              // error after "Too many requests: "; "" if it is admitted
 }
 
-// TestEventsBeyondRateAreRejected limits events by namespace, source and object, user and server.
+// TestEventsBeyondRateAreRejected checks the limits by namespace, source and object, user and server.
+// The clock moves only between the requests of a row.
 func TestEventsBeyondRateAreRejected(t *testing.T) {
+	const (
+		serverLimited = "limit reached on type Server for key "
+		userALimited  = "limit reached on type User for key a"
+	)
 	for name, c := range map[string]struct {
 		limits string
 		events []event
 	}{
-		"recorded": {
-			limits: "[{type: Namespace, qps: 1, burst: 2, cacheSize: 10}, {type: SourceAndObject, qps: 1, burst: 1}, {type: User, qps: 100, burst: 100}, {type: Server, qps: 100, burst: 100}]",
+		"namespace and source with object": {
+			limits: "[{type: Namespace, qps: 1, burst: 2, cacheSize: 10}, {type: SourceAndObject, qps: 1, burst: 1}, " +
+				"{type: User, qps: 100, burst: 100}, {type: Server, qps: 100, burst: 100}]",
 			events: []event{
 				{namespace: "off", object: "Pod"},
 				{namespace: "off", object: "Pod", want: "limit reached on type SourceAndObject for key chPodoffp1"},
 				{namespace: "off", object: "Node", want: "limit reached on type Namespace for key off"},
-				{namespace: "off", object: "Node", dryRun: true},
+				{namespace: "off", object: "Node", isDryRun: true},
 				{
 					namespace: "off", object: "Pod", op: admission.Update,
 					want: "[limit reached on type Namespace for key off, limit reached on type SourceAndObject for key chPodoffp1]",
 				},
 			},
 		},
-		"refill after a while": {
+		"tokens are refilled": {
 			limits: "[{type: Server, qps: 2, burst: 1}]",
-			events: []event{{}, {want: "limit reached on type Server for key "}, {after: 500 * time.Millisecond}, {want: "limit reached on type Server for key "}, {after: time.Hour}, {want: "limit reached on type Server for key "}},
+			events: []event{
+				{},
+				{want: serverLimited},
+				{after: 500 * time.Millisecond},
+				{want: serverLimited},
+				{after: time.Hour}, // the bucket holds at most the burst
+				{want: serverLimited},
+			},
 		},
-		"each user": {
+		"each user has its own limit": {
 			limits: "[{type: User, qps: 1, burst: 1}]",
-			events: []event{{user: "a"}, {user: "b"}, {user: "a", want: "limit reached on type User for key a"}},
+			events: []event{{user: "a"}, {user: "b"}, {user: "a", want: userALimited}},
 		},
-		"the least recently used is evicted": {
+		"least recently used key is evicted": {
 			limits: "[{type: User, qps: 1, burst: 1, cacheSize: 2}]",
-			events: []event{{user: "a"}, {user: "b"}, {user: "a", want: "limit reached on type User for key a"}, {user: "c"}, {user: "a", want: "limit reached on type User for key a"}, {user: "b"}},
+			events: []event{
+				{user: "a"},
+				{user: "b"},
+				{user: "a", want: userALimited},
+				{user: "c"}, // evicts b
+				{user: "a", want: userALimited},
+				{user: "b"},
+			},
 		},
-		"other kinds": {
+		"other kinds, groups and operations are not limited": {
 			limits: "[{type: Server, qps: 1, burst: 1}]",
-			events: []event{{}, {kind: "Pod"}, {group: "events.k8s.io"}, {op: admission.Delete}, {want: "limit reached on type Server for key "}},
+			events: []event{
+				{},
+				{kind: "Pod"},
+				{group: "events.k8s.io"},
+				{op: admission.Delete},
+				{want: serverLimited},
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +113,7 @@ func TestEventsBeyondRateAreRejected(t *testing.T) {
 				}
 				err := plugin.Validate(t.Context(), &admission.Request{
 					Operation: e.op, Resource: &registry.Kind{}, Kind: schema.GroupVersionKind{Group: e.group, Version: "v1", Kind: e.kind},
-					Namespace: e.namespace, User: &request.User{Name: e.user}, DryRun: e.dryRun,
+					Namespace: e.namespace, User: &request.User{Name: e.user}, DryRun: e.isDryRun,
 					Object: &corev1.Event{
 						Source:         corev1.EventSource{Component: "c", Host: "h"},
 						InvolvedObject: corev1.ObjectReference{Kind: e.object, Namespace: e.namespace, Name: "p", UID: "1"},
@@ -96,14 +124,15 @@ func TestEventsBeyondRateAreRejected(t *testing.T) {
 					want = "Too many requests: " + e.want
 				}
 				if err == nil && want != "" || err != nil && (err.Error() != want || !apierrors.IsTooManyRequests(err)) {
-					t.Errorf("%d: got %v, want %q", i, err, want)
+					t.Errorf("event %d: got error %v, want %q (empty: none)", i, err, want)
 				}
 			}
 		})
 	}
 }
 
-// Events choose the keys, and a cache is limited by their number.
+// TestLongKeysAreNotKept checks that the cache does not hold long keys. Events choose the keys, and the
+// cache is limited only by their number.
 func TestLongKeysAreNotKept(t *testing.T) {
 	conf, err := eventratelimit.Load([]byte(head + "limits: [{type: SourceAndObject, qps: 1, burst: 1}]"))
 	if err != nil {
@@ -113,7 +142,7 @@ func TestLongKeysAreNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := heap()
+	before := liveHeapBytes()
 	for i := range 100 {
 		name := strings.Repeat("x", 1<<20) + strconv.Itoa(i)
 		if err := p.Validate(t.Context(), &admission.Request{
@@ -123,29 +152,30 @@ func TestLongKeysAreNotKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if after := heap(); after > before+16<<20 {
+	if after := liveHeapBytes(); after > before+16<<20 {
 		t.Errorf("100 keys of 1 MiB: got %d MiB of memory, want at most 16", (after-before)>>20)
 	}
 	runtime.KeepAlive(p)
 }
 
-// heap returns the size of the heap after a garbage collection.
-func heap() uint64 {
+// liveHeapBytes returns the size of the heap after a garbage collection.
+func liveHeapBytes() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
 
+// TestInvalidConfigurations checks the error of each invalid configuration.
 func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"none":      {file: "", want: "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
+		"no file":   {file: "", want: "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
 		"no limits": {file: head, want: "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
 		"bad limits": {file: head + "limits: [{type: Odd, qps: 0, burst: -1, cacheSize: -2}]",
 			want: `[limits[0].type: Unsupported value: "Odd": supported values: "Server", "Namespace", "User", "SourceAndObject", limits[0].burst: Invalid value: -1: must be positive, limits[0].qps: Invalid value: 0: must be positive, limits[0].cacheSize: Invalid value: -2: must not be negative]`},
 		"unknown field": {file: head + "limits: [{type: Server, qps: 1, burst: 1, bucket: 2}]",
 			want: `strict decoding error: unknown field "limits[0].bucket"`},
-		"another kind": {file: "apiVersion: v1\nkind: Pod\n",
+		"other kind": {file: "apiVersion: v1\nkind: Pod\n",
 			want: `no kind "Pod" is registered for version "v1" in scheme "admission configuration"`},
 	} {
 		var data []byte
@@ -153,7 +183,7 @@ func TestInvalidConfigurations(t *testing.T) {
 			data = []byte(c.file)
 		}
 		if _, err := eventratelimit.Load(data); err == nil || err.Error() != c.want {
-			t.Errorf("%s: got %v; want an error, %v", name, err, c.want)
+			t.Errorf("%s: got error %v, want %q", name, err, c.want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// container returns a container that requests one of each resource.
 func container(names ...corev1.ResourceName) corev1.Container {
 	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}
 	for _, n := range names {
@@ -20,7 +21,8 @@ func container(names ...corev1.ResourceName) corev1.Container {
 	return c
 }
 
-// TestExtendedResourcesAreTolerated adds a toleration for each extended resource of a pod.
+// TestExtendedResourcesAreTolerated checks that a pod gets a toleration for each extended resource that
+// it requests, sorted by name.
 func TestExtendedResourcesAreTolerated(t *testing.T) {
 	seconds := int64(5)
 	gpu := corev1.Toleration{Key: "ex.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
@@ -33,46 +35,46 @@ func TestExtendedResourcesAreTolerated(t *testing.T) {
 		Effect:   corev1.TaintEffectNoSchedule,
 	}
 	for name, c := range map[string]struct {
-		spec corev1.PodSpec
-		op   admission.Operation
-		sub  string
-		want []corev1.Toleration
+		spec        corev1.PodSpec
+		op          admission.Operation // default: create
+		subresource string
+		want        []corev1.Toleration
 	}{
-		"native":   {spec: corev1.PodSpec{Containers: []corev1.Container{container("cpu", "hugepages-2Mi", "x.kubernetes.io/a", "requests.a/b")}}},
-		"extended": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu", "cpu")}}, want: []corev1.Toleration{gpu}},
-		"by name": {
+		"native resources only": {spec: corev1.PodSpec{Containers: []corev1.Container{container("cpu", "hugepages-2Mi", "x.kubernetes.io/a", "requests.a/b")}}},
+		"one extended resource": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu", "cpu")}}, want: []corev1.Toleration{gpu}},
+		"two extended resources": {
 			spec: corev1.PodSpec{
 				Containers:     []corev1.Container{container("ex.com/gpu")},
 				InitContainers: []corev1.Container{container("a.com/x", "ex.com/gpu")},
 			},
 			want: []corev1.Toleration{{Key: "a.com/x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}, gpu},
 		},
-		"there": {
+		"toleration exists": {
 			spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{gpu}},
 			want: []corev1.Toleration{gpu},
 		},
-		"for a while": {
+		"toleration for a time is replaced": {
 			spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{timed}},
 			op:   admission.Update, want: []corev1.Toleration{gpu},
 		},
-		"another one": {
+		"toleration of one value does not suffice": {
 			spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{other}},
 			want: []corev1.Toleration{other, gpu},
 		},
-		"status":  {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, sub: "status"},
-		"deleted": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, op: admission.Delete},
+		"status update": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, subresource: "status"},
+		"delete":        {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, op: admission.Delete},
 	} {
 		if c.op == "" {
 			c.op = admission.Create
 		}
 		p := &corev1.Pod{Spec: c.spec}
 		if err := (extendedresourcetoleration.Plugin{}).Admit(t.Context(), &admission.Request{
-			Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
+			Operation: c.op, Subresource: c.subresource, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
 		}); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := fmt.Sprint(p.Spec.Tolerations), fmt.Sprint(c.want); got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
+			t.Errorf("%s: got tolerations %s, want %s", name, got, want)
 		}
 	}
 }

@@ -118,9 +118,9 @@ func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) 
 }
 
 // request returns a request for the pod off/a.
-func request(pod *corev1.Pod, op admission.Operation, sub string) *admission.Request {
+func request(pod *corev1.Pod, op admission.Operation, subresource string) *admission.Request {
 	return &admission.Request{
-		Operation: op, Subresource: sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}},
+		Operation: op, Subresource: subresource, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}},
 		Namespace: "off", Name: "a", Object: pod,
 	}
 }
@@ -141,22 +141,23 @@ func TestReviewContent(t *testing.T) {
 	allTypes.Spec.EphemeralContainers = []corev1.EphemeralContainer{
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "dbg"}},
 	}
+	// head begins each recorded review, up to the containers.
 	const head = `POST /image?timeout=30s {"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1",` +
 		`"metadata":{"creationTimestamp":null},"spec":{"containers":[`
 	for name, c := range map[string]struct {
-		op   admission.Operation
-		sub  string
-		want string // reviewed containers; empty without a review
+		op          admission.Operation
+		subresource string
+		want        string // reviewed containers; empty without a review
 	}{
-		"created":              {op: admission.Create, sub: "", want: `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
-		"updated":              {op: admission.Update, sub: "", want: `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
-		"ephemeral containers": {op: admission.Update, sub: "ephemeralcontainers", want: `{"image":"dbg"}`},
-		"status":               {op: admission.Update, sub: "status", want: ""},
-		"deleted":              {op: admission.Delete, sub: "", want: ""},
+		"create":               {op: admission.Create, subresource: "", want: `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
+		"update":               {op: admission.Update, subresource: "", want: `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
+		"ephemeral containers": {op: admission.Update, subresource: "ephemeralcontainers", want: `{"image":"dbg"}`},
+		"status":               {op: admission.Update, subresource: "status", want: ""},
+		"delete":               {op: admission.Delete, subresource: "", want: ""},
 	} {
 		plugin, b, _ := start(t, "allowTTL: -1")
 		b.respond(200, `{"status":{"allowed":true}}`)
-		if err := plugin.Validate(t.Context(), request(allTypes, c.op, c.sub)); err != nil {
+		if err := plugin.Validate(t.Context(), request(allTypes, c.op, c.subresource)); err != nil {
 			t.Errorf("%s: got %v, want no error", name, err)
 		}
 		var want []string
@@ -266,13 +267,13 @@ func TestWebhookResponseDecides(t *testing.T) {
 			want = `pods "a" is forbidden: ` + c.want
 		}
 		if got := strings.ReplaceAll(fmt.Sprint(err), b.url, "URL"); got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
+			t.Errorf("%s: got error %s, want %s", name, got, want)
 		}
 		if got := len(b.reviews()); got != c.wantReviews {
 			t.Errorf("%s: got %d reviews, want %d", name, got, c.wantReviews)
 		}
 		if want := max(c.wantReviews, 1) - 1; len(clock.pauses) != want {
-			t.Errorf("%s: got pauses %v, want %d", name, clock.pauses, want)
+			t.Errorf("%s: got pauses %v, want %d of them", name, clock.pauses, want)
 		}
 		if got, want := fmt.Sprint(r.Annotations()), fmt.Sprint(c.wantAudit); got != want {
 			t.Errorf("%s: got audit annotations %s, want %s", name, got, want)
@@ -351,7 +352,7 @@ func TestCanceledRequestsAreRejected(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := plugin.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err == nil {
-		t.Error("error for a canceled request = nil, want one")
+		t.Error("canceled request: got no error, want one")
 	}
 }
 
@@ -421,20 +422,20 @@ func TestConfigurationDefaults(t *testing.T) {
 func TestReviewedRequests(t *testing.T) {
 	plugin, b, _ := start(t, "allowTTL: -1")
 	for _, c := range []struct {
-		resource, sub string
-		op            admission.Operation
-		want          bool
+		resource, subresource string
+		op                    admission.Operation
+		want                  bool
 	}{
-		{resource: "pods", sub: "", op: admission.Update, want: true},
-		{resource: "pods", sub: "ephemeralcontainers", op: admission.Update, want: true},
-		{resource: "pods", sub: "status", op: admission.Update, want: false},
-		{resource: "pods", sub: "", op: admission.Create, want: false},
-		{resource: "others", sub: "", op: admission.Update, want: false},
+		{resource: "pods", subresource: "", op: admission.Update, want: true},
+		{resource: "pods", subresource: "ephemeralcontainers", op: admission.Update, want: true},
+		{resource: "pods", subresource: "status", op: admission.Update, want: false},
+		{resource: "pods", subresource: "", op: admission.Create, want: false},
+		{resource: "others", subresource: "", op: admission.Update, want: false},
 	} {
-		r := request(pod(nil, "i"), c.op, c.sub)
+		r := request(pod(nil, "i"), c.op, c.subresource)
 		r.Resource = &registry.Kind{Names: registry.Names{Resource: c.resource}}
 		if got := plugin.CallsExternal(t.Context(), r); got != c.want {
-			t.Errorf("CallsExternal(%s of %s/%s) = %t, want %t", c.op, c.resource, c.sub, got, c.want)
+			t.Errorf("CallsExternal(%s of %s/%s) = %t, want %t", c.op, c.resource, c.subresource, got, c.want)
 		}
 	}
 	b.respond(200, `{"status":{"allowed":false}}`)

@@ -16,7 +16,7 @@ func TestRetriableErrors(t *testing.T) {
 		errors.New("x509: no"):                       false,
 	} {
 		if got := mayRetry(err); got != want {
-			t.Errorf("%v: got %t, want %v", err, got, want)
+			t.Errorf("mayRetry(%v) = %t, want %t", err, got, want)
 		}
 	}
 }

@@ -35,21 +35,23 @@ func (n *namespaces) Create(_ context.Context, name string) error {
 	return nil
 }
 
+// TestNamespacesAreCreated checks that creating an object creates a missing namespace, and no other
+// request does.
 func TestNamespacesAreCreated(t *testing.T) {
 	for name, c := range map[string]struct {
-		op        admission.Operation
-		resource  string
-		namespace string
-		dryRun    bool
-		created   bool
-		want      string
+		op          admission.Operation // default: create
+		resource    string              // default: configmaps
+		namespace   string
+		isDryRun    bool
+		wantCreated bool
+		want        string // error
 	}{
 		"existing":             {namespace: "existing"},
-		"missing":              {namespace: "new", created: true},
-		"created concurrently": {namespace: "taken", created: true},
-		"create fails":         {namespace: "broken", created: true, want: `configmaps "c" is forbidden: it breaks`},
+		"missing":              {namespace: "new", wantCreated: true},
+		"created concurrently": {namespace: "taken", wantCreated: true},
+		"create fails":         {namespace: "broken", wantCreated: true, want: `configmaps "c" is forbidden: it breaks`},
 		"lookup fails":         {namespace: "unknown", want: `configmaps "c" is forbidden: lookup failed`},
-		"dry run":              {namespace: "new", dryRun: true},
+		"dry run":              {namespace: "new", isDryRun: true},
 		"update":               {namespace: "new", op: admission.Update},
 		"in no namespace":      {},
 		"resource namespaces":  {namespace: "new", resource: "namespaces"},
@@ -66,13 +68,13 @@ func TestNamespacesAreCreated(t *testing.T) {
 			Resource:  &registry.Kind{Names: registry.Names{Resource: c.resource}},
 			Namespace: c.namespace,
 			Name:      "c",
-			DryRun:    c.dryRun,
+			DryRun:    c.isDryRun,
 		})
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.want)
 		}
-		if (len(n.created) == 1 && n.created[0] == c.namespace) != c.created {
-			t.Errorf("%s: created %v, want %v", name, n.created, c.created)
+		if (len(n.created) == 1 && n.created[0] == c.namespace) != c.wantCreated {
+			t.Errorf("%s: got created namespaces %q, want namespace %q created: %t", name, n.created, c.namespace, c.wantCreated)
 		}
 	}
 }

@@ -10,29 +10,32 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// namespaces has the namespace existing. The lookup of unknown fails.
 type namespaces struct{}
 
 func (namespaces) Phase(_ context.Context, name string) (bool, bool, error) {
 	if name == "unknown" {
 		return false, false, errors.New("no answer")
 	}
-	return name == "there", false, nil
+	return name == "existing", false, nil
 }
 
+// TestNamespaceMustExist checks that writes in a namespace require that it exists.
 func TestNamespaceMustExist(t *testing.T) {
 	for name, c := range map[string]struct {
-		op                  admission.Operation
-		resource, namespace string
-		want                string
+		op        admission.Operation
+		resource  string // default: configmaps
+		namespace string
+		want      string // error
 	}{
-		"there":         {op: admission.Create, namespace: "there"},
-		"absent":        {op: admission.Create, namespace: "absent", want: `namespaces "absent" not found`},
-		"updated":       {op: admission.Update, namespace: "absent", want: `namespaces "absent" not found`},
-		"deleted":       {op: admission.Delete, namespace: "absent", want: `namespaces "absent" not found`},
-		"connected":     {op: admission.Connect, namespace: "absent"},
-		"lookup fails":  {op: admission.Create, namespace: "unknown", want: "Internal error occurred: no answer"},
-		"in none":       {op: admission.Create},
-		"the namespace": {op: admission.Delete, namespace: "absent", resource: "namespaces"},
+		"create in an existing namespace": {op: admission.Create, namespace: "existing"},
+		"create in an absent namespace":   {op: admission.Create, namespace: "absent", want: `namespaces "absent" not found`},
+		"update in an absent namespace":   {op: admission.Update, namespace: "absent", want: `namespaces "absent" not found`},
+		"delete in an absent namespace":   {op: admission.Delete, namespace: "absent", want: `namespaces "absent" not found`},
+		"connect in an absent namespace":  {op: admission.Connect, namespace: "absent"},
+		"namespace lookup fails":          {op: admission.Create, namespace: "unknown", want: "Internal error occurred: no answer"},
+		"cluster-scoped object":           {op: admission.Create},
+		"absent namespace itself":         {op: admission.Delete, namespace: "absent", resource: "namespaces"},
 	} {
 		if c.resource == "" {
 			c.resource = "configmaps"
@@ -41,7 +44,7 @@ func TestNamespaceMustExist(t *testing.T) {
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Resource: c.resource}}, Namespace: c.namespace, Name: "c",
 		})
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/plugins/namespacelifecycle"
@@ -24,16 +25,16 @@ func (f failing) Phase(context.Context, string) (exists, terminating bool, err e
 func TestNamespaceLookupErrors(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
-		want func(error) bool
+		want metav1.StatusReason
 	}{
-		{err: fmt.Errorf("read: %w", context.DeadlineExceeded), want: apierrors.IsTimeout},
-		{err: context.Canceled, want: apierrors.IsTimeout},
-		{err: errors.New("no store"), want: apierrors.IsInternalError},
+		{err: fmt.Errorf("read: %w", context.DeadlineExceeded), want: metav1.StatusReasonTimeout},
+		{err: context.Canceled, want: metav1.StatusReasonTimeout},
+		{err: errors.New("no store"), want: metav1.StatusReasonInternalError},
 	} {
 		p := &namespacelifecycle.Plugin{Namespaces: failing{tc.err}}
 		a := &admission.Request{Operation: admission.Create, Namespace: "a", Resource: &registry.Kind{}}
-		if err := p.Admit(t.Context(), a); !tc.want(err) {
-			t.Errorf("%v: got %v", tc.err, err)
+		if err := p.Admit(t.Context(), a); apierrors.ReasonForError(err) != tc.want {
+			t.Errorf("lookup fails with %v: got error %v, want one with reason %s", tc.err, err, tc.want)
 		}
 	}
 }

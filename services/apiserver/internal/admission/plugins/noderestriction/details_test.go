@@ -25,7 +25,8 @@ func checkWritesOf(t *testing.T, node string, plugin *noderestriction.Plugin, wr
 	for _, w := range writes {
 		err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:" + node, Groups: []string{"system:nodes"}}))
 		if (err == nil) != (w.want == "") || err != nil && !strings.Contains(err.Error(), w.want) {
-			t.Errorf("%s %s %q: got error %v, want %q", w.op, w.resource, w.name, err, w.want)
+			t.Errorf("%s %s %q by node %s: got error %v, want one that contains %q, or none if that is empty",
+				w.op, w.resource, w.name, node, err, w.want)
 		}
 	}
 }
@@ -190,7 +191,7 @@ func TestAudiencesOfVolumes(t *testing.T) {
 			{ConfigMap: &corev1.ConfigMapProjection{}}, {ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault"}},
 		}}},
 	}
-	const unknown = "is not authorized to request tokens for this audience"
+	const notAuthorized = "is not authorized to request tokens for this audience"
 	for name, c := range map[string]struct {
 		volumes    []corev1.Volume
 		audience   string
@@ -198,14 +199,14 @@ func TestAudiencesOfVolumes(t *testing.T) {
 		authorizer authorizer.Authorizer // default: audiences
 	}{
 		"projected token":                      {volumes: []corev1.Volume{projected}, audience: "vault"},
-		"projected token for another audience": {volumes: []corev1.Volume{projected}, audience: "other", want: unknown},
+		"projected token for another audience": {volumes: []corev1.Volume{projected}, audience: "other", want: notAuthorized},
 		"driver of an ephemeral volume": {
 			volumes:  []corev1.Volume{ephemeral(&corev1.PersistentVolumeClaimTemplate{})},
 			audience: "audience-of-driver-of-mine-v",
 		},
-		"ephemeral volume without template": {volumes: []corev1.Volume{ephemeral(nil)}, audience: "audience-of-driver-of-mine-v", want: unknown},
+		"ephemeral volume without template": {volumes: []corev1.Volume{ephemeral(nil)}, audience: "audience-of-driver-of-mine-v", want: notAuthorized},
 		"driver of a claim":                 {volumes: []corev1.Volume{ofClaim("c")}, audience: "audience-of-driver-of-c"},
-		"claim without a driver":            {volumes: []corev1.Volume{ofClaim("plain")}, audience: "a", want: unknown},
+		"claim without a driver":            {volumes: []corev1.Volume{ofClaim("plain")}, audience: "a", want: notAuthorized},
 		"claim cannot be read": {
 			volumes: []corev1.Volume{ofClaim("broken")}, audience: "a",
 			want: `error validating audience "a": the cache is not loaded`,
@@ -225,7 +226,7 @@ func TestAudiencesOfVolumes(t *testing.T) {
 		"claim to an in-tree volume with a CSI driver": {volumes: []corev1.Volume{ofClaim("older")}, audience: "audience-of-cinder.csi.openstack.org"},
 		"in-tree volume whose CSI driver does not exist": {
 			volumes:  []corev1.Volume{{VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{}}}},
-			audience: "a", want: unknown,
+			audience: "a", want: notAuthorized,
 		},
 		"projected token beside a claim that cannot be read": {volumes: []corev1.Volume{ofClaim("broken"), projected}, audience: "vault"},
 		"authorizer fails": {

@@ -31,6 +31,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
+// errBroken is the error of lookups that fail.
 var errBroken = errors.New("the cache is not loaded")
 
 // objects has the pod mine on node n1, the pod theirs on node n2, and the node n1. Each claim exists and
@@ -133,15 +134,17 @@ func aNode(labels ...string) *corev1.Node {
 	return n
 }
 
-// slice returns a ResourceSlice of a node in v1beta1, newerSlice one in v1beta2.
+// slice returns a ResourceSlice of a node in v1beta1.
 func slice(node string) *resourcev1beta1.ResourceSlice {
 	return &resourcev1beta1.ResourceSlice{Spec: resourcev1beta1.ResourceSliceSpec{NodeName: node}}
 }
 
+// newerSlice returns a ResourceSlice of a node in v1beta2.
 func newerSlice(node string) *resourcev1beta2.ResourceSlice {
 	return &resourcev1beta2.ResourceSlice{Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &node}}
 }
 
+// claim returns a persistent volume claim with a change.
 func claim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", ResourceVersion: "1"}}
 	change(c)
@@ -216,7 +219,8 @@ func checkWrites(t *testing.T, writes []write) {
 		err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
 		if (err == nil) != (w.want == "") ||
 			err != nil && (!strings.Contains(err.Error(), w.want) || apierrors.IsForbidden(err) == w.notForbidden) {
-			t.Errorf("%s %s %q: got error %v, want %q", w.op, w.resource, w.name, err, w.want)
+			t.Errorf("%s %s %q: got error %v, want one that contains %q, or none if that is empty (Forbidden: %t)",
+				w.op, w.resource, w.name, err, w.want, !w.notForbidden)
 		}
 		for _, u := range []*request.User{{Name: "system:node:n1"}, {Name: "n1", Groups: []string{"system:nodes"}}, nil} {
 			if err := plugin.Admit(t.Context(), w.attributes(u)); err != nil {

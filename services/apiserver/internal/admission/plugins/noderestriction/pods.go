@@ -143,17 +143,17 @@ func (a *nodeRequest) checkClaim() error {
 	if !ok || !oldOK {
 		return a.unexpectedType()
 	}
-	// same is the new claim with the permitted changes undone.
-	same := claim.DeepCopy()
-	same.ResourceVersion = old.ResourceVersion
-	same.ManagedFields = old.ManagedFields
-	s := &same.Status
+	// unpermitted is the new claim with the permitted changes undone.
+	unpermitted := claim.DeepCopy()
+	unpermitted.ResourceVersion = old.ResourceVersion
+	unpermitted.ManagedFields = old.ManagedFields
+	s := &unpermitted.Status
 	s.Capacity = old.Status.Capacity
 	s.Conditions = old.Status.Conditions
 	s.AllocatedResources = old.Status.AllocatedResources
 	s.AllocatedResourceStatuses = old.Status.AllocatedResourceStatuses
-	same.TypeMeta = old.TypeMeta
-	if !semantic.Equal(same, old) {
+	unpermitted.TypeMeta = old.TypeMeta
+	if !semantic.Equal(unpermitted, old) {
 		return a.forbid("node %q is not allowed to update fields other than status.quantity and status.conditions", a.node)
 	}
 	return nil

@@ -11,34 +11,36 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/nodetaint"
 )
 
+// TestNewNodesAreTainted checks that a created node gets the taint not-ready:NoSchedule once, after its
+// own taints.
 func TestNewNodesAreTainted(t *testing.T) {
 	notReady := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}
 	own := corev1.Taint{Key: "own", Effect: corev1.TaintEffectNoExecute}
 	evicting := corev1.Taint{Key: notReady.Key, Effect: corev1.TaintEffectNoExecute}
 	for _, c := range []struct {
-		op    admission.Operation
-		sub   string
-		taint []corev1.Taint
-		want  []corev1.Taint
+		op          admission.Operation
+		subresource string
+		taints      []corev1.Taint
+		want        []corev1.Taint
 	}{
-		{op: admission.Create, sub: "", taint: nil, want: []corev1.Taint{notReady}},
-		{op: admission.Create, sub: "", taint: []corev1.Taint{own}, want: []corev1.Taint{own, notReady}},
-		{op: admission.Create, sub: "", taint: []corev1.Taint{notReady, own}, want: []corev1.Taint{notReady, own}},
-		{op: admission.Create, sub: "", taint: []corev1.Taint{evicting}, want: []corev1.Taint{evicting, notReady}},
-		{op: admission.Create, sub: "status", taint: nil, want: nil},
-		{op: admission.Update, sub: "", taint: nil, want: nil},
+		{op: admission.Create, subresource: "", taints: nil, want: []corev1.Taint{notReady}},
+		{op: admission.Create, subresource: "", taints: []corev1.Taint{own}, want: []corev1.Taint{own, notReady}},
+		{op: admission.Create, subresource: "", taints: []corev1.Taint{notReady, own}, want: []corev1.Taint{notReady, own}},
+		{op: admission.Create, subresource: "", taints: []corev1.Taint{evicting}, want: []corev1.Taint{evicting, notReady}},
+		{op: admission.Create, subresource: "status", taints: nil, want: nil},
+		{op: admission.Update, subresource: "", taints: nil, want: nil},
 	} {
-		n := &corev1.Node{Spec: corev1.NodeSpec{Taints: c.taint}}
-		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Request{Operation: c.op, Subresource: c.sub, Object: n}); err != nil {
+		n := &corev1.Node{Spec: corev1.NodeSpec{Taints: c.taints}}
+		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Request{Operation: c.op, Subresource: c.subresource, Object: n}); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(n.Spec.Taints, c.want) {
-			t.Errorf("%s %q of %v: got %v, want %v", c.op, c.sub, c.taint, n.Spec.Taints, c.want)
+			t.Errorf("%s of a node, subresource %q, taints %v: got taints %v, want %v", c.op, c.subresource, c.taints, n.Spec.Taints, c.want)
 		}
 	}
 	for _, other := range []runtime.Object{nil, &corev1.Pod{}} {
 		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Request{Operation: admission.Create, Object: other}); err != nil {
-			t.Error(err)
+			t.Errorf("create of %T: got error %v, want none", other, err)
 		}
 	}
 }

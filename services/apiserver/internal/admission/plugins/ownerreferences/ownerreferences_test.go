@@ -17,17 +17,18 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// may lists the rights of the user as verb:group/resource/subresource:namespace/name.
-type may []string
+// permissions lists what user u may do, as verb:group/resource/subresource:namespace/name.
+type permissions []string
 
-func (m may) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+func (p permissions) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
 	key := a.Verb + ":" + a.Group + "/" + a.ResourceName + "/" + a.Subresource + ":" + a.Namespace + "/" + a.Name
-	if a.Resource && a.User.Name == "u" && slices.Contains(m, key) {
+	if a.Resource && a.User.Name == "u" && slices.Contains(p, key) {
 		return authz.Allow, "", nil
 	}
 	return authz.NoOpinion, "", nil
 }
 
+// kindOf returns the kinds of the owners in these tests, or nil for an unknown kind.
 func kindOf(gvk schema.GroupVersionKind) *registry.Kind {
 	switch gvk {
 	case schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}:
@@ -43,84 +44,89 @@ func owned(refs ...metav1.OwnerReference) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{OwnerReferences: refs}}
 }
 
-func ref(version, kind, uid string, block bool) metav1.OwnerReference {
-	r := metav1.OwnerReference{APIVersion: version, Kind: kind, Name: "d", UID: types.UID(uid)}
-	if block {
-		r.BlockOwnerDeletion = &block
-	}
+// ref returns a reference to an owner with the name d.
+func ref(version, kind, uid string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: version, Kind: kind, Name: "d", UID: types.UID(uid)}
+}
+
+// blockingRef returns a reference that blocks the deletion of the owner.
+func blockingRef(version, kind, uid string) metav1.OwnerReference {
+	r := ref(version, kind, uid)
+	r.BlockOwnerDeletion = new(bool)
+	*r.BlockOwnerDeletion = true
 	return r
 }
 
 // TestOwnerChangesRequirePermission checks which rights a change of owner references requires.
 func TestOwnerChangesRequirePermission(t *testing.T) {
-	free := ref("apps/v1", "Deployment", "u", false)
-	held := ref("apps/v1", "Deployment", "u", true)
-	node := ref("v1", "Node", "n", true)
-	zed := ref("x.y/v1", "Zed", "z", true)
+	nonBlocking := ref("apps/v1", "Deployment", "u")
+	blocking := blockingRef("apps/v1", "Deployment", "u")
+	blockingNode := blockingRef("v1", "Node", "n")
+	unknownKind := blockingRef("x.y/v1", "Zed", "z")
 	const (
-		remove   = "delete:/configmaps/:ns/c"
-		finalize = "update:apps/deployments/finalizers:ns/d"
-		ofNode   = "update:/nodes/finalizers:/d"
-		all      = "update:*/*/finalizers:/*"
-		notOwner = `configmaps "c" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>`
-		notMine  = `configmaps "c" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>`
+		deleteConfigMap    = "delete:/configmaps/:ns/c"
+		finalizeDeployment = "update:apps/deployments/finalizers:ns/d"
+		finalizeNode       = "update:/nodes/finalizers:/d"
+		finalizeAll        = "update:*/*/finalizers:/*"
+		cannotFinalize     = `configmaps "c" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>`
+		cannotDelete       = `configmaps "c" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>`
 	)
 	for name, c := range map[string]struct {
-		rights may
-		o, old *corev1.ConfigMap
-		sub    string
-		pods   bool
-		want   string
+		permissions permissions
+		obj, old    *corev1.ConfigMap // without old, the request is a create
+		subresource string
+		ofPods      bool   // the resource is pods, not configmaps
+		want        string // error
 	}{
-		"created with an owner":       {o: owned(free)},
-		"created, holds":              {o: owned(held), want: notOwner},
-		"created, holds, may":         {rights: may{finalize}, o: owned(held)},
-		"created, holds a node":       {rights: may{ofNode}, o: owned(node)},
-		"created, holds, may all":     {rights: may{all}, o: owned(held, zed)},
-		"created, holds two, may one": {rights: may{finalize}, o: owned(held, node), want: notOwner},
-		"created, holds what is unknown": {
-			o:    owned(zed),
+		"create with an owner":                    {obj: owned(nonBlocking)},
+		"create, blocks":                          {obj: owned(blocking), want: cannotFinalize},
+		"create, blocks, may finalize":            {permissions: permissions{finalizeDeployment}, obj: owned(blocking)},
+		"create, blocks a node, may finalize":     {permissions: permissions{finalizeNode}, obj: owned(blockingNode)},
+		"create, blocks, may finalize everything": {permissions: permissions{finalizeAll}, obj: owned(blocking, unknownKind)},
+		"create, blocks two, may finalize one":    {permissions: permissions{finalizeDeployment}, obj: owned(blocking, blockingNode), want: cannotFinalize},
+		"create, blocks an unknown kind": {
+			obj:  owned(unknownKind),
 			want: `configmaps "c" is forbidden: cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion x.y/v1 Kind Zed: no matches for kind "Zed" in version "x.y/v1"`,
 		},
-		"created, holds what is not a group": {
-			o:    owned(ref("a/b/c", "Zed", "z", true)),
+		"create, blocks an owner of an invalid version": {
+			obj:  owned(blockingRef("a/b/c", "Zed", "z")),
 			want: `configmaps "c" is forbidden: cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion a/b/c Kind Zed: unexpected GroupVersion string: a/b/c`,
 		},
-		"unchanged":              {o: owned(held), old: owned(held)},
-		"none before and after":  {o: owned(), old: owned()},
-		"given an owner":         {o: owned(free), old: owned(), want: notMine},
-		"given an owner, may":    {rights: may{remove}, o: owned(free), old: owned()},
-		"freed":                  {o: owned(), old: owned(free), want: notMine},
-		"begins to block":        {rights: may{remove}, o: owned(held), old: owned(free), want: notOwner},
-		"begins to block, may":   {rights: may{remove, finalize}, o: owned(held), old: owned(free)},
-		"held before":            {rights: may{remove}, o: owned(held, ref("v1", "Node", "o", false)), old: owned(held)},
-		"through a sub-resource": {rights: may{remove}, o: owned(free), old: owned(), sub: "status", want: notMine},
-		"of a pod itself": {
-			o: owned(free), old: owned(), pods: true,
+		"update, unchanged":                     {obj: owned(blocking), old: owned(blocking)},
+		"update, no owners":                     {obj: owned(), old: owned()},
+		"update adds an owner":                  {obj: owned(nonBlocking), old: owned(), want: cannotDelete},
+		"update adds an owner, may delete":      {permissions: permissions{deleteConfigMap}, obj: owned(nonBlocking), old: owned()},
+		"update removes the owner":              {obj: owned(), old: owned(nonBlocking), want: cannotDelete},
+		"update begins to block":                {permissions: permissions{deleteConfigMap}, obj: owned(blocking), old: owned(nonBlocking), want: cannotFinalize},
+		"update begins to block, may finalize":  {permissions: permissions{deleteConfigMap, finalizeDeployment}, obj: owned(blocking), old: owned(nonBlocking)},
+		"update of an object that blocks":       {permissions: permissions{deleteConfigMap}, obj: owned(blocking, ref("v1", "Node", "o")), old: owned(blocking)},
+		"update of a subresource adds an owner": {permissions: permissions{deleteConfigMap}, obj: owned(nonBlocking), old: owned(), subresource: "status", want: cannotDelete},
+		"update of a pod adds an owner": {
+			obj: owned(nonBlocking), old: owned(), ofPods: true,
 			want: `pods "c" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>`,
 		},
-		"created, says that it does not": {o: owned(metav1.OwnerReference{APIVersion: "v1", Kind: "Node", BlockOwnerDeletion: new(bool)})},
-		"status of pods":                 {o: owned(free), old: owned(), sub: "status", pods: true},
+		"create, blockOwnerDeletion is false":    {obj: owned(metav1.OwnerReference{APIVersion: "v1", Kind: "Node", BlockOwnerDeletion: new(bool)})},
+		"update of a pod's status adds an owner": {obj: owned(nonBlocking), old: owned(), subresource: "status", ofPods: true},
 	} {
 		resource := "configmaps"
-		if c.pods {
+		if c.ofPods {
 			resource = "pods"
 		}
 		r := &admission.Request{
 			Operation:   admission.Create,
 			Resource:    &registry.Kind{Names: registry.Names{Version: "v1", Resource: resource}},
-			Subresource: c.sub,
+			Subresource: c.subresource,
 			Namespace:   "ns",
 			Name:        "c",
-			Object:      c.o,
+			Object:      c.obj,
 			User:        &request.User{Name: "u"},
 		}
 		if c.old != nil {
 			r.Operation, r.OldObject = admission.Update, c.old
 		}
-		err := (&ownerreferences.Plugin{Authorizer: c.rights, KindOf: kindOf}).Validate(t.Context(), r)
+		err := (&ownerreferences.Plugin{Authorizer: c.permissions, KindOf: kindOf}).Validate(t.Context(), r)
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.want)
 		}
 	}
 }
@@ -129,13 +135,13 @@ func TestOwnerChangesRequirePermission(t *testing.T) {
 func TestRequestsWithoutOwners(t *testing.T) {
 	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "configmaps"}}
 	for _, r := range []*admission.Request{
-		{Operation: admission.Delete, OldObject: owned(ref("v1", "Node", "n", true))},
-		{Operation: admission.Connect, Object: owned(ref("v1", "Node", "n", true))},
+		{Operation: admission.Delete, OldObject: owned(blockingRef("v1", "Node", "n"))},
+		{Operation: admission.Connect, Object: owned(blockingRef("v1", "Node", "n"))},
 		{Operation: admission.Create, Object: &metav1.Status{}},
 	} {
 		r.Resource, r.Namespace, r.Name, r.User = kind, "ns", "c", &request.User{Name: "u"}
-		if err := (&ownerreferences.Plugin{Authorizer: may{}, KindOf: kindOf}).Validate(t.Context(), r); err != nil {
-			t.Errorf("%s: got %v, want no error", r.Operation, err)
+		if err := (&ownerreferences.Plugin{Authorizer: permissions{}, KindOf: kindOf}).Validate(t.Context(), r); err != nil {
+			t.Errorf("%s: got error %v, want none", r.Operation, err)
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespaces maps a name to the annotation of the namespace.
+// namespaces maps a name to the node selector annotation of the namespace. Namespaces without an entry
+// exist without the annotation, except absent. The lookup of broken fails.
 type namespaces map[string]string
 
 func (n namespaces) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -32,48 +33,53 @@ func (n namespaces) GetNamespace(_ context.Context, name string) (*corev1.Namesp
 	return ns, nil
 }
 
-const config = "podNodeSelectorPluginConfig:\n  clusterDefaultNodeSelector: \"cluster=default\"\n  pns: \"zone=a,tier=x\"\n  listed: \"env=prod,zone=a\"\n"
+// config has a default selector, and the selectors that pods in the namespaces pns and listed may have.
+const config = `podNodeSelectorPluginConfig:
+  clusterDefaultNodeSelector: "cluster=default"
+  pns: "zone=a,tier=x"
+  listed: "env=prod,zone=a"
+`
 
-// TestNodeSelectorsAreMergedOrConflict merges the node selectors of the namespace and of the
-// cluster, and rejects conflicts.
+// TestNodeSelectorsAreMergedOrConflict checks that a created pod gets the node selector of its
+// namespace, or else that of the cluster, and that conflicts are rejected.
 func TestNodeSelectorsAreMergedOrConflict(t *testing.T) {
 	const (
-		conflict = `pods "a" is forbidden: pod node label selector conflicts with its namespace node label selector`
-		notThere = `pods "a" is forbidden: pod node label selector labels conflict with its namespace whitelist`
+		conflict     = `pods "a" is forbidden: pod node label selector conflicts with its namespace node label selector`
+		notPermitted = `pods "a" is forbidden: pod node label selector labels conflict with its namespace whitelist`
 	)
 	all := namespaces{"pns2": "env=prod", "pns3": "==", "listed": "env=prod", "empty": ""}
 	for name, c := range map[string]struct {
 		config, namespace string
-		op                admission.Operation
-		sub               string
-		selector, want    map[string]string
-		err               string
+		op                admission.Operation // default: create
+		subresource       string
+		selector, want    map[string]string // of the pod, before and after
+		wantErr           string
 	}{
 		"cluster default": {config: config, namespace: "off", want: map[string]string{"cluster": "default"}},
-		"cluster default, agrees": {
+		"cluster default that the pod has": {
 			config: config, namespace: "off", selector: map[string]string{"cluster": "default", "x": "y"},
 			want: map[string]string{"cluster": "default", "x": "y"},
 		},
-		"cluster default, not": {config: config, namespace: "off", selector: map[string]string{"cluster": "x"}, err: conflict},
-		"list without default": {config: config, namespace: "pns", selector: map[string]string{"zone": "a"}, err: notThere},
-		"outside the list":     {config: config, namespace: "listed", selector: map[string]string{"foo": "a"}, err: notThere},
-		"another value":        {config: config, namespace: "listed", selector: map[string]string{"zone": "b"}, err: notThere},
-		"in the list": {
+		"conflict with the cluster default":          {config: config, namespace: "off", selector: map[string]string{"cluster": "x"}, wantErr: conflict},
+		"key outside the permitted ones, no default": {config: config, namespace: "pns", selector: map[string]string{"zone": "a"}, wantErr: notPermitted},
+		"key that is not permitted":                  {config: config, namespace: "listed", selector: map[string]string{"foo": "a"}, wantErr: notPermitted},
+		"value that is not permitted":                {config: config, namespace: "listed", selector: map[string]string{"zone": "b"}, wantErr: notPermitted},
+		"permitted key and value": {
 			config: config, namespace: "listed", selector: map[string]string{"zone": "a"},
 			want: map[string]string{"env": "prod", "zone": "a"},
 		},
-		"annotation":           {config: config, namespace: "pns2", want: map[string]string{"env": "prod"}},
-		"annotation, conflict": {config: config, namespace: "pns2", selector: map[string]string{"env": "dev"}, err: conflict},
-		"annotation, empty":    {config: config, namespace: "empty"},
-		"annotation, bad":      {config: config, namespace: "pns3", err: "invalid selector: [  ]"},
-		"no configuration":     {namespace: "off"},
-		"absent":               {namespace: "absent", err: "Internal error occurred: namespace absent does not exist"},
-		"lookup fails":         {namespace: "broken", err: "Internal error occurred: no answer"},
+		"annotation of the namespace":  {config: config, namespace: "pns2", want: map[string]string{"env": "prod"}},
+		"conflict with the annotation": {config: config, namespace: "pns2", selector: map[string]string{"env": "dev"}, wantErr: conflict},
+		"empty annotation":             {config: config, namespace: "empty"},
+		"invalid annotation":           {config: config, namespace: "pns3", wantErr: "invalid selector: [  ]"},
+		"no configuration":             {namespace: "off"},
+		"absent":                       {namespace: "absent", wantErr: "Internal error occurred: namespace absent does not exist"},
+		"namespace lookup fails":       {namespace: "broken", wantErr: "Internal error occurred: no answer"},
 		"update": {
 			config: config, namespace: "off", op: admission.Update, selector: map[string]string{"cluster": "x"},
 			want: map[string]string{"cluster": "x"},
 		},
-		"sub-resource": {config: config, namespace: "off", sub: "eviction"},
+		"subresource": {config: config, namespace: "off", subresource: "eviction"},
 	} {
 		var data []byte
 		if c.config != "" {
@@ -88,19 +94,19 @@ func TestNodeSelectorsAreMergedOrConflict(t *testing.T) {
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeSelector: c.selector}}
 		r := &admission.Request{
-			Operation: c.op, Subresource: c.sub,
+			Operation: c.op, Subresource: c.subresource,
 			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.namespace,
 			Object: pod,
 		}
 		err = plugin.Admit(t.Context(), r)
-		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
-			t.Errorf("%s: got %v, want %q", name, err, c.err)
+		if err == nil && c.wantErr != "" || err != nil && err.Error() != c.wantErr {
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.wantErr)
 		}
 		if again := plugin.Validate(t.Context(), r); fmt.Sprint(again) != fmt.Sprint(err) {
-			t.Errorf("%s: second validation: got %v, want %v", name, again, err)
+			t.Errorf("%s: Validate after Admit: got error %v, want %v", name, again, err)
 		}
-		if got, want := fmt.Sprint(pod.Spec.NodeSelector), fmt.Sprint(c.want); c.err == "" && got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
+		if got, want := fmt.Sprint(pod.Spec.NodeSelector), fmt.Sprint(c.want); c.wantErr == "" && got != want {
+			t.Errorf("%s: got node selector %s, want %s", name, got, want)
 		}
 	}
 }
@@ -110,12 +116,12 @@ func TestNodeSelectorsAreMergedOrConflict(t *testing.T) {
 func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"unknown field": {file: "podNodeSelectorPluginConfigs: {}", want: `strict decoding error: unknown field "podNodeSelectorPluginConfigs"`},
-		"twice": {file: `{"podNodeSelectorPluginConfig":{"a":"b=c","a":"d=e"}}`,
+		"duplicate field": {file: `{"podNodeSelectorPluginConfig":{"a":"b=c","a":"d=e"}}`,
 			want: `strict decoding error: duplicate field "podNodeSelectorPluginConfig.a"`},
-		"no selector": {file: "podNodeSelectorPluginConfig: {a: \"==\"}", want: "podNodeSelectorPluginConfig[a]: invalid selector: [  ]"},
+		"invalid selector": {file: "podNodeSelectorPluginConfig: {a: \"==\"}", want: "podNodeSelectorPluginConfig[a]: invalid selector: [  ]"},
 	} {
 		if _, err := podnodeselector.New([]byte(c.file), nil); err == nil || err.Error() != c.want {
-			t.Errorf("%s: got %v; want an error, %v", name, err, c.want)
+			t.Errorf("%s: got error %v, want %q", name, err, c.want)
 		}
 	}
 }

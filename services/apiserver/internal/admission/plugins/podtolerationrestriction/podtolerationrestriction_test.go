@@ -16,7 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespace has the annotations defaultTolerations and tolerationsWhitelist.
+// namespace holds the annotations of every namespace: defaultTolerations and tolerationsWhitelist. The
+// namespace absent does not exist, and the lookup of broken fails.
 type namespace map[string]string
 
 func (n namespace) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -33,48 +34,51 @@ func (n namespace) GetNamespace(_ context.Context, name string) (*corev1.Namespa
 	return ns, nil
 }
 
+// head begins configurations.
 const head = "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1\nkind: Configuration\n"
 
-// TestTolerationsAreMergedOrConflict merges the default tolerations of the namespace and of the
-// cluster, and rejects tolerations that are not allowed.
+// TestTolerationsAreMergedOrConflict checks that a created pod gets the default tolerations of its
+// namespace, or else those of the cluster, and that tolerations outside the whitelist are rejected.
 func TestTolerationsAreMergedOrConflict(t *testing.T) {
 	const (
-		config  = head + "default: [{key: cluster-default, operator: Exists}]\nwhitelist: [{operator: Exists, key: ok}, {operator: Exists, key: cluster-default}, {operator: Exists, key: node.kubernetes.io/memory-pressure}]"
-		message = "pod tolerations (possibly merged with namespace default tolerations) conflict with its "
+		config = head + "default: [{key: cluster-default, operator: Exists}]\n" +
+			"whitelist: [{operator: Exists, key: ok}, {operator: Exists, key: cluster-default}, " +
+			"{operator: Exists, key: node.kubernetes.io/memory-pressure}]"
+		conflict = "pod tolerations (possibly merged with namespace default tolerations) conflict with its "
 	)
 	for name, c := range map[string]struct {
-		config, in  string
-		annotations namespace
-		op          admission.Operation
-		sub         string
-		keys, want  string
-		cpu         bool
-		err         string
+		config, namespace string
+		annotations       namespace
+		op                admission.Operation // default: create
+		subresource       string
+		keys, want        string // keys of the pod's tolerations, before and after
+		requestsCPU       bool
+		wantErr           string
 	}{
-		"cluster's default":         {config: config, want: "cluster-default"},
-		"in the cluster's list":     {config: config, keys: "ok", want: "ok cluster-default"},
-		"not in the cluster's list": {config: config, keys: "bad", err: message + "cluster whitelist"},
-		"asks for some of a node":   {config: config, cpu: true, want: "cluster-default node.kubernetes.io/memory-pressure"},
-		"no default on update":      {config: config, op: admission.Update, keys: "ok", want: "ok"},
-		"memory pressure on update": {config: config, op: admission.Update, cpu: true, want: "node.kubernetes.io/memory-pressure"},
-		"list on update":            {config: config, op: admission.Update, keys: "bad", err: message + "cluster whitelist"},
-		"namespace's default":       {config: config, annotations: namespace{"defaultTolerations": `[{"key":"ok","operator":"Exists"}]`}, want: "ok"},
-		"namespace's empty default": {config: config, annotations: namespace{"defaultTolerations": ""}},
-		"namespace's list": {
+		"cluster's default":                           {config: config, want: "cluster-default"},
+		"in the cluster's whitelist":                  {config: config, keys: "ok", want: "ok cluster-default"},
+		"not in the cluster's whitelist":              {config: config, keys: "bad", wantErr: conflict + "cluster whitelist"},
+		"memory pressure for a pod that requests CPU": {config: config, requestsCPU: true, want: "cluster-default node.kubernetes.io/memory-pressure"},
+		"no default on update":                        {config: config, op: admission.Update, keys: "ok", want: "ok"},
+		"memory pressure on update":                   {config: config, op: admission.Update, requestsCPU: true, want: "node.kubernetes.io/memory-pressure"},
+		"cluster's whitelist on update":               {config: config, op: admission.Update, keys: "bad", wantErr: conflict + "cluster whitelist"},
+		"namespace's default":                         {config: config, annotations: namespace{"defaultTolerations": `[{"key":"ok","operator":"Exists"}]`}, want: "ok"},
+		"namespace's empty default":                   {config: config, annotations: namespace{"defaultTolerations": ""}},
+		"not in the namespace's whitelist": {
 			config:      config,
 			annotations: namespace{"tolerationsWhitelist": `[{"key":"only","operator":"Exists"}]`}, keys: "ok",
-			err: message + "namespace whitelist",
+			wantErr: conflict + "namespace whitelist",
 		},
-		"namespace's empty list": {config: config, annotations: namespace{"tolerationsWhitelist": ""}, keys: "any", want: "any cluster-default"},
-		"namespace's nonsense":   {config: config, annotations: namespace{"defaultTolerations": "{"}, err: "unexpected end of JSON input"},
-		"list of nonsense": {
+		"namespace's empty whitelist":    {config: config, annotations: namespace{"tolerationsWhitelist": ""}, keys: "any", want: "any cluster-default"},
+		"namespace's default is invalid": {config: config, annotations: namespace{"defaultTolerations": "{"}, wantErr: "unexpected end of JSON input"},
+		"namespace's whitelist is invalid": {
 			config: config, annotations: namespace{"tolerationsWhitelist": "{"}, keys: "a",
-			err: "unexpected end of JSON input",
+			wantErr: "unexpected end of JSON input",
 		},
-		"without configuration": {keys: "any", want: "any"},
-		"absent":                {in: "absent", err: `namespaces "absent" not found`},
-		"lookup fails":          {in: "broken", err: "Internal error occurred: no answer"},
-		"sub-resource":          {config: config, sub: "status", keys: "bad", want: "bad"},
+		"without configuration":  {keys: "any", want: "any"},
+		"absent":                 {namespace: "absent", wantErr: `namespaces "absent" not found`},
+		"namespace lookup fails": {namespace: "broken", wantErr: "Internal error occurred: no answer"},
+		"subresource":            {config: config, subresource: "status", keys: "bad", want: "bad"},
 	} {
 		var data []byte
 		if c.config != "" {
@@ -88,49 +92,50 @@ func TestTolerationsAreMergedOrConflict(t *testing.T) {
 			c.op = admission.Create
 		}
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{}}}}
-		if c.cpu {
+		if c.requestsCPU {
 			pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1")}
 		}
 		for _, k := range strings.Fields(c.keys) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: k, Operator: corev1.TolerationOpExists})
 		}
 		r := &admission.Request{
-			Operation: c.op, Subresource: c.sub,
-			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.in, Name: "a",
+			Operation: c.op, Subresource: c.subresource,
+			Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.namespace, Name: "a",
 			Object: pod,
 		}
 		err = plugin.Admit(t.Context(), r)
-		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
-			t.Errorf("%s: got %v, want %q", name, err, c.err)
+		if err == nil && c.wantErr != "" || err != nil && err.Error() != c.wantErr {
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.wantErr)
 		}
-		if err != nil && strings.HasPrefix(err.Error(), message) {
-			if again := plugin.Validate(t.Context(), r); again == nil || again.Error() != c.err {
-				t.Errorf("%s: then %v; want non-nil, %v", name, again, c.err)
+		if err != nil && strings.HasPrefix(err.Error(), conflict) {
+			if again := plugin.Validate(t.Context(), r); again == nil || again.Error() != c.wantErr {
+				t.Errorf("%s: Validate after Admit: got error %v, want %q", name, again, c.wantErr)
 			}
 			if st, ok := err.(apierrors.APIStatus); !ok || st.Status().Code != 500 || st.Status().Reason != "" {
-				t.Errorf("%s: got %#v; want true, 500, \"\"", name, err)
+				t.Errorf("%s: got error %#v, want a status with code 500 and no reason, as in Kubernetes", name, err)
 			}
 		}
 		var keys []string
 		for i := range pod.Spec.Tolerations {
 			keys = append(keys, pod.Spec.Tolerations[i].Key)
 		}
-		if got := strings.Join(keys, " "); c.err == "" && got != c.want {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		if got := strings.Join(keys, " "); c.wantErr == "" && got != c.want {
+			t.Errorf("%s: got tolerations of %q, want %q", name, got, c.want)
 		}
 	}
 }
 
+// TestInvalidConfigurations checks the error of each invalid configuration.
 func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"unknown field": {file: head + "defaults: []", want: `strict decoding error: unknown field "defaults"`},
-		"no tolerations": {file: head + `default: [{key: "a b", operator: Odd}]`,
+		"invalid default": {file: head + `default: [{key: "a b", operator: Odd}]`,
 			want: `invalid config: [podtolerationrestriction.default[0].key: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') podtolerationrestriction.default[0].operator: Unsupported value: "Odd": supported values: "Equal", "Exists"]`},
-		"in the list": {file: head + "whitelist: [{operator: Equal}]",
+		"invalid whitelist": {file: head + "whitelist: [{operator: Equal}]",
 			want: "invalid config: [podtolerationrestriction.whitelist[0].operator: Invalid value: \"Equal\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"]"},
 	} {
 		if _, err := podtolerationrestriction.New([]byte(c.file), nil); err == nil || err.Error() != c.want {
-			t.Errorf("%s: got %v; want an error, %v", name, err, c.want)
+			t.Errorf("%s: got error %v, want %q", name, err, c.want)
 		}
 	}
 }

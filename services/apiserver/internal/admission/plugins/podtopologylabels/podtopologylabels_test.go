@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// nodes has the node n with topology labels. The lookup of broken fails.
 type nodes struct{}
 
 func (nodes) Node(_ context.Context, name string) (*corev1.Node, error) {
@@ -31,7 +32,8 @@ func (nodes) Node(_ context.Context, name string) (*corev1.Node, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
 }
 
-// TestTopologyLabelsAreCopied copies the topology labels of the node to bindings and pods.
+// TestTopologyLabelsAreCopied checks that a binding, or a pod that is created on a node, gets those
+// topology labels of the node that it has not.
 func TestTopologyLabelsAreCopied(t *testing.T) {
 	binding := func(kind, node string, labels map[string]string) runtime.Object {
 		return &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Target: corev1.ObjectReference{Kind: kind, Name: node}}
@@ -39,42 +41,42 @@ func TestTopologyLabelsAreCopied(t *testing.T) {
 	pod := func(node string) runtime.Object { return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}} }
 	all := map[string]string{"topology.k8s.io/zone": "z", "topology.k8s.io/region": "r"}
 	for name, c := range map[string]struct {
-		off  bool
-		op   admission.Operation
-		sub  string
-		o    runtime.Object
-		want map[string]string
-		err  string
+		isDisabled  bool
+		op          admission.Operation // default: create
+		subresource string
+		obj         runtime.Object
+		want        map[string]string // labels
+		wantErr     string
 	}{
-		"binding": {sub: "binding", o: binding("Node", "n", nil), want: all},
-		"binding with some": {
-			sub: "binding", o: binding("Node", "n", map[string]string{"topology.k8s.io/zone": "mine"}),
+		"binding": {subresource: "binding", obj: binding("Node", "n", nil), want: all},
+		"binding with a zone": {
+			subresource: "binding", obj: binding("Node", "n", map[string]string{"topology.k8s.io/zone": "mine"}),
 			want: map[string]string{"topology.k8s.io/zone": "mine", "topology.k8s.io/region": "r"},
 		},
-		"binding, gate off":  {off: true, sub: "binding", o: binding("Node", "n", nil)},
-		"to something else":  {sub: "binding", o: binding("", "n", nil)},
-		"to an absent node":  {sub: "binding", o: binding("Node", "absent", nil)},
-		"lookup fails":       {sub: "binding", o: binding("Node", "broken", nil), err: "no answer"},
-		"pod on a node":      {o: pod("n"), want: all},
-		"pod on none":        {o: pod("")},
-		"pod that is there":  {op: admission.Update, o: pod("n")},
-		"another sub-object": {sub: "status", o: pod("n")},
+		"binding, feature gate is off": {isDisabled: true, subresource: "binding", obj: binding("Node", "n", nil)},
+		"binding to another kind":      {subresource: "binding", obj: binding("", "n", nil)},
+		"binding to an absent node":    {subresource: "binding", obj: binding("Node", "absent", nil)},
+		"node lookup fails":            {subresource: "binding", obj: binding("Node", "broken", nil), wantErr: "no answer"},
+		"create of a pod on a node":    {obj: pod("n"), want: all},
+		"pod without a node":           {obj: pod("")},
+		"update of a pod":              {op: admission.Update, obj: pod("n")},
+		"other subresource":            {subresource: "status", obj: pod("n")},
 	} {
 		if c.op == "" {
 			c.op = admission.Create
 		}
-		err := (&podtopologylabels.Plugin{Nodes: nodes{}, Enabled: !c.off}).Admit(t.Context(), &admission.Request{
-			Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: c.o,
+		err := (&podtopologylabels.Plugin{Nodes: nodes{}, Enabled: !c.isDisabled}).Admit(t.Context(), &admission.Request{
+			Operation: c.op, Subresource: c.subresource, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: c.obj,
 		})
-		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
-			t.Errorf("%s: %v", name, err)
+		if err == nil && c.wantErr != "" || err != nil && err.Error() != c.wantErr {
+			t.Errorf("%s: got error %v, want %q (empty: none)", name, err, c.wantErr)
 		}
-		m, err := meta.Accessor(c.o)
+		m, err := meta.Accessor(c.obj)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got, want := fmt.Sprint(m.GetLabels()), fmt.Sprint(c.want); got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
+			t.Errorf("%s: got labels %s, want %s", name, got, want)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
+// rule returns a rule with lists that are given with commas.
 func rule(groups, resources, verbs string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		APIGroups: strings.Split(groups, ","),
@@ -36,8 +37,8 @@ func ref(kind, name string) rbacv1.RoleRef {
 
 func subjectsFor(user string) []rbacv1.Subject { return []rbacv1.Subject{{Kind: "User", Name: user}} }
 
-// policy returns rules: alice reads pods in a, bob may bind reader and escalate roles in a, carl
-// may do everything.
+// policy returns these permissions: alice reads pods in namespace a, bob may bind reader and escalate
+// roles in a, dan may escalate the role new in a, carl may do everything.
 func policy() *rbac.Engine {
 	e := rbac.New()
 	all := rule("*", "*", "*")
@@ -67,19 +68,20 @@ func policy() *rbac.Engine {
 	return e
 }
 
-// TestGrantsBeyondOwnRightsAreRejected rejects roles and bindings that grant more than the user
-// has.
+// TestGrantsBeyondOwnRightsAreRejected checks that a user cannot write a role or binding that grants
+// more than the user has, unless the verbs escalate or bind allow it.
 func TestGrantsBeyondOwnRightsAreRejected(t *testing.T) {
 	e := policy()
 	plugin := &rbacescalation.Plugin{Policy: e, Authorizer: e}
 	role := func(rules ...rbacv1.PolicyRule) *rbacv1.Role {
 		return &rbacv1.Role{ObjectMeta: named("a", "new"), Rules: rules}
 	}
-	clusterRole := func(aggregate bool, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
-		r := &rbacv1.ClusterRole{ObjectMeta: named("", "new"), Rules: rules}
-		if aggregate {
-			r.AggregationRule = &rbacv1.AggregationRule{}
-		}
+	clusterRole := func(rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+		return &rbacv1.ClusterRole{ObjectMeta: named("", "new"), Rules: rules}
+	}
+	aggregatedRole := func(rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+		r := clusterRole(rules...)
+		r.AggregationRule = &rbacv1.AggregationRule{}
 		return r
 	}
 	binding := func(r rbacv1.RoleRef) *rbacv1.RoleBinding {
@@ -102,13 +104,13 @@ func TestGrantsBeyondOwnRightsAreRejected(t *testing.T) {
 			want: "roles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"create\"]}",
 		},
 		{
-			name: "cluster role with permissions of a namespace", user: "alice", obj: clusterRole(false, reads),
+			name: "cluster role with permissions of a namespace", user: "alice", obj: clusterRole(reads),
 			old: nil, want: "clusterroles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\"",
 		},
 		{name: "with escalate", user: "bob", obj: role(reads), old: nil, want: ok},
-		{name: "with escalate for roles alone", user: "bob", obj: clusterRole(false, reads), old: nil, want: "is attempting to grant"},
-		{name: "everything", user: "carl", obj: clusterRole(true, reads), old: nil, want: ok},
-		{name: "removed rules", user: "alice", obj: clusterRole(false), old: clusterRole(false, reads), want: ok},
+		{name: "with escalate for roles alone", user: "bob", obj: clusterRole(reads), old: nil, want: "is attempting to grant"},
+		{name: "everything", user: "carl", obj: aggregatedRole(reads), old: nil, want: ok},
+		{name: "removed rules", user: "alice", obj: clusterRole(), old: clusterRole(reads), want: ok},
 		{
 			name: "with escalate for a role by its name", user: "dan",
 			obj: func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(),
@@ -116,10 +118,10 @@ func TestGrantsBeyondOwnRightsAreRejected(t *testing.T) {
 		},
 		{name: "create with escalate for a role by its name", user: "dan", obj: role(creates), old: nil, want: "is attempting to grant"},
 		{name: "create by apply with escalate for a role by its name", user: "dan", obj: role(creates), old: applied, want: ok},
-		{name: "old object of another kind", user: "alice", obj: role(creates), old: clusterRole(false, creates), want: "is attempting to grant"},
-		{name: "aggregation", user: "alice", obj: clusterRole(true), old: nil, want: "must have cluster-admin privileges to use the aggregationRule"},
+		{name: "old object of another kind", user: "alice", obj: role(creates), old: clusterRole(creates), want: "is attempting to grant"},
+		{name: "aggregation", user: "alice", obj: aggregatedRole(), old: nil, want: "must have cluster-admin privileges to use the aggregationRule"},
 		{
-			name: "aggregation that was there", user: "alice", obj: clusterRole(false), old: clusterRole(true),
+			name: "aggregation that was there", user: "alice", obj: clusterRole(), old: aggregatedRole(),
 			want: "must have cluster-admin privileges to use the aggregationRule",
 		},
 		{name: "an update that grants nothing new", user: "alice", obj: role(creates), old: role(reads, creates), want: "is attempting to grant"},
@@ -175,7 +177,7 @@ func TestGrantsBeyondOwnRightsAreRejected(t *testing.T) {
 		}
 		err := plugin.Validate(requesttest.WithInfo(context.Background(), op), a)
 		if (err == nil) != (c.want == ok) || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v\nwant %s", c.name, err, c.want)
+			t.Errorf("%s by %s: got error %v\nwant one that contains %q, or none if that is empty", c.name, c.user, err, c.want)
 		}
 	}
 }
@@ -203,47 +205,36 @@ func TestComparisonOfManyNamesIsLargeWork(t *testing.T) {
 		},
 		Object: &rbacv1.RoleBinding{ObjectMeta: named("a", "new"), RoleRef: ref("Role", "many"), Subjects: subjectsFor("eve")},
 	}
-	admitted := true
-	work := requesttest.Work{OnEstimate: func(int) bool { return admitted }}
+	isAdmitted := true // by the limiter for large requests
+	work := requesttest.Work{OnEstimate: func(int) bool { return isAdmitted }}
 	ctx := work.With(context.Background())
 	if err := plugin.Validate(ctx, r); err != nil {
-		t.Error(err)
+		t.Errorf("limiter admits: got error %v, want none", err)
 	}
-	admitted = false
+	isAdmitted = false
 	if err := plugin.Validate(ctx, r); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("got %v, want TooManyRequests", err)
+		t.Errorf("limiter rejects: got error %v, want TooManyRequests", err)
 	}
 }
 
+// TestOtherRequestsAreSkipped checks that the plugin ignores subresources, other groups and deletes. A
+// write of an RBAC object without a user is an error.
 func TestOtherRequestsAreSkipped(t *testing.T) {
 	plugin := &rbacescalation.Plugin{} // would panic if it were used
-	for _, r := range []*admission.Request{
-		{Operation: admission.Create, Subresource: "status", Resource: &registry.Kind{
-			Names: registry.Names{
-				Group: rbacv1.GroupName,
-			},
-		}},
-		{Operation: admission.Create, Resource: &registry.Kind{
-			Names: registry.Names{
-				Group: "apps",
-			},
-		}},
-		{Operation: admission.Delete, Resource: &registry.Kind{
-			Names: registry.Names{
-				Group: rbacv1.GroupName,
-			},
-		}},
+	rbacKind := &registry.Kind{Names: registry.Names{Group: rbacv1.GroupName}}
+	appsKind := &registry.Kind{Names: registry.Names{Group: "apps"}}
+	for name, r := range map[string]*admission.Request{
+		"subresource": {Operation: admission.Create, Subresource: "status", Resource: rbacKind},
+		"other group": {Operation: admission.Create, Resource: appsKind},
+		"delete":      {Operation: admission.Delete, Resource: rbacKind},
 	} {
-		if err := plugin.Validate(context.Background(), r); err != nil {
-			t.Error(err)
+		if err := plugin.Validate(t.Context(), r); err != nil {
+			t.Errorf("%s: got error %v, want none", name, err)
 		}
 	}
-	if err := plugin.Validate(context.Background(), &admission.Request{Operation: admission.Create, Resource: &registry.Kind{
-		Names: registry.Names{
-			Group: rbacv1.GroupName,
-		},
-	}}); err == nil {
-		t.Error("no error without a user, want one")
+	withoutUser := &admission.Request{Operation: admission.Create, Resource: rbacKind}
+	if err := plugin.Validate(t.Context(), withoutUser); err == nil {
+		t.Error("request without a user: got no error, want one")
 	}
 }
 
@@ -270,7 +261,7 @@ func TestAggregationRequiresClusterAdmin(t *testing.T) {
 			},
 		})
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", user, err)
+			t.Errorf("%s: got error %v, want one that contains %q, or none if that is empty", user, err, want)
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestReservedSubjects rejects certificate signing requests for the identities of the suite's own
-// services.
+// TestReservedSubjects checks that requests for certificates with the identities of the suite's own
+// services can be neither created nor approved, and that no certificate can be issued for them.
 func TestReservedSubjects(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -47,45 +47,45 @@ func TestReservedSubjects(t *testing.T) {
 	}
 	issued := func(s *certificatesv1.CertificateSigningRequestStatus) { s.Certificate = []byte("c") }
 	approved, denied := condition("Approved", "True"), condition("Denied", "True")
-	free := pkix.Name{CommonName: "u"}
-	name := pkix.Name{CommonName: "system:binnacle:x"}
-	group := pkix.Name{Organization: []string{"system:binnacle"}}
-	twice := pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
+	unreserved := pkix.Name{CommonName: "u"}
+	reservedName := pkix.Name{CommonName: "system:binnacle:x"}
+	reservedGroup := pkix.Name{Organization: []string{"system:binnacle"}}
+	twoNames := pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
 		{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: "system:binnacle:x"}, {Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: "u"},
 	}}
-	unreadable := signingRequest(name)
+	unreadable := signingRequest(reservedName)
 	unreadable.Spec.Request = []byte("x")
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		op          admission.Operation
 		object, old runtime.Object
-		rejected    bool
+		wantErr     bool
 	}{
-		"name":                {op: admission.Create, object: signingRequest(name), old: nil, rejected: true},
-		"group":               {op: admission.Create, object: signingRequest(group), old: nil, rejected: true},
-		"first of two names":  {op: admission.Create, object: signingRequest(twice), old: nil, rejected: true},
-		"free":                {op: admission.Create, object: signingRequest(free), old: nil, rejected: false},
-		"unreadable":          {op: admission.Create, object: unreadable, old: nil, rejected: false},
-		"another kind":        {op: admission.Create, object: &corev1.Pod{}, old: nil, rejected: false},
-		"approval":            {op: admission.Update, object: signingRequest(name, approved), old: signingRequest(name), rejected: true},
-		"approval of another": {op: admission.Update, object: signingRequest(free, approved), old: signingRequest(free), rejected: false},
-		"denial":              {op: admission.Update, object: signingRequest(name, denied), old: signingRequest(name), rejected: false},
-		"certificate": {
-			op: admission.Update, object: signingRequest(name, approved, issued),
-			old: signingRequest(name, approved), rejected: true,
+		"create with a reserved name":              {op: admission.Create, object: signingRequest(reservedName), old: nil, wantErr: true},
+		"create with a reserved group":             {op: admission.Create, object: signingRequest(reservedGroup), old: nil, wantErr: true},
+		"create with a reserved first name of two": {op: admission.Create, object: signingRequest(twoNames), old: nil, wantErr: true},
+		"create with an unreserved name":           {op: admission.Create, object: signingRequest(unreserved), old: nil, wantErr: false},
+		"create with an unreadable request":        {op: admission.Create, object: unreadable, old: nil, wantErr: false},
+		"create of another kind":                   {op: admission.Create, object: &corev1.Pod{}, old: nil, wantErr: false},
+		"approval":                                 {op: admission.Update, object: signingRequest(reservedName, approved), old: signingRequest(reservedName), wantErr: true},
+		"approval of an unreserved name":           {op: admission.Update, object: signingRequest(unreserved, approved), old: signingRequest(unreserved), wantErr: false},
+		"denial":                                   {op: admission.Update, object: signingRequest(reservedName, denied), old: signingRequest(reservedName), wantErr: false},
+		"issued certificate": {
+			op: admission.Update, object: signingRequest(reservedName, approved, issued),
+			old: signingRequest(reservedName, approved), wantErr: true,
 		},
-		"certificate removed": {
-			op: admission.Update, object: signingRequest(name, approved),
-			old: signingRequest(name, approved, issued), rejected: false,
+		"removed certificate": {
+			op: admission.Update, object: signingRequest(reservedName, approved),
+			old: signingRequest(reservedName, approved, issued), wantErr: false,
 		},
-		"approval undone": {
-			op: admission.Update, object: signingRequest(name, condition("Approved", "False")),
-			old: signingRequest(name), rejected: false,
+		"approval set to false": {
+			op: admission.Update, object: signingRequest(reservedName, condition("Approved", "False")),
+			old: signingRequest(reservedName), wantErr: false,
 		},
-		"a label": {
-			op: admission.Update, object: signingRequest(name, approved, issued),
-			old: signingRequest(name, approved, issued), rejected: false,
+		"unchanged status": {
+			op: admission.Update, object: signingRequest(reservedName, approved, issued),
+			old: signingRequest(reservedName, approved, issued), wantErr: false,
 		},
-		"deletion": {op: admission.Delete, object: nil, old: signingRequest(name), rejected: false},
+		"delete": {op: admission.Delete, object: nil, old: signingRequest(reservedName), wantErr: false},
 	} {
 		err := suiteidentity.Plugin{}.Validate(t.Context(), &admission.Request{
 			Operation: c.op,
@@ -93,8 +93,8 @@ func TestReservedSubjects(t *testing.T) {
 			Object:    c.object,
 			OldObject: c.old,
 		})
-		if (err != nil) != c.rejected || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: got %v; want an error: %v, of type Forbidden", what, err, c.rejected)
+		if (err != nil) != c.wantErr || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got error %v, want a Forbidden error: %t", name, err, c.wantErr)
 		}
 	}
 }

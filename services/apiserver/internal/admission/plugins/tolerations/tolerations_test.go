@@ -9,6 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/tolerations"
 )
 
+// seconds returns a pointer to a value of tolerationSeconds.
 func seconds(n int64) *int64 { return &n }
 
 // TestMergeDropsCoveredTolerations checks that a toleration is left out if another one covers
@@ -41,13 +42,13 @@ func TestMergeDropsCoveredTolerations(t *testing.T) {
 		"two values":                      {first: list{xValue}, second: list{xOther}, want: list{xValue, xOther}},
 		"one effect, and all":             {first: list{xNoExecute}, second: list{x}, want: list{x}},
 		"shorter and longer":              {first: list{short}, second: list{long}, want: list{long}},
-		"for ever and for a time":         {first: list{long}, second: list{xNoExecute}, want: list{xNoExecute}},
+		"unlimited and for a time":        {first: list{long}, second: list{xNoExecute}, want: list{xNoExecute}},
 		"everything covers all":           {first: list{x, xValue, long}, second: list{everything, y}, want: list{everything}},
 		"all effects cover a time of one": {first: list{x}, second: list{short}, want: list{x}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tolerations.Merge(c.first, c.second); !apiequality.Semantic.DeepEqual(got, c.want) {
-				t.Errorf("merged %v, want %v", got, c.want)
+				t.Errorf("Merge(%v, %v) = %v, want %v", c.first, c.second, got, c.want)
 			}
 		})
 	}
