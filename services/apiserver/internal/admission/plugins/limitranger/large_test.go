@@ -18,23 +18,26 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// manyResources returns n resources with names of the given length.
-func manyResources(prefix string, n, name int) corev1.ResourceList {
+// manyResources returns n resources whose names have a prefix and at least a length.
+func manyResources(prefix string, n, nameLength int) corev1.ResourceList {
 	l := corev1.ResourceList{}
 	for i := range n {
 		k := fmt.Sprintf("%s/x%d", prefix, i)
-		l[corev1.ResourceName(k+strings.Repeat("x", max(0, name-len(k))))] = resource.MustParse("1")
+		l[corev1.ResourceName(k+strings.Repeat("x", max(0, nameLength-len(k))))] = resource.MustParse("1")
 	}
 	return l
 }
 
-// charging returns the context of a request whose large work is permitted or not, and the largest
-// cost it was charged.
-func charging(t *testing.T, may bool) (ctx context.Context, most *int) {
-	most = new(int)
+// charging returns the context of a request, and the largest cost that it is charged. isPermitted is
+// the response of the limiter for large requests.
+func charging(t *testing.T, isPermitted bool) (ctx context.Context, maxCost *int) {
+	maxCost = new(int)
 	ctx = requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
-	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { *most = max(*most, n); return may }}
-	return ctx, most
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(cost int) bool {
+		*maxCost = max(*maxCost, cost)
+		return isPermitted
+	}}
+	return ctx, maxCost
 }
 
 // TestLargeDefaultsAreCharged checks that the size of defaults and limits is charged before they
@@ -51,54 +54,57 @@ func TestLargeDefaultsAreCharged(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranges     ranges
 		containers int
-		large      bool
-		rejected   string // besides throttling
-		code       int32
+		isLarge    bool   // the cost is that of a large request
+		wantErr    string // part of the error of a permitted request
+		wantCode   int32
 	}{
-		"few":        {ranges: defaults(few), containers: 20},
-		"some":       {ranges: defaults(manyResources("a.b", 20, 0), few), containers: 10},
-		"many":       {ranges: defaults(manyResources("a.b", 500, 0)), containers: 10, large: true},
-		"long names": {ranges: defaults(manyResources("a.b", 20, 300)), containers: 20, large: true},
-		"bounds":     {ranges: bounds, containers: 10, large: true},
-		"too many": {
-			ranges: defaults(manyResources("a.b", 5000, 0)), containers: 100, large: true,
-			rejected: `Pod "p" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes`, code: 422,
+		"few resources, many containers": {ranges: defaults(few), containers: 20},
+		"some resources":                 {ranges: defaults(manyResources("a.b", 20, 0), few), containers: 10},
+		"many resources":                 {ranges: defaults(manyResources("a.b", 500, 0)), containers: 10, isLarge: true},
+		"long names":                     {ranges: defaults(manyResources("a.b", 20, 300)), containers: 20, isLarge: true},
+		"limits without defaults":        {ranges: bounds, containers: 10, isLarge: true},
+		"annotation too long": {
+			ranges: defaults(manyResources("a.b", 5000, 0)), containers: 100, isLarge: true,
+			wantErr: `Pod "p" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes`, wantCode: 422,
 		},
-		"several ranges": {ranges: defaults(manyResources("a.b", 1000, 300), few), containers: 1, large: true},
-		"in all": {
+		"two ranges": {ranges: defaults(manyResources("a.b", 1000, 300), few), containers: 1, isLarge: true},
+		"all ranges together too large": {
 			ranges:     defaults(manyResources("a.b", 2000, 300), manyResources("a.c", 2000, 300), manyResources("a.d", 2000, 300), few),
 			containers: 1,
-			large:      true,
-			rejected:   "limit ranges add more to the pod than can be stored", code: 413,
+			isLarge:    true,
+			wantErr:    "limit ranges add more to the pod than can be stored", wantCode: 413,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, may := range []bool{true, false} {
+			for _, isPermitted := range []bool{true, false} {
 				p := pod(nil, nil)
 				p.Spec.Containers = slices.Repeat(p.Spec.Containers, c.containers)
-				ctx, most := charging(t, may)
+				ctx, maxCost := charging(t, isPermitted)
 				plugin, r := &limitranger.Plugin{Ranges: c.ranges}, podRequest(admission.Create, "", p, nil)
 				r.Kind.Kind = "Pod"
 				err := plugin.Admit(ctx, r)
-				if err == nil && (c.large == (name == "bounds") || may) {
-					if err = plugin.Validate(ctx, r); name == "bounds" && apierrors.IsForbidden(err) {
-						err = nil // no limit is specified
+				// Limits without defaults are charged by Validate. Admit has throttled the other large
+				// requests. A small one is valid in any case.
+				isBounds := c.ranges[0] == bounds[0]
+				if err == nil && (c.isLarge == isBounds || isPermitted) {
+					if err = plugin.Validate(ctx, r); isBounds && apierrors.IsForbidden(err) {
+						err = nil // the pod specifies no limit
 					}
 				}
 				status, _ := err.(apierrors.APIStatus)
 				switch {
-				case c.large != (*most >= request.LargeBody):
-					t.Errorf("got cost %d, want that of a large request: %t", *most, c.large)
-				case c.large && !may:
+				case c.isLarge != (*maxCost >= request.LargeBody):
+					t.Errorf("permitted %t: got cost %d, want %d or more: %t", isPermitted, *maxCost, request.LargeBody, c.isLarge)
+				case c.isLarge && !isPermitted:
 					if !apierrors.IsTooManyRequests(err) {
-						t.Errorf("throttled: got %v, want an error of type TooManyRequests", err)
+						t.Errorf("not permitted: got error %v, want TooManyRequests", err)
 					}
-				case c.rejected == "" && err != nil:
-					t.Error(err)
-				case c.rejected != "" && (status == nil || status.Status().Code != c.code || !strings.Contains(err.Error(), c.rejected)):
-					t.Errorf("got %v", err)
+				case c.wantErr == "" && err != nil:
+					t.Errorf("permitted %t: got error %v, want none", isPermitted, err)
+				case c.wantErr != "" && (status == nil || status.Status().Code != c.wantCode || !strings.Contains(err.Error(), c.wantErr)):
+					t.Errorf("permitted %t: got error %v, want code %d and a text that contains %q", isPermitted, err, c.wantCode, c.wantErr)
 				}
-				if size := p.Size(); c.rejected != "" && size > 4<<20 || c.large && !may && size > 3<<10 {
+				if size := p.Size(); c.wantErr != "" && size > 4<<20 || c.isLarge && !isPermitted && size > 3<<10 {
 					t.Errorf("got a pod of %d bytes, want at most 4 MiB if rejected, and an unchanged one if not admitted", size)
 				}
 			}

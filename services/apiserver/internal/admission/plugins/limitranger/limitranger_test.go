@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// ranges are the limit ranges of every namespace.
 type ranges []*corev1.LimitRange
 
 func (r ranges) Each(_ context.Context, _ string, visit func(*corev1.LimitRange) error) error {
@@ -24,6 +25,7 @@ func (r ranges) Each(_ context.Context, _ string, visit func(*corev1.LimitRange)
 	return nil
 }
 
+// list returns amounts. pairs are names, each with its amount.
 func list(pairs ...string) corev1.ResourceList {
 	l := corev1.ResourceList{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -32,18 +34,21 @@ func list(pairs ...string) corev1.ResourceList {
 	return l
 }
 
+// pod returns a pod with one container.
 func pod(requests, limits corev1.ResourceList) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{
 		Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits}}},
 	}}
 }
 
+// item returns a limit range with one changed item.
 func item(t corev1.LimitType, change func(*corev1.LimitRangeItem)) ranges {
 	i := corev1.LimitRangeItem{Type: t}
 	change(&i)
 	return ranges{{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{i}}}}
 }
 
+// podRequest returns a request for the pod p, or for one of its subresources.
 func podRequest(op admission.Operation, subresource string, p, old *corev1.Pod) *admission.Request {
 	r := &admission.Request{
 		Operation: op, Resource: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "pods", Kind: "Pod"}},
@@ -55,7 +60,7 @@ func podRequest(op admission.Operation, subresource string, p, old *corev1.Pod) 
 	return r
 }
 
-// TestPodsBeyondLimitsAreRejected rejects pods beyond the limits of a limit range.
+// TestPodsBeyondLimitsAreRejected checks that a pod beyond the limits of a limit range is rejected.
 func TestPodsBeyondLimitsAreRejected(t *testing.T) {
 	minimum := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Min = list("cpu", "50m") })
 	maximum := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })
@@ -67,10 +72,10 @@ func TestPodsBeyondLimitsAreRejected(t *testing.T) {
 		pod    *corev1.Pod
 		want   string // after "pods "p" is forbidden: "
 	}{
-		"within":     {ranges: minimum, pod: pod(list("cpu", "50m"), list("cpu", "60m")), want: ""},
-		"no request": {ranges: minimum, pod: pod(nil, nil), want: "minimum cpu usage per Container is 50m.  No request is specified"},
-		"too little": {ranges: minimum, pod: pod(list("cpu", "49m"), nil), want: "minimum cpu usage per Container is 50m, but request is 49m"},
-		"limit too low": {
+		"within the limits":         {ranges: minimum, pod: pod(list("cpu", "50m"), list("cpu", "60m")), want: ""},
+		"no request":                {ranges: minimum, pod: pod(nil, nil), want: "minimum cpu usage per Container is 50m.  No request is specified"},
+		"request below the minimum": {ranges: minimum, pod: pod(list("cpu", "49m"), nil), want: "minimum cpu usage per Container is 50m, but request is 49m"},
+		"limit below the minimum": {
 			ranges: minimum, pod: pod(list("cpu", "50m"), list("cpu", "40m")),
 			want: "minimum cpu usage per Container is 50m, but limit is 40m",
 		},
@@ -78,26 +83,26 @@ func TestPodsBeyondLimitsAreRejected(t *testing.T) {
 			ranges: maximum, pod: pod(list("cpu", "1m"), nil),
 			want: "maximum cpu usage per Container is 1.  No limit is specified",
 		},
-		"too much": {ranges: maximum, pod: pod(nil, list("cpu", "1001m")), want: "maximum cpu usage per Container is 1, but limit is 1001m"},
-		"requests too much": {
+		"limit above the maximum": {ranges: maximum, pod: pod(nil, list("cpu", "1001m")), want: "maximum cpu usage per Container is 1, but limit is 1001m"},
+		"request above the maximum": {
 			ranges: maximum, pod: pod(list("cpu", "2"), list("cpu", "1")),
 			want: "maximum cpu usage per Container is 1, but request is 2",
 		},
-		"ratio kept": {ranges: ratio, pod: pod(list("cpu", "2"), list("cpu", "3")), want: ""},
-		"ratio": {
+		"ratio within the maximum": {ranges: ratio, pod: pod(list("cpu", "2"), list("cpu", "3")), want: ""},
+		"ratio above the maximum": {
 			ranges: ratio, pod: pod(list("cpu", "1"), list("cpu", "2")),
 			want: "cpu max limit to request ratio per Container is 1500m, but provided ratio is 2.000000",
 		},
-		"ratio to nothing": {
+		"ratio, request is 0": {
 			ranges: ratio, pod: pod(list("cpu", "0"), list("cpu", "2")),
 			want: "cpu max limit to request ratio per Container is 1500m, but no request is specified or request is 0",
 		},
-		"ratio of nothing": {
+		"ratio, no limit": {
 			ranges: ratio, pod: pod(list("cpu", "1"), nil),
 			want: "cpu max limit to request ratio per Container is 1500m, but no limit is specified or limit is 0",
 		},
-		"whole pod":  {ranges: whole, pod: pod(nil, list("cpu", "2")), want: "maximum cpu usage per Pod is 1, but limit is 2"},
-		"very large": {ranges: huge, pod: pod(nil, list("memory", "7Ei")), want: ""},
+		"maximum of the whole pod": {ranges: whole, pod: pod(nil, list("cpu", "2")), want: "maximum cpu usage per Pod is 1, but limit is 2"},
+		"very large":               {ranges: huge, pod: pod(nil, list("memory", "7Ei")), want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin := &limitranger.Plugin{Ranges: c.ranges}
@@ -123,21 +128,21 @@ func TestLimitedRequests(t *testing.T) {
 		Ranges: item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") }),
 	}
 	now := metav1.Now()
-	going := pod(nil, nil)
-	going.DeletionTimestamp = &now
+	terminating := pod(nil, nil)
+	terminating.DeletionTimestamp = &now
 	for name, c := range map[string]struct {
-		r        *admission.Request
-		rejected bool
+		r       *admission.Request
+		wantErr bool
 	}{
-		"create":             {r: podRequest(admission.Create, "", pod(nil, nil), nil), rejected: true},
-		"update":             {r: podRequest(admission.Update, "", pod(nil, nil), pod(nil, nil)), rejected: false},
-		"status":             {r: podRequest(admission.Update, "status", pod(nil, nil), pod(nil, nil)), rejected: false},
-		"resize":             {r: podRequest(admission.Update, "resize", pod(nil, nil), pod(nil, nil)), rejected: true},
-		"resize, on its way": {r: podRequest(admission.Update, "resize", pod(nil, nil), going), rejected: false},
+		"create":                      {r: podRequest(admission.Create, "", pod(nil, nil), nil), wantErr: true},
+		"update":                      {r: podRequest(admission.Update, "", pod(nil, nil), pod(nil, nil)), wantErr: false},
+		"status":                      {r: podRequest(admission.Update, "status", pod(nil, nil), pod(nil, nil)), wantErr: false},
+		"resize":                      {r: podRequest(admission.Update, "resize", pod(nil, nil), pod(nil, nil)), wantErr: true},
+		"resize of a terminating pod": {r: podRequest(admission.Update, "resize", pod(nil, nil), terminating), wantErr: false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := plugin.Validate(t.Context(), c.r); (err != nil) != c.rejected {
-				t.Errorf("got error %v, want error: %t", err, c.rejected)
+			if err := plugin.Validate(t.Context(), c.r); (err != nil) != c.wantErr {
+				t.Errorf("got error %v, want an error: %t", err, c.wantErr)
 			}
 		})
 	}

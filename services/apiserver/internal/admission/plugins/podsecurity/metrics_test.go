@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// TestCountersStartAtZero checks that series with known labels exist from the start, as in Kubernetes.
 func TestCountersStartAtZero(t *testing.T) {
 	r := prometheus.NewRegistry()
 	NewMetrics(r)

@@ -37,9 +37,11 @@ func (n *namespace) GetNamespace(_ context.Context, name string) (*corev1.Namesp
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: n.labels}}, n.err
 }
 
+// config begins configurations.
 const config = "apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\n"
 
-func host(is bool) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: is}} }
+// hostPod returns a pod that violates the standard baseline.
+func hostPod() *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}} }
 
 // image sets the image of the only container.
 func image(p *corev1.Pod, name string) *corev1.Pod {
@@ -47,7 +49,8 @@ func image(p *corev1.Pod, name string) *corev1.Pod {
 	return p
 }
 
-func status(err error) string {
+// statusText returns code, reason and message of an error, and whether it has details; "" for no error.
+func statusText(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -65,46 +68,46 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 	const rejected = `403 Forbidden pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true), true`
 	baseline := map[string]string{api.EnforceLevelLabel: "baseline"}
 	strict := map[string]string{api.EnforceLevelLabel: "baseline", api.WarnLevelLabel: "baseline", api.AuditLevelLabel: "baseline"}
-	template := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: host(true).Spec}}}
+	template := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: hostPod().Spec}}}
 	for name, c := range map[string]struct {
-		labels   map[string]string
-		broken   error
-		config   string
-		op       admission.Operation
-		resource string
-		sub      string
-		o, old   runtime.Object
-		user     *authorizer.User
-		want     string
-		lookups  int
-		messages int // warnings and annotations
+		labels       map[string]string // of the namespace
+		lookupError  error
+		config       string
+		op           admission.Operation // default: create
+		resource     string              // default: pods
+		subresource  string
+		obj, old     runtime.Object
+		user         *authorizer.User
+		want         string // error as statusText returns it, the message may be longer
+		wantLookups  int
+		wantMessages int // 0: no warnings and annotations, 1: at least one of them, 2: at least one warning
 	}{
-		"compliant pod":        {labels: baseline, o: host(false), lookups: 1, messages: 1},
-		"violating pod":        {labels: baseline, o: host(true), lookups: 1, messages: 1, want: rejected},
-		"privileged namespace": {o: host(true), lookups: 1, messages: 1},
+		"compliant pod":        {labels: baseline, obj: &corev1.Pod{}, wantLookups: 1, wantMessages: 1},
+		"violating pod":        {labels: baseline, obj: hostPod(), wantLookups: 1, wantMessages: 1, want: rejected},
+		"privileged namespace": {obj: hostPod(), wantLookups: 1, wantMessages: 1},
 		"update of a violating pod": {
-			labels: baseline, op: admission.Update, o: image(host(true), "b"), old: image(host(true), "a"),
-			lookups: 1, messages: 1, want: rejected,
+			labels: baseline, op: admission.Update, obj: image(hostPod(), "b"), old: image(hostPod(), "a"),
+			wantLookups: 1, wantMessages: 1, want: rejected,
 		},
-		"deleted":    {labels: baseline, op: admission.Delete, old: host(true)},
-		"its status": {labels: baseline, op: admission.Update, sub: "status", o: host(true), old: host(false)},
+		"delete":          {labels: baseline, op: admission.Delete, old: hostPod()},
+		"status of a pod": {labels: baseline, op: admission.Update, subresource: "status", obj: hostPod(), old: &corev1.Pod{}},
 		"lookup fails": {
-			labels: baseline, broken: errors.New("no answer"), o: host(false), lookups: 1,
+			labels: baseline, lookupError: errors.New("no answer"), obj: &corev1.Pod{}, wantLookups: 1,
 			want: `500 InternalError Internal error occurred: failed to lookup namespace "ns", true`,
 		},
-		"template with violations": {labels: strict, resource: "deployments", o: template, lookups: 1, messages: 2},
-		"resource without pods":    {labels: strict, resource: "configmaps", o: &corev1.ConfigMap{}},
+		"template with violations": {labels: strict, resource: "deployments", obj: template, wantLookups: 1, wantMessages: 2},
+		"resource without pods":    {labels: strict, resource: "configmaps", obj: &corev1.ConfigMap{}},
 		"exempt user": {
 			labels: baseline, config: config + "exemptions: {usernames: [ada]}",
-			user: &authorizer.User{Name: "ada"}, o: host(true), messages: 1,
+			user: &authorizer.User{Name: "ada"}, obj: hostPod(), wantMessages: 1,
 		},
-		"another user": {
+		"user who is not exempt": {
 			labels: baseline, config: config + "exemptions: {usernames: [ada]}",
-			user: &authorizer.User{Name: "bob"}, o: host(true), lookups: 1, messages: 1, want: rejected,
+			user: &authorizer.User{Name: "bob"}, obj: hostPod(), wantLookups: 1, wantMessages: 1, want: rejected,
 		},
-		"default of the configuration": {config: config + "defaults: {enforce: baseline}", o: host(true), lookups: 1, messages: 1, want: rejected},
+		"default of the configuration": {config: config + "defaults: {enforce: baseline}", obj: hostPod(), wantLookups: 1, wantMessages: 1, want: rejected},
 	} {
-		n := &namespace{labels: c.labels, err: c.broken}
+		n := &namespace{labels: c.labels, err: c.lookupError}
 		p, err := New([]byte(c.config), n, NewMetrics(prometheus.NewRegistry()))
 		if err == nil {
 			err = p.ValidateInitialization()
@@ -123,23 +126,24 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 			c.op = admission.Create
 		}
 		r := &admission.Request{
-			Operation: c.op, Resource: kind, Subresource: c.sub, Kind: kind.GVK(), Namespace: "ns", Name: "x",
-			Object: c.o, OldObject: c.old, User: c.user,
+			Operation: c.op, Resource: kind, Subresource: c.subresource, Kind: kind.GVK(), Namespace: "ns", Name: "x",
+			Object: c.obj, OldObject: c.old, User: c.user,
 		}
 		ctx, warnings := requesttest.WithWarnings(t.Context())
-		got := status(p.Validate(ctx, r))
-		if !strings.HasPrefix(got, strings.TrimSuffix(c.want, ", true")) || c.want == "" && got != "" ||
-			c.want != "" && !strings.HasSuffix(got, ", true") {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		got := statusText(p.Validate(ctx, r))
+		const hasDetails = ", true"
+		wantPrefix := strings.TrimSuffix(c.want, hasDetails)
+		if (got == "") != (c.want == "") || !strings.HasPrefix(got, wantPrefix) || got != "" && !strings.HasSuffix(got, hasDetails) {
+			t.Errorf("%s: got error %q, want %q (empty: none)", name, got, c.want)
 		}
-		if n.lookups != c.lookups {
-			t.Errorf("%s: got %d lookups of the namespace, want %d", name, n.lookups, c.lookups)
+		if n.lookups != c.wantLookups {
+			t.Errorf("%s: got %d lookups of the namespace, want %d", name, n.lookups, c.wantLookups)
 		}
 		messages := len(warnings.Headers()) + len(r.Annotations())
-		if messages < min(c.messages, 1) || c.messages == 0 && c.broken == nil && messages > 0 {
-			t.Errorf("%s: got warnings %q, annotations %v, want %d messages", name, warnings.Headers(), r.Annotations(), c.messages)
+		if messages < min(c.wantMessages, 1) || c.wantMessages == 0 && c.lookupError == nil && messages > 0 {
+			t.Errorf("%s: got warnings %q, annotations %v, want %d messages", name, warnings.Headers(), r.Annotations(), c.wantMessages)
 		}
-		if c.messages == 2 && len(warnings.Headers()) == 0 {
+		if c.wantMessages == 2 && len(warnings.Headers()) == 0 {
 			t.Errorf("%s: no warning, want one beside the annotations %v", name, r.Annotations())
 		}
 	}
@@ -153,7 +157,7 @@ func TestInvalidConfigurations(t *testing.T) {
 			err = p.ValidateInitialization()
 		}
 		if err == nil {
-			t.Errorf("%s: error = nil, want one", text)
+			t.Errorf("configuration %q: got no error, want one", text)
 		}
 	}
 }
@@ -161,29 +165,29 @@ func TestInvalidConfigurations(t *testing.T) {
 // TestPodsCannotBeListed checks that a warning says that the pods were not checked.
 func TestPodsCannotBeListed(t *testing.T) {
 	for name, p := range map[string]*pods{
-		"listed":   {unlisted: errors.New("no answer")},
-		"outlined": {unseen: errors.New("damaged")},
+		"list fails":      {listError: errors.New("no answer")},
+		"selection fails": {selectionError: errors.New("damaged")},
 	} {
-		p.add(true)
+		p.addPrivileged()
 		got, err := relabel(t.Context(), t, p, "privileged", "baseline", allowAnyCost)
 		if err != nil || len(got) != 1 || !strings.Contains(got[0], "failed to list pods") {
-			t.Errorf("%s: got %q, %v; want one warning: failed to list pods", name, got, err)
+			t.Errorf("%s: got warnings %q and error %v, want one warning that contains \"failed to list pods\"", name, got, err)
 		}
 	}
 }
 
 // TestUncheckedWorkIsFree checks that neither small pods nor an unchanged standard are charged.
 func TestUncheckedWorkIsFree(t *testing.T) {
-	never := func(int) bool { return false }
+	rejectAnyCost := func(int) bool { return false }
 	small := &pods{size: 10}
-	small.add(false)
-	if _, err := relabel(t.Context(), t, small, "privileged", "baseline", never); err != nil || small.listed != 1 {
-		t.Errorf("small: got %v, %d lists; want no error, 1", err, small.listed)
+	small.addRestricted()
+	if _, err := relabel(t.Context(), t, small, "privileged", "baseline", rejectAnyCost); err != nil || small.listed != 1 {
+		t.Errorf("small pods: got error %v and %d lists, want no error and 1", err, small.listed)
 	}
 	large := &pods{size: request.LargeBody}
-	large.add(false)
-	if _, err := relabel(t.Context(), t, large, "baseline", "baseline", never); err != nil || large.listed != 0 {
-		t.Errorf("unchanged: got %v, %d lists; want no error, 0", err, large.listed)
+	large.addRestricted()
+	if _, err := relabel(t.Context(), t, large, "baseline", "baseline", rejectAnyCost); err != nil || large.listed != 0 {
+		t.Errorf("unchanged standard: got error %v and %d lists, want no error and 0", err, large.listed)
 	}
 	p, err := New(nil, large, NewMetrics(prometheus.NewRegistry()))
 	if err == nil {
@@ -199,20 +203,20 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 			Labels: map[string]string{api.EnforceLevelLabel: "baseline", api.EnforceVersionLabel: version},
 		}}
 	}
-	for sub, weighed := range map[string]bool{"": true, "status": false} {
+	for subresource, wantThrottled := range map[string]bool{"": true, "status": false} {
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: never}
+		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: rejectAnyCost}
 		err := p.Validate(ctx, &admission.Request{
 			Operation:   admission.Update,
-			Subresource: sub,
+			Subresource: subresource,
 			Name:        "n",
 			Resource:    kind,
 			Kind:        schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
 			Object:      labeled("v1.30"),
 			OldObject:   labeled("v1.29"),
 		})
-		if apierrors.IsTooManyRequests(err) != weighed {
-			t.Errorf("%q of another version: got %v, want %v", sub, err, weighed)
+		if apierrors.IsTooManyRequests(err) != wantThrottled {
+			t.Errorf("changed version, subresource %q: got error %v, want TooManyRequests: %t", subresource, err, wantThrottled)
 		}
 	}
 }
@@ -247,6 +251,6 @@ func TestEvaluationMetrics(t *testing.T) {
 		}
 	}
 	if want := "[future latest v1.20 v1.33 latest]"; fmt.Sprint(got) != want {
-		t.Errorf("got %v, want %s", got, want)
+		t.Errorf("got policy versions %v, want %s", got, want)
 	}
 }

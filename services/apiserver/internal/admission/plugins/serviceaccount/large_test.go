@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// account is the only service account.
+// account is the only service account. It has a number of image pull secrets.
 type account struct{ secrets int }
 
 func (a account) ServiceAccount(context.Context, string, string) (*corev1.ServiceAccount, error) {
@@ -30,28 +30,28 @@ func (a account) ServiceAccount(context.Context, string, string) (*corev1.Servic
 // added to a pod, and that a rejected charge rejects the pod.
 func TestPullSecretsAreCharged(t *testing.T) {
 	for _, secrets := range []int{0, 10, 30_000} {
-		for _, admit := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%d secrets, admit %t", secrets, admit), func(t *testing.T) {
-				charged, large := 0, secrets > 1000
+		for _, isPermitted := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d secrets, permitted %t", secrets, isPermitted), func(t *testing.T) {
+				charged, isLarge := 0, secrets > 1000
 				ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
 				request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(size int) bool {
 					charged = max(charged, size)
-					return admit
+					return isPermitted // by the limiter for large requests
 				}}
 				pod := &corev1.Pod{}
 				err := (&serviceaccount.Plugin{Accounts: account{secrets}}).Admit(ctx, newRequest(admission.Create, "", pod))
-				rejected, want := large && !admit, secrets
-				if rejected {
-					want = 0
+				wantRejected, wantSecrets := isLarge && !isPermitted, secrets
+				if wantRejected {
+					wantSecrets = 0
 				}
-				if apierrors.IsTooManyRequests(err) != rejected || err != nil && !rejected {
-					t.Errorf("Admit = %v, want TooManyRequests: %t", err, rejected)
+				if apierrors.IsTooManyRequests(err) != wantRejected || err != nil && !wantRejected {
+					t.Errorf("Admit = %v, want TooManyRequests: %t", err, wantRejected)
 				}
-				if got := len(pod.Spec.ImagePullSecrets); got != want {
-					t.Errorf("got %d secrets in the pod, want %d", got, want)
+				if got := len(pod.Spec.ImagePullSecrets); got != wantSecrets {
+					t.Errorf("got %d secrets in the pod, want %d", got, wantSecrets)
 				}
-				if got := charged >= request.LargeBody; got != large {
-					t.Errorf("got a charge of %d bytes, want at least %d: %t", charged, request.LargeBody, large)
+				if got := charged >= request.LargeBody; got != isLarge {
+					t.Errorf("got a charge of %d bytes, want at least %d: %t", charged, request.LargeBody, isLarge)
 				}
 			})
 		}

@@ -27,9 +27,10 @@ var accounts = map[string]string{
 	"vague": `{"metadata":{"name":"vague","annotations":{"kubernetes.io/enforce-mountable-secrets":"yes"}}}`,
 }
 
-type fixture struct{ t *testing.T }
+// accountLister looks up accounts. The lookup of unknowable fails.
+type accountLister struct{ t *testing.T }
 
-func (w fixture) ServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+func (l accountLister) ServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	if name == "unknowable" {
 		return nil, errors.New("the cache is not ready")
 	}
@@ -37,9 +38,10 @@ func (w fixture) ServiceAccount(_ context.Context, namespace, name string) (*cor
 	if !ok || namespace != "ns" {
 		return nil, apierrors.NewNotFound(corev1.Resource("serviceaccounts"), name)
 	}
-	return read[corev1.ServiceAccount](w.t, raw), nil
+	return read[corev1.ServiceAccount](l.t, raw), nil
 }
 
+// read decodes JSON without unknown fields.
 func read[T any](t *testing.T, raw string) *T {
 	t.Helper()
 	v := new(T)
@@ -51,15 +53,16 @@ func read[T any](t *testing.T, raw string) *T {
 	return v
 }
 
+// plugin returns a plugin for accounts.
 func plugin(t *testing.T) *serviceaccount.Plugin {
-	return &serviceaccount.Plugin{Accounts: fixture{t}}
+	return &serviceaccount.Plugin{Accounts: accountLister{t}}
 }
 
 // newRequest returns a request for a pod of namespace ns.
-func newRequest(op admission.Operation, sub string, object runtime.Object) *admission.Request {
+func newRequest(op admission.Operation, subresource string, object runtime.Object) *admission.Request {
 	return &admission.Request{
 		Operation:   op,
-		Subresource: sub,
+		Subresource: subresource,
 		Namespace:   "ns",
 		Name:        "p",
 		Object:      object,
@@ -67,9 +70,10 @@ func newRequest(op admission.Operation, sub string, object runtime.Object) *admi
 	}
 }
 
-// TestPodsGetAccountSecretsAndToken sets the account of a pod, its pull secrets and its token
-// volume.
+// TestPodsGetAccountSecretsAndToken checks that a created pod gets the default account, the pull secrets
+// of its account, and a token volume that each container mounts unless something is mounted there.
 func TestPodsGetAccountSecretsAndToken(t *testing.T) {
+	// N stands for the generated name of the token volume.
 	const mount = `"volumeMounts":[{"name":"N","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]`
 	const volume = `{"name":"N","projected":{"defaultMode":420,"sources":[
 		{"serviceAccountToken":{"expirationSeconds":3607,"path":"token"}},
@@ -81,24 +85,24 @@ func TestPodsGetAccountSecretsAndToken(t *testing.T) {
 		"every container has the token": {pod: `{"initContainers":[{"name":"i"}],"containers":[{"name":"a"},{"name":"b"}],"imagePullSecrets":[{"name":"own"}]}`,
 			want: `{"serviceAccountName":"default","imagePullSecrets":[{"name":"own"}],"volumes":[` + volume + `],
 			"initContainers":[{"name":"i",` + mount + `}],"containers":[{"name":"a",` + mount + `},{"name":"b",` + mount + `}]}`},
-		"init containers alone": {pod: `{"serviceAccountName":"loud","initContainers":[{"name":"i"}]}`,
+		"only init containers": {pod: `{"serviceAccountName":"loud","initContainers":[{"name":"i"}]}`,
 			want: `{"serviceAccountName":"loud","volumes":[` + volume + `],"initContainers":[{"name":"i",` + mount + `}]}`},
-		"the deprecated name does not count": {pod: `{"serviceAccount":"strict"}`,
+		"deprecated name of the account is ignored": {pod: `{"serviceAccount":"strict"}`,
 			want: `{"serviceAccountName":"default","imagePullSecrets":[{"name":"p1"},{"name":"p2"}]}`},
-		"the account wants none": {pod: `{"serviceAccountName":"silent","containers":[{"name":"a"}]}`,
+		"account turns the token off": {pod: `{"serviceAccountName":"silent","containers":[{"name":"a"}]}`,
 			want: `{"serviceAccountName":"silent","containers":[{"name":"a"}]}`},
-		"the pod wants one": {pod: `{"serviceAccountName":"silent","automountServiceAccountToken":true,"containers":[{"name":"a"}]}`,
+		"account turns the token off, pod turns it on": {pod: `{"serviceAccountName":"silent","automountServiceAccountToken":true,"containers":[{"name":"a"}]}`,
 			want: `{"serviceAccountName":"silent","automountServiceAccountToken":true,"volumes":[` + volume + `],"containers":[{"name":"a",` + mount + `}]}`},
-		"the pod wants none": {pod: `{"serviceAccountName":"loud","automountServiceAccountToken":false,"containers":[{"name":"a"}]}`,
+		"account turns the token on, pod turns it off": {pod: `{"serviceAccountName":"loud","automountServiceAccountToken":false,"containers":[{"name":"a"}]}`,
 			want: `{"serviceAccountName":"loud","automountServiceAccountToken":false,"containers":[{"name":"a"}]}`},
-		"something is mounted there": {pod: `{"serviceAccountName":"loud","containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]}]}`,
+		"container has a volume at the path": {pod: `{"serviceAccountName":"loud","containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]}]}`,
 			want: `{"serviceAccountName":"loud","containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]}]}`},
-		"something is mounted there in one": {pod: `{"serviceAccountName":"loud","containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]},{"name":"b"}]}`,
+		"one of two containers has a volume at the path": {pod: `{"serviceAccountName":"loud","containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]},{"name":"b"}]}`,
 			want: `{"serviceAccountName":"loud","volumes":[` + volume + `],"containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]},{"name":"b",` + mount + `}]}`},
-		"something is mounted elsewhere": {pod: `{"serviceAccountName":"loud","volumes":[{"name":"own"}],"containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run"}]}]}`,
+		"container has a volume at another path": {pod: `{"serviceAccountName":"loud","volumes":[{"name":"own"}],"containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run"}]}]}`,
 			want: `{"serviceAccountName":"loud","volumes":[{"name":"own"},` + volume + `],"containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run"},
 			{"name":"N","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]}]}`},
-		"a volume is there": {pod: `{"serviceAccountName":"loud","volumes":[{"name":"kube-api-access-x"},{"name":"kube-api-access-y"}],"containers":[{"name":"a"}]}`,
+		"token volumes exist": {pod: `{"serviceAccountName":"loud","volumes":[{"name":"kube-api-access-x"},{"name":"kube-api-access-y"}],"containers":[{"name":"a"}]}`,
 			want: `{"serviceAccountName":"loud","volumes":[{"name":"kube-api-access-x"},{"name":"kube-api-access-y"}],"containers":[{"name":"a",` + strings.Replace(mount, "N", "kube-api-access-x", 1) + `}]}`},
 	} {
 		pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, c.pod)}
@@ -108,8 +112,8 @@ func TestPodsGetAccountSecretsAndToken(t *testing.T) {
 		}
 		want := read[corev1.PodSpec](t, strings.ReplaceAll(c.want, `"N"`, `"`+tokenVolume(pod)+`"`))
 		want.DeprecatedServiceAccount = want.ServiceAccountName
-		if got, want := shown(t, pod.Spec), shown(t, *want); got != want {
-			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+		if got, want := specJSON(t, pod.Spec), specJSON(t, *want); got != want {
+			t.Errorf("%s: got pod\n%s\nwant\n%s", name, got, want)
 		}
 	}
 }
@@ -124,7 +128,8 @@ func tokenVolume(pod *corev1.Pod) string {
 	return "none"
 }
 
-func shown(t *testing.T, spec corev1.PodSpec) string {
+// specJSON returns the specification of a pod as JSON.
+func specJSON(t *testing.T, spec corev1.PodSpec) string {
 	t.Helper()
 	raw, err := json.Marshal(spec)
 	if err != nil {
@@ -138,20 +143,20 @@ func TestUnaffectedRequests(t *testing.T) {
 	another := newRequest(admission.Create, "", &corev1.Pod{})
 	another.Resource = &registry.Kind{Names: registry.Names{Group: "metrics.k8s.io", Resource: "pods"}}
 	for name, r := range map[string]*admission.Request{
-		"another group":          another,
-		"a binding":              newRequest(admission.Create, "binding", &corev1.Pod{}),
-		"no pod":                 newRequest(admission.Create, "", &corev1.Binding{}),
-		"an update":              newRequest(admission.Update, "", &corev1.Pod{}),
-		"an update of status":    newRequest(admission.Update, "status", &corev1.Pod{}),
-		"a deletion":             newRequest(admission.Delete, "", nil),
-		"a connection":           newRequest(admission.Connect, "exec", &corev1.PodExecOptions{}),
-		"an update to no secret": newRequest(admission.Update, "", &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"other"}}]}`)}),
+		"other group":            another,
+		"binding":                newRequest(admission.Create, "binding", &corev1.Pod{}),
+		"object of another type": newRequest(admission.Create, "", &corev1.Binding{}),
+		"update":                 newRequest(admission.Update, "", &corev1.Pod{}),
+		"update of the status":   newRequest(admission.Update, "status", &corev1.Pod{}),
+		"delete":                 newRequest(admission.Delete, "", nil),
+		"connect":                newRequest(admission.Connect, "exec", &corev1.PodExecOptions{}),
+		"update of a pod with a secret that the account does not list": newRequest(admission.Update, "", &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"other"}}]}`)}),
 	} {
 		if err := plugin(t).Validate(t.Context(), r); err != nil {
-			t.Errorf("%s, validated: %v, want no error", name, err)
+			t.Errorf("%s, Validate: got error %v, want none", name, err)
 		}
 		if err := plugin(t).Admit(t.Context(), r); err != nil {
-			t.Errorf("%s: got %v, want no error", name, err)
+			t.Errorf("%s, Admit: got error %v, want none", name, err)
 		}
 		if pod, ok := r.Object.(*corev1.Pod); ok &&
 			(pod.Spec.ServiceAccountName == "default" || pod.Spec.DeprecatedServiceAccount != "") {
@@ -162,79 +167,79 @@ func TestUnaffectedRequests(t *testing.T) {
 	pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"ephemeralContainers":[{"name":"e"}]}`)}
 	if err := plugin(t).Admit(t.Context(), newRequest(admission.Update, "ephemeralcontainers", pod)); err != nil ||
 		pod.Spec.ServiceAccountName != "" {
-		t.Errorf("ephemeral containers: got %v, %+v; want no error, \"\"", err, pod.Spec)
+		t.Errorf("ephemeral containers: got error %v and pod %+v, want no error and no account", err, pod.Spec)
 	}
 }
 
-// TestUnusableAccountOrSecretIsRejected rejects pods whose account is missing or does not list
-// their secrets.
+// TestUnusableAccountOrSecretIsRejected checks that a pod is rejected if its account is missing, or has
+// the annotation enforce-mountable-secrets and does not list the secrets of the pod.
 func TestUnusableAccountOrSecretIsRejected(t *testing.T) {
 	const ephemeral = "ephemeralcontainers"
 	secret := func(kind string) string { return `volume with secret.secretName="` + kind + `"` }
-	for name, c := range map[string]struct{ sub, pod, want string }{
-		"missing account": {sub: "", pod: `{"serviceAccountName":"absent"}`,
+	for name, c := range map[string]struct{ subresource, pod, want string }{
+		"missing account": {subresource: "", pod: `{"serviceAccountName":"absent"}`,
 			want: `error looking up service account ns/absent: serviceaccount "absent" not found`},
-		"failing lookup": {sub: "", pod: `{"serviceAccountName":"unknowable"}`,
+		"failing lookup": {subresource: "", pod: `{"serviceAccountName":"unknowable"}`,
 			want: `error looking up service account ns/unknowable: the cache is not ready`},
-		"invalid account": {sub: "", pod: `{"serviceAccountName":"a/b"}`,
+		"invalid account": {subresource: "", pod: `{"serviceAccountName":"a/b"}`,
 			want: `error looking up service account ns/a/b: invalid resource name "a/b": [may not contain '/']`},
 
-		"a listed secret": {sub: "",
+		"listed secret": {subresource: "",
 			pod: `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"s2"}},{"name":"w"}]}`, want: ""},
-		"another secret": {sub: "",
+		"secret that is not listed": {subresource: "",
 			pod:  `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"s1"}},{"name":"w","secret":{"secretName":"x"}}]}`,
 			want: secret("x") + " is not allowed because service account strict does not reference that secret"},
-		"annotated as lax": {sub: "", pod: `{"serviceAccountName":"lax","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`, want: ""},
-		"no truth":         {sub: "", pod: `{"serviceAccountName":"vague","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`, want: ""},
-		"no annotation":    {sub: "", pod: `{"serviceAccountName":"loud","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`, want: ""},
-		"a projected one": {sub: "",
+		"annotation is false":         {subresource: "", pod: `{"serviceAccountName":"lax","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`, want: ""},
+		"annotation is not a boolean": {subresource: "", pod: `{"serviceAccountName":"vague","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`, want: ""},
+		"no annotation":               {subresource: "", pod: `{"serviceAccountName":"loud","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`, want: ""},
+		"projected secret": {subresource: "",
 			pod:  `{"serviceAccountName":"strict","volumes":[{"name":"w","projected":{"sources":[{"secret":{"name":"x"}}]}}]}`,
 			want: ""},
-		"listed variables": {sub: "",
+		"variables from listed secrets": {subresource: "",
 			pod:  `{"serviceAccountName":"strict","containers":[{"name":"c","env":[{"name":"E","value":"v"},{"name":"F","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"G","valueFrom":{"secretKeyRef":{"name":"s1","key":"k"}}}],"envFrom":[{"configMapRef":{"name":"x"}},{"secretRef":{"name":"s2"}}]}]}`,
 			want: ""},
-		"a variable": {sub: "",
+		"variable from a secret that is not listed": {subresource: "",
 			pod:  `{"serviceAccountName":"strict","containers":[{"name":"b"},{"name":"c","env":[{"name":"E","valueFrom":{"secretKeyRef":{"name":"x","key":"k"}}}]}]}`,
 			want: `container c with envVar E referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
-		"variables": {sub: "",
+		"variables": {subresource: "",
 			pod:  `{"serviceAccountName":"strict","containers":[{"name":"c","envFrom":[{"secretRef":{"name":"x"}}]}]}`,
 			want: `container c with envFrom referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
-		"an init variable": {sub: "",
+		"init container, variable from a secret that is not listed": {subresource: "",
 			pod:  `{"serviceAccountName":"strict","initContainers":[{"name":"c","env":[{"name":"E","valueFrom":{"secretKeyRef":{"name":"x","key":"k"}}}]}]}`,
 			want: `init container c with envVar E referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
-		"init variables": {sub: "",
+		"init container, envFrom with a secret that is not listed": {subresource: "",
 			pod:  `{"serviceAccountName":"strict","initContainers":[{"name":"c","envFrom":[{"secretRef":{"name":"x"}}]}]}`,
 			want: `init container c with envFrom referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
-		"a listed pull": {sub: "", pod: `{"serviceAccountName":"strict","imagePullSecrets":[{"name":"p1"}]}`, want: ""},
-		"another pull": {sub: "", pod: `{"serviceAccountName":"strict","imagePullSecrets":[{"name":"p1"},{"name":"s1"}]}`,
+		"listed pull secret": {subresource: "", pod: `{"serviceAccountName":"strict","imagePullSecrets":[{"name":"p1"}]}`, want: ""},
+		"pull secret that is not listed": {subresource: "", pod: `{"serviceAccountName":"strict","imagePullSecrets":[{"name":"p1"},{"name":"s1"}]}`,
 			want: `imagePullSecrets[1].name="s1" is not allowed because service account strict does not reference that imagePullSecret`},
-		"a pull as a mount": {sub: "",
+		"pull secret as a volume": {subresource: "",
 			pod:  `{"serviceAccountName":"strict","volumes":[{"name":"w","secret":{"secretName":"p1"}}]}`,
 			want: secret("p1") + " is not allowed"},
 
-		"ephemeral": {sub: ephemeral,
+		"ephemeral container, listed secrets": {subresource: ephemeral,
 			pod:  `{"serviceAccountName":"strict","ephemeralContainers":[{"name":"c","env":[{"name":"E","value":"v"},{"name":"G","valueFrom":{"secretKeyRef":{"name":"s1","key":"k"}}}],"envFrom":[{"secretRef":{"name":"s2"}}]}]}`,
 			want: ""},
-		"ephemeral, a variable": {sub: ephemeral,
+		"ephemeral container, variable from a secret that is not listed": {subresource: ephemeral,
 			pod:  `{"serviceAccountName":"strict","ephemeralContainers":[{"name":"c","env":[{"name":"E","valueFrom":{"secretKeyRef":{"name":"x","key":"k"}}}]}]}`,
 			want: `ephemeral container c with envVar E referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
-		"ephemeral, variables": {sub: ephemeral,
+		"ephemeral container, envFrom with a secret that is not listed": {subresource: ephemeral,
 			pod:  `{"serviceAccountName":"strict","ephemeralContainers":[{"name":"b"},{"name":"c","envFrom":[{"secretRef":{"name":"x"}}]}]}`,
 			want: `ephemeral container c with envFrom referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
-		"ephemeral, what was there before": {sub: ephemeral,
+		"ephemeral containers, volumes of the pod are not checked": {subresource: ephemeral,
 			pod:  `{"serviceAccountName":"strict","volumes":[{"name":"w","secret":{"secretName":"x"}}],"imagePullSecrets":[{"name":"x"}]}`,
 			want: ""},
-		"ephemeral, annotated as lax": {sub: ephemeral,
+		"ephemeral container, annotation is false": {subresource: ephemeral,
 			pod: `{"serviceAccountName":"lax","ephemeralContainers":[{"name":"c","envFrom":[{"secretRef":{"name":"x"}}]}]}`, want: ""},
-		"ephemeral, no account": {sub: ephemeral, pod: `{"ephemeralContainers":[{"name":"c"}]}`,
+		"ephemeral container, no account": {subresource: ephemeral, pod: `{"ephemeralContainers":[{"name":"c"}]}`,
 			want: "no service account specified for pod ns/p"},
-		"ephemeral, an account not there": {sub: ephemeral, pod: `{"serviceAccountName":"absent"}`,
+		"ephemeral containers, missing account": {subresource: ephemeral, pod: `{"serviceAccountName":"absent"}`,
 			want: `error looking up service account ns/absent: serviceaccount "absent" not found`},
-		"ephemeral containers, lookup fails": {sub: ephemeral, pod: `{"serviceAccountName":"unknowable"}`,
+		"ephemeral containers, lookup fails": {subresource: ephemeral, pod: `{"serviceAccountName":"unknowable"}`,
 			want: `error looking up service account ns/unknowable: the cache is not ready`},
 	} {
 		op := admission.Create
-		if c.sub != "" {
+		if c.subresource != "" {
 			op = admission.Update
 		}
 		pod := func() *corev1.Pod {
@@ -243,41 +248,43 @@ func TestUnusableAccountOrSecretIsRejected(t *testing.T) {
 			return p
 		}
 		if op == admission.Create {
-			check(t, name+", admitted", plugin(t).Admit(t.Context(), newRequest(op, c.sub, pod())), c.want)
+			requireForbidden(t, name+", Admit", plugin(t).Admit(t.Context(), newRequest(op, c.subresource, pod())), c.want)
 		}
-		check(t, name, plugin(t).Validate(t.Context(), newRequest(op, c.sub, pod())), c.want)
+		requireForbidden(t, name, plugin(t).Validate(t.Context(), newRequest(op, c.subresource, pod())), c.want)
 	}
 	// A later plugin may have removed the name of the account.
-	check(
+	requireForbidden(
 		t,
 		"no account",
 		plugin(t).Validate(t.Context(), newRequest(admission.Create, "", &corev1.Pod{})),
 		"no service account specified for pod ns/",
 	)
 	whole := read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`)
-	check(
+	requireForbidden(
 		t,
-		"more than was added",
+		"create in the subresource ephemeralcontainers",
 		plugin(t).Validate(t.Context(), newRequest(admission.Create, ephemeral, &corev1.Pod{Spec: *whole})),
 		secret("x"),
 	)
-	elsewhere := newRequest(admission.Create, "", &corev1.Pod{})
-	elsewhere.Namespace = "other"
-	check(
+	inOtherNamespace := newRequest(admission.Create, "", &corev1.Pod{})
+	inOtherNamespace.Namespace = "other"
+	requireForbidden(
 		t,
-		"another namespace",
-		plugin(t).Admit(t.Context(), elsewhere),
+		"other namespace",
+		plugin(t).Admit(t.Context(), inOtherNamespace),
 		`error looking up service account other/default: serviceaccount "default" not found`,
 	)
 }
 
-func check(t *testing.T, name string, err error, want string) {
+// requireForbidden checks that an error is Forbidden with a text that begins with want after the name of
+// the pod, or that there is none if want is empty.
+func requireForbidden(t *testing.T, name string, err error, want string) {
 	t.Helper()
 	switch {
 	case want == "" && err != nil:
-		t.Errorf("%s: %v", name, err)
+		t.Errorf("%s: got error %v, want none", name, err)
 	case want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `pods "p" is forbidden: `+want)):
-		t.Errorf("%s: got %v; want %s", name, err, want)
+		t.Errorf("%s: got error %v, want a Forbidden error that contains %q", name, err, want)
 	}
 }
 
@@ -299,9 +306,9 @@ func TestMirrorPods(t *testing.T) {
 		pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, c.pod)}
 		pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
 		before := pod.DeepCopy()
-		check(t, name, plugin(t).Admit(t.Context(), newRequest(admission.Create, "", pod)), c.want)
-		check(t, name+", validated", plugin(t).Validate(t.Context(), newRequest(admission.Create, "", pod)), c.want)
-		if got, want := shown(t, pod.Spec), shown(t, before.Spec); got != want {
+		requireForbidden(t, name, plugin(t).Admit(t.Context(), newRequest(admission.Create, "", pod)), c.want)
+		requireForbidden(t, name+", Validate", plugin(t).Validate(t.Context(), newRequest(admission.Create, "", pod)), c.want)
+		if got, want := specJSON(t, pod.Spec), specJSON(t, before.Spec); got != want {
 			t.Errorf("%s: got changed pod %s, want %s", name, got, want)
 		}
 	}
