@@ -74,6 +74,7 @@ func certificateSigningRequests() *registry.Kind {
 	})
 }
 
+// stampRequester sets the fields that identify the requester.
 func stampRequester(r *certificatesv1.CertificateSigningRequest, requester registry.Requester) {
 	r.Spec.Username = requester.Name
 	r.Spec.UID = requester.UID
@@ -102,12 +103,12 @@ func prepareApproval(r, old *certificatesv1.CertificateSigningRequest) {
 func prepareStatus(r, old *certificatesv1.CertificateSigningRequest) {
 	r.Spec = old.Spec
 	for _, typ := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
-		was, is := conditionsOf(old, typ), conditionsOf(r, typ)
-		if len(was) != len(is) {
+		oldIndices, newIndices := conditionsOf(old, typ), conditionsOf(r, typ)
+		if len(oldIndices) != len(newIndices) {
 			continue
 		}
-		for i := range is {
-			r.Status.Conditions[is[i]] = old.Status.Conditions[was[i]]
+		for i := range newIndices {
+			r.Status.Conditions[newIndices[i]] = old.Status.Conditions[oldIndices[i]]
 		}
 	}
 	stampConditions(r, old)

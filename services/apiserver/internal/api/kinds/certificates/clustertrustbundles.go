@@ -81,10 +81,10 @@ func validateTrustAnchors(fld validate.Field, bundle string) {
 		fld.TooLong("", maxTrustBundle)
 		return
 	}
-	const omitted = "<value omitted>"
-	before, n := fld.ErrorCount(), 0
-	indices := map[string][]int{}
-	var order []string
+	const omitted = "<value omitted>" // instead of the value in errors
+	errorsBefore, n := fld.ErrorCount(), 0
+	indices := map[string][]int{} // of equal certificates, by content
+	var order []string            // contents in the order of their first occurrence
 	for block, rest := pem.Decode([]byte(bundle)); block != nil; block, rest = pem.Decode(rest) {
 		if problem := whyNotTrustAnchor(block); problem != "" {
 			fld.Invalid("", omitted, fmt.Sprintf("entry %d %s", n, problem))
@@ -97,7 +97,7 @@ func validateTrustAnchors(fld validate.Field, bundle string) {
 		}
 		n++
 	}
-	if fld.ErrorCount() > before {
+	if fld.ErrorCount() > errorsBefore {
 		return
 	}
 	if n == 0 {

@@ -19,8 +19,8 @@ const (
 	// otherSigner is the label of signers outside kubernetes.io and of those beyond the limit.
 	otherSigner  = "other"
 	signerPrefix = "kubernetes.io/"
-	// durationTolerance is how much the lifetime of a certificate that honors a requested duration
-	// may differ from it, beside a twentieth of the duration: signers set the start back.
+	// durationTolerance and a twentieth of the requested duration are how much the lifetime of a
+	// certificate may differ from the request. Signers set the start back to tolerate clock skew.
 	durationTolerance = 5 * time.Minute
 )
 
@@ -62,23 +62,25 @@ func NewDurations(r prometheus.Registerer) *Durations {
 
 // Observe counts an update that issues the certificate.
 func (d *Durations) Observe(old, obj registry.Object) {
-	was := old.(*certificatesv1.CertificateSigningRequest)
-	is := obj.(*certificatesv1.CertificateSigningRequest)
-	if len(was.Status.Certificate) > 0 || len(is.Status.Certificate) == 0 || is.Spec.ExpirationSeconds == nil {
+	before := old.(*certificatesv1.CertificateSigningRequest)
+	after := obj.(*certificatesv1.CertificateSigningRequest)
+	issuesCertificate := len(before.Status.Certificate) == 0 && len(after.Status.Certificate) > 0
+	if !issuesCertificate || after.Spec.ExpirationSeconds == nil {
 		return
 	}
-	issued := firstCertificate(is.Status.Certificate)
+	issued := firstCertificate(after.Status.Certificate)
 	if issued == nil {
 		return
 	}
-	counters := d.signers.WithLabels(signerLabel(is.Spec.SignerName))
+	counters := d.signers.WithLabels(signerLabel(after.Spec.SignerName))
 	counters.requested.Inc()
-	expected := time.Duration(*is.Spec.ExpirationSeconds) * time.Second
-	if got := issued.NotAfter.Sub(issued.NotBefore); (expected - got).Abs() < durationTolerance+expected/20 {
+	requested := time.Duration(*after.Spec.ExpirationSeconds) * time.Second
+	if lifetime := issued.NotAfter.Sub(issued.NotBefore); (requested - lifetime).Abs() < durationTolerance+requested/20 {
 		counters.honored.Inc()
 	}
 }
 
+// signerLabel returns the value of the label signerName.
 func signerLabel(signer string) string {
 	if strings.HasPrefix(signer, signerPrefix) {
 		return signer

@@ -88,8 +88,7 @@ func FromV1beta1(b *policyv1.PodDisruptionBudget) {
 // no pods.
 func removeBeta1Label(b *policyv1.PodDisruptionBudget) {
 	s := b.Spec.Selector
-	if s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 1 && s.MatchExpressions[0].Key == beta1Label &&
-		s.MatchExpressions[0].Operator == metav1.LabelSelectorOpExists && len(s.MatchExpressions[0].Values) == 0 {
+	if s == nil || selectsNoPods(s) {
 		return
 	}
 	s.MatchExpressions = slices.DeleteFunc(
@@ -98,10 +97,19 @@ func removeBeta1Label(b *policyv1.PodDisruptionBudget) {
 	)
 }
 
+// selectsNoPods reports whether a selector is the one that FromV1beta1 makes of an empty selector.
+func selectsNoPods(s *metav1.LabelSelector) bool {
+	if len(s.MatchLabels) > 0 || len(s.MatchExpressions) != 1 {
+		return false
+	}
+	e := &s.MatchExpressions[0]
+	return e.Key == beta1Label && e.Operator == metav1.LabelSelectorOpExists && len(e.Values) == 0
+}
+
 // budgetDefaultedRules returns the rule for selectors that removeBeta1Label does not change.
 func budgetDefaultedRules() []transcode.Rule {
-	return []transcode.Rule{transcode.FieldsPass[metav1.LabelSelector](func(f [4][]byte) bool {
-		return !bytes.Contains(f[0], []byte(beta1Label))
+	return []transcode.Rule{transcode.FieldsPass[metav1.LabelSelector](func(fields [4][]byte) bool {
+		return !bytes.Contains(fields[0], []byte(beta1Label))
 	}, "matchExpressions")}
 }
 
@@ -110,14 +118,14 @@ func validateBudget(fld validate.Field, b, old *policyv1.PodDisruptionBudget) {
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
 		fld.Invalid("spec", *s, "minAvailable and maxUnavailable cannot be both set")
 	}
-	amount := func(name string, n *intstr.IntOrString) {
+	checkAmount := func(name string, n *intstr.IntOrString) {
 		if n != nil {
 			spec.CheckNonNegativeIntOrPercent(name, *n)
 			spec.CheckAtMost100Percent(name, *n)
 		}
 	}
-	amount("minAvailable", s.MinAvailable)
-	amount("maxUnavailable", s.MaxUnavailable)
+	checkAmount("minAvailable", s.MinAvailable)
+	checkAmount("maxUnavailable", s.MaxUnavailable)
 	spec.CheckSelector("selector", s.Selector, old != nil && validate.HasInvalidLabelValue(old.Spec.Selector))
 	validate.OptionalOneOf(spec, "unhealthyPodEvictionPolicy", s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow,
 		policyv1.IfHealthyBudget)

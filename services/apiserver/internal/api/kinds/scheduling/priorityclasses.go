@@ -54,8 +54,8 @@ var systemClasses = map[string]int32{
 
 const (
 	systemPrefix = "system-"
-	// highestValue is the maximum value of other classes.
-	highestValue = 1_000_000_000
+	// maxUserValue is the maximum value of classes that users define.
+	maxUserValue = 1_000_000_000
 )
 
 func validateClass(fld validate.Field, c *schedulingv1.PriorityClass) {
@@ -63,7 +63,7 @@ func validateClass(fld validate.Field, c *schedulingv1.PriorityClass) {
 		fld.Child("metadata").ForbidSet("name", whyNotSystemClass(c) != "",
 			"priority class names with 'system-' prefix are reserved for system use only. error: "+whyNotSystemClass(c))
 	} else {
-		fld.ForbidSet("value", c.Value > highestValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestValue))
+		fld.ForbidSet("value", c.Value > maxUserValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", maxUserValue))
 	}
 	if p := c.PreemptionPolicy; p != nil {
 		validate.RequiredOneOf(fld, "preemptionPolicy", *p, corev1.PreemptLowerPriority, corev1.PreemptNever)

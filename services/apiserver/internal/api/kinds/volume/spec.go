@@ -15,7 +15,7 @@ func ValidateSpec(fld validate.Field, name string, s *corev1.PersistentVolumeSpe
 	podspec.ValidateAccessModes(fld, s.AccessModes)
 	fld.RequireSet("accessModes", len(s.AccessModes) > 0)
 	validateCapacity(fld, s.Capacity)
-	validate.OptionalOneOf(fld, "persistentVolumeReclaimPolicy", set(&s.PersistentVolumeReclaimPolicy),
+	validate.OptionalOneOf(fld, "persistentVolumeReclaimPolicy", nilIfEmpty(&s.PersistentVolumeReclaimPolicy),
 		corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
 	validate.Optional(fld, "nodeAffinity", s.NodeAffinity, func(fld validate.Field, a *corev1.VolumeNodeAffinity) {
 		if a.Required == nil {
@@ -33,8 +33,8 @@ func ValidateSpec(fld validate.Field, name string, s *corev1.PersistentVolumeSpe
 	validate.OptionalOneOf(fld, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
 }
 
-// set returns nil for an empty text.
-func set[T ~string](s *T) *T {
+// nilIfEmpty returns nil for an empty text, and s otherwise.
+func nilIfEmpty[T ~string](s *T) *T {
 	if *s == "" {
 		return nil
 	}
@@ -53,6 +53,7 @@ func validateCapacity(fld validate.Field, capacity corev1.ResourceList) {
 	})
 }
 
+// inline ends the errors of ValidateInlineVolume.
 const inline = "in the context of inline volumes"
 
 // ValidateInlineVolume validates the specification of a volume inside an attachment, which is
