@@ -20,41 +20,48 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// slow returns widgets whose schema is built when the gate opens.
-func slow(t *testing.T, hash string, gate <-chan struct{}) (g openapi.Group, made *atomic.Int32) {
+// gatedWidgets returns widgets whose schema is built when the gate opens. started counts the builds.
+func gatedWidgets(t *testing.T, hash string, gate <-chan struct{}) (g openapi.Group, started *atomic.Int32) {
 	t.Helper()
-	g, made = widgets(t, hash), &atomic.Int32{}
-	inner := g.Schemas
+	g, started = widgets(t, hash), &atomic.Int32{}
+	schemas := g.Schemas
 	g.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
-		made.Add(1)
+		started.Add(1)
 		<-gate
-		return inner(r, kind)
+		return schemas(r, kind)
 	}
-	return g, made
+	return g, started
 }
 
 // client is a request in progress.
 type client struct {
-	leave context.CancelFunc
-	done  chan struct{}
-	w     *httptest.ResponseRecorder
-	// suspended and rested report whether the request has released its work slot and its seats.
-	suspended, rested atomic.Bool
+	cancel context.CancelFunc
+	done   chan struct{} // closed at the end of the request
+	w      *httptest.ResponseRecorder
+	// isSuspended and hasReleasedSeats report whether the request has released its work slot and its
+	// seats.
+	isSuspended, hasReleasedSeats atomic.Bool
 }
 
-// send sends a request, which may release its seats if rests.
-func send(t *testing.T, h http.Handler, path, accept string, rests bool, back error) *client {
+// seats is how flow control responds to a request that releases its seats.
+type seats struct {
+	areKept      bool  // the request may not release them, because too many requests wait
+	acquireError error // of acquiring them again
+}
+
+// send sends a request to a handler.
+func send(t *testing.T, h http.Handler, path, accept string, s seats) *client {
 	t.Helper()
-	ctx, leave := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{}))
-	c := &client{leave: leave, done: make(chan struct{}), w: httptest.NewRecorder()}
+	ctx, cancel := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{}))
+	c := &client{cancel: cancel, done: make(chan struct{}), w: httptest.NewRecorder()}
 	request.FromContext(ctx).Work = &requesttest.Work{
-		OnSuspend: func() func() { c.suspended.Store(true); return func() { c.suspended.Store(false) } },
-		OnReleaseSeats: func(started bool) (func() error, bool) {
-			if started {
-				t.Error("the response has started")
+		OnSuspend: func() func() { c.isSuspended.Store(true); return func() { c.isSuspended.Store(false) } },
+		OnReleaseSeats: func(hasStarted bool) (func() error, bool) {
+			if hasStarted {
+				t.Errorf("%s: the response has started when the request releases its seats", path)
 			}
-			c.rested.Store(rests)
-			return func() error { c.rested.Store(false); return back }, rests
+			c.hasReleasedSeats.Store(!s.areKept)
+			return func() error { c.hasReleasedSeats.Store(false); return s.acquireError }, !s.areKept
 		},
 	}
 	r := httptest.NewRequest(http.MethodGet, path, nil).WithContext(ctx)
@@ -66,12 +73,30 @@ func send(t *testing.T, h http.Handler, path, accept string, rests bool, back er
 	return c
 }
 
-func (c *client) ended() bool {
+// hasEnded reports whether the request has ended.
+func (c *client) hasEnded() bool {
 	select {
 	case <-c.done:
 		return true
 	default:
 		return false
+	}
+}
+
+// state is the state of a request as tests compare it.
+type state struct{ hasEnded, isSuspended, hasReleasedSeats bool }
+
+func (c *client) state() state {
+	return state{c.hasEnded(), c.isSuspended.Load(), c.hasReleasedSeats.Load()}
+}
+
+// requireState checks the state of requests, which are given by name.
+func requireState(t *testing.T, when string, clients map[string]*client, want state) {
+	t.Helper()
+	for name, c := range clients {
+		if got := c.state(); got != want {
+			t.Errorf("%s request, %s: got %+v, want %+v", name, when, got, want)
+		}
 	}
 }
 
@@ -81,59 +106,64 @@ func TestManyWaitForOneDocument(t *testing.T) {
 	for name, c := range map[string]struct{ path, accept string }{
 		"v2":             {path: "/openapi/v2"},
 		"v2 as protobuf": {path: "/openapi/v2", accept: protoV2},
-		"the index":      {path: "/openapi/v3"},
+		"index":          {path: "/openapi/v3"},
 		"v3":             {path: "/openapi/v3/apis/shop.example.com/v1"},
 		"v3 as protobuf": {path: "/openapi/v3/apis/shop.example.com/v1", accept: protoV3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				gate := make(chan struct{})
-				g, made := slow(t, "1", gate)
-				s := newSmallService(t)
-				s.Replace([]openapi.Group{g}, nil)
-				first := send(t, s, c.path, c.accept, true, nil)
-				synctest.Wait()
-				one, other := send(t, s, c.path, c.accept, true, nil), send(t, s, c.path, c.accept, true, nil)
-				many, late := send(t, s, c.path, c.accept, false, nil), send(t, s, c.path, c.accept, true, errors.New("no seats"))
-				synctest.Wait()
-				for _, w := range []*client{first, one, other, many, late} {
-					if w.ended() || !w.suspended.Load() || w.rested.Load() {
-						t.Errorf("at once: got ended %t, slot released %t, seats released %t", w.ended(), w.suspended.Load(), w.rested.Load())
-					}
-				}
-				time.Sleep(time.Second)
-				synctest.Wait()
-				for _, w := range []*client{first, one, other, late} {
-					if w.ended() || !w.suspended.Load() || !w.rested.Load() {
-						t.Errorf("after a while: got ended %t, slot released %t, seats released %t",
-							w.ended(), w.suspended.Load(), w.rested.Load())
-					}
-				}
-				if !many.ended() || many.w.Code != http.StatusTooManyRequests || many.suspended.Load() {
-					t.Errorf("too many waiting requests: got ended %t, %d, want %v", many.ended(), many.w.Code, http.StatusTooManyRequests)
-				}
-				first.leave()
-				synctest.Wait()
-				if !first.ended() || first.w.Code != status.ClosedRequest || one.ended() {
-					t.Errorf("canceled request: got ended %t with %d; another one: %t, want %v",
-						first.ended(), first.w.Code, one.ended(), status.ClosedRequest)
-				}
-				close(gate)
-				synctest.Wait()
-				for _, w := range []*client{one, other} {
-					if !w.ended() || w.w.Code != http.StatusOK || w.rested.Load() || w.suspended.Load() {
-						t.Errorf("at the end: got %t with %d, seats released %t, want %v",
-							w.ended(), w.w.Code, w.rested.Load(), http.StatusOK)
-					}
-				}
-				if !late.ended() || late.w.Code == http.StatusOK {
-					t.Errorf("without seats: got %d", late.w.Code)
-				}
-				if n := made.Load(); n != 1 {
-					t.Errorf("got %d builds, want 1", n)
-				}
-			})
+			synctest.Test(t, func(t *testing.T) { manyWaitForOneDocument(t, c.path, c.accept) })
 		})
+	}
+}
+
+func manyWaitForOneDocument(t *testing.T, path, accept string) {
+	// 1. Send five requests while the build is blocked. At once they release only their slots.
+	gate := make(chan struct{})
+	g, started := gatedWidgets(t, "1", gate)
+	s := newSmallService(t)
+	s.Replace([]openapi.Group{g}, nil)
+	first := send(t, s, path, accept, seats{})
+	synctest.Wait()
+	second, third := send(t, s, path, accept, seats{}), send(t, s, path, accept, seats{})
+	keepsSeats := send(t, s, path, accept, seats{areKept: true})
+	losesSeats := send(t, s, path, accept, seats{acquireError: errors.New("no seats")})
+	synctest.Wait()
+	requireState(t, "at once", map[string]*client{
+		"first": first, "second": second, "third": third, "seat-keeping": keepsSeats, "seat-losing": losesSeats,
+	}, state{isSuspended: true})
+
+	// 2. After a while they release their seats, or end if they may not.
+	time.Sleep(time.Second)
+	synctest.Wait()
+	requireState(t, "after a while", map[string]*client{
+		"first": first, "second": second, "third": third, "seat-losing": losesSeats,
+	}, state{isSuspended: true, hasReleasedSeats: true})
+	requireState(t, "after a while", map[string]*client{"seat-keeping": keepsSeats}, state{hasEnded: true})
+	if keepsSeats.w.Code != http.StatusTooManyRequests {
+		t.Errorf("seat-keeping request: got code %d, want %d", keepsSeats.w.Code, http.StatusTooManyRequests)
+	}
+
+	// 3. Cancel the first request. The others go on waiting.
+	first.cancel()
+	synctest.Wait()
+	if !first.hasEnded() || first.w.Code != status.ClosedRequest || second.hasEnded() {
+		t.Errorf("canceled first request: got ended: %t with code %d, second request ended: %t; want true, %d, false",
+			first.hasEnded(), first.w.Code, second.hasEnded(), status.ClosedRequest)
+	}
+
+	// 4. Finish the build.
+	close(gate)
+	synctest.Wait()
+	requireState(t, "after the build", map[string]*client{"second": second, "third": third}, state{hasEnded: true})
+	if second.w.Code != http.StatusOK || third.w.Code != http.StatusOK {
+		t.Errorf("after the build: got codes %d and %d, want %d", second.w.Code, third.w.Code, http.StatusOK)
+	}
+	if !losesSeats.hasEnded() || losesSeats.w.Code == http.StatusOK {
+		t.Errorf("seat-losing request: got ended: %t with code %d, want it ended with an error",
+			losesSeats.hasEnded(), losesSeats.w.Code)
+	}
+	if n := started.Load(); n != 1 {
+		t.Errorf("got %d builds, want 1", n)
 	}
 }
 
@@ -142,36 +172,47 @@ func TestManyWaitForOneDocument(t *testing.T) {
 func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		before, madeBefore := slow(t, "1", gate)
-		now, madeNow := slow(t, "2", gate)
+		oldGroup, oldBuilds := gatedWidgets(t, "1", gate)
+		newGroup, newBuilds := gatedWidgets(t, "2", gate)
 		s := newSmallService(t)
-		leaving := func() {
+		sendAndCancel := func() {
 			t.Helper()
-			c := send(t, s, "/openapi/v2", "", true, nil)
+			c := send(t, s, "/openapi/v2", "", seats{})
 			synctest.Wait()
-			c.leave()
+			c.cancel()
 			synctest.Wait()
-			if !c.ended() {
+			if !c.hasEnded() {
 				t.Fatal("the canceled request still waits")
 			}
 		}
-		s.Replace([]openapi.Group{before}, nil)
-		leaving()
-		again := send(t, s, "/openapi/v2", "", true, nil)
+
+		// 1. The canceled request starts the build of the old document, which blocks the only slot.
+		s.Replace([]openapi.Group{oldGroup}, nil)
+		sendAndCancel()
+		waiting := send(t, s, "/openapi/v2", "", seats{})
 		synctest.Wait()
-		s.Replace([]openapi.Group{now}, nil)
-		leaving()
-		if b, n := madeBefore.Load(), madeNow.Load(); b != 1 || n != 0 {
-			t.Errorf("got %d and %d builds with one slot, want 1, 0", b, n)
+
+		// 2. The canceled request for the new document starts no build.
+		s.Replace([]openapi.Group{newGroup}, nil)
+		sendAndCancel()
+		if o, n := oldBuilds.Load(), newBuilds.Load(); o != 1 || n != 0 {
+			t.Errorf("with one slot: got %d old and %d new builds, want 1 and 0", o, n)
 		}
+
+		// 3. The old document is completed for the waiting request, and the new one is still not built.
 		close(gate)
 		synctest.Wait()
-		if !again.ended() || again.w.Code != http.StatusOK || madeBefore.Load() != 1 || madeNow.Load() != 0 {
-			t.Errorf("got %d, %d and %d builds, want %v, 1, 0", again.w.Code, madeBefore.Load(), madeNow.Load(), http.StatusOK)
+		if !waiting.hasEnded() || waiting.w.Code != http.StatusOK {
+			t.Errorf("waiting request: got ended: %t with code %d, want true with %d", waiting.hasEnded(), waiting.w.Code, http.StatusOK)
 		}
+		if o, n := oldBuilds.Load(), newBuilds.Load(); o != 1 || n != 0 {
+			t.Errorf("after the build: got %d old and %d new builds, want 1 and 0", o, n)
+		}
+
+		// 4. A new request builds the new document.
 		body(t, s, "/openapi/v2")
-		if n := madeNow.Load(); n != 1 {
-			t.Errorf("got %d builds after a new request, want 1", n)
+		if n := newBuilds.Load(); n != 1 {
+			t.Errorf("after a new request: got %d new builds, want 1", n)
 		}
 	})
 }
@@ -181,12 +222,12 @@ func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 func TestPanicsAreNotCached(t *testing.T) {
 	s := newSmallService(t)
 	g := widgets(t, "1")
-	inner, broken := g.Schemas, true
+	schemas, isBroken := g.Schemas, true
 	g.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
-		if broken {
+		if isBroken {
 			panic("broken")
 		}
-		return inner(r, kind)
+		return schemas(r, kind)
 	}
 	s.Replace([]openapi.Group{g}, nil)
 	paths := []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/shop.example.com/v1"}
@@ -195,7 +236,7 @@ func TestPanicsAreNotCached(t *testing.T) {
 			t.Errorf("%s: got %d, want %v", path, w.Code, http.StatusInternalServerError)
 		}
 	}
-	broken = false
+	isBroken = false
 	for _, path := range paths {
 		body(t, s, path)
 	}
@@ -206,28 +247,28 @@ func TestPanicsAreNotCached(t *testing.T) {
 func TestGroupVersionsAreReadTogether(t *testing.T) {
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
 		s := newSmallService(t)
-		opened := map[string]*atomic.Int32{}
+		reads := map[string]*atomic.Int32{}
 		var groups []openapi.Group
 		for _, group := range []string{"one.example.com", "two.example.com"} {
 			n := &atomic.Int32{}
-			opened[group] = n
+			reads[group] = n
 			for _, version := range []string{"v1", "v2", "v3"} {
 				g := widgets(t, version)
 				g.GroupVersion = schema.GroupVersion{Group: group, Version: version}
 				g.Kinds[0].Group, g.Kinds[0].Version = group, version
-				inner := g.Schemas
+				schemas := g.Schemas
 				g.Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
 					if got := r.Memoize("source", func() any { n.Add(1); return group }); got != group {
-						t.Errorf("%s: got read of %v", group, got)
+						t.Errorf("%s: got source %v, want its own", group, got)
 					}
-					return inner(r, kind)
+					return schemas(r, kind)
 				}
 				groups = append(groups, g)
 			}
 		}
 		s.Replace(groups, nil)
 		body(t, s, path)
-		for group, n := range opened {
+		for group, n := range reads {
 			if n.Load() != 1 {
 				t.Errorf("%s: %s: got %d reads, want 1", path, group, n.Load())
 			}
@@ -238,22 +279,26 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 // TestExtensionsDoNotChangeLocalDocument checks that the local v2 document stays the same while
 // only extension servers change.
 func TestExtensionsDoNotChangeLocalDocument(t *testing.T) {
-	open := make(chan struct{})
-	close(open)
-	g, made := slow(t, "1", open)
+	openGate := make(chan struct{})
+	close(openGate)
+	g, builds := gatedWidgets(t, "1", openGate)
 	s := newSmallService(t)
-	for _, others := range [][]openapi.RemoteGroupVersion{nil, {{GroupVersion: ext, Hash: "1"}}, {{GroupVersion: ext, Hash: "2"}}} {
-		s.Replace([]openapi.Group{g}, others)
+	for _, extensions := range [][]openapi.RemoteGroupVersion{
+		nil,
+		{{GroupVersion: ext, Hash: "1"}},
+		{{GroupVersion: ext, Hash: "2"}},
+	} {
+		s.Replace([]openapi.Group{g}, extensions)
 		body(t, s, "/openapi/v2")
-		if at := index(t, s)["apis/ext.test/v1"]; (at == "") != (others == nil) {
-			t.Errorf("got extension document at %q", at)
+		if path := index(t, s)["apis/ext.test/v1"]; (path == "") != (extensions == nil) {
+			t.Errorf("extensions %v: got extension document at %q, want one: %t", extensions, path, extensions != nil)
 		}
 	}
-	if n := made.Load(); n != 2 { // one for v2, one for v3
+	if n := builds.Load(); n != 2 { // one for v2, one for v3
 		t.Errorf("got %d builds, want 2", n)
 	}
 	s.Replace(nil, nil)
 	if n := len(v2(t, s).Definitions); n == 0 || v2(t, s).Definitions["com.example.shop.v1.Widget"].Type != nil {
-		t.Error("got a removed document")
+		t.Errorf("after the group was removed: got %d definitions, want some, without the widget", n)
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A copy per slow client would take megabytes.
+// TestClientsShareAPlainDocument checks that clients share one uncompressed copy, which is dropped with
+// the last client. A copy for each slow client would take megabytes.
 func TestClientsShareAPlainDocument(t *testing.T) {
 	c, err := (&packer{}).compress([]byte("document"), "etag", time.Now())
 	if err != nil {
@@ -13,14 +14,14 @@ func TestClientsShareAPlainDocument(t *testing.T) {
 	}
 	first, releaseFirst, err := c.uncompressed()
 	if err != nil || string(first) != "document" {
-		t.Fatalf("got %q, %v, want document", first, err)
+		t.Fatalf("uncompressed: got %q and error %v, want \"document\" and no error", first, err)
 	}
 	second, releaseSecond, err := c.uncompressed()
 	if err != nil || &first[0] != &second[0] {
 		t.Errorf("two clients: got separate copies (%v), want a shared one", err)
 	}
 	releaseFirst()
-	releaseFirst()
+	releaseFirst() // has no further effect
 	if c.text == nil {
 		t.Error("the document was removed while a client uses it")
 	}

@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/openapi"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/rest/patch"
 )
 
+// widgetSchema has a property for each feature whose schema differs between v2 and v3.
 const widgetSchema = `{
   "type": "object", "description": "Widget is a widget.",
   "properties": {
@@ -27,6 +27,8 @@ const widgetSchema = `{
   }
 }`
 
+// widgets returns a custom resource with the subresources scale and status. hash is the hash of its
+// definition.
 func widgets(t testing.TB, hash string) openapi.Group {
 	t.Helper()
 	gv := schema.GroupVersion{Group: "shop.example.com", Version: "v1"}
@@ -75,22 +77,24 @@ func newSmallService(t testing.TB) *openapi.Service {
 		t.Fatal(err)
 	}
 	s, err := openapi.New(c, builtin.Documented,
-		openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
+		patchOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// TestCustomResources checks the documents of a custom resource.
+// TestCustomResources checks the model and the paths of a custom resource in v3, and how v2 simplifies
+// its schema.
 func TestCustomResources(t *testing.T) {
 	s := newSmallService(t)
 	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
 
+	// 1. The model in v3.
 	doc := v3(t, s, "apis/shop.example.com/v1")
 	w := doc.Components.Schemas["com.example.shop.v1.Widget"]
 	if w == nil {
-		t.Fatalf("no model among %d, want one", len(doc.Components.Schemas))
+		t.Fatalf("got no model of Widget among %d models, want one", len(doc.Components.Schemas))
 	}
 	if k := gvksOf(t, w); len(k) != 1 ||
 		k[0] != (schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"}) {
@@ -104,6 +108,8 @@ func TestCustomResources(t *testing.T) {
 	if port := w.Properties["spec"].Properties["port"]; len(port.AnyOf) != 2 {
 		t.Errorf("got port %v, want one of 2 types", port)
 	}
+
+	// 2. The paths in v3.
 	paths := doc.Paths.Paths
 	patch := paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}"].Patch
 	if patch.RequestBody.Content["application/strategic-merge-patch+json"] != nil ||
@@ -112,11 +118,12 @@ func TestCustomResources(t *testing.T) {
 	}
 	if paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}/scale"].Get == nil ||
 		doc.Components.Schemas["io.k8s.api.autoscaling.v1.Scale"] == nil {
-		t.Error("no scale, want one")
+		t.Error("got no path or no model of the subresource scale, want both")
 	}
 	requireReferences(t, "v3", body(t, s, "/openapi/v3/apis/shop.example.com/v1"))
 	requireReferences(t, "v2", body(t, s, "/openapi/v2"))
 
+	// 3. The model in v2.
 	old := v2(t, s).Definitions["com.example.shop.v1.Widget"].Properties["spec"].Properties
 	if len(old["port"].AnyOf) != 0 || old["size"].Default != nil || *old["size"].Minimum != 1 {
 		t.Errorf("v2: got %v, want no anyOf, no default, and the minimum", old)
@@ -130,6 +137,8 @@ func TestCustomResources(t *testing.T) {
 	if tags := old["tags"]; len(tags.Items.Schema.Type) != 0 || tags.Extensions["x-kubernetes-list-type"] != "set" {
 		t.Errorf("v2: got tags %v, want items without type in a set", tags)
 	}
+
+	// 4. What the documents do not contain, and what they share with built-in kinds.
 	if at := "apis/shop.example.com"; index(t, s)[at] != "" {
 		t.Errorf("%s: got a separate document", at)
 	}
@@ -141,6 +150,7 @@ func TestCustomResources(t *testing.T) {
 	}
 }
 
+// TestOperationIDsOfLowercaseKind checks that the IDs of a kind with a hyphen are those of Kubernetes.
 func TestOperationIDsOfLowercaseKind(t *testing.T) {
 	s, g := newSmallService(t), widgets(t, "1")
 	g.Kinds[0].Kind, g.Kinds[0].Verbs = "red-widget", []string{"list", "get"}
@@ -157,6 +167,7 @@ func TestOperationIDsOfLowercaseKind(t *testing.T) {
 	}
 }
 
+// TestSelectableFieldsArePublished checks the extension of the models of a kind and its list.
 func TestSelectableFieldsArePublished(t *testing.T) {
 	s, g := newSmallService(t), widgets(t, "1")
 	g.Kinds[0].Presentation.Selectable = []registry.SelectableField{
@@ -176,16 +187,18 @@ func TestSelectableFieldsArePublished(t *testing.T) {
 	}
 }
 
+// TestCustomModelDoesNotReplaceBuiltInModel checks that a custom kind whose model has the name of a
+// built-in one gets another name.
 func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 	s, g := newSmallService(t), widgets(t, "1")
 	before := v2(t, s).Definitions["io.k8s.api.coordination.v1.Lease"]
-	k, given := g.Kinds[0], g.Schemas
+	k, schemas := g.Kinds[0], g.Schemas
 	k.Group = "coordination.api.k8s.io"
 	k.Kind = "Lease"
 	k.Resource = "leases"
 	k.List = "LeaseList"
 	g.GroupVersion.Group = k.Group
-	g.Schemas = func(r *openapi.SchemaCache, _ string) *spec.Schema { return given(r, "Widget") }
+	g.Schemas = func(r *openapi.SchemaCache, _ string) *spec.Schema { return schemas(r, "Widget") }
 	s.Replace([]openapi.Group{g}, nil)
 	doc := v2(t, s)
 	after := doc.Definitions["io.k8s.api.coordination.v1.Lease"]
@@ -204,6 +217,8 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 	requireReferences(t, "v2", body(t, s, "/openapi/v2"))
 }
 
+// TestV2OmitsSchemasOfLenientDefinitions checks that only v3 has the schema of a definition that
+// preserves unknown fields.
 func TestV2OmitsSchemasOfLenientDefinitions(t *testing.T) {
 	s, g := newSmallService(t), widgets(t, "1")
 	g.Lenient = map[string]bool{"Widget": true}
@@ -216,6 +231,8 @@ func TestV2OmitsSchemasOfLenientDefinitions(t *testing.T) {
 	}
 }
 
+// TestReplaceKeepsUnchangedDocuments checks that Replace changes the hashes of changed documents only,
+// and cannot replace a built-in group.
 func TestReplaceKeepsUnchangedDocuments(t *testing.T) {
 	s := newSmallService(t)
 	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
@@ -225,8 +242,9 @@ func TestReplaceKeepsUnchangedDocuments(t *testing.T) {
 	s.Replace([]openapi.Group{changed}, nil)
 	after := index(t, s)
 	for at := range before {
-		if same := before[at] == after[at]; same == (at == "apis/shop.example.com/v1") {
-			t.Errorf("%s: want %s, got %s", at, before[at], after[at])
+		isChanged, wantChanged := before[at] != after[at], at == "apis/shop.example.com/v1"
+		if isChanged != wantChanged {
+			t.Errorf("%s: got path %s, before %s, want another one: %t", at, after[at], before[at], wantChanged)
 		}
 	}
 	s.Replace([]openapi.Group{{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}}}, nil)

@@ -13,9 +13,12 @@ import (
 	"binnacle/services/apiserver/internal/api/openapi"
 )
 
+// ext is the group version of an extension server.
 var ext = schema.GroupVersion{Group: "ext.test", Version: "v1"}
 
-const foreign = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":{
+// extensionDocument is the document of an extension server. Beside its group version, it has paths that
+// must be ignored, and a model with the name of a local one.
+const extensionDocument = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":{
 	"/apis/ext.test/v1/namespaces/{namespace}/things":{"get":{"operationId":"listThings","responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/test.ext.v1.Thing"}}}}},
 	"/healthz":{"get":{"operationId":"health","responses":{"200":{"description":"OK"}}}},
 	"/apis/apps/v1/deployments":{"get":{"operationId":"spy","responses":{"200":{"description":"OK"}}}}},
@@ -23,25 +26,30 @@ const foreign = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":
 		"test.ext.v1.Thing":{"type":"object","description":"a thing","properties":{"metadata":{"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}},"x-kubernetes-group-version-kind":[{"group":"ext.test","version":"v1","kind":"Thing"}]},
 		"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta":{"type":"object","description":"another ObjectMeta","properties":{"odd":{"type":"string"}}}}}`
 
-// TestExtensionDocuments merges the documents of other servers, and ignores invalid ones.
+// TestExtensionDocuments checks that the v2 document includes the group versions of extension servers.
+// Invalid documents are ignored.
 func TestExtensionDocuments(t *testing.T) {
 	s := newSmallService(t)
-	part, err := openapi.ExtractGroupVersion([]byte(foreign), ext)
+	part, err := openapi.ExtractGroupVersion([]byte(extensionDocument), ext)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tag := "1"
-	var others []openapi.RemoteV2Document
-	s.SetRemoteV2Documents(func(context.Context) []openapi.RemoteV2Document { return others })
-	alone := get(t, s, "/openapi/v2")
-	others = []openapi.RemoteV2Document{
+
+	// 1. Get the document without and with the extension server.
+	const tag = "1"
+	var remote []openapi.RemoteV2Document
+	s.SetRemoteV2Documents(func(context.Context) []openapi.RemoteV2Document { return remote })
+	local := get(t, s, "/openapi/v2")
+	remote = []openapi.RemoteV2Document{
 		{GroupVersion: ext, Tag: tag, Text: part},
 		{GroupVersion: ext, Tag: tag, Text: []byte("nonsense")},
 	}
-	both := get(t, s, "/openapi/v2")
-	if both.Header().Get("ETag") == alone.Header().Get("ETag") || both.Code != 200 {
-		t.Fatalf("got %d %v, want 200", both.Code, both.Header())
+	merged := get(t, s, "/openapi/v2")
+	if merged.Header().Get("ETag") == local.Header().Get("ETag") || merged.Code != 200 {
+		t.Fatalf("with an extension: got code %d and headers %v, want 200 and another ETag", merged.Code, merged.Header())
 	}
+
+	// 2. Check the models and paths.
 	var doc struct {
 		Info  map[string]string
 		Paths map[string]struct {
@@ -51,42 +59,44 @@ func TestExtensionDocuments(t *testing.T) {
 		}
 		Definitions map[string]map[string]any
 	}
-	if err := json.Unmarshal(both.Body.Bytes(), &doc); err != nil {
+	if err := json.Unmarshal(merged.Body.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if got := doc.Definitions["test.ext.v1.Thing"]["properties"]; !reflect.DeepEqual(got,
-		map[string]any{"metadata": map[string]any{"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"}}) {
-		t.Errorf("got thing %v, want %v",
-			got,
-			map[string]any{"metadata": map[string]any{"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"}})
+	got := doc.Definitions["test.ext.v1.Thing"]["properties"]
+	want := map[string]any{"metadata": map[string]any{"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got properties of Thing %v, want %v", got, want)
 	}
 	if got := doc.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"]["description"]; got != "another ObjectMeta" {
-		t.Errorf("got metadata %v, want %q", got, "another ObjectMeta")
+		t.Errorf("renamed ObjectMeta: got description %v, want %q", got, "another ObjectMeta")
 	}
 	if got := doc.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["description"]; got == "another ObjectMeta" {
-		t.Error("a local definition was replaced")
+		t.Error("the ObjectMeta of the extension server replaced the local one")
 	}
 	if doc.Paths["/apis/ext.test/v1/namespaces/{namespace}/things"].Get.Responses["200"].Schema["$ref"] != "#/definitions/test.ext.v1.Thing" {
-		t.Error("no path of the extension server, want one")
+		t.Error("got no list operation of the extension server that refers to its model, want one")
 	}
-	if _, ok := doc.Paths["/healthz"]; ok || strings.Contains(both.Body.String(), "spy") || doc.Info["title"] != "Kubernetes" {
-		t.Error("got paths of other group versions")
+	if _, ok := doc.Paths["/healthz"]; ok || strings.Contains(merged.Body.String(), "spy") || doc.Info["title"] != "Kubernetes" {
+		t.Errorf("got title %q, and paths or operations of other group versions of the extension server", doc.Info["title"])
 	}
-	if w := get(t, s, "/openapi/v2", "If-None-Match", both.Header().Get("ETag")); w.Code != http.StatusNotModified {
-		t.Errorf("second request: got %d, want %v", w.Code, http.StatusNotModified)
+
+	// 3. Check the ETag, the protobuf form, and the document after the server is gone.
+	if w := get(t, s, "/openapi/v2", "If-None-Match", merged.Header().Get("ETag")); w.Code != http.StatusNotModified {
+		t.Errorf("request with the ETag: got code %d, want %d", w.Code, http.StatusNotModified)
 	}
 	if w := get(t, s, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"); w.Code != 200 ||
 		!strings.Contains(w.Body.String(), "another ObjectMeta") {
-		t.Errorf("protobuf: got %d, want 200", w.Code)
+		t.Errorf("protobuf: got code %d, want 200 and the model of the extension server", w.Code)
 	}
-	others = nil
-	if w := get(t, s, "/openapi/v2"); w.Header().Get("ETag") != alone.Header().Get("ETag") {
-		t.Error("got a removed document")
+	remote = nil
+	if w := get(t, s, "/openapi/v2"); w.Header().Get("ETag") != local.Header().Get("ETag") {
+		t.Errorf("without the extension server: got ETag %s, want %s", w.Header().Get("ETag"), local.Header().Get("ETag"))
 	}
 }
 
+// TestInvalidExtensionDocuments checks that each kind of invalid document is rejected.
 func TestInvalidExtensionDocuments(t *testing.T) {
-	for what, text := range map[string]string{
+	for name, text := range map[string]string{
 		"nothing": "", "text": `"x"`, "null": "null", "no paths": `{"swagger":"2.0"}`, "list": "[]",
 		"an unresolved reference": `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/none"}}}}}}}`,
 		"an external reference":   `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"https://example.com/x"}}}}}}}`,
@@ -94,20 +104,24 @@ func TestInvalidExtensionDocuments(t *testing.T) {
 		"odd responses":           `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":[1]}}}}}`,
 	} {
 		if part, err := openapi.ExtractGroupVersion([]byte(text), ext); err == nil {
-			t.Errorf("%s: got %s, want it rejected", what, part)
+			t.Errorf("%s: got %s, want an error", name, part)
 		}
 	}
 }
 
+// TestExtensionV3Documents checks that the v3 index has the documents of extension servers, which serve
+// them. They cannot replace local ones.
 func TestExtensionV3Documents(t *testing.T) {
 	s := newSmallService(t)
-	theirs := http.HandlerFunc(
-		func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("theirs " + r.URL.RequestURI())) },
+	extension := http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write([]byte("extension " + r.URL.RequestURI()))
+		},
 	)
 	s.Replace(nil, []openapi.RemoteGroupVersion{
-		{GroupVersion: ext, Hash: "a b", Document: theirs},
-		{GroupVersion: schema.GroupVersion{Group: "plain.test", Version: "v1"}, Document: theirs},
-		{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}, Hash: "x", Document: theirs},
+		{GroupVersion: ext, Hash: "a b", Document: extension},
+		{GroupVersion: schema.GroupVersion{Group: "plain.test", Version: "v1"}, Document: extension},
+		{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}, Hash: "x", Document: extension},
 	})
 	var index struct {
 		Paths map[string]struct{ ServerRelativeURL string }
@@ -115,15 +129,18 @@ func TestExtensionV3Documents(t *testing.T) {
 	if err := json.Unmarshal(get(t, s, "/openapi/v3").Body.Bytes(), &index); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"apis/ext.test/v1": "/openapi/v3/apis/ext.test/v1?hash=a+b", "apis/plain.test/v1": "/openapi/v3/apis/plain.test/v1"} {
+	for path, want := range map[string]string{
+		"apis/ext.test/v1":   "/openapi/v3/apis/ext.test/v1?hash=a+b",
+		"apis/plain.test/v1": "/openapi/v3/apis/plain.test/v1",
+	} {
 		if got := index.Paths[path].ServerRelativeURL; got != want {
 			t.Errorf("%s: got %q, want %v", path, got, want)
 		}
-		if w := get(t, s, want); w.Body.String() != "theirs "+want {
+		if w := get(t, s, want); w.Body.String() != "extension "+want {
 			t.Errorf("%s: got %s", want, w.Body)
 		}
 	}
-	if w := get(t, s, "/openapi/v3/apis/coordination.k8s.io/v1"); strings.HasPrefix(w.Body.String(), "theirs") {
+	if w := get(t, s, "/openapi/v3/apis/coordination.k8s.io/v1"); strings.HasPrefix(w.Body.String(), "extension") {
 		t.Error("a local document was replaced")
 	}
 	s.Replace(nil, nil)

@@ -37,15 +37,22 @@ const (
 // shared is a service for all tests that do not change it, so that its documents are built once.
 var shared = sync.OnceValues(func() (*openapi.Service, error) { return newService() })
 
+// newService returns a service with all built-in kinds.
 func newService() (*openapi.Service, error) {
 	c, err := builtin.Catalog()
 	if err != nil {
 		return nil, err
 	}
-	return openapi.New(c, builtin.Documented,
-		openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
+	return openapi.New(c, builtin.Documented, patchOptions())
 }
 
+// patchOptions returns the media types of patches: with strategic merge for built-in kinds, without it
+// for custom resources.
+func patchOptions() openapi.Options {
+	return openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)}
+}
+
+// service returns the shared service. Tests must not change it.
 func service(t testing.TB) *openapi.Service {
 	t.Helper()
 	s, err := shared()
@@ -55,6 +62,7 @@ func service(t testing.TB) *openapi.Service {
 	return s
 }
 
+// kinds returns all built-in kinds.
 func kinds(t testing.TB) []*registry.Kind {
 	t.Helper()
 	c, err := builtin.Catalog()
@@ -64,6 +72,7 @@ func kinds(t testing.TB) []*registry.Kind {
 	return c.Kinds()
 }
 
+// get sends a GET request. header are header names, each with its value.
 func get(t testing.TB, h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -75,6 +84,7 @@ func get(t testing.TB, h http.Handler, path string, header ...string) *httptest.
 	return w
 }
 
+// body returns the body of a successful response to a GET request.
 func body(t testing.TB, h http.Handler, path string, header ...string) []byte {
 	t.Helper()
 	w := get(t, h, path, header...)
@@ -84,6 +94,7 @@ func body(t testing.TB, h http.Handler, path string, header ...string) []byte {
 	return w.Body.Bytes()
 }
 
+// index returns the paths of the v3 documents by group version, such as "apis/apps/v1".
 func index(t testing.TB, h http.Handler) map[string]string {
 	t.Helper()
 	var doc handler3.OpenAPIV3Discovery
@@ -100,16 +111,19 @@ func index(t testing.TB, h http.Handler) map[string]string {
 // parsed caches the parsed documents of the shared service.
 var parsed sync.Map
 
+// v3 returns the v3 document of a group version, such as "apis/apps/v1".
 func v3(t testing.TB, h http.Handler, at string) *spec3.OpenAPI {
 	t.Helper()
 	return parse(t, h, "/openapi/v3/"+at, &spec3.OpenAPI{})
 }
 
+// v2 returns the v2 document.
 func v2(t testing.TB, h http.Handler) *spec.Swagger {
 	t.Helper()
 	return parse(t, h, "/openapi/v2", &spec.Swagger{})
 }
 
+// parse decodes a document into doc, or returns the cached one of the shared service.
 func parse[T any](t testing.TB, h http.Handler, path string, doc *T) *T {
 	t.Helper()
 	s, err := shared()
@@ -126,6 +140,7 @@ func parse[T any](t testing.TB, h http.Handler, path string, doc *T) *T {
 	return doc
 }
 
+// apiPath returns the path prefix of a group version without a slash at the start.
 func apiPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version
@@ -147,31 +162,32 @@ func gvksOf(t testing.TB, s *spec.Schema) (out []schema.GroupVersionKind) {
 	return list
 }
 
+// TestEveryKindHasAModel checks that v2 and v3 have a model of each built-in kind.
 func TestEveryKindHasAModel(t *testing.T) {
 	h := service(t)
-	in2 := map[schema.GroupVersionKind]bool{}
+	hasV2Model := map[schema.GroupVersionKind]bool{}
 	for _, s := range v2(t, h).Definitions {
 		for _, k := range gvksOf(t, &s) {
-			in2[k] = true
+			hasV2Model[k] = true
 		}
 	}
-	in3 := map[schema.GroupVersionKind]bool{}
+	hasV3Model := map[schema.GroupVersionKind]bool{}
 	for at := range index(t, h) {
 		for _, s := range v3(t, h, at).Components.Schemas {
 			for _, k := range gvksOf(t, s) {
-				in3[k] = true
+				hasV3Model[k] = true
 			}
 		}
 	}
 	for _, k := range kinds(t) {
-		if !in2[k.GVK()] || !in3[k.GVK()] {
-			t.Errorf("%s: got model in v2: %t, v3: %t, want both", k.GVK(), in2[k.GVK()], in3[k.GVK()])
+		if !hasV2Model[k.GVK()] || !hasV3Model[k.GVK()] {
+			t.Errorf("%s: got model in v2: %t, v3: %t, want both", k.GVK(), hasV2Model[k.GVK()], hasV3Model[k.GVK()])
 		}
 	}
 }
 
-// Kubectl detects here whether the server supports field validation and dry
-// runs.
+// TestPatchParameters checks the parameters and media types of patches. Kubectl detects here whether the
+// server supports field validation and dry runs.
 func TestPatchParameters(t *testing.T) {
 	h := service(t)
 	for _, k := range kinds(t) {
@@ -184,7 +200,7 @@ func TestPatchParameters(t *testing.T) {
 		}
 		p := v3(t, h, apiPath(k.GroupVersion())).Paths.Paths[at+k.Resource+"/{name}"]
 		if p == nil || p.Patch == nil {
-			t.Errorf("%s: no patch in v3, want one", k.GVK())
+			t.Errorf("%s: got no patch operation in v3, want one", k.GVK())
 			continue
 		}
 		var names []string
@@ -196,10 +212,10 @@ func TestPatchParameters(t *testing.T) {
 		}
 		var gvk schema.GroupVersionKind
 		if err := p.Patch.Extensions.GetObject("x-kubernetes-group-version-kind", &gvk); err != nil || gvk != k.GVK() {
-			t.Errorf("got operation of %s, %v, want %s", gvk, err, k.GVK())
+			t.Errorf("%s: got a patch operation of %s and error %v, want its own kind", k.GVK(), gvk, err)
 		}
 		if p.Patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
-			t.Errorf("%s: no apply, want one", k.GVK())
+			t.Errorf("%s: got no media type of server-side apply, want one", k.GVK())
 		}
 	}
 }
@@ -211,8 +227,7 @@ func TestOlderVersionsHaveModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openapi.New(all, builtin.Documented,
-		openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
+	s, err := openapi.New(all, builtin.Documented, patchOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,6 +247,7 @@ func TestOlderVersionsHaveModels(t *testing.T) {
 	}
 }
 
+// TestReferencesResolve checks that documents refer only to models that they contain.
 func TestReferencesResolve(t *testing.T) {
 	h := service(t)
 	for at := range index(t, h) {
@@ -240,6 +256,7 @@ func TestReferencesResolve(t *testing.T) {
 	requireReferences(t, "v2", body(t, h, "/openapi/v2"))
 }
 
+// requireReferences checks that all references in a document resolve. name is its name in messages.
 func requireReferences(t *testing.T, name string, data []byte) {
 	t.Helper()
 	var doc map[string]any
@@ -272,6 +289,8 @@ func requireReferences(t *testing.T, name string, data []byte) {
 	walk(doc)
 }
 
+// TestOperationIDsAreUnique checks that no two operations in v2 have the same ID, and that some IDs are
+// those of Kubernetes.
 func TestOperationIDsAreUnique(t *testing.T) {
 	ids := map[string]string{}
 	for at, item := range v2(t, service(t)).Paths.Paths {
@@ -280,7 +299,7 @@ func TestOperationIDsAreUnique(t *testing.T) {
 				continue
 			}
 			if ids[op.ID] != "" {
-				t.Errorf("%s: got two places, %s and %s, want %q", op.ID, ids[op.ID], at, "")
+				t.Errorf("operation ID %s: got two paths, %s and %s, want one", op.ID, ids[op.ID], at)
 			}
 			ids[op.ID] = at
 		}
@@ -300,7 +319,7 @@ func TestOperationIDsAreUnique(t *testing.T) {
 		"getAppsV1APIResources":                       "/apis/apps/v1/",
 	} {
 		if ids[id] != at {
-			t.Errorf("%s: got %q, want %s", id, ids[id], at)
+			t.Errorf("operation ID %s: got path %q, want %s", id, ids[id], at)
 		}
 	}
 }
@@ -319,20 +338,20 @@ func TestSpecialTypes(t *testing.T) {
 			v3: `{"format":"int-or-string","oneOf":[{"type":"integer"},{"type":"string"}]}`},
 		"io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": {v2: `{"type":"object"}`, v3: `{"type":"object"}`},
 	} {
-		old, now := definitions[name], *schemas[name]
-		if old.Description == "" || now.Description == "" {
-			t.Errorf("%s: no model, want one", name)
+		v2Model, v3Model := definitions[name], *schemas[name]
+		if v2Model.Description == "" || v3Model.Description == "" {
+			t.Errorf("%s: got no description in v2 or v3, want one in both", name)
 		}
-		old.Description, now.Description = "", ""
-		a, _ := json.Marshal(old)
-		b, _ := json.Marshal(now)
+		v2Model.Description, v3Model.Description = "", "" // compared are the other fields
+		a, _ := json.Marshal(v2Model)
+		b, _ := json.Marshal(v3Model)
 		if string(a) != want.v2 || string(b) != want.v3 {
 			t.Errorf("%s: got v2 %s, v3 %s, want %s, %s", name, a, b, want.v2, want.v3)
 		}
 	}
 }
 
-// TestMergeRulesEqualClientGo checks that for apply, the document must have the meaning of the
+// TestMergeRulesEqualClientGo checks that for server-side apply, the models have the same meaning as the
 // schema in client-go.
 func TestMergeRulesEqualClientGo(t *testing.T) {
 	h := service(t)
@@ -392,6 +411,7 @@ func canonical(a *smd.Atom) string {
 	return strings.Join(parts, "|")
 }
 
+// canonicalRef returns the meaning of a reference to a type as text.
 func canonicalRef(r *smd.TypeRef) string {
 	out := canonical(&r.Inlined)
 	if r.NamedType != nil {
@@ -449,6 +469,7 @@ func TestStrategicMergeFromTheDocument(t *testing.T) {
 	}
 }
 
+// sameJSON reports whether two JSON texts have the same values.
 func sameJSON(t *testing.T, a, b []byte) bool {
 	t.Helper()
 	var x, y any

@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/openapi/openapitest"
 )
 
-// sinceThen explains the differences from the documents of a 1.26 API server in client-go, which
-// have all features but enums. A rule is a suffix of a path and what happened to it.
-var sinceThen = []struct{ what, path, why string }{
+// knownDifferences explains the differences from the documents of a 1.26 API server in client-go. Those
+// have all features but enums. what is the kind of a difference, and path a suffix of its path.
+var knownDifferences = []struct{ what, path, why string }{
 	{what: "changed", path: ".info.version", why: "those were recorded without it"},
 	{what: "changed", path: ".description", why: "texts are those of the types, and of the parameters' options"},
 	{what: "new", path: ".description", why: "some fields were not described"},
@@ -52,13 +52,15 @@ var sinceThen = []struct{ what, path, why string }{
 	{what: "new", path: ".PodIP.required", why: "ip has to be given since 1.31"},
 }
 
-// selfReading are types without default: types with their own decoder may be null.
-var selfReading = []string{
+// typesWithDecoder are types that decode themselves. Their fields may be null, so they have no default.
+var typesWithDecoder = []string{
 	"io.k8s.apimachinery.pkg.apis.meta.v1.Time", "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
 	"io.k8s.apimachinery.pkg.api.resource.Quantity", "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
 	"io.k8s.apimachinery.pkg.runtime.RawExtension",
 }
 
+// TestDocumentsEqualKubernetes checks that the v3 documents differ from those of Kubernetes 1.26 only in
+// known ways, and that each known difference occurs.
 func TestDocumentsEqualKubernetes(t *testing.T) {
 	recorded, err := openapitest.NewEmbeddedFileClient().Paths()
 	if err != nil {
@@ -85,41 +87,47 @@ func TestDocumentsEqualKubernetes(t *testing.T) {
 	if compared < 4 {
 		t.Errorf("got %d compared documents, want at least 4", compared)
 	}
-	for _, r := range sinceThen {
+	for _, r := range knownDifferences {
 		if !used[r.what+r.path] {
-			t.Errorf("got nothing %s at %s", r.what, r.path)
+			t.Errorf("known difference, %s at %s (%s): got none, want at least one", r.what, r.path, r.why)
 		}
 	}
 }
 
-// difference is a difference of two documents: new, gone, or changed.
+// decodedByType stands for the missing default of a field whose type decodes itself.
+const decodedByType = "decoded by its type"
+
+// difference is a difference of two documents.
 type difference struct {
-	what, path string
+	what, path string // what is "new", "gone" or "changed"
 	want, got  any
 }
 
+// explained reports whether a difference is known, or is a new type or field. It marks the rule in used.
 func explained(d *difference, used map[string]bool) bool {
-	for _, r := range sinceThen {
+	for _, r := range knownDifferences {
 		if r.what == d.what && (strings.HasSuffix(d.path, r.path) || strings.Contains(d.path, r.path+".")) {
 			used[r.what+r.path] = true
 			return true
 		}
 	}
 	name, _ := strings.CutPrefix(d.path, ".components.schemas.")
+	_, property, isInProperties := strings.Cut(name, ".properties.")
+	isTypeOrField := !isInProperties || !strings.Contains(property, ".")
 	switch {
-	case d.what == "new" && (!strings.Contains(name, ".properties.") || strings.Count(name[strings.Index(name, ".properties."):], ".") == 2):
-		return strings.HasPrefix(d.path, ".components.schemas.io.k8s.api") // a new type or field
+	case d.what == "new" && isTypeOrField:
+		return strings.HasPrefix(d.path, ".components.schemas.io.k8s.api")
 	case d.what == "gone" && strings.HasSuffix(d.path, ".default"):
-		return reflect.DeepEqual(d.want, map[string]any{}) && d.got == "self-reading"
+		return reflect.DeepEqual(d.want, map[string]any{}) && d.got == decodedByType
 	}
 	return false
 }
 
 // differences lists the differences of two documents. Parameters are compared by name.
 func differences(path string, want, got any) (out []difference) {
-	w, isMap := want.(map[string]any)
-	g, isToo := got.(map[string]any)
-	if !isMap || !isToo {
+	w, isWantMap := want.(map[string]any)
+	g, isGotMap := got.(map[string]any)
+	if !isWantMap || !isGotMap {
 		if !reflect.DeepEqual(want, got) {
 			out = append(out, difference{"changed", path, want, got})
 		}
@@ -131,8 +139,8 @@ func differences(path string, want, got any) (out []difference) {
 		switch {
 		case has:
 			out = append(out, differences(at, w[key], g[key])...)
-		case key == "default" && readsItself(g):
-			out = append(out, difference{"gone", at, w[key], "self-reading"})
+		case key == "default" && hasOwnDecoder(g):
+			out = append(out, difference{"gone", at, w[key], decodedByType})
 		default:
 			out = append(out, difference{"gone", at, w[key], nil})
 		}
@@ -145,9 +153,10 @@ func differences(path string, want, got any) (out []difference) {
 	return out
 }
 
-func readsItself(s map[string]any) bool {
+// hasOwnDecoder reports whether a schema refers to one of typesWithDecoder.
+func hasOwnDecoder(s map[string]any) bool {
 	data, _ := json.Marshal(s)
-	return slices.ContainsFunc(selfReading, func(name string) bool { return strings.Contains(string(data), "schemas/"+name+`"`) })
+	return slices.ContainsFunc(typesWithDecoder, func(name string) bool { return strings.Contains(string(data), "schemas/"+name+`"`) })
 }
 
 // decodeAny returns a document with its parameters by name, and without the values of enums in
@@ -161,6 +170,7 @@ func decodeAny(t *testing.T, data []byte) any {
 	return byName(doc)
 }
 
+// byName replaces the lists of parameters in a document by maps.
 func byName(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -184,6 +194,7 @@ func byName(v any) any {
 	return v
 }
 
+// shorten returns at most 150 bytes of a value as JSON.
 func shorten(v any) string {
 	data, _ := json.Marshal(v)
 	if len(data) > 150 {

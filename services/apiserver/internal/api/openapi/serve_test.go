@@ -36,11 +36,11 @@ func TestProtobufForms(t *testing.T) {
 	if m := models.LookupModel("io.k8s.api.core.v1.Pod"); m == nil || m.GetDescription() == "" {
 		t.Errorf("got model of Pod %v, want one with a description", m)
 	}
-	new3 := &openapiv3.Document{}
-	if err := proto.Unmarshal(body(t, h, "/openapi/v3/apis/batch/v1", "Accept", protoV3), new3); err != nil {
+	v3Document := &openapiv3.Document{}
+	if err := proto.Unmarshal(body(t, h, "/openapi/v3/apis/batch/v1", "Accept", protoV3), v3Document); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openapiproto.NewOpenAPIV3Data(new3); err != nil {
+	if _, err := openapiproto.NewOpenAPIV3Data(v3Document); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -74,16 +74,17 @@ func TestDocumentsAreCachedByHash(t *testing.T) {
 	address := index(t, h)["apis/batch/v1"]
 	w := get(t, h, address)
 	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "public, immutable" || w.Header().Get("Expires") == "" {
-		t.Errorf("by hash: got %d %v, want %v", w.Code, w.Header(), http.StatusOK)
+		t.Errorf("by hash: got code %d and headers %v, want %d, Cache-Control \"public, immutable\" and Expires", w.Code, w.Header(), http.StatusOK)
 	}
 	tag := w.Header().Get("ETag")
 	if again := get(t, h, "/openapi/v3/apis/batch/v1", "If-None-Match", tag); again.Code != http.StatusNotModified ||
 		again.Body.Len() != 0 {
-		t.Errorf("with ETag: got %d, %d bytes, want %v, 0", again.Code, again.Body.Len(), http.StatusNotModified)
+		t.Errorf("with ETag: got code %d and %d bytes, want %d and none", again.Code, again.Body.Len(), http.StatusNotModified)
 	}
 	moved := get(t, h, "/openapi/v3/apis/batch/v1?hash=OLD")
 	if moved.Code != http.StatusMovedPermanently || moved.Header().Get("Location") != address {
-		t.Errorf("by another hash: got %d %v, want %v", moved.Code, moved.Header(), http.StatusMovedPermanently)
+		t.Errorf("by another hash: got code %d and headers %v, want %d and Location %s",
+			moved.Code, moved.Header(), http.StatusMovedPermanently, address)
 	}
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
 		first := get(t, h, path)
@@ -150,6 +151,7 @@ func TestDocumentsAreCompressed(t *testing.T) {
 	}
 }
 
+// BenchmarkFirstIndex builds the v3 documents of all built-in kinds.
 func BenchmarkFirstIndex(b *testing.B) {
 	for b.Loop() {
 		s, err := newService()
@@ -160,6 +162,7 @@ func BenchmarkFirstIndex(b *testing.B) {
 	}
 }
 
+// BenchmarkFirstV2 builds the v2 document of all built-in kinds.
 func BenchmarkFirstV2(b *testing.B) {
 	for b.Loop() {
 		s, err := newService()

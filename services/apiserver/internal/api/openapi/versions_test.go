@@ -35,23 +35,23 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 		gate := make(chan struct{})
 		var started atomic.Int32
 		for i := range groups {
-			inner := groups[i].Schemas
+			schemas := groups[i].Schemas
 			groups[i].Schemas = func(r *openapi.SchemaCache, kind string) *spec.Schema {
 				started.Add(1)
 				<-gate
-				return inner(r, kind)
+				return schemas(r, kind)
 			}
 		}
 		s.Replace(groups, nil)
-		c := send(t, s, "/openapi/v3", "", true, nil)
+		c := send(t, s, "/openapi/v3", "", seats{})
 		synctest.Wait()
 		if n := started.Load(); n != 2 {
 			t.Errorf("got %d concurrent builds on 3 processors, want 2", n)
 		}
 		close(gate)
 		synctest.Wait()
-		if !c.ended() || started.Load() != 6 {
-			t.Errorf("got ended %t, %d builds, want 6", c.ended(), started.Load())
+		if !c.hasEnded() || started.Load() != 6 {
+			t.Errorf("got ended %t, %d builds, want 6", c.hasEnded(), started.Load())
 		}
 	})
 }
@@ -61,7 +61,8 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 func TestDocumentsShareCommonParts(t *testing.T) {
 	s := newSmallService(t)
 	get(t, s, "/openapi/v3")
-	made := func(versions int) uint64 {
+	// allocatedBytes returns the bytes allocated by building the documents of many versions.
+	allocatedBytes := func(versions int) uint64 {
 		groups := manyWidgets(t, versions)
 		s.Replace(nil, nil)
 		var before, after runtime.MemStats
@@ -71,7 +72,7 @@ func TestDocumentsShareCommonParts(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc
 	}
-	if each := (int64(made(41)) - int64(made(1))) / 40; each > 2<<20 {
+	if each := (int64(allocatedBytes(41)) - int64(allocatedBytes(1))) / 40; each > 2<<20 {
 		t.Errorf("got %d bytes for each further document, want at most 2 MiB", each)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// TestFactsAreKnown checks one example of each sort of fact in the embedded file.
 func TestFactsAreKnown(t *testing.T) {
 	f, err := Read()
 	if err != nil {
@@ -16,11 +17,11 @@ func TestFactsAreKnown(t *testing.T) {
 	}
 	ports := f.Type("k8s.io/api/core/v1.Container").Field("ports")
 	if ports.ListType != "map" || strings.Join(ports.Keys, " ") != "containerPort protocol" {
-		t.Errorf("got ports merged as %q by %v, want %q", ports.ListType, ports.Keys, "map")
+		t.Errorf("got ports merged as %q by %v, want \"map\" by containerPort and protocol", ports.ListType, ports.Keys)
 	}
 	serviceName := f.Type("k8s.io/api/apps/v1.StatefulSetSpec").Field("serviceName")
 	if serviceName.Required == nil || *serviceName.Required {
-		t.Error("got a required name of a service")
+		t.Errorf("StatefulSetSpec.serviceName: got required %v, want false", serviceName.Required)
 	}
 	if kind := f.Type("k8s.io/api/core/v1.AzureDiskVolumeSource").Field("kind"); kind.Default != "Shared" {
 		t.Errorf("got constant %v, want %q", kind.Default, "Shared")
@@ -29,14 +30,14 @@ func TestFactsAreKnown(t *testing.T) {
 		t.Errorf("got union %v, want one", u)
 	}
 	if q := f.Type("k8s.io/apimachinery/pkg/api/resource.Quantity"); q.Doc == nil || !strings.Contains(*q.Doc, "fixed-point") {
-		t.Error("no description of quantities, want one")
+		t.Errorf("Quantity: got description %v, want one that contains \"fixed-point\"", q.Doc)
 	}
 	protocols := f.Enum("k8s.io/api/core/v1.Protocol")
 	if len(protocols) != 3 || protocols[0] != (Value{"SCTP", "is the SCTP protocol."}) {
 		t.Errorf("got protocols %v, want 3, SCTP first with its description", protocols)
 	}
 	if other := f.Type("k8s.io/api/core/v1.Nothing"); other.Doc != nil || other.Field("x").Default != nil {
-		t.Error("got facts of an unknown type")
+		t.Errorf("unknown type: got facts %+v, want none", other)
 	}
 }
 
@@ -54,7 +55,7 @@ func TestDamagedFacts(t *testing.T) {
 		"a description that is invalid JSON": "type\tx\tdoc=words\n",
 	} {
 		if _, err := parse(text); err == nil {
-			t.Errorf("%s: error = nil, want one", name)
+			t.Errorf("%s, %q: got no error, want one", name, text)
 		}
 	}
 }
