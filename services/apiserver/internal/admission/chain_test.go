@@ -10,16 +10,16 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// plugin records its calls. It rejects the phase in refuse, and requests reinvocation if again is
-// set.
+// plugin records its calls.
 type plugin struct {
 	name     string
 	calls    *[]string
-	reinvoke bool
-	reject   string // the phase to reject
+	reinvoke bool   // request reinvocation
+	reject   string // phase to reject: "admit false", "validate" or "reserve"
 }
 
-var errRejected = errors.New("refused")
+// errRejected is the error of a phase that a plugin rejects.
+var errRejected = errors.New("rejected")
 
 func (p *plugin) record(phase string) error {
 	*p.calls = append(*p.calls, p.name+" "+phase)
@@ -39,38 +39,40 @@ func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
 func (p *plugin) Validate(context.Context, *admission.Request) error { return p.record("validate") }
 
 func (p *plugin) Reserve(context.Context, *admission.Request) (admission.Reservation, error) {
-	if err := p.record("claim"); err != nil {
+	if err := p.record("reserve"); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *plugin) Commit(context.Context)   { _ = p.record("keep") }
-func (p *plugin) Rollback(context.Context) { _ = p.record("drop") }
+func (p *plugin) Commit(context.Context)   { _ = p.record("commit") }
+func (p *plugin) Rollback(context.Context) { _ = p.record("rollback") }
 
+// TestChainCallsPluginsInOrder checks the order of the phases and of the plugins in each phase. A
+// rejection ends the request and rolls reservations back.
 func TestChainCallsPluginsInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
-		a, b     plugin
-		rejected bool
-		want     []string
+		a, b         plugin
+		wantRejected bool
+		want         []string // calls, each with its phase and whether it is a reinvocation
 	}{
 		"all plugins agree": {
-			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a claim", "b claim", "b keep", "a keep"},
+			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a reserve", "b reserve", "b commit", "a commit"},
 		},
 		"a mutator requests reinvocation": {
 			b: plugin{reinvoke: true},
 			want: []string{"a admit false", "b admit false", "a admit true", "b admit true",
-				"a validate", "b validate", "a claim", "b claim", "b keep", "a keep"},
+				"a validate", "b validate", "a reserve", "b reserve", "b commit", "a commit"},
 		},
 		"a mutator rejects": {
-			a: plugin{reject: "admit false", reinvoke: true}, rejected: true, want: []string{"a admit false"},
+			a: plugin{reject: "admit false", reinvoke: true}, wantRejected: true, want: []string{"a admit false"},
 		},
 		"a validator rejects": {
-			b: plugin{reject: "validate"}, rejected: true, want: []string{"a admit false", "b admit false", "a validate", "b validate"},
+			b: plugin{reject: "validate"}, wantRejected: true, want: []string{"a admit false", "b admit false", "a validate", "b validate"},
 		},
-		"a claimer rejects": {
-			b: plugin{reject: "claim"}, rejected: true,
-			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a claim", "b claim", "a drop"},
+		"a quota plugin rejects": {
+			b: plugin{reject: "reserve"}, wantRejected: true,
+			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a reserve", "b reserve", "a rollback"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,8 +80,8 @@ func TestChainCallsPluginsInOrder(t *testing.T) {
 			c.a.name, c.b.name, c.a.calls, c.b.calls = "a", "b", &calls, &calls
 			chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: &c.a}, admission.Plugin{Name: "b", Plugin: &c.b})
 			r := &admission.Request{Operation: admission.Create}
-			if err := runPhases(t.Context(), chain, r); (err != nil) != c.rejected {
-				t.Errorf("got error %v, want an error: %t", err, c.rejected)
+			if err := runPhases(t.Context(), chain, r); (err != nil) != c.wantRejected {
+				t.Errorf("got error %v, want an error: %t", err, c.wantRejected)
 			}
 			if !slices.Equal(calls, c.want) {
 				t.Errorf("got calls\n%q, want\n%q", calls, c.want)
@@ -88,6 +90,7 @@ func TestChainCallsPluginsInOrder(t *testing.T) {
 	}
 }
 
+// runPhases runs all phases of a request that is written successfully.
 func runPhases(ctx context.Context, c *admission.Chain, r *admission.Request) error {
 	if err := c.Mutate(ctx, r); err != nil {
 		return err
@@ -95,18 +98,19 @@ func runPhases(ctx context.Context, c *admission.Chain, r *admission.Request) er
 	if err := c.Validate(ctx, r); err != nil {
 		return err
 	}
-	claim, err := c.Reserve(ctx, r)
+	reservation, err := c.Reserve(ctx, r)
 	if err == nil {
-		claim.Commit(ctx)
+		reservation.Commit(ctx)
 	}
 	return err
 }
 
+// TestFirstAnnotationWins checks that a later value of an annotation is ignored.
 func TestFirstAnnotationWins(t *testing.T) {
 	var r admission.Request
 	r.Annotate("a", "1")
 	r.Annotate("a", "2")
 	if got := r.Annotations(); got["a"] != "1" || len(got) != 1 {
-		t.Errorf("got annotations %v; want \"1\", length 1", got)
+		t.Errorf("got annotations %v, want only a=1", got)
 	}
 }

@@ -24,7 +24,7 @@ func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One evaluation makes 45² = 2025 additions. It stays below expensiveCost, two exceed it.
-	many := make([]int64, 45)
+	numbers := make([]int64, 45)
 	acquisitions := 0
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
 	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(size int) bool {
@@ -35,8 +35,8 @@ func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 		acquisitions = 0
 		r := &admission.Request{}
 		for i := range 6 {
-			if ok, err := p.Bool(r.Metered(ctx), map[string]any{"numbers": many}, nil); !ok || err != nil {
-				t.Fatalf("got %v, %v; want true, no error", ok, err)
+			if ok, err := p.Bool(r.Metered(ctx), map[string]any{"numbers": numbers}, nil); !ok || err != nil {
+				t.Fatalf("expression %d: got %t and error %v, want true and no error", i+1, ok, err)
 			}
 			want := 0
 			if i > 0 { // from the second expression on

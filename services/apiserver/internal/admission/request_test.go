@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,12 +24,14 @@ import (
 
 var configMaps = &registry.Kind{Names: registry.Names{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}}
 
+// configMap returns a changed config map.
 func configMap(change func(*corev1.ConfigMap)) *corev1.ConfigMap {
 	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", ResourceVersion: "1"}, Data: map[string]string{"a": "b"}}
 	change(c)
 	return c
 }
 
+// TestRequestMatchesResource checks that IsResource also matches subresources, and IsObject does not.
 func TestRequestMatchesResource(t *testing.T) {
 	r := &admission.Request{Resource: configMaps}
 	for _, c := range []struct {
@@ -55,7 +58,8 @@ func TestRequestMatchesResource(t *testing.T) {
 	}
 }
 
-// TestObjectNameInErrors covers the name of the request, of its object, and generated names.
+// TestObjectNameInErrors checks that errors name the request, or else its object, or else the prefix of
+// the generated name.
 func TestObjectNameInErrors(t *testing.T) {
 	for want, r := range map[string]admission.Request{
 		"r":       {Name: "r", Object: configMap(func(*corev1.ConfigMap) {})},
@@ -75,65 +79,64 @@ func TestObjectNameInErrors(t *testing.T) {
 	r := &admission.Request{Resource: configMaps, Name: "r"}
 	err := r.Forbiddenf("no %d", 1)
 	if !apierrors.IsForbidden(err) || err.Error() != `configmaps "r" is forbidden: no 1` || r.Forbidden(err) != err {
-		t.Errorf("got %v; want an error of type Forbidden, `configmaps \"r\" is forbidden: no 1`, %v", err, err)
+		t.Errorf("got error %v, want a Forbidden error `configmaps \"r\" is forbidden: no 1` that Forbidden returns unchanged", err)
 	}
 }
 
-// TestHousekeepingUpdates checks that only owner references, finalizers and managed fields may
-// change.
+// TestHousekeepingUpdates checks that an update is one of metadata only if nothing but owner references,
+// finalizers and managed fields changes.
 func TestHousekeepingUpdates(t *testing.T) {
-	was := configMap(func(*corev1.ConfigMap) {})
+	old := configMap(func(*corev1.ConfigMap) {})
 	for name, c := range map[string]struct {
-		now, was runtime.Object
+		obj, old runtime.Object
 		want     bool
 	}{
-		"nothing":    {now: configMap(func(*corev1.ConfigMap) {}), was: was, want: true},
-		"owners":     {now: configMap(func(c *corev1.ConfigMap) { c.OwnerReferences = []metav1.OwnerReference{{Name: "o"}} }), was: was, want: true},
-		"finalizers": {now: configMap(func(c *corev1.ConfigMap) { c.Finalizers = []string{"f/f"} }), was: was, want: true},
-		"fields": {
-			now: configMap(func(c *corev1.ConfigMap) { c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}} }),
-			was: was, want: true,
+		"no change":  {obj: configMap(func(*corev1.ConfigMap) {}), old: old, want: true},
+		"owners":     {obj: configMap(func(c *corev1.ConfigMap) { c.OwnerReferences = []metav1.OwnerReference{{Name: "o"}} }), old: old, want: true},
+		"finalizers": {obj: configMap(func(c *corev1.ConfigMap) { c.Finalizers = []string{"f/f"} }), old: old, want: true},
+		"managed fields": {
+			obj: configMap(func(c *corev1.ConfigMap) { c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}} }),
+			old: old, want: true,
 		},
-		"data":        {now: configMap(func(c *corev1.ConfigMap) { c.Data["a"] = "c" }), was: was, want: false},
-		"labels":      {now: configMap(func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "b"} }), was: was, want: false},
-		"new":         {now: configMap(func(*corev1.ConfigMap) {}), was: nil, want: false},
-		"gone":        {now: nil, was: was, want: false},
-		"no metadata": {now: &metav1.Status{}, was: &metav1.Status{}, want: false},
+		"data":                     {obj: configMap(func(c *corev1.ConfigMap) { c.Data["a"] = "c" }), old: old, want: false},
+		"labels":                   {obj: configMap(func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "b"} }), old: old, want: false},
+		"create":                   {obj: configMap(func(*corev1.ConfigMap) {}), old: nil, want: false},
+		"delete":                   {obj: nil, old: old, want: false},
+		"objects without metadata": {obj: &metav1.Status{}, old: &metav1.Status{}, want: false},
 	} {
-		r := &admission.Request{Object: c.now, OldObject: c.was}
+		r := &admission.Request{Object: c.obj, OldObject: c.old}
 		if got := r.IsMetadataOnlyUpdate(); got != c.want {
-			t.Errorf("%s: got %t, want %t", name, got, c.want)
+			t.Errorf("%s: IsMetadataOnlyUpdate = %t, want %t", name, got, c.want)
 		}
-		if o, ok := c.now.(*corev1.ConfigMap); ok && name == "owners" && len(o.OwnerReferences) != 1 {
+		if o, ok := c.obj.(*corev1.ConfigMap); ok && name == "owners" && len(o.OwnerReferences) != 1 {
 			t.Errorf("got object %+v, want it unchanged, with one owner", o)
 		}
 	}
 }
 
-// TestCalleeIsCalledAgainIfOthersChangedObject checks that callees that want it are called again if
-// the object changed, by any plugin.
+// TestCalleeIsCalledAgainIfOthersChangedObject checks that those webhooks or policies of a plugin (its
+// callees) that want reinvocation are called again if any plugin changed the object.
 func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 	type key struct{}
-	// want holds the callees that want reinvocation.
 	for name, c := range map[string]struct {
-		want    []string
-		changed bool // the plugin itself changes the object
-		other   bool // another plugin changes the object
-		none    bool // the request has no object
-		due     string
+		reinvoke        []string // callees that want reinvocation
+		changesItself   bool     // the plugin changes the object
+		isChangedLater  bool     // the next plugin changes the object
+		hasNoObject     bool
+		wantSecondCalls string // callees
 	}{
-		"no change":                    {want: []string{"a", "b"}},
-		"own change":                   {want: []string{"a", "b"}, changed: true, due: "a b"},
-		"change of another plugin":     {want: []string{"b"}, other: true, due: "b"},
-		"no callee wants reinvocation": {changed: true, other: true},
-		"no object":                    {want: []string{"a"}, none: true},
-		"no object, own change":        {want: []string{"a"}, none: true, changed: true, due: "a"},
+		"no change":                    {reinvoke: []string{"a", "b"}},
+		"own change":                   {reinvoke: []string{"a", "b"}, changesItself: true, wantSecondCalls: "a b"},
+		"change of another plugin":     {reinvoke: []string{"b"}, isChangedLater: true, wantSecondCalls: "b"},
+		"no callee wants reinvocation": {changesItself: true, isChangedLater: true},
+		"no object":                    {reinvoke: []string{"a"}, hasNoObject: true},
+		"no object, own change":        {reinvoke: []string{"a"}, hasNoObject: true, changesItself: true, wantSecondCalls: "a"},
 	} {
 		r := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
-		if c.none {
+		if c.hasNoObject {
 			r.Object = nil
 		}
-		var due []string
+		var secondCalls []string
 		plugin := func(r *admission.Request) {
 			calls := r.Reinvocation(key{})
 			for _, callee := range []string{"a", "b"} {
@@ -141,15 +144,13 @@ func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 					continue
 				}
 				if r.Reinvoked() {
-					due = append(due, callee)
+					secondCalls = append(secondCalls, callee)
 				}
-				for _, w := range c.want {
-					if w == callee {
-						calls.WantsReinvocation(callee)
-					}
+				if slices.Contains(c.reinvoke, callee) {
+					calls.WantsReinvocation(callee)
 				}
 			}
-			if c.changed && !r.Reinvoked() {
+			if c.changesItself && !r.Reinvoked() {
 				calls.Changed()
 			}
 			calls.End()
@@ -158,7 +159,7 @@ func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 			nil,
 			admission.Plugin{Name: "it", Plugin: mutator(plugin)},
 			admission.Plugin{Name: "other", Plugin: mutator(func(r *admission.Request) {
-				if c.other {
+				if c.isChangedLater {
 					r.Object.(*corev1.ConfigMap).Data["a"] = "other"
 				}
 				r.RequestReinvocation()
@@ -166,12 +167,12 @@ func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 		)
 		// A new run of the chain keeps no state of the previous one.
 		for range 2 {
-			due = nil
+			secondCalls = nil
 			if err := chain.Mutate(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(due, " "); got != c.due {
-				t.Errorf("%s: got second calls of %q, want %q", name, got, c.due)
+			if got := strings.Join(secondCalls, " "); got != c.wantSecondCalls {
+				t.Errorf("%s: got second calls of %q, want %q", name, got, c.wantSecondCalls)
 			}
 			if o, ok := r.Object.(*corev1.ConfigMap); ok {
 				o.Data["a"] = "b"
@@ -185,31 +186,36 @@ func TestCalleeIsCalledAgainIfOthersChangedObject(t *testing.T) {
 func TestReinvocationStateIsPerRun(t *testing.T) {
 	type key struct{}
 	r := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
-	for _, c := range []struct{ changes, late, due bool }{
-		{changes: true, due: true},
-		{},
-		{late: true},
-		{changes: true, due: true},
+	for _, run := range []struct {
+		name            string
+		changesObject   bool
+		skipsFirstCall  bool
+		wantsSecondCall bool
+	}{
+		{name: "first run, object changes", changesObject: true, wantsSecondCall: true},
+		{name: "no change"},
+		{name: "no first call", skipsFirstCall: true},
+		{name: "last run, object changes", changesObject: true, wantsSecondCall: true},
 	} {
-		due := false
+		isCalledAgain := false
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: mutator(func(r *admission.Request) {
 			r.RequestReinvocation()
-			if c.late && !r.Reinvoked() {
+			if run.skipsFirstCall && !r.Reinvoked() {
 				r.SetState(key{}, nil)
 				return
 			}
 			calls := r.Reinvocation(key{})
 			if calls.ShouldCall("a") {
-				due = r.Reinvoked()
+				isCalledAgain = r.Reinvoked()
 				calls.WantsReinvocation("a")
 			}
-			if c.changes && !r.Reinvoked() {
+			if run.changesObject && !r.Reinvoked() {
 				calls.Changed()
 			}
 			calls.End()
 		})})
-		if err := chain.Mutate(t.Context(), r); err != nil || due != c.due {
-			t.Errorf("%+v: got %v, second call %t; want no error, %v", c, err, due, c.due)
+		if err := chain.Mutate(t.Context(), r); err != nil || isCalledAgain != run.wantsSecondCall {
+			t.Errorf("%s: got error %v and a second call: %t, want no error and %t", run.name, err, isCalledAgain, run.wantsSecondCall)
 		}
 	}
 }
@@ -219,13 +225,14 @@ type mutator func(*admission.Request)
 
 func (m mutator) Admit(_ context.Context, r *admission.Request) error { m(r); return nil }
 
-// fixedLevel is an audit policy with one level, and lineSink records the lines of events.
+// fixedLevel is an audit policy with one level.
 type fixedLevel struct{ level audit.Level }
 
 func (a fixedLevel) Decide(*requestinfo.Info, *request.User) audit.Decision {
 	return audit.Decision{Level: a.level}
 }
 
+// lineSink records the lines of audit events.
 type lineSink struct{ lines []string }
 
 func (n *lineSink) Process(_ context.Context, e *audit.Event) error {
@@ -236,14 +243,14 @@ func (n *lineSink) Process(_ context.Context, e *audit.Event) error {
 // TestAnnotationsAreAudited checks that details are recorded only together with bodies, also for
 // rejected requests.
 func TestAnnotationsAreAudited(t *testing.T) {
-	for level, detailed := range map[audit.Level]bool{audit.Metadata: false, audit.Request: true, audit.RequestResponse: true} {
+	for level, wantDetails := range map[audit.Level]bool{audit.Metadata: false, audit.Request: true, audit.RequestResponse: true} {
 		sink := &lineSink{}
-		trail := audit.New(audit.Config{
+		auditor := audit.New(audit.Config{
 			Policy: fixedLevel{level}, Sinks: []audit.Sink{sink},
 			Metrics: audit.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 			MaxObject: 1 << 10, MaxObjects: 1 << 20,
 		})
-		rec := trail.Open(
+		event := auditor.Open(
 			&requestinfo.Info{Verb: "create"},
 			&request.User{},
 			func() audit.ReceivedRequest { return audit.ReceivedRequest{ID: "x"} },
@@ -251,27 +258,28 @@ func TestAnnotationsAreAudited(t *testing.T) {
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: rejecter{}})
 		r := &admission.Request{Operation: admission.Create, Resource: configMaps}
 		ctx, s := request.Derive(t.Context())
-		s.AuditEvent = rec
+		s.AuditEvent = event
 		if err := chain.Validate(ctx, r); err == nil {
-			t.Error("the request was not rejected")
+			t.Errorf("%v: Validate: got no error, want the rejection", level)
 		}
-		rec.End(t.Context(), nil)
+		event.End(t.Context(), nil)
 		got := strings.Join(sink.lines, "\n")
 		if !strings.Contains(got, `"a/word":"1"`) {
 			t.Errorf("%v: got %s, want it to contain the annotation a/word", level, got)
 		}
-		if has := strings.Contains(got, `"a/detail":"1"`); has != detailed {
-			t.Errorf("%v: got annotation a/detail: %t, want %t", level, has, detailed)
+		if has := strings.Contains(got, `"a/detail":"1"`); has != wantDetails {
+			t.Errorf("%v: got annotation a/detail: %t, want %t", level, has, wantDetails)
 		}
 		if strings.Contains(got, `"2"`) {
 			t.Errorf("%v: got %s, want the first values kept, none of 2", level, got)
 		}
 		if d := r.Details(); len(d) != 1 || d["a/detail"] != "1" {
-			t.Errorf("details %v; want length 1, \"1\"", d)
+			t.Errorf("%v: got details %v, want only a/detail=1", level, d)
 		}
 	}
 }
 
+// rejecter rejects requests, with an annotation and a detail.
 type rejecter struct{}
 
 func (rejecter) Validate(_ context.Context, r *admission.Request) error {
@@ -283,19 +291,20 @@ func (rejecter) Validate(_ context.Context, r *admission.Request) error {
 }
 
 // externalCaller calls external services for one operation.
-type externalCaller struct{ of admission.Operation }
+type externalCaller struct{ operation admission.Operation }
 
 func (o externalCaller) CallsExternal(_ context.Context, r *admission.Request) bool {
-	return r.Operation == o.of
+	return r.Operation == o.operation
 }
 
+// TestChainReportsExternalCalls checks that a chain calls external services if any plugin does.
 func TestChainReportsExternalCalls(t *testing.T) {
 	chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: externalCaller{admission.Create}}, admission.Plugin{
 		Name: "b", Plugin: externalCaller{admission.Update},
 	})
 	for op, want := range map[admission.Operation]bool{admission.Create: true, admission.Update: true, admission.Delete: false} {
 		if got := chain.CallsExternal(t.Context(), &admission.Request{Operation: op}); got != want {
-			t.Errorf("%s: got %t, want %t", op, got, want)
+			t.Errorf("CallsExternal of a request to %s = %t, want %t", op, got, want)
 		}
 	}
 }
@@ -304,16 +313,16 @@ func TestChainReportsExternalCalls(t *testing.T) {
 func TestMetricsOfPluginsAndPhases(t *testing.T) {
 	var calls []string
 	registered := prometheus.NewRegistry()
-	agrees, rejects := &plugin{name: "a", calls: &calls}, &plugin{name: "b", calls: &calls, reject: "validate"}
-	claims := &plugin{name: "c", calls: &calls, reject: "claim"}
-	chain := admission.NewChain(admission.NewMetrics(registered), admission.Plugin{Name: "a", Plugin: agrees},
-		admission.Plugin{Name: "b", Plugin: rejects}, admission.Plugin{Name: "c", Plugin: claims})
+	admits, rejectsValidate := &plugin{name: "a", calls: &calls}, &plugin{name: "b", calls: &calls, reject: "validate"}
+	rejectsReserve := &plugin{name: "c", calls: &calls, reject: "reserve"}
+	chain := admission.NewChain(admission.NewMetrics(registered), admission.Plugin{Name: "a", Plugin: admits},
+		admission.Plugin{Name: "b", Plugin: rejectsValidate}, admission.Plugin{Name: "c", Plugin: rejectsReserve})
 	r := &admission.Request{Operation: admission.Create}
 	if err := errors.Join(chain.Mutate(t.Context(), r), chain.Validate(t.Context(), r)); err == nil {
-		t.Error("Mutate and Validate: error = nil, want the rejection of plugin b")
+		t.Error("Mutate and Validate: got no error, want the rejection of plugin b")
 	}
 	if _, err := chain.Reserve(t.Context(), r); err == nil {
-		t.Error("Reserve: error = nil, want the rejection of plugin c")
+		t.Error("Reserve: got no error, want the rejection of plugin c")
 	}
 	families, err := registered.Gather()
 	if err != nil {

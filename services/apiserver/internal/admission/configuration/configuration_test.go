@@ -11,8 +11,10 @@ import (
 	"binnacle/services/apiserver/internal/admission/configuration"
 )
 
+// head begins configurations.
 const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
 
+// write writes a file and returns its path.
 func write(t *testing.T, dir, name, content string) string {
 	t.Helper()
 	file := filepath.Join(dir, name)
@@ -22,17 +24,19 @@ func write(t *testing.T, dir, name, content string) string {
 	return file
 }
 
+// TestPluginsGetTheirConfiguration checks that each plugin gets the part of the file with its name, or the
+// content of the file that the part refers to.
 func TestPluginsGetTheirConfiguration(t *testing.T) {
-	for name, c := range map[string]struct{ file, a, b string }{
-		"inline": {file: head + "plugins: [{name: A, configuration: {x: 1}}]", a: `{"x":1}`},
+	for name, c := range map[string]struct{ file, wantA, wantB string }{
+		"inline": {file: head + "plugins: [{name: A, configuration: {x: 1}}]", wantA: `{"x":1}`},
 		"json": {
-			file: `{"apiVersion":"apiserver.k8s.io/v1alpha1","kind":"AdmissionConfiguration","plugins":[{"name":"B","configuration":{"y":2}}]}`,
-			b:    `{"y":2}`,
+			file:  `{"apiVersion":"apiserver.k8s.io/v1alpha1","kind":"AdmissionConfiguration","plugins":[{"name":"B","configuration":{"y":2}}]}`,
+			wantB: `{"y":2}`,
 		},
-		"by relative path":   {file: head + "plugins: [{name: A, path: part.yaml}]", a: "z: 3\n"},
+		"by relative path":   {file: head + "plugins: [{name: A, path: part.yaml}]", wantA: "z: 3\n"},
 		"null is none":       {file: head + "plugins: [{name: A, configuration: null}]"},
 		"no plugin is named": {file: head},
-		"inline before":      {file: head + "plugins: [{name: A, configuration: {x: 1}, path: none.yaml}]", a: `{"x":1}`},
+		"inline before":      {file: head + "plugins: [{name: A, configuration: {x: 1}, path: none.yaml}]", wantA: `{"x":1}`},
 		"old node selector":  {file: "podNodeSelectorPluginConfig: {}\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,9 +46,9 @@ func TestPluginsGetTheirConfiguration(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for plugin, want := range map[string]string{"A": c.a, "B": c.b} {
+			for plugin, want := range map[string]string{"A": c.wantA, "B": c.wantB} {
 				if got, err := f.ForPlugin(plugin); err != nil || string(got) != want {
-					t.Errorf("%s: got %q, %v, want %q", plugin, got, err, want)
+					t.Errorf("plugin %s: got %q and error %v, want %q and no error", plugin, got, err, want)
 				}
 			}
 		})
@@ -55,13 +59,16 @@ func TestPluginsGetTheirConfiguration(t *testing.T) {
 // the configuration of one plugin.
 func TestFilesWithoutVersion(t *testing.T) {
 	for _, before := range []string{"", "kind: Old\n", "apiVersion: v1\n", "apiVersion: v1\nkind: Old\n"} {
-		for plugin, content := range map[string]string{"PodNodeSelector": before + "podNodeSelectorPluginConfig:\n  a: b=c\n", "ImagePolicyWebhook": before + "imagePolicy: {}\n"} {
+		for plugin, content := range map[string]string{
+			"PodNodeSelector":    before + "podNodeSelectorPluginConfig:\n  a: b=c\n",
+			"ImagePolicyWebhook": before + "imagePolicy: {}\n",
+		} {
 			f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", content), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got, err := f.ForPlugin(plugin); err != nil || string(got) != content {
-				t.Errorf("got %q, %v; want no error, %v", got, err, content)
+				t.Errorf("plugin %s: got %q and error %v, want %q and no error", plugin, got, err, content)
 			}
 		}
 	}
@@ -75,7 +82,7 @@ func TestAbsolutePaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := f.ForPlugin("A"); err != nil || string(got) != "z: 3\n" {
-		t.Errorf("got %q, %v; want no error, \"z: 3\\n\"", got, err)
+		t.Errorf("got %q and error %v, want \"z: 3\\n\" and no error", got, err)
 	}
 }
 
@@ -85,23 +92,25 @@ func TestBareConfigurations(t *testing.T) {
 	var into struct {
 		A int `json:"a"`
 	}
-	for text, good := range map[string]bool{"a: 1": true, "a: x": false, "a: b: c": false, "b: 1": false, "{": false} {
-		if err := configuration.DecodeBare([]byte(text), &into); (err == nil) != good {
-			t.Errorf("%s: got %v, want success: %v", text, err, good)
+	for text, isValid := range map[string]bool{"a: 1": true, "a: x": false, "a: b: c": false, "b: 1": false, "{": false} {
+		if err := configuration.DecodeBare([]byte(text), &into); (err == nil) != isValid {
+			t.Errorf("DecodeBare(%q): got error %v, want none: %t", text, err, isValid)
 		}
 	}
 }
 
+// TestNoFileMeansNoConfiguration checks that plugins get no configuration without a file.
 func TestNoFileMeansNoConfiguration(t *testing.T) {
 	f, err := configuration.Load("", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := f.ForPlugin("A"); got != nil || err != nil {
-		t.Errorf("got %q, %v; want nil, no error", got, err)
+		t.Errorf("got %q and error %v, want nil and no error", got, err)
 	}
 }
 
+// TestInvalidFilesAreRejected checks the error of each kind of invalid file.
 func TestInvalidFilesAreRejected(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"not JSON":        {file: "{", want: "couldn't get version/kind; json parse error: unexpected end of JSON input"},
@@ -119,17 +128,18 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := configuration.Load(write(t, t.TempDir(), "c.yaml", c.file), []string{"A", "B"})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want %q", err, c.want)
+				t.Errorf("got error %v, want one that contains %q", err, c.want)
 			}
 		})
 	}
 	none := filepath.Join(t.TempDir(), "none.yaml")
 	want := `unable to read admission control configuration from "` + none + `" [open ` + none + `: no such file or directory]`
 	if _, err := configuration.Load(none, nil); err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
+		t.Errorf("missing file: got error %v, want %s", err, want)
 	}
 }
 
+// TestMissingFileOfPluginIsRejected checks that the error names the file that the configuration refers to.
 func TestMissingFileOfPluginIsRejected(t *testing.T) {
 	f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: none.yaml}]"), []string{"A"})
 	if err != nil {
@@ -140,6 +150,7 @@ func TestMissingFileOfPluginIsRejected(t *testing.T) {
 	}
 }
 
+// FuzzDecode checks that Decode does not panic.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(head))
 	f.Add([]byte(`{"apiVersion":"apiserver.config.k8s.io/v1","kind":"AdmissionConfiguration"}`))

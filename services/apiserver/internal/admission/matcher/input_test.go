@@ -20,28 +20,28 @@ import (
 func TestIndexMixesExactAndEquivalent(t *testing.T) {
 	var entries []matcher.Entry[string]
 	for _, c := range []struct {
-		name  string
-		exact bool
+		name    string
+		isExact bool
 	}{
-		{name: "first", exact: true},
-		{name: "loose", exact: false},
-		{name: "last", exact: true},
+		{name: "first", isExact: true},
+		{name: "equivalent", isExact: false},
+		{name: "last", isExact: true},
 	} {
 		compiled, err := matcher.Compile(
-			matcher.Criteria{Exact: c.exact, Rules: append(matcher.Unnamed(nil), rule(t, "* ex.test v2 widgets"))},
+			matcher.Criteria{Exact: c.isExact, Rules: append(matcher.Unnamed(nil), rule(t, "* ex.test v2 widgets"))},
 		)
 		if err != nil {
 			t.Fatal(err)
 		}
 		entries = append(entries, matcher.Entry[string]{Criteria: compiled, Value: c.name})
 	}
-	x := matcher.NewIndex(family, entries)
+	index := matcher.NewIndex(family, entries)
 	var got []string
-	for _, c := range x.Candidates(widget(v1, admission.Create, "")) {
+	for _, c := range index.Candidates(widget(v1, admission.Create, "")) {
 		got = append(got, c.Value)
 	}
-	if fmt.Sprint(got) != "[loose]" || x.Len() != 3 {
-		t.Errorf("got candidates %v of %d entries, want [loose] of 3 entries", got, x.Len())
+	if fmt.Sprint(got) != "[equivalent]" || index.Len() != 3 {
+		t.Errorf("got candidates %v of %d entries, want [equivalent] of 3 entries", got, index.Len())
 	}
 }
 
@@ -80,7 +80,7 @@ func TestVariablesDescribeTheRequest(t *testing.T) {
 	as := matcher.MatchedKind{Resource: v2.GVR(), Kind: v2.GVK()}
 	in := matcher.NewExpressionInput(t.Context(), r, nil, as, nil)
 	if in.Authorizer != nil || in.RequestResource != nil {
-		t.Error("got an authorizer, want none")
+		t.Errorf("without authorizer: got input %+v, want neither an authorizer nor a request resource", in)
 	}
 	m := in.Request().(map[string]any)
 	if user := m["userInfo"].(map[string]any); len(user) != 0 || m["options"] != nil || in.Err != nil {
@@ -98,8 +98,8 @@ func TestVariablesDescribeTheRequest(t *testing.T) {
 	}
 	r.User = &authorizer.User{Name: "ada", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"a": {"b"}, "c": {"d"}}}
 	r.Options, r.DryRun = &metav1.PatchOptions{FieldManager: "m"}, true
-	z := &recorder{}
-	in = matcher.NewExpressionInput(t.Context(), r, nil, as, z)
+	recording := &recorder{}
+	in = matcher.NewExpressionInput(t.Context(), r, nil, as, recording)
 	m = in.Request().(map[string]any)
 	want := "map[extra:map[a:[b] c:[d]] groups:[dev] uid:1 username:ada] " +
 		"map[apiVersion:meta.k8s.io/v1 fieldManager:m kind:UpdateOptions] true"
@@ -115,8 +115,8 @@ func TestVariablesDescribeTheRequest(t *testing.T) {
 func TestOptionsHaveTheKindOfTheOperation(t *testing.T) {
 	for _, c := range []struct {
 		op   admission.Operation
-		in   runtime.Object
-		want string
+		in   runtime.Object // options of the request
+		want string         // kind, field manager, field validation and dry run
 	}{
 		{
 			op:   admission.Create,
@@ -141,7 +141,7 @@ func TestOptionsHaveTheKindOfTheOperation(t *testing.T) {
 			got = o.Kind
 		}
 		if got != c.want {
-			t.Errorf("%s of %T: got %q, want %q", c.op, c.in, got, c.want)
+			t.Errorf("options of %s given as %T: got %q, want %q", c.op, c.in, got, c.want)
 		}
 	}
 }

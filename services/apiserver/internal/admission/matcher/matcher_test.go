@@ -22,12 +22,12 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// widgets returns a resource that two versions and another group serve. Each version has a
-// subresource with a kind of its own.
-func widgets(version string, more ...registry.Subresource) *apiset.Resource {
+// widgets returns a version of the resource widgets, with the subresources own (of a kind of its own),
+// scale, status and more.
+func widgets(version string, subresources ...registry.Subresource) *apiset.Resource {
 	return &apiset.Resource{Kind: &registry.Kind{
 		Names: registry.Names{Group: "ex.test", Version: version, Resource: "widgets", Kind: "Widget", Namespaced: true},
-		Subresources: append(more, []registry.Subresource{
+		Subresources: append(subresources, []registry.Subresource{
 			{Name: "own", GVK: schema.GroupVersionKind{Kind: "Own"}},
 			{Name: "scale", GVK: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}},
 			{Name: "status"},
@@ -40,6 +40,7 @@ var (
 	nodes  = &apiset.Resource{Kind: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "nodes", Kind: "Node"}}}
 )
 
+// family returns all versions of a resource.
 func family(k *registry.Kind) []*apiset.Resource {
 	if k.Resource == "widgets" {
 		return []*apiset.Resource{v1, v2}
@@ -60,7 +61,8 @@ func (namespaces) Labels(_ context.Context, name string) (map[string]string, err
 	return map[string]string{"is": name}, nil
 }
 
-// rule parses "operations groups versions resources", followed by an optional scope and names.
+// rule parses "operations groups versions resources", followed by an optional scope and names. Lists
+// have commas, "core" is the core group, and "-" is no scope.
 func rule(t *testing.T, text string) admissionv1.NamedRuleWithOperations {
 	t.Helper()
 	f := strings.Fields(text)
@@ -82,16 +84,17 @@ func rule(t *testing.T, text string) admissionv1.NamedRuleWithOperations {
 	return r
 }
 
-func widget(version *apiset.Resource, op admission.Operation, sub string) *admission.Request {
+// widget returns a request for the widget w of the namespace ns, or for one of its subresources.
+func widget(version *apiset.Resource, op admission.Operation, subresource string) *admission.Request {
 	r := &admission.Request{
 		Operation:   op,
 		Resource:    version.Kind,
-		Subresource: sub,
+		Subresource: subresource,
 		Kind:        version.GVK(),
 		Namespace:   "ns",
 		Name:        "w",
 	}
-	switch sub {
+	switch subresource {
 	case "own":
 		r.Kind.Kind = "Own"
 	case "scale":
@@ -103,12 +106,12 @@ func widget(version *apiset.Resource, op admission.Operation, sub string) *admis
 // TestRulesSelectRequests checks which rules match a request, and as which resource and kind.
 func TestRulesSelectRequests(t *testing.T) {
 	node := &admission.Request{Operation: admission.Create, Resource: nodes.Kind, Kind: nodes.GVK(), Name: "n"}
-	everywhere := &admission.Request{Operation: admission.Delete, Resource: v1.Kind, Kind: v1.GVK()}
+	deleteWithoutNamespace := &admission.Request{Operation: admission.Delete, Resource: v1.Kind, Kind: v1.GVK()}
 	for _, c := range []struct {
 		rules, exclude string // separated by ;
-		exact          bool
+		isExact        bool
 		r              *admission.Request
-		as             string // "" does not match
+		as             string // wanted resource and kind; "" if the rules do not match
 	}{
 		{rules: "* * * *", r: node, as: "/v1 nodes Node"},
 		{rules: "CREATE core v1 nodes", r: node, as: "/v1 nodes Node"},
@@ -121,8 +124,8 @@ func TestRulesSelectRequests(t *testing.T) {
 		{rules: "* * * * *", r: node, as: "/v1 nodes Node"},
 		{rules: "* * * * Cluster", r: widget(v1, admission.Create, "")},
 		{rules: "* * * * Namespaced", r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
-		{rules: "* * * * Cluster", r: everywhere, as: "ex.test/v1 widgets Widget"},
-		{rules: "* * * * Namespaced", r: everywhere},
+		{rules: "* * * * Cluster", r: deleteWithoutNamespace, as: "ex.test/v1 widgets Widget"},
+		{rules: "* * * * Namespaced", r: deleteWithoutNamespace},
 		{rules: "* * * * - a,n", r: node, as: "/v1 nodes Node"},
 		{rules: "* * * * - a,b", r: node},
 		{rules: "* * * *", exclude: "* * * nodes", r: node},
@@ -138,7 +141,7 @@ func TestRulesSelectRequests(t *testing.T) {
 		{rules: "* * * widgets", r: widget(v1, admission.Update, "status")},
 		// Other versions.
 		{rules: "* ex.test v2 widgets", r: widget(v1, admission.Create, ""), as: "ex.test/v2 widgets Widget"},
-		{rules: "* ex.test v2 widgets", exact: true, r: widget(v1, admission.Create, "")},
+		{rules: "* ex.test v2 widgets", isExact: true, r: widget(v1, admission.Create, "")},
 		{rules: "* ex.test v2 widgets;* ex.test v1 widgets", r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
 		{rules: "* ex.test v2 widgets/status", r: widget(v1, admission.Update, "status"), as: "ex.test/v2 widgets Widget"},
 		{rules: "* ex.test v2 widgets/own", r: widget(v1, admission.Update, "own"), as: "ex.test/v2 widgets Own"},
@@ -146,9 +149,9 @@ func TestRulesSelectRequests(t *testing.T) {
 		{rules: "* ex.test v3 widgets", r: widget(v1, admission.Create, "")},
 		{rules: "* ex.test v2 widgets/old", r: widget(v1, admission.Update, "old")}, // not served in that version
 		{rules: "* * * *", exclude: "* ex.test v2 widgets", r: widget(v1, admission.Create, "")},
-		{rules: "* * * *", exclude: "* ex.test v2 widgets", exact: true, r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
+		{rules: "* * * *", exclude: "* ex.test v2 widgets", isExact: true, r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
 	} {
-		criteria := matcher.Criteria{Exact: c.exact}
+		criteria := matcher.Criteria{Exact: c.isExact}
 		for _, text := range strings.Split(c.rules, ";") {
 			criteria.Rules = append(criteria.Rules, rule(t, text))
 		}
@@ -169,37 +172,38 @@ func TestRulesSelectRequests(t *testing.T) {
 			return as.Resource.GroupVersion().String() + " " + as.Resource.Resource + " " + as.Kind.Kind
 		}
 		c.as = strings.TrimPrefix(c.as, "/")
-		what := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s",
-			c.rules, c.exclude, c.exact, c.r.Operation, c.r.Resource.GVR(), c.r.Subresource)
+		description := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s",
+			c.rules, c.exclude, c.isExact, c.r.Operation, c.r.Resource.GVR(), c.r.Subresource)
 		as, ok, err := compiled.Match(t.Context(), c.r, family, namespaces{})
 		if got := describe(as, ok); got != c.as || err != nil {
-			t.Errorf("%s: got %q, %v; want %q", what, got, err, c.as)
+			t.Errorf("%s: got %q and error %v, want %q and no error", description, got, err, c.as)
 		}
 		// An index gives the same results, also on a second lookup.
-		x := matcher.NewIndex(family, []matcher.Entry[string]{{Criteria: compiled, Value: "it"}})
+		index := matcher.NewIndex(family, []matcher.Entry[string]{{Criteria: compiled, Value: "it"}})
 		for range 2 {
 			got := ""
-			for _, candidate := range x.Candidates(c.r) {
+			for _, candidate := range index.Candidates(c.r) {
 				as, ok, err := candidate.Selects(t.Context(), c.r, c.r.Object, namespaces{})
 				if err != nil || candidate.Value != "it" {
-					t.Errorf("%s: got %v; want no error, \"it\"", what, err)
+					t.Errorf("%s: index: got candidate %q and error %v, want \"it\" and no error", description, candidate.Value, err)
 				}
 				got = describe(as, ok)
 			}
 			if got != c.as {
-				t.Errorf("%s: index: got %q, want %q", what, got, c.as)
+				t.Errorf("%s: index: got %q, want %q", description, got, c.as)
 			}
 		}
 	}
 }
 
+// TestWithoutRulesEverythingMatches checks that criteria without rules match any request.
 func TestWithoutRulesEverythingMatches(t *testing.T) {
 	c, err := matcher.Compile(matcher.Criteria{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, ok, err := c.Match(t.Context(), widget(v1, admission.Connect, "own"), family, namespaces{}); !ok || err != nil {
-		t.Errorf("got %t, %v; want true, no error", ok, err)
+		t.Errorf("connect of a subresource: got a match: %t and error %v, want true and no error", ok, err)
 	}
 }
 
@@ -219,48 +223,48 @@ func TestSelectorsMatchObjectsAndNamespaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespaces, objects *metav1.LabelSelector
 		r                   admission.Request
-		ok                  bool
-		err                 string
+		wantMatch           bool
+		wantErr             string
 	}{
 		"empty selectors": {
 			namespaces: &metav1.LabelSelector{}, objects: &metav1.LabelSelector{},
-			r: admission.Request{Namespace: "broken"}, ok: true,
+			r: admission.Request{Namespace: "broken"}, wantMatch: true,
 		},
-		"namespace":         {namespaces: label("is", "ns"), r: admission.Request{Namespace: "ns"}, ok: true},
-		"another namespace": {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x"}},
-		"in no namespace":   {namespaces: label("is", "ns"), ok: true},
+		"selected namespace":    {namespaces: label("is", "ns"), r: admission.Request{Namespace: "ns"}, wantMatch: true},
+		"other namespace":       {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x"}},
+		"cluster-scoped object": {namespaces: label("is", "ns"), wantMatch: true},
 		"absent namespace": {
 			namespaces: label("is", "ns"), r: admission.Request{Namespace: "absent"},
-			err: `namespaces "absent" not found`,
+			wantErr: `namespaces "absent" not found`,
 		},
-		"unknown namespace": {
+		"namespace lookup fails": {
 			namespaces: label("is", "ns"), r: admission.Request{Namespace: "broken"},
-			err: "Internal error occurred: no answer",
+			wantErr: "Internal error occurred: no answer",
 		},
-		"a namespace by its labels": {
+		"create of a namespace: its labels": {
 			namespaces: label("is", "new"),
-			r:          admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}, ok: true,
+			r:          admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}, wantMatch: true,
 		},
-		"a namespace by its old name": {
+		"create of a namespace: not the stored labels": {
 			namespaces: label("is", "x"),
 			r:          admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")},
 		},
-		"a namespace that is deleted": {
+		"delete of a namespace: the stored labels": {
 			namespaces: label("is", "x"),
-			r:          admission.Request{Resource: namespaceKind, Name: "x", OldObject: object()}, ok: true,
+			r:          admission.Request{Resource: namespaceKind, Name: "x", OldObject: object()}, wantMatch: true,
 		},
-		"object":                  {objects: label("a", "b"), r: admission.Request{Object: object("a", "b")}, ok: true},
-		"old object":              {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "b")}, ok: true},
-		"neither":                 {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "c")}},
-		"no object":               {objects: label("a", "b")},
-		"without metadata":        {objects: label("a", "b"), r: admission.Request{Object: &metav1.Status{}}},
-		"an object by its labels": {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x", Object: object("is", "ns")}},
-		"a part of a namespace": {
+		"selected object":               {objects: label("a", "b"), r: admission.Request{Object: object("a", "b")}, wantMatch: true},
+		"selected old object":           {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "b")}, wantMatch: true},
+		"neither object nor old object": {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "c")}},
+		"no object":                     {objects: label("a", "b")},
+		"object without metadata":       {objects: label("a", "b"), r: admission.Request{Object: &metav1.Status{}}},
+		"labels of an object do not count for its namespace": {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x", Object: object("is", "ns")}},
+		"subresource of a namespace: the stored labels": {
 			namespaces: label("is", "x"),
 			r:          admission.Request{Resource: namespaceKind, Subresource: "status", Name: "x", Object: object("is", "new")},
-			ok:         true,
+			wantMatch:  true,
 		},
-		"object before namespace": {
+		"object that does not match: no namespace lookup": {
 			objects: label("a", "b"), namespaces: label("is", "ns"),
 			r: admission.Request{Namespace: "broken", Object: object()},
 		},
@@ -273,14 +277,14 @@ func TestSelectorsMatchObjectsAndNamespaces(t *testing.T) {
 			c.r.Resource = v1.Kind
 		}
 		_, ok, err := compiled.Match(t.Context(), &c.r, family, namespaces{})
-		if ok != c.ok || err == nil && c.err != "" || err != nil && err.Error() != c.err {
-			t.Errorf("%s: got %t, %v; want %t, %q", name, ok, err, c.ok, c.err)
+		if ok != c.wantMatch || err == nil && c.wantErr != "" || err != nil && err.Error() != c.wantErr {
+			t.Errorf("%s: got a match: %t and error %v, want %t and error %q (empty: none)", name, ok, err, c.wantMatch, c.wantErr)
 		}
 	}
-	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
-	for want, c := range map[string]matcher.Criteria{"namespaceSelector: ": {Namespaces: bad}, "objectSelector: ": {Objects: bad}} {
+	invalid := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
+	for want, c := range map[string]matcher.Criteria{"namespaceSelector: ": {Namespaces: invalid}, "objectSelector: ": {Objects: invalid}} {
 		if _, err := matcher.Compile(c); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: got %v; want an error that begins with %q", want, err, want)
+			t.Errorf("Compile(%+v): got error %v, want one that begins with %q", c, err, want)
 		}
 	}
 }
@@ -288,24 +292,26 @@ func TestSelectorsMatchObjectsAndNamespaces(t *testing.T) {
 // TestAdmissionConfigurationIsExempt checks that no criteria apply to policies, their bindings
 // and webhook configurations.
 func TestAdmissionConfigurationIsExempt(t *testing.T) {
-	for resource, exempt := range map[string]bool{
+	for resource, want := range map[string]bool{
 		"admissionregistration.k8s.io/mutatingwebhookconfigurations":     true,
 		"admissionregistration.k8s.io/validatingwebhookconfigurations":   true,
 		"admissionregistration.k8s.io/validatingadmissionpolicies":       true,
 		"admissionregistration.k8s.io/validatingadmissionpolicybindings": true,
 		"admissionregistration.k8s.io/mutatingadmissionpolicies":         true,
 		"admissionregistration.k8s.io/mutatingadmissionpolicybindings":   true,
-		"admissionregistration.k8s.io/others":                            false, "ex.test/validatingwebhookconfigurations": false, "/pods": false,
+		"admissionregistration.k8s.io/others":                            false,
+		"ex.test/validatingwebhookconfigurations":                        false,
+		"/pods": false,
 	} {
 		group, name, _ := strings.Cut(resource, "/")
-		if got := matcher.Exempt(&admission.Request{Resource: &registry.Kind{Names: registry.Names{Group: group, Resource: name}}}); got != exempt {
-			t.Errorf("%s: got %t, want %v", resource, got, exempt)
+		if got := matcher.Exempt(&admission.Request{Resource: &registry.Kind{Names: registry.Names{Group: group, Resource: name}}}); got != want {
+			t.Errorf("Exempt(%s) = %t, want %t", resource, got, want)
 		}
 	}
 }
 
-// TestConditionsDecideByFailurePolicyAndCost evaluates match conditions with both failure policies
-// and a limited cost.
+// TestConditionsDecideByFailurePolicyAndCost checks that a request matches if all conditions are true. A
+// false condition takes precedence over an error, which the failure policy may ignore.
 func TestConditionsDecideByFailurePolicyAndCost(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {
@@ -318,50 +324,51 @@ func TestConditionsDecideByFailurePolicyAndCost(t *testing.T) {
 		Object: func() any { return lists }, OldObject: func() any { return nil },
 		Request: func() any { return map[string]any{} }, NamespaceObject: func() any { return nil },
 	}
-	const dear = "object.long.all(x, object.long.all(y, y == x))"
+	const expensive = "object.long.all(x, object.long.all(y, y == x))"
 	const endless = "object.endless.all(x, object.endless.all(y, y == x))"
 	const budget = "validation failed due to running out of cost budget, no further validation rules will be run"
 	for name, c := range map[string]struct {
-		list   []string
-		open   bool
-		ok     bool
-		failed string
-		err    string // prefix
+		list      []string // expressions; their names are their indexes
+		isOpen    bool     // failurePolicy Ignore
+		wantMatch bool
+		wantFalse string // name of the false condition
+		wantErr   string // beginning of the error
 	}{
-		"none":      {ok: true},
-		"all true":  {list: []string{"object.a == 'b'", "oldObject == null"}, ok: true},
-		"one false": {list: []string{"true", "false", "false"}, failed: "1"},
-		"an error": {
-			list: []string{"true", "object.none == 1"},
-			err:  "expression 'object.none == 1' resulted in error: no such key: none",
+		"no conditions": {wantMatch: true},
+		"all true":      {list: []string{"object.a == 'b'", "oldObject == null"}, wantMatch: true},
+		"one false":     {list: []string{"true", "false", "false"}, wantFalse: "1"},
+		"one error": {
+			list:    []string{"true", "object.none == 1"},
+			wantErr: "expression 'object.none == 1' resulted in error: no such key: none",
 		},
-		"an error, ignored":        {list: []string{"true", "object.none == 1"}, open: true},
-		"false wins over an error": {list: []string{"object.none == 1", "false"}, failed: "1"},
+		"one error, ignored":       {list: []string{"true", "object.none == 1"}, isOpen: true},
+		"false wins over an error": {list: []string{"object.none == 1", "false"}, wantFalse: "1"},
 		"two errors": {
-			list: []string{"object.none == 1", "object.more == 1"},
-			err:  "[expression 'object.none == 1' resulted in error: no such key: none, expression 'object.more == 1' resulted in error: no such key: more]",
+			list:    []string{"object.none == 1", "object.more == 1"},
+			wantErr: "[expression 'object.none == 1' resulted in error: no such key: none, expression 'object.more == 1' resulted in error: no such key: more]",
 		},
-		"does not compile":          {list: []string{"1 +"}, err: "compilation failed: "},
-		"does not compile, ignored": {list: []string{"1 +"}, open: true},
-		"false, one does not":       {list: []string{"1 +", "false"}, failed: "1"},
-		"dear":                      {list: []string{dear}, ok: true},
-		"together too dear":         {list: []string{dear, dear, dear, dear}, err: budget},
-		"nothing after that":        {list: []string{dear, dear, dear, dear, "false"}, err: budget},
-		"false before that":         {list: []string{"false", dear, dear, dear, dear}, failed: "0"},
-		"too dear, ignored":         {list: []string{dear, dear, dear, dear, "false"}, open: true},
-		"too dear alone": {
-			list: []string{endless},
-			err:  "expression '" + endless + "' resulted in error: operation cancelled: actual cost limit exceeded",
+		"does not compile":                         {list: []string{"1 +"}, wantErr: "compilation wantFalse: "},
+		"does not compile, ignored":                {list: []string{"1 +"}, isOpen: true},
+		"one false, one does not compile":          {list: []string{"1 +", "false"}, wantFalse: "1"},
+		"expensive":                                {list: []string{expensive}, wantMatch: true},
+		"together too expensive":                   {list: []string{expensive, expensive, expensive, expensive}, wantErr: budget},
+		"together too expensive, false after that": {list: []string{expensive, expensive, expensive, expensive, "false"}, wantErr: budget},
+		"false, then too expensive":                {list: []string{"false", expensive, expensive, expensive, expensive}, wantFalse: "0"},
+		"too expensive, ignored":                   {list: []string{expensive, expensive, expensive, expensive, "false"}, isOpen: true},
+		"one is too expensive": {
+			list:    []string{endless},
+			wantErr: "expression '" + endless + "' resulted in error: operation cancelled: actual cost limit exceeded",
 		},
 	} {
 		var list []admissionv1.MatchCondition
 		for i, e := range c.list {
 			list = append(list, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
 		}
-		conditions := matcher.CompileConditions(compiler, expressions.VariableSet{Authorizer: true}, list, !c.open)
-		ok, failed, err := conditions.Match(t.Context(), in)
-		if ok != c.ok || failed != c.failed || (err != nil) != (c.err != "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
-			t.Errorf("%s: got %t, %q, %v; want %t, %q, %q", name, ok, failed, err, c.ok, c.failed, c.err)
+		conditions := matcher.CompileConditions(compiler, expressions.VariableSet{Authorizer: true}, list, !c.isOpen)
+		ok, falseCondition, err := conditions.Match(t.Context(), in)
+		if ok != c.wantMatch || falseCondition != c.wantFalse || (err != nil) != (c.wantErr != "") || err != nil && !strings.HasPrefix(err.Error(), c.wantErr) {
+			t.Errorf("%s: got a match: %t, false condition %q, error %v; want %t, %q, error %q (empty: none)",
+				name, ok, falseCondition, err, c.wantMatch, c.wantFalse, c.wantErr)
 		}
 	}
 }

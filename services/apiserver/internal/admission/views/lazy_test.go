@@ -15,7 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// fill sets random fields of an object.
+// fill sets random fields of an object, down to a depth of 9. It leaves values with their own encoding
+// unset.
 func fill(r *rand.Rand, v reflect.Value, depth int) {
 	if depth > 9 || r.Intn(4) == 0 {
 		return
@@ -56,23 +57,24 @@ func fill(r *rand.Rand, v reflect.Value, depth int) {
 	}
 }
 
-// compare reads a lazily converted value in all ways and compares it with the tree.
-func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
+// compare reads a lazily converted value in all ways and compares it with the tree. path is the path of
+// the value in messages. It returns the number of compared values.
+func compare(t *testing.T, path string, got ref.Val, want any) (compared int) {
 	t.Helper()
 	adapter := types.DefaultTypeAdapter
 	if got.Equal(adapter.NativeToValue(want)) != types.True {
-		t.Fatalf("%s: got %v, want %v", at, got.Value(), want)
+		t.Fatalf("%s: got %v, want %v", path, got.Value(), want)
 	}
-	looked = 1
+	compared = 1
 	switch want := want.(type) {
 	case map[string]any:
 		m := got.(traits.Mapper)
 		for name, value := range want {
 			found, ok := m.Find(types.String(name))
 			if !ok || m.Contains(types.String(name)) != types.True {
-				t.Fatalf("%s: no %s; want true, %v", at, name, types.True)
+				t.Fatalf("%s: got no field %s, want %v", path, name, value)
 			}
-			looked += compare(t, at+"."+name, found, value)
+			compared += compare(t, path+"."+name, found, value)
 		}
 		if s, ok := got.(*lazyStruct); ok {
 			for _, f := range s.encoding.fields {
@@ -80,27 +82,27 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 					continue
 				}
 				if v, ok := m.Find(types.String(f.name)); ok || m.Contains(types.String(f.name)) != types.False || !types.IsError(m.Get(types.String(f.name))) {
-					t.Fatalf("%s: got field %s = %v, want it absent", at, f.name, v)
+					t.Fatalf("%s: got field %s = %v, want it absent", path, f.name, v)
 				}
 			}
 		}
 		if m.Size() != types.Int(len(want)) {
-			t.Fatalf("%s: got size %v, want %d", at, m.Size(), len(want))
+			t.Fatalf("%s: got size %v, want %d", path, m.Size(), len(want))
 		}
 	case []any:
 		l := got.(traits.Lister)
 		i := 0
 		for it := l.Iterator(); it.HasNext() == types.True; i++ {
-			looked += compare(t, fmt.Sprintf("%s[%d]", at, i), it.Next(), want[i])
+			compared += compare(t, fmt.Sprintf("%s[%d]", path, i), it.Next(), want[i])
 			if l.Get(types.Int(i)).Equal(adapter.NativeToValue(want[i])) != types.True {
-				t.Fatalf("%s: got element %d %v, want %v", at, i, l.Get(types.Int(i)), types.True)
+				t.Fatalf("%s: got element %d %v, want %v", path, i, l.Get(types.Int(i)), want[i])
 			}
 		}
 		if i != len(want) || l.Size() != types.Int(i) || !types.IsError(l.Get(types.Int(i))) || !types.IsError(l.Get(types.String("a"))) {
-			t.Fatalf("%s: got %d elements, size %v, want %d, and errors for other indexes", at, i, l.Size(), len(want))
+			t.Fatalf("%s: got %d elements, size %v, want %d, and errors for other indexes", path, i, l.Size(), len(want))
 		}
 	}
-	return looked
+	return compared
 }
 
 // TestLazyTree checks that lazy and eager conversion give the same values for every kind.
@@ -110,8 +112,8 @@ func TestLazyTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewSource(1))
-	shapes := &StructEncodings{}
-	looked := 0
+	encodings := &StructEncodings{}
+	compared := 0
 	for _, k := range catalog.Kinds() {
 		for range 20 {
 			obj := k.New()
@@ -120,17 +122,17 @@ func TestLazyTree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lazy, ok := lazyTree(shapes, obj, k.GVK()).(ref.Val)
+			lazy, ok := lazyTree(encodings, obj, k.GVK()).(ref.Val)
 			if !ok {
 				t.Fatalf("%s is not converted lazily", k.GVK())
 			}
-			looked += compare(t, k.Kind, lazy, want)
+			compared += compare(t, k.Kind, lazy, want)
 			if !reflect.DeepEqual(lazy.Value(), any(want)) {
 				t.Fatalf("%s: got %v, want %v", k.GVK(), lazy.Value(), want)
 			}
 		}
 	}
-	if looked < 10000 {
-		t.Errorf("only %d values were compared, want at least 10000", looked)
+	if compared < 10000 {
+		t.Errorf("got %d compared values, want at least 10000", compared)
 	}
 }

@@ -27,7 +27,8 @@ var (
 	v2 = autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")
 )
 
-// autoscaler returns a request in version v1 for a kind that is also served in v2.
+// autoscaler returns a request in version v1 for a kind that is also served in v2. The object has 5
+// replicas and a target of 50 %, the old object 3 and 30 %.
 func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.Request) {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -43,10 +44,10 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 		k := catalog.Resource(gv.WithResource("horizontalpodautoscalers"))
 		family = append(family, &apiset.Resource{Kind: k, Coder: c.ForKind(k)})
 	}
-	newAutoscaler := func(most, cpu int32) runtime.Object {
+	newAutoscaler := func(maxReplicas, cpu int32) runtime.Object {
 		return &autoscalingv1.HorizontalPodAutoscaler{
 			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", ResourceVersion: "7"},
-			Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: most, TargetCPUUtilizationPercentage: &cpu},
+			Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: maxReplicas, TargetCPUUtilizationPercentage: &cpu},
 		}
 	}
 	r := &admission.Request{Operation: op, Resource: family[0].Kind, Kind: v1, Namespace: "ns", Name: "a"}
@@ -59,6 +60,7 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 	return views.NewViews(t.Context(), c, &views.StructEncodings{}, r, func() []*apiset.Resource { return family }), r
 }
 
+// viewIn returns the view of the objects in a version.
 func viewIn(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.View {
 	t.Helper()
 	w, err := v.ForKind(kind)
@@ -68,6 +70,7 @@ func viewIn(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.V
 	return w
 }
 
+// TestSameVersionReturnsTheRequestObject checks that the view in the version of the request is not a copy.
 func TestSameVersionReturnsTheRequestObject(t *testing.T) {
 	v, r := autoscaler(t, admission.Update)
 	w := viewIn(t, v, v1)
@@ -75,10 +78,11 @@ func TestSameVersionReturnsTheRequestObject(t *testing.T) {
 		t.Error("got other objects, want those of the request")
 	}
 	if err := v.WriteBack(); err != nil {
-		t.Error(err)
+		t.Errorf("WriteBack: got error %v, want none", err)
 	}
 }
 
+// TestOtherVersionIsConverted checks the objects, the JSON and the tree of a view in another version.
 func TestOtherVersionIsConverted(t *testing.T) {
 	v, _ := autoscaler(t, admission.Update)
 	w := viewIn(t, v, v2)
@@ -88,11 +92,11 @@ func TestOtherVersionIsConverted(t *testing.T) {
 		t.Errorf("got object %+v, want v2 at version 7 with 5 replicas and a target of 50", w.Object)
 	}
 	if old, ok := w.Old.(*autoscalingv2.HorizontalPodAutoscaler); !ok || old.Spec.MaxReplicas != 3 {
-		t.Errorf("got old object %+v; want true, 3", w.Old)
+		t.Errorf("got old object %+v, want v2 with 3 replicas", w.Old)
 	}
 	b, err := w.ObjectJSON()
 	if err != nil || !strings.HasPrefix(string(b), `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2",`) {
-		t.Errorf("got %s, %v; want no error, prefix `{\"kind\":\"HorizontalPodAutoscaler\",\"apiVersion\":\"autoscaling/v2\",`",
+		t.Errorf("got JSON %s and error %v, want no error and the prefix `{\"kind\":\"HorizontalPodAutoscaler\",\"apiVersion\":\"autoscaling/v2\",`",
 			b, err)
 	}
 	if again, _ := w.ObjectJSON(); &again[0] != &b[0] {
@@ -109,19 +113,20 @@ func TestOtherVersionIsConverted(t *testing.T) {
 	}
 }
 
+// TestMissingObjectsAreNull checks the old object of a create and the object of a delete.
 func TestMissingObjectsAreNull(t *testing.T) {
 	created, _ := autoscaler(t, admission.Create)
 	deleted, _ := autoscaler(t, admission.Delete)
 	for _, kind := range []schema.GroupVersionKind{v1, v2} {
 		if b, err := viewIn(t, created, kind).OldJSON(); string(b) != "null" || err != nil {
-			t.Errorf("old object of a create in %s: got %s, %v; want \"null\", no error", kind.Version, b, err)
+			t.Errorf("old object of a create in %s: got %s and error %v, want null and no error", kind.Version, b, err)
 		}
 		w := viewIn(t, deleted, kind)
 		if b, err := w.ObjectJSON(); string(b) != "null" || err != nil || w.Object != nil {
-			t.Errorf("object of a delete in %s: got %s, %v; want \"null\", no error, nil", kind.Version, b, err)
+			t.Errorf("object of a delete in %s: got %s and error %v, want null, no error and a nil object", kind.Version, b, err)
 		}
 		if tree := w.ObjectTree(); tree != nil {
-			t.Errorf("got tree %v, want nil", tree)
+			t.Errorf("object of a delete in %s: got tree %v, want nil", kind.Version, tree)
 		}
 	}
 }
@@ -130,10 +135,10 @@ func TestMissingObjectsAreNull(t *testing.T) {
 // in the object of the request at the end.
 func TestChangesAreConvertedBack(t *testing.T) {
 	for name, kinds := range map[string][]schema.GroupVersionKind{
-		"the own version":     {v1},
-		"another one":         {v2},
-		"one after the other": {v2, v1, v2},
-		"twice the same":      {v2, v2},
+		"own version":         {v1},
+		"other version":       {v2},
+		"versions in turn":    {v2, v1, v2},
+		"other version twice": {v2, v2},
 	} {
 		v, r := autoscaler(t, admission.Update)
 		want := int32(5)
@@ -170,11 +175,12 @@ func TestChangesAreConvertedBack(t *testing.T) {
 		}
 		o := r.Object.(*autoscalingv1.HorizontalPodAutoscaler)
 		if o.Spec.MaxReplicas != want || *o.Spec.TargetCPUUtilizationPercentage != 50 || o.ResourceVersion != "7" {
-			t.Errorf("%s: got %+v, want %d", name, o.Spec, want)
+			t.Errorf("%s: got %+v, want %d replicas, the target 50 and version 7", name, o.Spec, want)
 		}
 	}
 }
 
+// TestOtherKindsAreRejected checks that a view decodes only valid objects of its kind.
 func TestOtherKindsAreRejected(t *testing.T) {
 	v, _ := autoscaler(t, admission.Create)
 	w := viewIn(t, v, v2)
@@ -186,7 +192,7 @@ func TestOtherKindsAreRejected(t *testing.T) {
 		`[]`: "",
 	} {
 		if obj, err := w.Decode([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, %v; want an error that contains %q", doc, obj, err, want)
+			t.Errorf("Decode(%s): got object %v and error %v, want an error that contains %q", doc, obj, err, want)
 		}
 	}
 }
