@@ -98,46 +98,46 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 	}
 	schemas := newResolver(t)
 	for _, test := range []struct {
-		name, rule   string
-		kind, params string   // kind and apiVersion of the parameters, if any
-		variables    []string // pairs of a name and an expression
-		expression   string
-		warning      string // the wanted warning, or ""
+		name, rule                 string
+		paramKind, paramAPIVersion string   // of the parameters, if any
+		variables                  []string // pairs of a name and an expression
+		expression                 string
+		want                       string // warning, or ""
 	}{
 		{name: "types fit", rule: "apps/v1/deployments", expression: "object.spec.replicas > 1 && oldObject.metadata.namespace != ''"},
 		{
 			name: "unknown field", rule: "apps/v1/deployments", expression: "object.replicas > 1",
-			warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n",
+			want: "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n",
 		},
 		{
 			name: "unknown field of two kinds", rule: "apps/v1/replicasets,deployments", expression: "object.replicas > 1",
-			warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n" +
+			want: "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n" +
 				"\napps/v1, Kind=ReplicaSet: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n",
 		},
 		{
 			name: "field of one of two kinds", rule: "apps,/v1/deployments,pods", expression: "object.spec.containers.size() > 0",
-			warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'containers'\n | object.spec.containers.size() > 0\n | ...........^\n",
+			want: "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'containers'\n | object.spec.containers.size() > 0\n | ...........^\n",
 		},
 		{
 			name: "wrong type", rule: "/v1/pods", expression: "object.spec.nodeName == 1",
-			warning: "/v1, Kind=Pod: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(string, int)'\n | object.spec.nodeName == 1\n | .....................^\n",
+			want: "/v1, Kind=Pod: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(string, int)'\n | object.spec.nodeName == 1\n | .....................^\n",
 		},
 		{
 			name: "two errors", rule: "/v1/pods", expression: "object.a == object.b",
-			warning: "/v1, Kind=Pod: ERROR: <input>:1:7: undefined field 'a'\n | object.a == object.b\n | ......^\nERROR: <input>:1:19: undefined field 'b'\n | object.a == object.b\n | ..................^\n",
+			want: "/v1, Kind=Pod: ERROR: <input>:1:7: undefined field 'a'\n | object.a == object.b\n | ......^\nERROR: <input>:1:19: undefined field 'b'\n | object.a == object.b\n | ..................^\n",
 		},
 		{
 			name: "object type in a warning", rule: "/v1/pods", expression: "object.spec == 'a'",
-			warning: "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(Pod0.spec, string)'\n | object.spec == 'a'\n | ............^\n",
+			want: "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(Pod0.spec, string)'\n | object.spec == 'a'\n | ............^\n",
 		},
 		{
 			name: "type of a list element in a warning", rule: "/v1/pods", expression: "object.spec.containers[0] == 1",
-			warning: "/v1, Kind=Pod: ERROR: <input>:1:27: found no matching overload for '_==_' applied to '(Pod0.spec.containers.@idx, int)'\n | object.spec.containers[0] == 1\n | ..........................^\n",
+			want: "/v1, Kind=Pod: ERROR: <input>:1:27: found no matching overload for '_==_' applied to '(Pod0.spec.containers.@idx, int)'\n | object.spec.containers[0] == 1\n | ..........................^\n",
 		},
 		{
 			name: "quantities have no type", rule: "/v1/pods",
 			expression: "object.spec.containers.all(c, has(c.resources.limits))",
-			warning:    "/v1, Kind=Pod: ERROR: <input>:1:34: undefined field 'limits'\n | object.spec.containers.all(c, has(c.resources.limits))\n | .................................^\n",
+			want:       "/v1, Kind=Pod: ERROR: <input>:1:34: undefined field 'limits'\n | object.spec.containers.all(c, has(c.resources.limits))\n | .................................^\n",
 		},
 		{
 			name: "ports are numbers or names", rule: "/v1/services",
@@ -150,7 +150,7 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 		{
 			name: "recursive type", rule: "apiextensions.k8s.io/v1/customresourcedefinitions",
 			expression: "object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))",
-			warning:    "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition: ERROR: <input>:1:32: undefined field 'type'\n | object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))\n | ...............................^\n",
+			want:       "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition: ERROR: <input>:1:32: undefined field 'type'\n | object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))\n | ...............................^\n",
 		},
 
 		{
@@ -165,42 +165,42 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 		{
 			name: "preserved fields", rule: "example.com/v1/gadgets",
 			expression: "object.spec.open.known == '' && object.spec.open.other == ''",
-			warning:    "example.com/v1, Kind=Gadget: ERROR: <input>:1:49: undefined field 'other'\n | object.spec.open.known == '' && object.spec.open.other == ''\n | ................................................^\n",
+			want:       "example.com/v1, Kind=Gadget: ERROR: <input>:1:49: undefined field 'other'\n | object.spec.open.known == '' && object.spec.open.other == ''\n | ................................................^\n",
 		},
 		{
 			name: "field without type", rule: "example.com/v1/gadgets", expression: "object.spec.any == 1",
-			warning: "example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'any'\n | object.spec.any == 1\n | ...........^\n",
+			want: "example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'any'\n | object.spec.any == 1\n | ...........^\n",
 		},
 		{name: "maps and lists", rule: "example.com/v1/gadgets", expression: "object.spec.limits.x > 1 && object.spec.parts.exists(p, p.name == '')"},
 		{name: "embedded resource", rule: "example.com/v1/gadgets", expression: "object.spec.template.metadata.name == object.spec.template.kind"},
 		{
 			name: "wrong type in a custom resource", rule: "example.com/v1/gadgets",
 			expression: "object.spec.limits.x == 'a'",
-			warning:    "example.com/v1, Kind=Gadget: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(int, string)'\n | object.spec.limits.x == 'a'\n | .....................^\n",
+			want:       "example.com/v1, Kind=Gadget: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(int, string)'\n | object.spec.limits.x == 'a'\n | .....................^\n",
 		},
 
 		{
-			name: "wrong type in parameters", rule: "/v1/pods", kind: "ConfigMap", params: "v1",
+			name: "wrong type in parameters", rule: "/v1/pods", paramKind: "ConfigMap", paramAPIVersion: "v1",
 			expression: "params.data.x == 1",
-			warning:    "/v1, Kind=Pod: ERROR: <input>:1:15: found no matching overload for '_==_' applied to '(string, int)'\n | params.data.x == 1\n | ..............^\n",
+			want:       "/v1, Kind=Pod: ERROR: <input>:1:15: found no matching overload for '_==_' applied to '(string, int)'\n | params.data.x == 1\n | ..............^\n",
 		},
 		{
-			name: "parameters of the same kind", rule: "example.com/v1/gadgets", kind: "Gadget",
-			params:     "example.com/v1",
-			expression: "object.spec.size < params.spec.size && object.spec == params.spec",
-			warning:    "example.com/v1, Kind=Gadget: ERROR: <input>:1:52: found no matching overload for '_==_' applied to '(Gadget0.spec, Gadget1.spec)'\n | object.spec.size < params.spec.size && object.spec == params.spec\n | ...................................................^\n",
+			name: "parameters of the same kind", rule: "example.com/v1/gadgets", paramKind: "Gadget",
+			paramAPIVersion: "example.com/v1",
+			expression:      "object.spec.size < params.spec.size && object.spec == params.spec",
+			want:            "example.com/v1, Kind=Gadget: ERROR: <input>:1:52: found no matching overload for '_==_' applied to '(Gadget0.spec, Gadget1.spec)'\n | object.spec.size < params.spec.size && object.spec == params.spec\n | ...................................................^\n",
 		},
-		{name: "parameters of an unknown kind", rule: "/v1/pods", kind: "Unknown", params: "example.org/v1", expression: "params.spec.anything == 1"},
+		{name: "parameters of an unknown kind", rule: "/v1/pods", paramKind: "Unknown", paramAPIVersion: "example.org/v1", expression: "params.spec.anything == 1"},
 		{
 			name: "params without paramKind", rule: "/v1/pods", expression: "params.a == 1",
-			warning: "/v1, Kind=Pod: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.a == 1\n | ^\n",
+			want: "/v1, Kind=Pod: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.a == 1\n | ^\n",
 		},
 
 		{
 			name: "variables", rule: "/v1/pods",
 			variables:  []string{"n", "object.spec.containers.size()", "m", "variables.n * 2"},
 			expression: "variables.m == 'a'",
-			warning:    "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(int, string)'\n | variables.m == 'a'\n | ............^\n",
+			want:       "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(int, string)'\n | variables.m == 'a'\n | ............^\n",
 		},
 		{
 			name: "variables of object types are dynamic", rule: "/v1/pods",
@@ -212,19 +212,19 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 		},
 		{
 			name: "unknown variable", rule: "/v1/pods", expression: "variables.s == 1",
-			warning: "/v1, Kind=Pod: ERROR: <input>:1:10: undefined field 's'\n | variables.s == 1\n | .........^\n",
+			want: "/v1, Kind=Pod: ERROR: <input>:1:10: undefined field 's'\n | variables.s == 1\n | .........^\n",
 		},
 
 		{
 			name: "request and namespace", rule: "/v1/pods",
 			expression: "request.userInfo.absent == namespaceObject.metadata.nothing",
-			warning:    "/v1, Kind=Pod: ERROR: <input>:1:17: undefined field 'absent'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ................^\nERROR: <input>:1:52: undefined field 'nothing'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ...................................................^\n",
+			want:       "/v1, Kind=Pod: ERROR: <input>:1:17: undefined field 'absent'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ................^\nERROR: <input>:1:52: undefined field 'nothing'\n | request.userInfo.absent == namespaceObject.metadata.nothing\n | ...................................................^\n",
 		},
 		{name: "authorizer", rule: "/v1/pods", expression: "authorizer.group('').resource('pods').check('create').allowed()"},
 		{
 			name: "the authorizer's resource is unknown", rule: "/v1/pods",
 			expression: "authorizer.requestResource.check('get').allowed()",
-			warning:    "/v1, Kind=Pod: ERROR: <input>:1:11: unexpected failed resolution of 'kubernetes.authorization.Authorizer'\n | authorizer.requestResource.check('get').allowed()\n | ..........^\n",
+			want:       "/v1, Kind=Pod: ERROR: <input>:1:11: unexpected failed resolution of 'kubernetes.authorization.Authorizer'\n | authorizer.requestResource.check('get').allowed()\n | ..........^\n",
 		},
 		{name: "result may have any type", rule: "/v1/pods", expression: "'no bool'"},
 
@@ -233,7 +233,7 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 		{name: "rule for all resources is not checked", rule: "/v1/*", expression: "object.a"},
 		{name: "rule for a subresource is not checked", rule: "/v1/pods/status", expression: "object.a"},
 		{name: "rule for an unknown resource is not checked", rule: "/v1/nothings", expression: "object.a"},
-		{name: "events of the core group exist in events.k8s.io, too", rule: "/v1/events", expression: "object.regarding.name == '' || object.involvedObject.name == ''", warning: "/v1, Kind=Event: ERROR: <input>:1:7: undefined field 'regarding'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | ......^\n" +
+		{name: "events of the core group exist in events.k8s.io, too", rule: "/v1/events", expression: "object.regarding.name == '' || object.involvedObject.name == ''", want: "/v1, Kind=Event: ERROR: <input>:1:7: undefined field 'regarding'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | ......^\n" +
 			"\nevents.k8s.io/v1, Kind=Event: ERROR: <input>:1:38: undefined field 'involvedObject'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | .....................................^\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -241,15 +241,15 @@ func TestIllTypedExpressionsWarn(t *testing.T) {
 				MatchConstraints: rule(test.rule),
 				Validations:      []admissionv1.Validation{{Expression: "true"}, {Expression: test.expression}},
 			}
-			if test.kind != "" {
-				s.ParamKind = &admissionv1.ParamKind{APIVersion: test.params, Kind: test.kind}
+			if test.paramKind != "" {
+				s.ParamKind = &admissionv1.ParamKind{APIVersion: test.paramAPIVersion, Kind: test.paramKind}
 			}
 			for pair := range slices.Chunk(test.variables, 2) {
 				s.Variables = append(s.Variables, admissionv1.Variable{Name: pair[0], Expression: pair[1]})
 			}
 			var want []admissionv1.ExpressionWarning
-			if test.warning != "" {
-				want = []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[1].expression", Warning: test.warning}}
+			if test.want != "" {
+				want = []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[1].expression", Warning: test.want}}
 			}
 			if got := newChecker(compiler, schemas).warnings(s); !slices.Equal(got, want) {
 				t.Errorf("got warnings %q, want %q", got, want)
@@ -369,7 +369,7 @@ func TestWarningsAreBounded(t *testing.T) {
 // TestWarningsAreComparedWithoutTypeNumbers checks that warnings are equal if only the numbers
 // in names of generated types, such as Pod0, differ.
 func TestWarningsAreComparedWithoutTypeNumbers(t *testing.T) {
-	one := func(text string) []admissionv1.ExpressionWarning {
+	warning := func(text string) []admissionv1.ExpressionWarning {
 		return []admissionv1.ExpressionWarning{{FieldRef: "f", Warning: text}}
 	}
 	const ours = "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(Pod0.spec, string)'\n"
@@ -377,11 +377,11 @@ func TestWarningsAreComparedWithoutTypeNumbers(t *testing.T) {
 		ours: true, strings.Replace(ours, "Pod0", "Pod83472916", 1): true,
 		strings.Replace(ours, ":13:", ":14:", 1): false, strings.Replace(ours, "spec", "status", 1): false,
 	} {
-		if got := equalWarnings(one(ours), one(text)); got != want {
+		if got := equalWarnings(warning(ours), warning(text)); got != want {
 			t.Errorf("equalWarnings(%q, %q) = %t, want %t", ours, text, got, want)
 		}
 	}
-	if equalWarnings(one(ours), nil) {
+	if equalWarnings(warning(ours), nil) {
 		t.Error("one warning and none: got equal, want different")
 	}
 	if !equalWarnings(nil, nil) {

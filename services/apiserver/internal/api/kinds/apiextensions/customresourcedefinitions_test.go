@@ -27,18 +27,20 @@ func TestStoredForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(back, registry.Object(d)) {
-		t.Errorf("got %v after decoding, want %v", back, registry.Object(d))
+		t.Errorf("FromStored(ToStored(definition)) = %v, want %v", back, registry.Object(d))
 	}
 	if _, err := k.Stored.ToStored(stored); err == nil {
-		t.Error("another type: no error of the encoding, want one")
+		t.Errorf("ToStored(%T): got no error, want one", stored)
 	}
 	if _, err := k.Stored.FromStored(d); err == nil {
-		t.Error("another type: no error of the decoding, want one")
+		t.Errorf("FromStored(%T): got no error, want one", d)
 	}
 }
 
-// TestDefinition checks the defaults and the stored versions of a definition.
+// TestDefinition checks the defaults of a definition, and how status.storedVersions follows the storage
+// version.
 func TestDefinition(t *testing.T) {
+	// 1. Create a definition whose storage version is v1.
 	k := Kinds(registry.Settings{})[0]
 	d := k.New().(*v1.CustomResourceDefinition)
 	d.Spec.Names.Kind = "Widget"
@@ -59,7 +61,7 @@ func TestDefinition(t *testing.T) {
 		t.Errorf("got stored versions %v, want %v", d.Status.StoredVersions, []string{"v1"})
 	}
 
-	// When the storage version changes, the old one stays in storedVersions.
+	// 2. Change the storage version. The old one stays in storedVersions.
 	next := d.DeepCopy()
 	next.Spec.Versions[0].Storage, next.Spec.Versions[1].Storage = true, false
 	next.Status.StoredVersions = nil
@@ -71,12 +73,13 @@ func TestDefinition(t *testing.T) {
 		t.Errorf("the live object was modified: got %v, want %v", d.Status.StoredVersions, []string{"v1"})
 	}
 
+	// 3. Default a definition without fields, and register the kind.
 	bare := &v1.CustomResourceDefinition{}
 	k.Default(bare)
 	if bare.Spec.Conversion == nil || bare.Spec.Conversion.Strategy != v1.NoneConverter {
 		t.Errorf("got conversion %v, want strategy None", bare.Spec.Conversion)
 	}
 	if _, err := registry.NewCatalog([]registry.Group{{Name: v1.GroupName, Versions: []string{"v1"}}}, Kinds(registry.Settings{})); err != nil {
-		t.Error(err)
+		t.Errorf("NewCatalog: got error %v, want none", err)
 	}
 }

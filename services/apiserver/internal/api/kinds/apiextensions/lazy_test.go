@@ -15,7 +15,7 @@ import (
 )
 
 // definitionCoders returns the codec of definitions, and one without lazily decoded fields.
-func definitionCoders(t *testing.T) (lazy, whole *codec.KindCodec) {
+func definitionCoders(t *testing.T) (lazy, eager *codec.KindCodec) {
 	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -29,16 +29,17 @@ func definitionCoders(t *testing.T) (lazy, whole *codec.KindCodec) {
 		if k.Resource == "customresourcedefinitions" {
 			plain := *k
 			plain.Stored.LazyField = nil
-			if whole, err = c.NewKindCodec(&plain); err != nil {
+			if eager, err = c.NewKindCodec(&plain); err != nil {
 				t.Fatal(err)
 			}
 			lazy = c.ForKind(k)
 		}
 	}
-	return lazy, whole
+	return lazy, eager
 }
 
-// bodies returns definitions as clients send them, usual and unusual ones.
+// bodies returns definitions as clients send them: recorded ones, then ones with valid and invalid
+// schemas at unusual places, then texts that are not definitions.
 func bodies(t *testing.T) []string {
 	t.Helper()
 	b, err := os.ReadFile("../../../registry/apis/apiextensions/v1/testdata/recorded.json")
@@ -88,58 +89,59 @@ func bodies(t *testing.T) []string {
 	)
 }
 
-// TestLazyDefinitions checks that lazily decoded definitions are read and encoded like others.
+// TestLazyDefinitions checks that lazy and eager decoding give the same objects, errors and encodings.
 func TestLazyDefinitions(t *testing.T) {
-	lazy, whole := definitionCoders(t)
-	good := 0
+	lazy, eager := definitionCoders(t)
+	valid := 0
 	for i, body := range bodies(t) {
-		for _, strict := range []bool{true, false} {
-			want, wrong := whole.DecodeBody(api.MediaJSON, []byte(body), strict)
-			got, err := lazy.DecodeBody(api.MediaJSON, []byte(body), strict)
-			if fmt.Sprint(err) != fmt.Sprint(wrong) || fmt.Sprint(got.Unknown) != fmt.Sprint(want.Unknown) || got.GVK != want.GVK ||
+		for _, isStrict := range []bool{true, false} {
+			want, wantErr := eager.DecodeBody(api.MediaJSON, []byte(body), isStrict)
+			got, err := lazy.DecodeBody(api.MediaJSON, []byte(body), isStrict)
+			if fmt.Sprint(err) != fmt.Sprint(wantErr) || fmt.Sprint(got.Unknown) != fmt.Sprint(want.Unknown) || got.GVK != want.GVK ||
 				!reflect.DeepEqual(got.Object, want.Object) {
-				t.Errorf("body %d, strict %t: %+v, %v\nwant %+v, %v\nof %s", i, strict, got, err, want, wrong, body)
+				t.Errorf("body %d, strict %t: got %+v and error %v\nwant %+v and error %v\nfor %s", i, isStrict, got, err, want, wantErr, body)
 			}
 			obj, ok := want.Object.(registry.Object)
-			if wrong != nil || !ok || want.GVK != whole.Kind.GVK() {
+			if wantErr != nil || !ok || want.GVK != eager.Kind.GVK() {
 				continue
 			}
-			stored, err := whole.EncodeStored(obj)
+			stored, err := eager.EncodeStored(obj)
 			if err != nil {
 				t.Fatal(err)
 			}
-			it := codec.Item{Stored: stored, Revision: 7}
-			shown, err := whole.JSONFrame(codec.Modified, it)
+			item := codec.Item{Stored: stored, Revision: 7}
+			wantFrame, err := eager.JSONFrame(codec.Modified, item)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := lazy.JSONFrame(codec.Modified, it); err != nil || string(got) != string(shown) {
-				t.Errorf("body %d: got %s (%v)\nwant %s\nstored as %s", i, got, err, shown, stored)
+			if got, err := lazy.JSONFrame(codec.Modified, item); err != nil || string(got) != string(wantFrame) {
+				t.Errorf("body %d: got watch event %s (error %v)\nwant %s\nstored as %s", i, got, err, wantFrame, stored)
 			}
-			good++
+			valid++
 		}
 	}
-	if good < 20 {
-		t.Errorf("got %d valid bodies: the test covers too little", good)
+	if valid < 20 {
+		t.Errorf("got %d valid bodies, want at least 20", valid)
 	}
 }
 
-// TestUsualDefinitionsAreDecodedLazily checks that usual definitions are decoded lazily.
+// TestUsualDefinitionsAreDecodedLazily checks that for usual definitions, the decoder gets a body without
+// the schema.
 func TestUsualDefinitionsAreDecodedLazily(t *testing.T) {
 	lazy, _ := definitionCoders(t)
-	taken := 0
+	decodedLazily := 0
 	for _, body := range bodies(t) {
-		shorter := false
+		lacksSchema := false
 		_, ok := lazy.Kind.Stored.LazyField.Decode([]byte(body), func(data []byte) (registry.Object, error) {
-			shorter = !strings.Contains(string(data), "openAPIV3Schema")
+			lacksSchema = !strings.Contains(string(data), "openAPIV3Schema")
 			obj := lazy.Kind.New().(registry.Object)
 			return obj, json.Unmarshal(data, obj)
 		})
-		if ok && shorter && strings.Contains(body, "openAPIV3Schema") {
-			taken++
+		if ok && lacksSchema && strings.Contains(body, "openAPIV3Schema") {
+			decodedLazily++
 		}
 	}
-	if taken < 4 {
-		t.Errorf("got %d lazily decoded bodies, want at least 4", taken)
+	if decodedLazily < 4 {
+		t.Errorf("got %d lazily decoded bodies, want at least 4", decodedLazily)
 	}
 }

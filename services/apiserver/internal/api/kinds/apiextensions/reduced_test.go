@@ -32,11 +32,11 @@ func errorsOf(s *v1.JSONSchemaProps) (all []string) {
 	return all
 }
 
-// odd adds something to a schema that the rules of definitions check.
-func odd(r *rand.Rand, s *v1.JSONSchemaProps) {
-	text := func(of ...string) *string { return ptr.To(of[r.IntN(len(of))]) }
-	one := v1.JSONSchemaProps{Type: *text("", "string", "object")}
-	for _, do := range []func(){
+// makeOdd adds something to a schema that the rules of definitions check. Some of it is invalid.
+func makeOdd(r *rand.Rand, s *v1.JSONSchemaProps) {
+	text := func(choices ...string) *string { return ptr.To(choices[r.IntN(len(choices))]) }
+	nested := v1.JSONSchemaProps{Type: *text("", "string", "object")}
+	changes := []func(){
 		func() { s.Type = *text("", "object", "array", "string", "null", "text") },
 		func() { s.Pattern = *text("(", "^a$") },
 		func() { s.Nullable = true },
@@ -50,30 +50,31 @@ func odd(r *rand.Rand, s *v1.JSONSchemaProps) {
 		func() { s.XListMapKeys = []string{"a"} },
 		func() { s.ID = "x" },
 		func() { s.Ref = text("x") },
-		func() { s.AnyOf = []v1.JSONSchemaProps{one} },
-		func() { s.AllOf = []v1.JSONSchemaProps{{Properties: map[string]v1.JSONSchemaProps{"a": one}}} },
-		func() { s.Not = &one },
-		func() { s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &one} },
+		func() { s.AnyOf = []v1.JSONSchemaProps{nested} },
+		func() { s.AllOf = []v1.JSONSchemaProps{{Properties: map[string]v1.JSONSchemaProps{"a": nested}}} },
+		func() { s.Not = &nested },
+		func() { s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &nested} },
 		func() { s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: r.IntN(2) == 0} },
 		func() { s.AdditionalItems = &v1.JSONSchemaPropsOrBool{} },
 		func() { s.Dependencies = v1.JSONSchemaDependencies{"a": {}} },
-		func() { s.Definitions = v1.JSONSchemaDefinitions{"a": one} },
-		func() { s.PatternProperties = map[string]v1.JSONSchemaProps{"a": one} },
+		func() { s.Definitions = v1.JSONSchemaDefinitions{"a": nested} },
+		func() { s.PatternProperties = map[string]v1.JSONSchemaProps{"a": nested} },
 		func() { s.Items = nil },
-		func() { s.Items = &v1.JSONSchemaPropsOrArray{Schema: &one} },
-		func() { s.Items = &v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{one}} },
+		func() { s.Items = &v1.JSONSchemaPropsOrArray{Schema: &nested} },
+		func() { s.Items = &v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{nested}} },
 		func() {
-			s.XValidations = v1.ValidationRules{{Rule: *text("true", "self.a == 'x'", "", "has(self.b) && self.b.c", "self == oldSelf"), FieldPath: *text("", ".a", ".b.c")}}
+			s.XValidations = v1.ValidationRules{{
+				Rule:      *text("true", "self.a == 'x'", "", "has(self.b) && self.b.c", "self == oldSelf"),
+				FieldPath: *text("", ".a", ".b.c"),
+			}}
 		},
 		func() { s.Required = []string{"a"} },
-	}[r.IntN(27):] {
-		do()
-		return
 	}
+	changes[r.IntN(len(changes))]()
 }
 
-// randomly returns a schema that is rarely odd.
-func randomly(r *rand.Rand, depth int) v1.JSONSchemaProps {
+// randomSchema returns a random schema, nested up to depth. One in twelve schemas at any level is odd.
+func randomSchema(r *rand.Rand, depth int) v1.JSONSchemaProps {
 	s := v1.JSONSchemaProps{
 		Type:      []string{"string", "integer", "number", "boolean", "array", "object", "object", "object"}[r.IntN(8)],
 		MaxLength: ptr.To[int64](9),
@@ -83,16 +84,16 @@ func randomly(r *rand.Rand, depth int) v1.JSONSchemaProps {
 	}
 	switch s.Type {
 	case "array":
-		each := randomly(r, depth-1)
-		s.Items = &v1.JSONSchemaPropsOrArray{Schema: &each}
+		items := randomSchema(r, depth-1)
+		s.Items = &v1.JSONSchemaPropsOrArray{Schema: &items}
 	case "object":
 		s.Properties = map[string]v1.JSONSchemaProps{}
 		for range r.IntN(4) {
-			s.Properties[[]string{"a", "b", "c", "metadata", "kind", "apiVersion"}[r.IntN(6)]] = randomly(r, depth-1)
+			s.Properties[[]string{"a", "b", "c", "metadata", "kind", "apiVersion"}[r.IntN(6)]] = randomSchema(r, depth-1)
 		}
 	}
 	if r.IntN(12) == 0 {
-		odd(r, &s)
+		makeOdd(r, &s)
 	}
 	return s
 }
@@ -101,33 +102,33 @@ func randomly(r *rand.Rand, depth int) v1.JSONSchemaProps {
 // its errors.
 func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261123, 2))
-	wrong, right, less := 0, 0, 0
+	invalid, valid, smaller := 0, 0, 0
 	for i := range 20_000 {
 		s := v1.JSONSchemaProps{
 			Type:       "object",
-			Properties: map[string]v1.JSONSchemaProps{"spec": randomly(r, 3), "status": randomly(r, 2)},
+			Properties: map[string]v1.JSONSchemaProps{"spec": randomSchema(r, 3), "status": randomSchema(r, 2)},
 		}
 		if r.IntN(4) == 0 {
-			s.Properties["metadata"] = randomly(r, 1)
+			s.Properties["metadata"] = randomSchema(r, 1)
 		}
 		if r.IntN(10) == 0 {
-			odd(r, &s)
+			makeOdd(r, &s)
 		}
 		reduced := structural.Minimize(&s)
 		got, want := errorsOf(reduced), errorsOf(&s)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Fatalf("schema %d:\n%s\nreduced:\n%s\n%q, want %q", i, s.AppendJSON(nil), reduced.AppendJSON(nil), got, want)
+			t.Fatalf("schema %d:\n%s\nreduced to:\n%s\ngot errors %q, want %q", i, s.AppendJSON(nil), reduced.AppendJSON(nil), got, want)
 		}
 		if len(want) > 0 {
-			wrong++
+			invalid++
 		} else {
-			right++
+			valid++
 		}
 		if len(reduced.Properties) < len(s.Properties) {
-			less++
+			smaller++
 		}
 	}
-	if wrong < 1_000 || right < 1_000 || less < 1_000 {
-		t.Errorf("got %d schemas with errors, %d without, %d reduced, want at least 1000 of each", wrong, right, less)
+	if invalid < 1_000 || valid < 1_000 || smaller < 1_000 {
+		t.Errorf("got %d schemas with errors, %d without, %d reduced, want at least 1000 of each", invalid, valid, smaller)
 	}
 }
