@@ -347,7 +347,7 @@ func TestConditionsDecideByFailurePolicyAndCost(t *testing.T) {
 			list:    []string{"object.none == 1", "object.more == 1"},
 			wantErr: "[expression 'object.none == 1' resulted in error: no such key: none, expression 'object.more == 1' resulted in error: no such key: more]",
 		},
-		"does not compile":                         {list: []string{"1 +"}, wantErr: "compilation wantFalse: "},
+		"does not compile":                         {list: []string{"1 +"}, wantErr: "compilation failed: "},
 		"does not compile, ignored":                {list: []string{"1 +"}, isOpen: true},
 		"one false, one does not compile":          {list: []string{"1 +", "false"}, wantFalse: "1"},
 		"expensive":                                {list: []string{expensive}, wantMatch: true},

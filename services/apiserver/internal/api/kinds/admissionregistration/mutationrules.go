@@ -71,6 +71,7 @@ func forbidDeleteOperation(fld validate.Field, m *admissionv1.MatchResources) {
 	}
 }
 
+// validateMutation requires the expression of the patch type, and forbids that of the other type.
 func validateMutation(fld validate.Field, m *alphav1.Mutation, visible expressions.VariableSet, policy *expressions.Policy) {
 	configuration, patch := "", ""
 	if m.ApplyConfiguration != nil {
@@ -80,23 +81,25 @@ func validateMutation(fld validate.Field, m *alphav1.Mutation, visible expressio
 		patch = m.JSONPatch.Expression
 	}
 	const must, mustNot = "must be specified when patchType is ", "must not be specified when patchType is "
-	form := func(name string, specified bool, expression string, expected *cel.Type, other string, otherGiven bool) {
-		if !specified {
+	// requireOnly validates the field of the patch type. isSet reports whether it is set, and isOtherSet
+	// whether the field of the other type is.
+	requireOnly := func(name string, isSet bool, expression string, resultType *cel.Type, other string, isOtherSet bool) {
+		if !isSet {
 			fld.Required(name, must+string(m.PatchType))
 		} else if within := fld.Child(name); strings.TrimSpace(expression) == "" {
 			within.Required("expression", "")
 		} else {
-			reportInvalidExpression(within, "expression", expression, policy.Check(visible, expression, expected))
+			reportInvalidExpression(within, "expression", expression, policy.Check(visible, expression, resultType))
 		}
-		if otherGiven {
+		if isOtherSet {
 			fld.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))
 		}
 	}
 	switch m.PatchType {
 	case alphav1.PatchTypeApplyConfiguration:
-		form("applyConfiguration", m.ApplyConfiguration != nil, configuration, celenv.ObjectType, "jsonPatch", m.JSONPatch != nil)
+		requireOnly("applyConfiguration", m.ApplyConfiguration != nil, configuration, celenv.ObjectType, "jsonPatch", m.JSONPatch != nil)
 	case alphav1.PatchTypeJSONPatch:
-		form(
+		requireOnly(
 			"jsonPatch",
 			m.JSONPatch != nil,
 			patch,
@@ -111,6 +114,7 @@ func validateMutation(fld validate.Field, m *alphav1.Mutation, visible expressio
 	}
 }
 
+// validateMutatingBinding validates a new or changed binding.
 func validateMutatingBinding(fld validate.Field, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
 	spec := fld.Child("spec")
 	spec.CheckRequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)

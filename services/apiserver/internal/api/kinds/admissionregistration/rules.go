@@ -61,37 +61,38 @@ func requireWildcardOrValues(fld validate.Field, name string, values []string, o
 // without a subresource, Kubernetes compares only the last one with '*'.
 func validateResources(fld validate.Field, resources []string) {
 	fld.RequireSet("resources", len(resources) > 0)
-	every, plain := false, false
-	allOf, allNamed := validate.Set[string]{}, validate.Set[string]{}
+	hasWildcard, lastIsNamed := false, false    // among the entries without a subresource
+	wholeResources := validate.Set[string]{}    // R of "R/*"
+	wholeSubresources := validate.Set[string]{} // S of "*/S"
 	for i, r := range resources {
 		entry := fld.Index("resources", i)
 		entry.RequireSet("", r != "")
-		resource, sub, isSub := strings.Cut(r, "/")
-		every = every || r == "*"
+		resource, subresource, hasSubresource := strings.Cut(r, "/")
+		hasWildcard = hasWildcard || r == "*"
 		switch {
 		case r == "":
 			continue
-		case !isSub:
-			plain = r != "*"
+		case !hasSubresource:
+			lastIsNamed = r != "*"
 			continue
 		}
-		if allOf.Has(resource) {
+		if wholeResources.Has(resource) {
 			entry.Invalid("", r, fmt.Sprintf("if '%s/*' is present, must not specify %s", resource, r))
 		}
-		if allNamed.Has(sub) {
-			entry.Invalid("", r, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, r))
+		if wholeSubresources.Has(subresource) {
+			entry.Invalid("", r, fmt.Sprintf("if '*/%s' is present, must not specify %s", subresource, r))
 		}
-		if sub == "*" {
-			allOf.Add(resource)
+		if subresource == "*" {
+			wholeResources.Add(resource)
 		}
 		if resource == "*" {
-			allNamed.Add(sub)
+			wholeSubresources.Add(subresource)
 		}
 	}
 	if len(resources) > 1 && slices.Contains(resources, "*/*") {
 		fld.Invalid("resources", resources, "if '*/*' is present, must not specify other resources")
 	}
-	if every && plain {
+	if hasWildcard && lastIsNamed {
 		fld.Invalid("resources", resources, "if '*' is present, must not specify other resources without subresources")
 	}
 }
@@ -99,6 +100,8 @@ func validateResources(fld validate.Field, resources []string) {
 // maxConditions is the maximum number of match conditions of a webhook or policy.
 const maxConditions = 64
 
+// validateMatchConditions validates the match conditions of a webhook or policy. visible are the variables
+// of their expressions.
 func validateMatchConditions(
 	fld validate.Field,
 	conditions []admissionv1.MatchCondition,

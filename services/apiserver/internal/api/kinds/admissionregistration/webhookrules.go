@@ -65,34 +65,34 @@ func toleratedViolations(hooks, old []hook) tolerated {
 }
 
 // validateWebhooks validates the webhooks of a configuration, except for the tolerated violations.
-func validateWebhooks(fld validate.Field, hooks []hook, may tolerated, compile compiler) {
+func validateWebhooks(fld validate.Field, hooks []hook, allowed tolerated, compile compiler) {
 	compile = compile.forObject()
 	names := validate.Set[string]{}
 	validate.Each(fld, "webhooks", hooks, func(fld validate.Field, h *hook) {
-		validateWebhook(fld, h, may, compile)
-		validateReviewVersions(fld, h.AdmissionReviewVersions, may.unknownVersions)
-		if !may.sameNames && h.Name != "" {
+		validateWebhook(fld, h, allowed, compile)
+		validateReviewVersions(fld, h.AdmissionReviewVersions, allowed.unknownVersions)
+		if !allowed.sameNames && h.Name != "" {
 			validate.Unique(fld, "name", h.Name, names)
 		}
 	})
 }
 
 // validateWebhook validates one webhook. The caller validates what depends on the other ones.
-func validateWebhook(fld validate.Field, h *hook, may tolerated, compile compiler) {
-	const longest = 30
+func validateWebhook(fld validate.Field, h *hook, allowed tolerated, compile compiler) {
+	const maxTimeout = 30 // seconds
 	fld.Add(content.IsFullyQualifiedName(fld.Child("name").FieldPath(), h.Name)...)
 	validate.Each(fld, "rules", h.Rules, validateOperations)
 	validateFailureAndMatchPolicy(fld, h.FailurePolicy, h.MatchPolicy)
-	validateSideEffects(fld, h.SideEffects, may.sideEffects)
-	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > longest) {
+	validateSideEffects(fld, h.SideEffects, allowed.sideEffects)
+	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > maxTimeout) {
 		fld.Invalid("timeoutSeconds", *t, "the timeout value must be between 1 and 30 seconds")
 	}
-	fld.CheckSelector("namespaceSelector", h.NamespaceSelector, may.labelValues)
-	fld.CheckSelector("objectSelector", h.ObjectSelector, may.labelValues)
+	fld.CheckSelector("namespaceSelector", h.NamespaceSelector, allowed.labelValues)
+	fld.CheckSelector("objectSelector", h.ObjectSelector, allowed.labelValues)
 	validate.OptionalOneOf(fld, "reinvocationPolicy", h.reinvocation, admissionv1.IfNeededReinvocationPolicy,
 		admissionv1.NeverReinvocationPolicy)
 	validateClientConfig(fld, &h.ClientConfig)
-	if !may.conditions {
+	if !allowed.conditions {
 		validateMatchConditions(fld, h.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
 	}
 }
@@ -116,10 +116,10 @@ func hasNoSideEffects(s admissionv1.SideEffectClass) bool {
 	return s == admissionv1.SideEffectClassNone || s == admissionv1.SideEffectClassNoneOnDryRun
 }
 
-// validateSideEffects requires a class without side effects, or any class if any is set.
-func validateSideEffects(fld validate.Field, s *admissionv1.SideEffectClass, any bool) {
+// validateSideEffects requires a class without side effects, or any class if allowsAny is set.
+func validateSideEffects(fld validate.Field, s *admissionv1.SideEffectClass, allowsAny bool) {
 	classes := []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun}
-	if any {
+	if allowsAny {
 		classes = append(classes, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassUnknown)
 	}
 	if s == nil {
@@ -140,9 +140,9 @@ func isSupportedVersion(versions []string) bool {
 	return slices.Contains(versions, "v1") || slices.Contains(versions, "v1beta1")
 }
 
-// validateReviewVersions requires distinct versions. At least one must be supported, unless any is
-// set.
-func validateReviewVersions(fld validate.Field, versions []string, any bool) {
+// validateReviewVersions requires distinct versions. At least one must be supported, unless
+// allowsUnknown is set.
+func validateReviewVersions(fld validate.Field, versions []string, allowsUnknown bool) {
 	if len(versions) == 0 {
 		fld.Required("admissionReviewVersions", "must specify one of "+reviewVersions)
 		return
@@ -156,7 +156,7 @@ func validateReviewVersions(fld validate.Field, versions []string, any bool) {
 		}
 		entry.CheckText("", v, validate.DNS1035Label)
 	}
-	if !any && !isSupportedVersion(versions) {
+	if !allowsUnknown && !isSupportedVersion(versions) {
 		fld.Invalid("admissionReviewVersions", versions, "must include at least one of "+reviewVersions)
 	}
 }
