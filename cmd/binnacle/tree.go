@@ -55,12 +55,13 @@ func commandForLink(file string) string {
 
 // commandTree is the command line.
 type commandTree struct {
-	self string // this executable
+	self string // path of this executable
 	out  *os.File
 	errs io.Writer
-	code int
+	code int // exit code of a command that parses its arguments itself
 }
 
+// newTree returns a command line that writes to out and errs.
 func newTree(self string, out *os.File, errs io.Writer) *commandTree {
 	return &commandTree{self: self, out: out, errs: errs}
 }
@@ -85,13 +86,19 @@ func (t *commandTree) run(args []string) int {
 // newRootCommand returns the root command with all services, tools and servers.
 func (t *commandTree) newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use: name, Short: "A Kubernetes 1.33 API server as a suite of services, in one binary.",
-		SilenceUsage: true, SilenceErrors: true, Version: version.Suite(),
+		Use:           name,
+		Short:         "A Kubernetes 1.33 API server as a suite of services, in one binary.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version.Suite(),
 	}
 	const services, suite, operations, servers = "services", "suite", "operations", "servers"
-	root.AddGroup(&cobra.Group{ID: suite, Title: "The whole suite on this machine:"},
+	root.AddGroup(
+		&cobra.Group{ID: suite, Title: "The whole suite on this machine:"},
 		&cobra.Group{ID: services, Title: "Services:"},
-		&cobra.Group{ID: operations, Title: "Operations:"}, &cobra.Group{ID: servers, Title: "Storage and messaging servers:"})
+		&cobra.Group{ID: operations, Title: "Operations:"},
+		&cobra.Group{ID: servers, Title: "Storage and messaging servers:"},
+	)
 	for _, p := range []command.Program{
 		{Name: "up", Short: "Run one of each service, with etcd and NATS inside the API server.", Dir: ".binnacle"},
 		{
@@ -126,12 +133,16 @@ func (t *commandTree) newCertsCommand() *cobra.Command {
 		func(_ []string, last string) []string { return flagNames(root.Flags(), last) })
 }
 
-// newRawCommand returns a command that parses its arguments itself.
+// newRawCommand returns a command that parses its arguments itself. suggest returns completions for
+// the last word after the other words; without any, the shell completes file names.
 func newRawCommand(use, short, group string, run func(args []string),
 	suggest func(words []string, last string) []string) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, GroupID: group, DisableFlagParsing: true,
-		Run: func(_ *cobra.Command, args []string) { run(args) },
+		Use:                use,
+		Short:              short,
+		GroupID:            group,
+		DisableFlagParsing: true,
+		Run:                func(_ *cobra.Command, args []string) { run(args) },
 		ValidArgsFunction: func(_ *cobra.Command, words []string, last string) ([]string, cobra.ShellCompDirective) {
 			if found := suggest(words, last); len(found) > 0 {
 				return found, cobra.ShellCompDirectiveNoFileComp
@@ -141,6 +152,7 @@ func newRawCommand(use, short, group string, run func(args []string),
 	}
 }
 
+// newSupervisorCommand returns the command that runs the whole suite.
 func (t *commandTree) newSupervisorCommand(p command.Program, group string) *cobra.Command {
 	use := p.Name
 	p.Name = name + " " + use
@@ -150,6 +162,7 @@ func (t *commandTree) newSupervisorCommand(p command.Program, group string) *cob
 		func(_ []string, last string) []string { return flagNames(p.NewFlags(), last) })
 }
 
+// newServiceCommand returns the command of a service, which exits the process itself.
 func (t *commandTree) newServiceCommand(c options.Command, group string) *cobra.Command {
 	use := c.Name
 	c.Name = name + " " + use

@@ -69,6 +69,8 @@ func buildBinary(p Program) (string, error) {
 		}
 		return path, nil
 	}
+
+	// 1. Lock the binary. The test packages run concurrently in separate processes.
 	module, err := moduleDir()
 	if err != nil {
 		return "", err
@@ -78,12 +80,13 @@ func buildBinary(p Program) (string, error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return "", err
 	}
-	// The test packages run concurrently in separate processes.
 	unlock, err := lockFile(filepath.Join(out, "."+string(p)+".lock"))
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
+
+	// 2. Find the module folder and the package of the program.
 	path := filepath.Join(out, string(p))
 	dir, source := project, "./services/"+string(p)
 	flags := "-s -w" // as in releases; the tests of image sizes need this
@@ -109,7 +112,8 @@ func buildBinary(p Program) (string, error) {
 	case EtcdServer, NATSServer, H2Spec:
 		dir, source = module, "./cmd/"+string(p)
 	}
-	// The go command does not rewrite a file that is up to date.
+
+	// 3. Build. The go command does not rewrite a file that is up to date.
 	cmd := exec.Command("go", "build", "-o", path, "-ldflags="+flags, source)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as in releases

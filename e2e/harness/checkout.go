@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Checkout creates a worktree of a revision, which is removed with the test. It returns "" if the
-// repository has no such commit.
+// Checkout creates a worktree of a revision and returns its folder and the hash of the commit. The
+// worktree is removed with the test. It returns "" twice if the repository has no such commit.
 func Checkout(t testing.TB, revision string) (dir, commit string) {
 	t.Helper()
 	commit, err := git("rev-parse", "--verify", "--quiet", revision+"^{commit}")

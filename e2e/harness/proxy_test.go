@@ -123,25 +123,25 @@ func TestProxyCutClosesConnections(t *testing.T) {
 // TestProxyStallHoldsDataBack checks that stalled connections stay open and deliver their data
 // later, or are closed by Reset.
 func TestProxyStallHoldsDataBack(t *testing.T) {
-	for _, how := range []Traffic{Stall, StallResponses} {
+	for _, traffic := range []Traffic{Stall, StallResponses} {
 		addr, received := echo(t)
 		p := StartProxy(t, addr)
 		c := dial(t, p)
 		c.send("one\n")
 		c.expect("one\n")
 		<-received
-		p.Set(how)
+		p.Set(traffic)
 		c.send("two\n")
-		if how == StallResponses {
-			<-received
+		if traffic == StallResponses {
+			<-received // requests still reach the server
 		}
 		c.expectSilence()
 		if len(received) > 0 {
-			t.Error("the server received data, want it held back")
+			t.Errorf("traffic %v: the server received %q, want it held back", traffic, <-received)
 		}
 		p.Set(Pass)
 		c.expect("two\n")
-		p.Set(how)
+		p.Set(traffic)
 		c.send("three\n")
 		p.Reset()
 		c.expectClosed()

@@ -254,6 +254,7 @@ func (p *player) replayFile(file string) map[string][]string {
 // replayExchange replays one exchange and returns the differences of the response and of the calls
 // to webhooks.
 func (p *player) replayExchange(e *Exchange) (diff []string) {
+	// 1. Create the webhook configurations, and replace the placeholders of the recorded request.
 	remove := p.createWebhookConfigurations(e.Configurations)
 	defer remove()
 	request := *e.Client
@@ -271,7 +272,8 @@ func (p *player) replayExchange(e *Exchange) (diff []string) {
 		request.Body = fillPlaceholders(request.Body, values)
 	}
 	request.Body = fillPlaceholders(request.Body, p.values)
-	// A consistent read waits for the watch cache. Otherwise a write could start from an outdated
+
+	// 2. Send the request. A consistent read before it waits for the watch cache. Otherwise a write could start from an outdated
 	// object, be retried and call the webhook again.
 	p.sendRequest(&ClientRequest{Method: "GET", Path: "/api/v1/namespaces?limit=1"})
 	p.hooks.Play(e.Webhooks)
@@ -282,6 +284,8 @@ func (p *player) replayExchange(e *Exchange) (diff []string) {
 			ports["<port>"+name] = port
 		}
 	}
+
+	// 3. Compare the calls to webhooks. Concurrent ones arrive in any order.
 	calls := p.hooks.Calls()
 	if len(calls) != len(e.Webhooks) {
 		diff = append(diff, fmt.Sprintf("calls: want %d, got %d: %.600s", len(e.Webhooks), len(calls), jsonText(calls)))
@@ -305,6 +309,8 @@ func (p *player) replayExchange(e *Exchange) (diff []string) {
 			diff = append(diff, differences(fmt.Sprintf("call[%d]", i), want, got)...)
 		}
 	}
+
+	// 4. Compare the response. A created configuration must not affect later exchanges.
 	if jsonText(e.Response.Status) != jsonText(status) {
 		return append(diff, fmt.Sprintf("status: want %v, got %d: %.900s", e.Response.Status, status, jsonText(body)))
 	}

@@ -294,6 +294,8 @@ func (p *player) checkDebugPage(want debugPage) {
 // the recorded ones.
 func (p *player) checkFlowMetrics() {
 	p.t.Helper()
+
+	// 1. Read the recorded metrics, and those of the server.
 	var recorded []struct {
 		Name, Type string
 		Labels     []string
@@ -311,6 +313,8 @@ func (p *player) checkFlowMetrics() {
 		p.t.Fatal(err)
 	}
 	defer resp.Body.Close()
+
+	// 2. Collect the type, the labels and the buckets of each metric of the server.
 	types := map[string]string{}
 	labels, buckets := map[string]map[string]bool{}, map[string]map[string]bool{}
 	sample := regexp.MustCompile(`^(apiserver_flowcontrol_\w+?)(_bucket|_sum|_count)?(?:\{(.*)\})? \S+$`)
@@ -344,6 +348,8 @@ func (p *player) checkFlowMetrics() {
 	if err := lines.Err(); err != nil {
 		p.t.Fatal(err)
 	}
+
+	// 3. Compare.
 	hasExactly := func(all map[string]bool, want []string) bool {
 		for _, w := range want {
 			if !all[w] {

@@ -41,7 +41,8 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// mutate changes one random place of a value slightly. It returns false if it found none.
+// mutate changes one random place of a value slightly. The new value may have the same meaning, such
+// as nil instead of an empty slice or a time in another zone. It returns false if it found no place.
 func mutate(v reflect.Value, r *rand.Rand) bool {
 	switch v.Kind() {
 	case reflect.Pointer:

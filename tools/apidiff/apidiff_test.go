@@ -127,6 +127,8 @@ Feature gates that are gone (1)
   Removed
 `
 
+// TestReportListsEachDifference compares the report of two versions that differ in kinds, fields and
+// gates with the wanted text.
 func TestReportListsEachDifference(t *testing.T) {
 	ours := stateOf(t, 33, "a", oldTypes, ownTable)
 	ours.kinds = map[string]bool{"apps/v1 Widget": true}
@@ -138,6 +140,7 @@ func TestReportListsEachDifference(t *testing.T) {
 	}
 }
 
+// TestReportOfEqualStatesIsEmpty checks that a report of equal states has headings only.
 func TestReportOfEqualStatesIsEmpty(t *testing.T) {
 	s := stateOf(t, 33, "a", oldTypes, ownTable)
 	s.kinds = map[string]bool{"apps/v1 Widget": true}
@@ -148,6 +151,8 @@ func TestReportOfEqualStatesIsEmpty(t *testing.T) {
 	}
 }
 
+// stateOf returns the state of a version whose group apps/v1 has the given types, and whose feature
+// gates are those of a table. Both are Go source texts.
 func stateOf(t *testing.T, minor int, source, types, gates string) *state {
 	t.Helper()
 	dir := t.TempDir()

@@ -27,6 +27,7 @@ const (
 // help, the version and the result of a configuration check to out. For help and version it returns
 // flag.ErrHelp.
 func Run(ctx context.Context, args []string, out io.Writer) error {
+	// 1. Parse the flags.
 	set := flag.NewFlagSet("nats-server", flag.ContinueOnError)
 	set.SetOutput(out)
 	requested := false // help or version was requested, which is not an error
@@ -52,6 +53,8 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 		_, err := fmt.Fprintf(out, "configuration file %s is valid (%s)\n", opts.ConfigFile, opts.ConfigDigest())
 		return err
 	}
+
+	// 2. Start the server.
 	opts.NoSigs = true // ctx ends the server
 	s, err := server.NewServer(opts)
 	if err != nil {
@@ -70,6 +73,8 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 		defer close(ended)
 		s.WaitForShutdown()
 	}()
+
+	// 3. Reload on SIGHUP, until ctx or the server ends.
 	for {
 		select {
 		case <-hangups:

@@ -31,6 +31,8 @@ failed:
   specs: ["[sig-a] Pods fail as expected [Conformance]", "[sig-a] Pods pass unexpectedly [Conformance]", "[sig-c] gone [Conformance]"]
 `
 
+// TestTableShowsDifferencesFromExpectedResults checks that the table marks specs that fail
+// unexpectedly, pass unexpectedly, or are gone.
 func TestTableShowsDifferencesFromExpectedResults(t *testing.T) {
 	dir := t.TempDir()
 	report, file := filepath.Join(dir, "report.json"), filepath.Join(dir, "expected.yaml")

@@ -7,6 +7,8 @@ import (
 	"binnacle/e2e/conformance/comparison"
 )
 
+// TestMinimalSatisfiesConstraints checks that the smallest value of a schema has its required fields
+// and satisfies lengths, patterns, formats and bounds.
 func TestMinimalSatisfiesConstraints(t *testing.T) {
 	for _, c := range []struct{ schema, want string }{
 		{`{"type":"object","required":["a","b"],"properties":{"a":{"type":"string","minLength":3},"b":{"type":"integer","default":1},"c":{"type":"string"}}}`, `{"a":"text"}`},

@@ -5,6 +5,8 @@ import (
 	"testing"
 )
 
+// TestDocumentsLeaveOutTemplatesAndTexts checks that lines of templates, texts and invalid YAML are
+// skipped, and that lists are expanded.
 func TestDocumentsLeaveOutTemplatesAndTexts(t *testing.T) {
 	const file = `# a comment
 {{- if .Values.enabled }}

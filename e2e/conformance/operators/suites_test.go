@@ -6,6 +6,8 @@ import (
 	"testing"
 )
 
+// TestReadResultsCountsTestsAndSpecs checks that Go tests and Ginkgo specs are counted separately, and
+// that a package which does not build counts as failed.
 func TestReadResultsCountsTestsAndSpecs(t *testing.T) {
 	const events = `{"Action":"start","Package":"p/specs"}
 {"Action":"output","Package":"p/specs","Test":"TestAll","Output":"FAIL! -- \u001b[1m7 Passed\u001b[0m | \u001b[1m2 Failed\u001b[0m | 1 Pending | 3 Skipped\n"}
