@@ -23,7 +23,7 @@ import (
 )
 
 // issuerConfig returns the configuration of a test issuer with mappings and rules.
-func issuerConfig(i *oidctest.Issuer, rest string) string {
+func issuerConfig(i *oidctest.Provider, rest string) string {
 	ca := strings.ReplaceAll(strings.TrimSpace(i.CA()), "\n", "\n      ")
 	return fmt.Sprintf("- issuer:\n    url: %s\n    audiences: [%s]\n    certificateAuthority: |\n      %s\n%s",
 		i.URL(), oidctest.ClientID, ca, rest)

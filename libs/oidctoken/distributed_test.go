@@ -154,7 +154,7 @@ func TestDistributedClaimsOfManyIssuers(t *testing.T) {
 	issuer := oidctest.New(t)
 	a := initializedAuthenticator(t, issuer, bySubject)
 	first := oidctest.New(t)
-	others := []*oidctest.Issuer{first}
+	others := []*oidctest.Provider{first}
 	for range 17 {
 		others = append(others, oidctest.New(t))
 	}

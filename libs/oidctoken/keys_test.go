@@ -28,7 +28,7 @@ import (
 
 // authenticatorWithKeys returns an issuer that publishes a key set, and an authenticator that has
 // read it.
-func authenticatorWithKeys(t *testing.T, set jose.JSONWebKeySet) (*oidctest.Issuer, *oidctoken.Authenticator) {
+func authenticatorWithKeys(t *testing.T, set jose.JSONWebKeySet) (*oidctest.Provider, *oidctoken.Authenticator) {
 	t.Helper()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(set)

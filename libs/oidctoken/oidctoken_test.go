@@ -54,7 +54,7 @@ func newProvider(t testing.TB, c oidctoken.ProviderConfig) *oidctoken.Provider {
 }
 
 // initializedAuthenticator returns an authenticator with an initialized provider.
-func initializedAuthenticator(t testing.TB, i *oidctest.Issuer, rules oidctoken.Rules,
+func initializedAuthenticator(t testing.TB, i *oidctest.Provider, rules oidctoken.Rules,
 	algorithms ...string) *oidctoken.Authenticator {
 	t.Helper()
 	p := newProvider(t, oidctoken.ProviderConfig{IssuerURL: i.URL(), CA: i.CA(), Algorithms: algorithms})

@@ -90,37 +90,37 @@ func (h *firstError) Handle(_ context.Context, r slog.Record) error {
 func TestBrokenProviders(t *testing.T) {
 	tests := []struct {
 		name   string
-		breaks func(i *oidctest.Issuer, c *oidctoken.ProviderConfig)
+		breaks func(i *oidctest.Provider, c *oidctoken.ProviderConfig)
 		want   string
 	}{
 		{
 			name:   "another issuer",
-			breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetIssuer("https://other") },
+			breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) { i.SetIssuer("https://other") },
 			want:   `is of issuer "https://other"`,
 		},
-		{name: "keys over http", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
+		{name: "keys over http", breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) {
 			i.SetMetadata(map[string]string{"issuer": i.URL(), "jwks_uri": "http://localhost/keys"})
 		}, want: "want https"},
-		{name: "no place for keys", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
+		{name: "no place for keys", breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) {
 			i.SetMetadata(map[string]string{"issuer": i.URL()})
 		}, want: "jwks_uri"},
 		{
 			name:   "metadata is a list",
-			breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetMetadata([]string{}) },
+			breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) { i.SetMetadata([]string{}) },
 			want:   "cannot unmarshal",
 		},
-		{name: "metadata without end", breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
+		{name: "metadata without end", breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) {
 			i.SetMetadata(map[string]string{"issuer": strings.Repeat("a", 2<<20)})
 		}, want: "more than"},
 		{
 			name:   "status",
-			breaks: func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetStatus(http.StatusNotFound) },
+			breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) { i.SetStatus(http.StatusNotFound) },
 			want:   "status 404",
 		},
-		{name: "unknown CA", breaks: func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.CA = "" }, want: "certificate"},
+		{name: "unknown CA", breaks: func(_ *oidctest.Provider, c *oidctoken.ProviderConfig) { c.CA = "" }, want: "certificate"},
 		{
 			name:   "discovery elsewhere fails",
-			breaks: func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.DiscoveryURL = c.IssuerURL + "/nowhere" },
+			breaks: func(_ *oidctest.Provider, c *oidctoken.ProviderConfig) { c.DiscoveryURL = c.IssuerURL + "/nowhere" },
 			want:   "/nowhere returned status 404",
 		},
 	}

@@ -32,7 +32,7 @@ func podEvaluator(g Gates, now func() time.Time) *Evaluator {
 				return used, nil
 			}
 			o := resource.PodResourcesOptions{UseStatusResources: g.InPlaceResize, SkipPodLevelResources: !g.PodLevel}
-			return Plus(used, Compute(resource.PodRequests(pod, o), resource.PodLimits(pod, o))), nil
+			return Plus(used, ComputeResourceNames(resource.PodRequests(pod, o), resource.PodLimits(pod, o))), nil
 		},
 		InScope: podInScope,
 	}
@@ -71,8 +71,8 @@ func isExtendedResource(name corev1.ResourceName) bool {
 		len(validation.IsQualifiedName(requestsPrefix+string(name))) == 0
 }
 
-// Compute converts requests and limits to the names of quotas.
-func Compute(requested, limits Amounts) Amounts {
+// ComputeResourceNames converts requests and limits to the names of quotas.
+func ComputeResourceNames(requested, limits Amounts) Amounts {
 	used := Amounts{corev1.ResourcePods: OneQuantity()}
 	for name, q := range requested {
 		switch {

@@ -101,21 +101,21 @@ func NewServer(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the stall metrics: %w", err)
 	}
-	clients, err := conns.NewMetrics(c.Metrics)
+	connMetrics, err := conns.NewMetrics(c.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("register the connection metrics: %w", err)
 	}
-	clients.Errors = c.HandshakeErrors
+	connMetrics.Errors = c.HandshakeErrors
 	listener, err := conns.Listen(c.Options.BindAddress, c.Options.SecurePort, c.Options.PermitPortSharing,
 		c.Options.PermitAddrSharing)
 	if err != nil {
 		return nil, fmt.Errorf("listen on --bind-address and --secure-port: %w", err)
 	}
-	permits := limit.Options{Size: max(1, runtime.GOMAXPROCS(0)-1)} // one CPU stays free for small requests
+	permitOptions := limit.Options{Size: max(1, runtime.GOMAXPROCS(0)-1)} // one CPU stays free for small requests
 	return &Server{
 		limits:          limits,
 		active:          &activeConns{conns: map[net.Conn]struct{}{}},
-		connMetrics:     clients,
+		connMetrics:     connMetrics,
 		options:         c.Options,
 		log:             c.Logger,
 		health:          c.Health,
@@ -125,9 +125,9 @@ func NewServer(c Config) (*Server, error) {
 		certs:           certs,
 		timeline:        drain.NewTimeline(c.Logger),
 		longRunningStop: make(chan struct{}),
-		longResponses:   limit.New[string](permits),
-		largeRequests:   limit.New[string](permits),
-		headers:         conns.NewHeaderLimits(permits.Size),
+		longResponses:   limit.New[string](permitOptions),
+		largeRequests:   limit.New[string](permitOptions),
+		headers:         conns.NewHeaderLimits(permitOptions.Size),
 	}, nil
 }
 
@@ -305,6 +305,7 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	closeConnections, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	closed := make(chan error, 1)
+	// With ShutdownRetryAfter, the server keeps accepting until the requests have drained, and answers 429.
 	stopListening := func() { closed <- server.Shutdown(closeConnections) }
 	if !s.options.ShutdownRetryAfter {
 		go stopListening()
@@ -337,8 +338,8 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 
 // waitForDelivery waits until clients have acknowledged what was sent. Once the process has ended,
 // the kernel resets the connection of a client that sends another frame, and the rest of the
-// response is lost. It gives up when no client has acknowledged anything for exchange.ConnPatience
-// times the stall timeout.
+// response is lost. The server stops waiting when no client has acknowledged anything for
+// exchange.ConnPatience times the stall timeout.
 func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 	tick := time.NewTicker(deliveryPoll)
 	defer tick.Stop()
@@ -353,6 +354,7 @@ func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 			lastGrowth = now
 		}
 		switch {
+		// A request that outlived its timeout keeps its connection active, which is then not awaited.
 		case outstanding == 0 && (s.active.isEmpty() || !g.requests.IsDrained()):
 			return
 		case now.After(end) || now.Sub(lastGrowth) > exchange.ConnPatience*s.options.StallTimeout:

@@ -8,7 +8,6 @@ import (
 	"crypto/rsa"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -25,29 +24,31 @@ const ClientID = "kubernetes"
 
 const (
 	metadataPath = "/.well-known/openid-configuration"
-	keysPath     = "/keys"
+	// secondMetadataPath is outside of the issuer URL.
+	secondMetadataPath = "/elsewhere"
+	keysPath           = "/keys"
 	// keyBits is the smallest size that all algorithms support, because tests create many keys.
 	keyBits  = 1280
 	validity = time.Hour
 )
 
-// Issuer is a provider.
-type Issuer struct {
+// Provider is an OpenID Connect provider for tests, with a switch for each fault.
+type Provider struct {
 	t      testing.TB
 	server *httptest.Server
 
-	mu         sync.Mutex // leaf lock
-	signer     key
-	keys       []key // published keys
-	issuer     string
-	metadata   any // replaces the metadata; nil for the real one
-	statusCode int
-	requests   map[string]int
-	holdUntil  chan struct{}
-	handlers   map[string]http.HandlerFunc
+	mu               sync.Mutex // leaf lock
+	signer           key
+	keys             []key // published keys
+	issuerURL        string
+	metadataOverride any // served instead of the real metadata, unless nil
+	statusCode       int
+	requests         map[string]int
+	holdUntil        chan struct{}
+	handlers         map[string]http.HandlerFunc
 }
 
-// key is a signing key of the issuer.
+// key is a signing key of the provider.
 type key struct {
 	id        string
 	algorithm string
@@ -55,105 +56,105 @@ type key struct {
 }
 
 // New starts a provider with one RS256 key.
-func New(t testing.TB) *Issuer {
+func New(t testing.TB) *Provider {
 	t.Helper()
-	i := &Issuer{t: t, statusCode: http.StatusOK, requests: map[string]int{}}
-	i.server = httptest.NewTLSServer(http.HandlerFunc(i.serveHTTP))
-	t.Cleanup(i.server.Close)
-	i.issuer = i.server.URL
-	i.Rotate("RS256")
-	return i
+	p := &Provider{t: t, statusCode: http.StatusOK, requests: map[string]int{}}
+	p.server = httptest.NewTLSServer(http.HandlerFunc(p.serveHTTP))
+	t.Cleanup(p.server.Close)
+	p.issuerURL = p.server.URL
+	p.Rotate("RS256")
+	return p
 }
 
-// URL returns the issuer's URL.
-func (i *Issuer) URL() string { return i.server.URL }
+// URL returns the provider's URL, which is the issuer of its tokens.
+func (p *Provider) URL() string { return p.server.URL }
 
 // CA returns the bundle that verifies the provider's certificate.
-func (i *Issuer) CA() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.server.Certificate().Raw}))
+func (p *Provider) CA() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw}))
 }
 
 // Rotate creates a new key for new tokens, and withdraws the others.
-func (i *Issuer) Rotate(algorithm string) {
-	i.t.Helper()
-	k := newKey(i.t, algorithm)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.signer = k
-	i.keys = []key{k}
+func (p *Provider) Rotate(algorithm string) {
+	p.t.Helper()
+	k := newKey(p.t, algorithm)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.signer = k
+	p.keys = []key{k}
 }
 
 // RotateSecretly creates a new key for new tokens that is not published until publish is called.
-func (i *Issuer) RotateSecretly(algorithm string) (publish func()) {
-	i.t.Helper()
-	k := newKey(i.t, algorithm)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.signer = k
+func (p *Provider) RotateSecretly(algorithm string) (publish func()) {
+	p.t.Helper()
+	k := newKey(p.t, algorithm)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.signer = k
 	return func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		i.keys = append(i.keys, k)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.keys = append(p.keys, k)
 	}
 }
 
 // Serve sets the handler for a path, for example of a claim source.
-func (i *Issuer) Serve(path string, h http.HandlerFunc) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.handlers == nil {
-		i.handlers = map[string]http.HandlerFunc{}
+func (p *Provider) Serve(path string, h http.HandlerFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.handlers == nil {
+		p.handlers = map[string]http.HandlerFunc{}
 	}
-	i.handlers[path] = h
+	p.handlers[path] = h
 }
 
 // SetStatus sets the status of all responses; 200 is normal.
-func (i *Issuer) SetStatus(code int) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.statusCode = code
+func (p *Provider) SetStatus(code int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.statusCode = code
 }
 
-// SetIssuer sets the issuer in the metadata.
-func (i *Issuer) SetIssuer(issuer string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.issuer = issuer
+// SetIssuer sets the issuer URL in the metadata.
+func (p *Provider) SetIssuer(issuer string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.issuerURL = issuer
 }
 
-// SetMetadata replaces the metadata.
-func (i *Issuer) SetMetadata(v any) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.metadata = v
+// SetMetadata sets what the provider serves instead of its metadata.
+func (p *Provider) SetMetadata(v any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.metadataOverride = v
 }
 
 // KeyRequests returns the number of requests for the keys.
-func (i *Issuer) KeyRequests() int {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.requests[keysPath]
+func (p *Provider) KeyRequests() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.requests[keysPath]
 }
 
 // Hold blocks all responses until release is called.
-func (i *Issuer) Hold() (release func()) {
+func (p *Provider) Hold() (release func()) {
 	hold := make(chan struct{})
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.holdUntil = hold
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holdUntil = hold
 	return sync.OnceFunc(func() {
-		i.mu.Lock()
-		i.holdUntil = nil
-		i.mu.Unlock()
+		p.mu.Lock()
+		p.holdUntil = nil
+		p.mu.Unlock()
 		close(hold)
 	})
 }
 
 // Claims returns valid claims with changes. A nil value removes a claim.
-func (i *Issuer) Claims(changes map[string]any) jwt.MapClaims {
+func (p *Provider) Claims(changes map[string]any) jwt.MapClaims {
 	now := time.Now()
 	c := jwt.MapClaims{
-		"iss": i.URL(), "aud": ClientID, "sub": "ada",
+		"iss": p.URL(), "aud": ClientID, "sub": "ada",
 		"iat": now.Unix(), "exp": now.Add(validity).Unix(),
 	}
 	maps.Copy(c, changes)
@@ -162,19 +163,19 @@ func (i *Issuer) Claims(changes map[string]any) jwt.MapClaims {
 }
 
 // Token signs a token with Claims.
-func (i *Issuer) Token(changes map[string]any) string {
-	i.t.Helper()
-	i.mu.Lock()
-	k := i.signer
-	i.mu.Unlock()
-	return Sign(i.t, jwt.GetSigningMethod(k.algorithm), k.private, k.id, i.Claims(changes))
+func (p *Provider) Token(changes map[string]any) string {
+	p.t.Helper()
+	p.mu.Lock()
+	k := p.signer
+	p.mu.Unlock()
+	return Sign(p.t, jwt.GetSigningMethod(k.algorithm), k.private, k.id, p.Claims(changes))
 }
 
 // PublicKey returns the id and public part of the signing key.
-func (i *Issuer) PublicKey() (id string, public crypto.PublicKey) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.signer.id, i.signer.private.Public()
+func (p *Provider) PublicKey() (id string, public crypto.PublicKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.signer.id, p.signer.private.Public()
 }
 
 // Sign signs a token with any key.
@@ -209,12 +210,12 @@ func newKey(t testing.TB, algorithm string) key {
 	return k
 }
 
-// serveHTTP serves the metadata and the keys of the issuer.
-func (i *Issuer) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	i.mu.Lock()
-	i.requests[r.URL.Path]++
-	hold, status := i.holdUntil, i.statusCode
-	i.mu.Unlock()
+// serveHTTP serves the metadata and the keys of the provider.
+func (p *Provider) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	p.requests[r.URL.Path]++
+	hold, status := p.holdUntil, p.statusCode
+	p.mu.Unlock()
 	if hold != nil {
 		select {
 		case <-hold:
@@ -226,19 +227,19 @@ func (i *Issuer) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		return
 	}
-	i.mu.Lock()
-	h := i.handlers[r.URL.Path]
-	i.mu.Unlock()
+	p.mu.Lock()
+	h := p.handlers[r.URL.Path]
+	p.mu.Unlock()
 	if h != nil {
 		h(w, r)
 		return
 	}
 	var body any
 	switch r.URL.Path {
-	case metadataPath, "/elsewhere":
-		body = i.metadataDocument()
+	case metadataPath, secondMetadataPath:
+		body = p.metadataDocument()
 	case keysPath:
-		body = i.keySet()
+		body = p.keySet()
 	default:
 		http.NotFound(w, r)
 		return
@@ -246,33 +247,33 @@ func (i *Issuer) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	raw, err := json.Marshal(body)
 	if err != nil {
-		i.t.Errorf("write the response of %s: %v", r.URL.Path, err)
+		p.t.Errorf("write the response of %s: %v", r.URL.Path, err)
 	}
 	_, _ = w.Write(raw) // the client may have disconnected
 }
 
-func (i *Issuer) metadataDocument() any {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.metadata != nil {
-		return i.metadata
+func (p *Provider) metadataDocument() any {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.metadataOverride != nil {
+		return p.metadataOverride
 	}
-	return map[string]any{"issuer": i.issuer, "jwks_uri": i.URL() + keysPath}
+	return map[string]any{"issuer": p.issuerURL, "jwks_uri": p.URL() + keysPath}
 }
 
 // keySet returns the keys, and entries that readers must ignore.
-func (i *Issuer) keySet() any {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+func (p *Provider) keySet() any {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	set := []any{
 		map[string]string{"kty": "unheard-of", "kid": "x"},
 		map[string]string{"kty": "oct", "kid": "shared", "k": "c2VjcmV0"},
 	}
-	for _, k := range i.keys {
+	for _, k := range p.keys {
 		set = append(set, jose.JSONWebKey{Key: k.private.Public(), KeyID: k.id, Algorithm: k.algorithm, Use: "sig"})
 	}
 	return map[string]any{"keys": set}
 }
 
 // DiscoveryURL returns a second URL of the metadata.
-func (i *Issuer) DiscoveryURL() string { return fmt.Sprintf("%s/elsewhere", i.URL()) }
+func (p *Provider) DiscoveryURL() string { return p.URL() + secondMetadataPath }

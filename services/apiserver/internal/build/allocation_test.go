@@ -65,7 +65,7 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	const addresses, nodePorts, asked = 29, 28, 40 // a /27 minus the address of the kubernetes service
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	var replicas []*api
 	for i := range 3 {
 		replicas = append(replicas, start(t, func(o *config.Options) {

@@ -198,7 +198,7 @@ func newCatalogs(b *base, o *config.Options) (*catalogs, error) {
 		StoreJSON:       o.Compatibility.StorageMediaType == names.MediaJSON,
 		Gates:           b.gates,
 	}
-	all, err := builtin.Everything(settings)
+	all, err := builtin.AllKinds(settings)
 	if err != nil {
 		return nil, err
 	}
@@ -275,8 +275,8 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.ResourceConfig 
 				return attributes.Attributes{
 					Namespace: a.Namespace,
 					Name:      a.Name,
-					Labels:    attributes.MakeSetLike(recent, a.Labels),
-					Fields:    attributes.MakeFieldsLike(recent, a.Fields),
+					Labels:    attributes.SetFromPairsLike(recent, a.Labels),
+					Fields:    attributes.FieldsFromPairsLike(recent, a.Fields),
 				}, err
 			},
 		}

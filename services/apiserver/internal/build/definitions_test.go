@@ -36,7 +36,7 @@ func (r answer) conditions() map[string]string {
 // replicasOn starts n replicas of one cluster.
 func replicasOn(t *testing.T, n int) []*api {
 	t.Helper()
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	var out []*api
 	for i := range n {
 		out = append(out, start(t, func(o *config.Options) {
@@ -194,7 +194,7 @@ func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 func TestDefinitionCleanupIsResumed(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	on := func(o *config.Options) {
 		o.Etcd.Backend = config.BackendEtcd
 		o.Etcd.Servers = []string{etcd.Endpoint()}

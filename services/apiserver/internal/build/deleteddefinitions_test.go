@@ -21,7 +21,7 @@ import (
 func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	on := func(o *config.Options) {
 		o.Etcd.Backend = config.BackendEtcd
 		o.Etcd.Servers = []string{etcd.Endpoint()}

@@ -73,7 +73,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	const first, second = "serviceips", "secondaryserviceips"
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	run := func(gates string) *api {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd

@@ -45,7 +45,7 @@ func TestEgressProxies(t *testing.T) {
 	controlListener := egresstest.ListenTLS(t, cert, key)
 	toControl.Connect(t, controlListener)
 
-	toEtcd.Forward("etcd.invalid:2379", host(t, etcdtest.Listening(t).Endpoint()))
+	toEtcd.Forward("etcd.invalid:2379", host(t, etcdtest.ListeningServer(t).Endpoint()))
 	z := newAuthorizerWebhook(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	kubeconfig, err := clientcmd.LoadFromFile(z.file)

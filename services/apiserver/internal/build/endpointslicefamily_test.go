@@ -11,7 +11,7 @@ import (
 // TestKubernetesEndpointSliceFollowsIPFamily starts a server with an advertised address of the
 // other family, as in a migration of a cluster.
 func TestKubernetesEndpointSliceFollowsIPFamily(t *testing.T) {
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	for _, c := range []struct{ address, family string }{
 		{address: "192.0.2.1", family: "IPv4"},
 		{address: "2001:db8::1", family: "IPv6"},

@@ -11,7 +11,7 @@ import (
 func TestEtcdPrefixGetsLeadingSlash(t *testing.T) {
 	for prefix, root := range map[string]string{"/registry": "/registry", "a/registry": "/a/registry", "a//b/": "/a/b"} {
 		t.Run(prefix, func(t *testing.T) {
-			etcd := etcdtest.Listening(t)
+			etcd := etcdtest.ListeningServer(t)
 			a := start(t, func(o *config.Options) {
 				o.Etcd.Backend = config.BackendEtcd
 				o.Etcd.Servers = []string{etcd.Endpoint()}

@@ -12,7 +12,7 @@ import (
 func TestServerStartsWithFullStore(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	on := func(o *config.Options) {
 		o.Etcd.Backend = config.BackendEtcd
 		o.Etcd.Servers = []string{etcd.Endpoint()}

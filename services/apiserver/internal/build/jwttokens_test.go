@@ -74,7 +74,7 @@ func TestOIDCTokens(t *testing.T) {
 }
 
 // authenticationFile returns a configuration with one provider.
-func authenticationFile(t *testing.T, provider *oidctest.Issuer, prefix, anonymous string) string {
+func authenticationFile(t *testing.T, provider *oidctest.Provider, prefix, anonymous string) string {
 	t.Helper()
 	ca, err := json.Marshal(provider.CA())
 	if err != nil {

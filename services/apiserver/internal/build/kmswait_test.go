@@ -15,7 +15,7 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	plugin := kmstest.New(t)
-	servers := []string{etcdtest.Listening(t).Endpoint()}
+	servers := []string{etcdtest.ListeningServer(t).Endpoint()}
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	replaceFile(t, file, encrypting("secrets",
 		"kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 5m}", "identity: {}"))

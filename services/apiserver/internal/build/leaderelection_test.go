@@ -100,7 +100,7 @@ func coordinated(t *testing.T, o *config.Options) {
 func TestOldestCandidateLeads(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd

@@ -48,7 +48,7 @@ func TestEtcdOverrides(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	data := filepath.Join(dir, "data")
-	main := etcdtest.Listening(t)
+	main := etcdtest.ListeningServer(t)
 	other := startSecondEtcd(t, socket, data)
 	bus := startBus(t)
 	encryption := filepath.Join(dir, "enc.yaml")
@@ -195,7 +195,7 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	main := etcdtest.Listening(t)
+	main := etcdtest.ListeningServer(t)
 	bus := startBus(t)
 	a := start(t, func(o *config.Options) {
 		o.Etcd.Backend = config.BackendEtcd

@@ -45,7 +45,7 @@ func newPeerFixture(t *testing.T) *peerFixture {
 	if _, err := certs.Ensure(certs.Options{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	return &peerFixture{t, etcdtest.Listening(t).Endpoint(), certs.Layout{Dir: dir}}
+	return &peerFixture{t, etcdtest.ListeningServer(t).Endpoint(), certs.Layout{Dir: dir}}
 }
 
 // replica starts a replica; runtimeConfig is its --runtime-config.

@@ -34,7 +34,7 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	const limit, asked = 40, 90
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	var replicas []*api
 	for i := range 3 {
 		replicas = append(replicas, start(t, func(o *config.Options) {

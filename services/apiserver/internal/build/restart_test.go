@@ -16,7 +16,7 @@ import (
 func TestWatchResumesAfterRestart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	servers := []string{etcdtest.Listening(t).Endpoint()}
+	servers := []string{etcdtest.ListeningServer(t).Endpoint()}
 	on := func(o *config.Options) { o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, servers }
 	const things, others = "/apis/example.com/v1/namespaces/default/things", "/apis/example.com/v1/namespaces/default/others"
 	object := func(kind, name string) string {

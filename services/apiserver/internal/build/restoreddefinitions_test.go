@@ -14,8 +14,8 @@ import (
 func TestDefinitionsAfterRestore(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	old := etcdtest.Listening(t)
-	restored := etcdtest.Listening(t)
+	old := etcdtest.ListeningServer(t)
+	restored := etcdtest.ListeningServer(t)
 	proxy := etcdtest.NewProxy(t, old.Endpoint())
 	a := start(t, func(o *config.Options) {
 		o.Etcd.Backend = config.BackendEtcd

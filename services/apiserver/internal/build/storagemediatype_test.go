@@ -13,7 +13,7 @@ const mediaTypePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","la
 
 // TestStorageMediaTypeJSON writes with one media type and reads with the other.
 func TestStorageMediaTypeJSON(t *testing.T) {
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	with := func(media string) *api {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd

@@ -27,7 +27,7 @@ func withStorageVersions(t *testing.T, o *config.Options) {
 func TestReplicasPublishStorageVersions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd
@@ -133,7 +133,7 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 func TestCustomStorageVersionsArePublished(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd
@@ -199,7 +199,7 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 func TestWebhooksDoNotPreventStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd
@@ -242,7 +242,7 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 func TestStorageVersionsAreWithdrawn(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	replica := func(host, runtimeConfig string) *api {
 		return start(t, func(o *config.Options) {
 			o.Host = host

@@ -78,7 +78,7 @@ func traceparent(trace string) string { return "00-" + trace + "-b7ad6b716920333
 func TestRequestSpansMatchKubernetes(t *testing.T) {
 	skipInShortMode(t)
 	collector := tracingtest.Start(t)
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	a := start(t, func(o *config.Options) {
 		o.Etcd.Backend = config.BackendEtcd
 		o.Etcd.Servers = []string{etcd.Endpoint()}

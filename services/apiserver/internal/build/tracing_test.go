@@ -43,7 +43,7 @@ func TestWriteIsOneTrace(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	collector := tracingtest.Start(t)
-	etcd := etcdtest.Listening(t)
+	etcd := etcdtest.ListeningServer(t)
 	bus := startBus(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {

@@ -14,20 +14,21 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Attributes holds the parts of a stored value that selectors match on.
-type Attributes struct {
+// StoredAttributes holds the parts of a stored value that selectors match on. The watch cache keeps
+// them as attributes.Attributes, which shares keys between objects.
+type StoredAttributes struct {
 	Namespace, Name string
 	// Labels holds the labels in the order of the stored form.
-	Labels []Pair
+	Labels []KeyValue
 	// Fields holds the selectable fields in the order of their declaration, without metadata.name
-	// and metadata.namespace. It omits fields that a document lacks.
-	Fields []Pair
+	// and metadata.namespace. For custom resources, it omits the fields that the object lacks.
+	Fields []KeyValue
 }
 
-// Pair is a label or a field with its value.
-type Pair struct{ Key, Value string }
+// KeyValue is a label or a field with its value.
+type KeyValue struct{ Key, Value string }
 
-// ordinaryLabels is the initial capacity of Attributes.Labels. Few objects have more labels.
+// ordinaryLabels is the initial capacity of StoredAttributes.Labels. Few objects have more labels.
 const ordinaryLabels = 8
 
 // viewString returns a part of a stored value as a string that shares its memory.
@@ -66,7 +67,7 @@ func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error
 // resolveFieldPath returns the protobuf field numbers of a path of JSON names, and the kind of its
 // value.
 func resolveFieldPath(t reflect.Type, path []string) ([]int, reflect.Kind, error) {
-	var nums []int
+	var numbers []int
 	for _, name := range path {
 		for t.Kind() == reflect.Pointer {
 			t = t.Elem()
@@ -86,7 +87,7 @@ func resolveFieldPath(t reflect.Type, path []string) ([]int, reflect.Kind, error
 		if err != nil {
 			return nil, 0, fmt.Errorf("%s.%s: %w", t, f.Name, err)
 		}
-		nums = append(nums, n)
+		numbers = append(numbers, n)
 		t = f.Type
 	}
 	for t.Kind() == reflect.Pointer {
@@ -94,7 +95,7 @@ func resolveFieldPath(t reflect.Type, path []string) ([]int, reflect.Kind, error
 	}
 	switch t.Kind() {
 	case reflect.String, reflect.Bool, reflect.Int32, reflect.Int64, reflect.Int:
-		return nums, t.Kind(), nil
+		return numbers, t.Kind(), nil
 	}
 	return nil, 0, fmt.Errorf("%s cannot be selected by", t)
 }
@@ -145,33 +146,34 @@ type fieldTree []fieldBranch
 
 // fieldBranch is a node in the tree of selectable fields.
 type fieldBranch struct {
-	num   int
-	field int // index of the selectable field, if below is nil
-	below fieldTree
+	number     int
+	fieldIndex int // index of the selectable field, if children is nil
+	children   fieldTree
 }
 
-// newFieldTree returns the tree of all fields that are read by their path.
+// newFieldTree returns the tree of all fields that are read by their path. Two selectable fields may
+// end at the same field number, so leaves are never shared.
 func newFieldTree(fields []fieldProgram) (root fieldTree) {
 	for i := range fields {
 		level := &root
-		for j, num := range fields[i].path {
+		for j, number := range fields[i].path {
 			last := j == len(fields[i].path)-1
-			k := slices.IndexFunc(*level, func(b fieldBranch) bool { return b.num == num && !last && b.below != nil })
+			k := slices.IndexFunc(*level, func(b fieldBranch) bool { return b.number == number && !last && b.children != nil })
 			if k < 0 {
 				k = len(*level)
-				*level = append(*level, fieldBranch{num: num, field: i})
+				*level = append(*level, fieldBranch{number: number, fieldIndex: i})
 				if !last {
-					(*level)[k].below = fieldTree{}
+					(*level)[k].children = fieldTree{}
 				}
 			}
-			level = &(*level)[k].below
+			level = &(*level)[k].children
 		}
 	}
 	return root
 }
 
 // readValues sets the values of the fields that are present. The last occurrence of a field wins.
-func (t fieldTree) readValues(message []byte, fields []fieldProgram, values []Pair) error {
+func (t fieldTree) readValues(message []byte, fields []fieldProgram, values []KeyValue) error {
 	for b := message; len(b) > 0; {
 		f, rest, err := wire.Next(b)
 		if err != nil {
@@ -181,11 +183,11 @@ func (t fieldTree) readValues(message []byte, fields []fieldProgram, values []Pa
 		for i := range t {
 			branch := &t[i]
 			switch {
-			case branch.num != f.Num:
-			case branch.below == nil:
-				values[branch.field].Value = fields[branch.field].formatValue(f)
+			case branch.number != f.Num:
+			case branch.children == nil:
+				values[branch.fieldIndex].Value = fields[branch.fieldIndex].formatValue(f)
 			default:
-				if err := branch.below.readValues(f.Data, fields, values); err != nil {
+				if err := branch.children.readValues(f.Data, fields, values); err != nil {
 					return err
 				}
 			}
@@ -197,7 +199,7 @@ func (t fieldTree) readValues(message []byte, fields []fieldProgram, values []Pa
 // Attributes reads labels and selectable fields of a stored value. It does not decode a protobuf
 // value unless a field needs a function. Labels and fields may share memory with the value and are
 // valid as long as it does not change. The error is an *UndecodableError.
-func (c *KindCodec) Attributes(stored []byte) (Attributes, error) {
+func (c *KindCodec) Attributes(stored []byte) (StoredAttributes, error) {
 	a, err := c.attributes(stored)
 	if err != nil {
 		return a, &UndecodableError{c.whyUndecodable(stored, err)}
@@ -205,8 +207,8 @@ func (c *KindCodec) Attributes(stored []byte) (Attributes, error) {
 	return a, nil
 }
 
-// attributes reads like Attributes. Its error does not have the wording of Kubernetes yet.
-func (c *KindCodec) attributes(stored []byte) (Attributes, error) {
+// attributes reads like Attributes. It returns the error without the wording of Kubernetes.
+func (c *KindCodec) attributes(stored []byte) (StoredAttributes, error) {
 	if c.Kind.Document != nil {
 		return c.attributesOfDocument(stored)
 	}
@@ -215,14 +217,14 @@ func (c *KindCodec) attributes(stored []byte) (Attributes, error) {
 	}
 	raw, _, kind, err := wire.OpenEnvelope(stored)
 	if err != nil {
-		return Attributes{}, err
+		return StoredAttributes{}, err
 	}
 	if kind != c.Kind.StoredGVK().Kind {
-		return Attributes{}, errOtherKind
+		return StoredAttributes{}, errOtherKind
 	}
 	meta, err := wire.Find(raw, wire.ObjectMetadata)
 	if err != nil {
-		return Attributes{}, err
+		return StoredAttributes{}, err
 	}
 	a, err := attributesOfMetadata(meta)
 	if err != nil {
@@ -234,7 +236,7 @@ func (c *KindCodec) attributes(stored []byte) (Attributes, error) {
 	if len(c.fields) == 0 {
 		return a, nil
 	}
-	a.Fields = make([]Pair, 0, len(c.fields))
+	a.Fields = make([]KeyValue, 0, len(c.fields))
 	var obj registry.Object
 	for i := range c.fields {
 		p := &c.fields[i]
@@ -247,13 +249,13 @@ func (c *KindCodec) attributes(stored []byte) (Attributes, error) {
 			}
 			v = p.compute(obj)
 		}
-		a.Fields = append(a.Fields, Pair{p.label, v})
+		a.Fields = append(a.Fields, KeyValue{p.label, v})
 	}
 	return a, c.fieldTree.readValues(raw, c.fields, a.Fields)
 }
 
 // attributesOfMetadata reads name, namespace and labels from an ObjectMeta in protobuf.
-func attributesOfMetadata(meta []byte) (a Attributes, err error) {
+func attributesOfMetadata(meta []byte) (a StoredAttributes, err error) {
 	for b := meta; len(b) > 0; {
 		f, rest, err := wire.Next(b)
 		if err != nil {
@@ -275,22 +277,22 @@ func attributesOfMetadata(meta []byte) (a Attributes, err error) {
 				return a, err
 			}
 			if a.Labels == nil {
-				a.Labels = make([]Pair, 0, ordinaryLabels)
+				a.Labels = make([]KeyValue, 0, ordinaryLabels)
 			}
-			a.Labels = append(a.Labels, Pair{viewString(key), viewString(value)})
+			a.Labels = append(a.Labels, KeyValue{viewString(key), viewString(value)})
 		}
 	}
 	return a, nil
 }
 
 // attributesOfJSON reads the attributes of a value that is stored as JSON.
-func (c *KindCodec) attributesOfJSON(stored []byte) (Attributes, error) {
+func (c *KindCodec) attributesOfJSON(stored []byte) (StoredAttributes, error) {
 	a, kind, err := readHead(stored)
 	if err != nil {
-		return Attributes{}, fmt.Errorf("stored value is neither protobuf nor JSON: %w", err)
+		return StoredAttributes{}, fmt.Errorf("stored value is neither protobuf nor JSON: %w", err)
 	}
 	if kind != c.Kind.StoredGVK().Kind {
-		return Attributes{}, errOtherKind
+		return StoredAttributes{}, errOtherKind
 	}
 	if c.Kind.Stored.JSON && len(c.fields) == 0 {
 		return a, nil
@@ -299,6 +301,7 @@ func (c *KindCodec) attributesOfJSON(stored []byte) (Attributes, error) {
 	if err != nil || len(c.fields) == 0 {
 		return a, err
 	}
+	// The field numbers of the selectable fields apply only to the protobuf form.
 	proto, err := c.encodeProtobuf(obj)
 	if err != nil {
 		return a, err
@@ -310,7 +313,7 @@ func (c *KindCodec) attributesOfJSON(stored []byte) (Attributes, error) {
 
 // readHead reads the kind, name, namespace and labels of an object from its JSON without decoding
 // the rest.
-func readHead(stored []byte) (a Attributes, kind string, err error) {
+func readHead(stored []byte) (a StoredAttributes, kind string, err error) {
 	d, err := tape.Parse(stored)
 	if err != nil {
 		return a, "", err
@@ -347,9 +350,9 @@ func readHead(stored []byte) (a Attributes, kind string, err error) {
 		a.Namespace = text(m, "namespace")
 		if l := object(m, "labels"); l != tape.None {
 			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
-				if !d.IsShadowedKey(key) {
+				if !d.IsShadowedKey(key) { // of equal keys, the last one applies
 					name := strings.Clone(d.String(key))
-					a.Labels = append(a.Labels, Pair{name, text(l, name)})
+					a.Labels = append(a.Labels, KeyValue{name, text(l, name)})
 				}
 			}
 		}

@@ -26,7 +26,7 @@ import (
 // newCodec returns the built-in kinds and their codec.
 func newCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -221,13 +221,13 @@ type MissingValues map[string]map[int][]MissingValue
 // DocumentAttributes returns a function that reads the attributes of a document with the given
 // selectable fields. It omits fields without a value. The error does not state the reason;
 // KindCodec.Attributes does.
-func DocumentAttributes(fields []registry.SelectableField, absent MissingValues) func(stored []byte) (Attributes, error) {
+func DocumentAttributes(fields []registry.SelectableField, absent MissingValues) func(stored []byte) (StoredAttributes, error) {
 	f := newDocumentFields(fields)
-	return func(stored []byte) (Attributes, error) { return f.attributes(stored, absent) }
+	return func(stored []byte) (StoredAttributes, error) { return f.attributes(stored, absent) }
 }
 
 // attributesOfDocument reads labels and selectable fields as they are stored.
-func (k *KindCodec) attributesOfDocument(stored []byte) (Attributes, error) {
+func (k *KindCodec) attributesOfDocument(stored []byte) (StoredAttributes, error) {
 	return k.documentFields.attributes(stored, nil)
 }
 
@@ -284,13 +284,13 @@ func splitPath(s *registry.SelectableField) []string {
 }
 
 // attributes reads the labels and the selectable fields from a stored document.
-func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attributes, error) {
+func (f *documentFields) attributes(stored []byte, absent MissingValues) (StoredAttributes, error) {
 	d, err := tape.Parse(stored)
 	if err != nil {
-		return Attributes{}, err
+		return StoredAttributes{}, err
 	}
 	defer d.Release()
-	var a Attributes
+	var a StoredAttributes
 	if d.Kind(tape.Root) != tape.Object {
 		return a, errors.New("stored value is not a JSON object")
 	}
@@ -300,7 +300,7 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attrib
 		if l := d.Find(m, "labels"); l != tape.None && d.Kind(l) == tape.Object {
 			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
 				if d.Kind(key+1) == tape.String && !d.IsShadowedKey(key) {
-					a.Labels = append(a.Labels, Pair{strings.Clone(d.String(key)), strings.Clone(d.String(key + 1))})
+					a.Labels = append(a.Labels, KeyValue{strings.Clone(d.String(key)), strings.Clone(d.String(key + 1))})
 				}
 			}
 		}
@@ -310,7 +310,7 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attrib
 		apiVersion := textAt(d, tape.Root, "apiVersion")
 		for i, parts := range absent[apiVersion[strings.LastIndexByte(apiVersion, '/')+1:]] {
 			if text := missingValue(d, f.all[i].path, parts); text != "" {
-				a.Fields = append(a.Fields, Pair{f.all[i].label, text})
+				a.Fields = append(a.Fields, KeyValue{f.all[i].label, text})
 			}
 		}
 	}
@@ -318,10 +318,10 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attrib
 }
 
 // appendValues appends the selectable fields at and below the value v that are scalars.
-func (f *documentFields) appendValues(d *tape.Doc, v tape.Ref, node *pathNode, into []Pair) []Pair {
+func (f *documentFields) appendValues(d *tape.Doc, v tape.Ref, node *pathNode, into []KeyValue) []KeyValue {
 	if node.field >= 0 {
 		if text := scalarText(d, v); text != "" {
-			into = append(into, Pair{f.all[node.field].label, text})
+			into = append(into, KeyValue{f.all[node.field].label, text})
 		}
 	}
 	if len(node.children) == 0 || d.Kind(v) != tape.Object {

@@ -210,7 +210,7 @@ func (o *Options) Validate() []error {
 
 	// 3. The other groups of options.
 	errs = append(errs, o.Services.validate()...)
-	if all, err := builtin.Everything(registry.Settings{}); err != nil {
+	if all, err := builtin.AllKinds(registry.Settings{}); err != nil {
 		errs = append(errs, err)
 	} else {
 		errs = append(errs, o.RuntimeConfig.Validate(all)...)

@@ -97,7 +97,7 @@ type auditFixture struct {
 // adjusts its configuration.
 func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), mux http.HandlerFunc) *auditFixture {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

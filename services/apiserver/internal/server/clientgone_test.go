@@ -20,7 +20,7 @@ import (
 // TestCanceledRequestCountsAs499 checks that a failure after the client has gone counts as 499, not
 // as a server error.
 func TestCanceledRequestCountsAs499(t *testing.T) {
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

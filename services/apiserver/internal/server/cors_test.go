@@ -50,7 +50,7 @@ func TestCheckOriginsRequiresAnchors(t *testing.T) {
 // log.
 func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffer) {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func (z *impersonationRules) Authorize(_ context.Context, a *authz.Attributes) (
 // TestImpersonation checks which user the handler sees, which permissions are checked, and which
 // impersonation headers are rejected.
 func TestImpersonation(t *testing.T) {
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func newImpersonationFixture(
 	decide decisionFunc,
 ) *impersonationFixture {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

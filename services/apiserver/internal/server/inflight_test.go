@@ -32,7 +32,7 @@ func (headerAuthenticator) Authenticate(r *http.Request) (*request.User, error) 
 // the requests of one user, which never end, fill the share of that user: 9 of 20 reads and 5 of 10
 // writes.
 func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // TestLongRunningOfLongQueries checks that LongRunning, which does not parse long queries, returns
 // the same as the request info of a full parse.
 func TestLongRunningOfLongQueries(t *testing.T) {
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // TestLongRunningRecognizesWatchesStreamsAndUpgrades checks that watches, pod streams and upgrades to
 // a delegate are long-running.
 func TestLongRunningRecognizesWatchesStreamsAndUpgrades(t *testing.T) {
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

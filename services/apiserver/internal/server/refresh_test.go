@@ -55,7 +55,7 @@ func (a recordingAuthorizer) Authorize(ctx context.Context, attrs *authz.Attribu
 // newRefreshFixture returns a server with an in-flight limit, whose API set the test replaces.
 func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ import (
 // newHandler returns the filter chain around a handler.
 func newHandler(t testing.TB, mux http.HandlerFunc, change func(*server.Config)) http.Handler {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 // TestSLIDurationExcludesWaits checks that waits count in the request duration, but not in the SLI
 // duration.
 func TestSLIDurationExcludesWaits(t *testing.T) {
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	return s.run(ctx)
 }
 
-// service is a service before it runs.
+// service holds the runner and the authenticators that buildService creates.
 type service struct {
 	*servicerunner.Service
 	tokens *tokenAuthenticators
@@ -36,13 +36,13 @@ type service struct {
 
 // buildService creates the service and binds its port.
 func (o *Options) buildService(log *slog.Logger) (*service, error) {
-	c, err := servicerunner.New(Name, o.Options, log)
+	runner, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{Service: c}
-	if err := o.mountReviews(s); err != nil {
-		if closeErr := c.Close(); closeErr != nil {
+	s := &service{Service: runner}
+	if err := o.configure(s); err != nil {
+		if closeErr := runner.Close(); closeErr != nil {
 			log.Warn("closing the port", "error", closeErr)
 		}
 		return nil, err
@@ -50,8 +50,8 @@ func (o *Options) buildService(log *slog.Logger) (*service, error) {
 	return s, nil
 }
 
-// mountReviews creates the authenticators and serves reviews to authorized callers.
-func (o *Options) mountReviews(s *service) (err error) {
+// configure registers the metrics, creates the authenticators and serves reviews to authorized callers.
+func (o *Options) configure(s *service) (err error) {
 	o.Features.Warn(s.Log)
 	if err := o.Features.Register(s.Metrics); err != nil {
 		return err
@@ -63,6 +63,7 @@ func (o *Options) mountReviews(s *service) (err error) {
 	if err != nil {
 		return err
 	}
+	// Continue the trace of a caller only if its certificate is valid.
 	s.Follow = guard.HasValidCertificate
 	if o.Clients.AnyClient {
 		s.Log.Warn("any client that reaches the port may request reviews")

@@ -260,7 +260,7 @@ func (f *fixture) signed(issuer string, b satoken.Binding, audiences ...string) 
 }
 
 // optionsWithAllTokens returns options with every kind of token.
-func (f *fixture) optionsWithAllTokens(provider *oidctest.Issuer) *Options {
+func (f *fixture) optionsWithAllTokens(provider *oidctest.Provider) *Options {
 	o := f.options()
 	o.Tokens.File = f.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\nof-the-suite,system:binnacle:apiserver,4\n")
 	o.Tokens.BootstrapTokens = true

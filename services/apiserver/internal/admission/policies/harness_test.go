@@ -144,7 +144,7 @@ func cachedResources(catalog *registry.Catalog, c *codec.Codec) []watchcache.Res
 		coder := c.ForKind(k)
 		readAttributes := func(_ string, value []byte) (attributes.Attributes, error) {
 			a, err := coder.Attributes(value)
-			return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSet(a.Labels)}, err
+			return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.SetFromPairs(a.Labels)}, err
 		}
 		resources = append(resources, watchcache.ResourceConfig{
 			Name: k.Resource + "." + k.Group, Prefix: apiset.KeyPrefix("/registry", k), Attributes: readAttributes,
@@ -199,7 +199,7 @@ func newFixtureWith(t testing.TB, change func(*dependencies), storedJSON ...stri
 	t.Helper()
 
 	// 1. Fill a store with the objects and run a cache of it.
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type Parameters struct {
 	// acknowledged.
 	WaitForWrites func(context.Context, *apiset.Resource) error
 
-	trees *trees
+	trees *parameterCache
 }
 
 // NewParameters returns a Parameters with an empty cache. See the fields of Parameters.
@@ -35,7 +35,7 @@ func NewParameters(
 	kind func(schema.GroupVersionKind) *apiset.Resource,
 	waitForWrites func(context.Context, *apiset.Resource) error,
 ) (*Parameters, error) {
-	cached, err := newTrees()
+	cached, err := newParameterCache()
 	return &Parameters{Kind: kind, WaitForWrites: waitForWrites, trees: cached}, err
 }
 
@@ -149,7 +149,7 @@ func (p *Parameters) resolve(
 	case ref.Name != "":
 		e, ok := kind.Store.Get(prefix + ref.Name)
 		if !ok {
-			p.trees.drop(treeKey{object: prefix + ref.Name, kind: kind.GVK()})
+			p.trees.drop(parameterKey{object: prefix + ref.Name, kind: kind.GVK()})
 			return nil, nil
 		}
 		return []parameter{{source: p, kind: kind, entry: e, keep: true}}, nil
@@ -189,7 +189,7 @@ func (p *Parameters) selectAll(
 		return nil, err
 	}
 	for i := range found {
-		found[i].keep = size <= maxSelectedSize
+		found[i].keep = size <= maxSelectionBytes
 	}
 	return found, nil
 }
@@ -206,7 +206,7 @@ func (p *Parameters) treeOf(ctx context.Context, kind *apiset.Resource, e *objec
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	key := treeKey{object: e.Key(), kind: kind.GVK()}
+	key := parameterKey{object: e.Key(), kind: kind.GVK()}
 	if t, ok := p.trees.get(key, e.ID()); ok {
 		return t, nil
 	}
@@ -221,7 +221,7 @@ func (p *Parameters) treeOf(ctx context.Context, kind *apiset.Resource, e *objec
 	t, err := views.Tree(obj, kind.GVK())
 	if err == nil && keep {
 		exists := func(object string) bool { _, ok := kind.Store.Get(object); return ok }
-		p.trees.add(key, cachedTree{tree: t, id: e.ID(), size: size}, exists)
+		p.trees.add(key, cachedParameter{content: t, id: e.ID(), size: size}, exists)
 	}
 	return t, err
 }

@@ -64,7 +64,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func newFixture(t *testing.T) *fixture {
 			Prefix: apiset.KeyPrefix("/registry", k),
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := c.ForKind(k).Attributes(value)
-				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSet(a.Labels)}, err
+				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.SetFromPairs(a.Labels)}, err
 			},
 		}}},
 	)
@@ -179,9 +179,9 @@ func (f *fixture) cached() (names []string) {
 		bytes += v.size
 		names = append(names, strings.TrimPrefix(k.object, f.kind.Prefix+"default/"))
 	}
-	if bytes != f.params.trees.bytes || bytes > maxCachedBytes || len(names) > maxCachedTrees {
+	if bytes != f.params.trees.bytes || bytes > maxCacheBytes || len(names) > maxCachedParameters {
 		f.t.Errorf("got %d cached parameters of %d bytes, want at most %d of at most %d bytes and the counted %d bytes",
-			len(names), bytes, maxCachedTrees, maxCachedBytes, f.params.trees.bytes)
+			len(names), bytes, maxCachedParameters, maxCacheBytes, f.params.trees.bytes)
 	}
 	return names
 }
@@ -223,7 +223,7 @@ func (s cacheStep) charging(wantCharged int) cacheStep {
 // TestParameterCache checks which parameters stay in the cache, and that only requests for
 // parameters that are too large for the cache are charged.
 func TestParameterCache(t *testing.T) {
-	const small, large = 1000, maxCachedSize + 1
+	const small, large = 1000, maxParameterBytes + 1
 	for name, steps := range map[string][]cacheStep{
 		"small parameters are cached": {
 			writing("a", small),
@@ -295,13 +295,13 @@ func TestParameterCache(t *testing.T) {
 // parameter is evicted.
 func TestParameterCacheIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct{ size, wantMost, wantLeast int }{
-		"large parameters":               {size: 60_000, wantMost: maxCachedBytes / 60_000, wantLeast: maxCachedBytes/60_000 - 2},
-		"small parameters":               {size: 10, wantMost: maxCachedTrees, wantLeast: maxCachedTrees},
-		"parameters of the average size": {size: maxCachedBytes / maxCachedTrees, wantMost: maxCachedTrees, wantLeast: maxCachedTrees - 20},
+		"large parameters":               {size: 60_000, wantMost: maxCacheBytes / 60_000, wantLeast: maxCacheBytes/60_000 - 2},
+		"small parameters":               {size: 10, wantMost: maxCachedParameters, wantLeast: maxCachedParameters},
+		"parameters of the average size": {size: maxCacheBytes / maxCachedParameters, wantMost: maxCachedParameters, wantLeast: maxCachedParameters - 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			const many = maxCachedTrees + 10
+			const many = maxCachedParameters + 10
 			for i := range many {
 				f.put(fmt.Sprintf("%04d", i), tc.size)
 			}
@@ -324,7 +324,7 @@ func TestParameterCacheIsBounded(t *testing.T) {
 // is decoded. A throttled request decodes none. If their total size would fill the cache, none is
 // cached.
 func TestSelectedParametersAreChargedTogether(t *testing.T) {
-	const size, many = 40_000, maxSelectedSize/40_000 + 1
+	const size, many = 40_000, maxSelectionBytes/40_000 + 1
 	f := newFixture(t)
 	f.put("one", size)
 	f.isBusy = true

@@ -9,49 +9,49 @@ import (
 )
 
 const (
-	// maxCachedTrees is the maximum number of cached decoded parameters.
-	maxCachedTrees = 512
-	// maxCachedBytes is the maximum total stored size of cached parameters in bytes. A decoded tree
+	// maxCachedParameters is the maximum number of cached decoded parameters.
+	maxCachedParameters = 512
+	// maxCacheBytes is the maximum total stored size of cached parameters in bytes. A decoded parameter
 	// of many small values takes up to twenty times as much memory.
-	maxCachedBytes = 4 << 20
-	// maxCachedSize is the stored size in bytes above which a parameter is not cached. Large
+	maxCacheBytes = 4 << 20
+	// maxParameterBytes is the stored size in bytes above which a parameter is not cached. Large
 	// parameters are rare, and a single one could take as much memory as all others.
-	maxCachedSize = 64 << 10
-	// maxSelectedSize is the total stored size in bytes above which the parameters that one binding
+	maxParameterBytes = 64 << 10
+	// maxSelectionBytes is the total stored size in bytes above which the parameters that one binding
 	// selects are not cached. They would evict each other before they are used again.
-	maxSelectedSize = maxCachedBytes / 2
+	maxSelectionBytes = maxCacheBytes / 2
 )
 
-// treeKey identifies an object in one version of its kind.
-type treeKey struct {
+// parameterKey identifies a parameter in one version of its kind.
+type parameterKey struct {
 	object string // key in the store
 	kind   schema.GroupVersionKind
 }
 
-// cachedTree is a decoded object. It does not reference the value from which it was decoded.
-type cachedTree struct {
-	tree map[string]any
-	id   uint64 // objects.Entry.ID of the decoded entry; 0 if the entry has no ID
-	size int    // stored size in bytes
+// cachedParameter is a decoded parameter. It does not reference the value from which it was decoded.
+type cachedParameter struct {
+	content map[string]any
+	id      uint64 // objects.Entry.ID of the decoded entry; 0 if the entry has no ID
+	size    int    // stored size in bytes
 }
 
-// trees is an LRU cache of decoded parameters. It is safe for concurrent use.
-type trees struct {
+// parameterCache is an LRU cache of decoded parameters. It is safe for concurrent use.
+type parameterCache struct {
 	mu    sync.Mutex
-	byKey *simplelru.LRU[treeKey, cachedTree]
+	byKey *simplelru.LRU[parameterKey, cachedParameter]
 	bytes int // total stored size of the cached parameters
 }
 
-func newTrees() (*trees, error) {
-	t := &trees{}
+func newParameterCache() (*parameterCache, error) {
+	t := &parameterCache{}
 	var err error
-	t.byKey, err = simplelru.NewLRU(maxCachedTrees, func(_ treeKey, old cachedTree) { t.bytes -= old.size })
+	t.byKey, err = simplelru.NewLRU(maxCachedParameters, func(_ parameterKey, old cachedParameter) { t.bytes -= old.size })
 	return t, err
 }
 
-// get returns the cached object if it was decoded from the entry with an ID. Otherwise the cached
-// object is outdated, and get removes it.
-func (t *trees) get(key treeKey, id uint64) (map[string]any, bool) {
+// get returns the cached parameter if it was decoded from the entry with an ID. Otherwise the cached
+// parameter is outdated, and get removes it.
+func (t *parameterCache) get(key parameterKey, id uint64) (map[string]any, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	entry, ok := t.byKey.Get(key)
@@ -62,21 +62,21 @@ func (t *trees) get(key treeKey, id uint64) (map[string]any, bool) {
 		t.byKey.Remove(key)
 		return nil, false
 	}
-	return entry.tree, true
+	return entry.content, true
 }
 
-// drop removes an object, which has been deleted in the store.
-func (t *trees) drop(key treeKey) {
+// drop removes a parameter, which has been deleted in the store.
+func (t *parameterCache) drop(key parameterKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.byKey.Remove(key)
 }
 
-// add caches an object unless it is large. It first evicts the least recently used objects while
+// add caches a parameter unless it is large. It first evicts the least recently used parameters while
 // they are of the same kind and no longer exist, and then as many others as necessary. exists
 // reports whether an object of the same kind exists in the store.
-func (t *trees) add(key treeKey, entry cachedTree, exists func(object string) bool) {
-	if entry.size > maxCachedSize || entry.id == 0 {
+func (t *parameterCache) add(key parameterKey, entry cachedParameter, exists func(object string) bool) {
+	if entry.size > maxParameterBytes || entry.id == 0 {
 		return
 	}
 	key.object = strings.Clone(key.object) // do not retain the memory of the entry
@@ -92,7 +92,7 @@ func (t *trees) add(key treeKey, entry cachedTree, exists func(object string) bo
 	}
 	t.bytes += entry.size
 	t.byKey.Add(key, entry)
-	for t.bytes > maxCachedBytes {
+	for t.bytes > maxCacheBytes {
 		t.byKey.RemoveOldest()
 	}
 }

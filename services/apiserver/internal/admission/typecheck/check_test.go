@@ -59,7 +59,7 @@ func (k *resolver) Schema(kind schema.GroupVersionKind) *spec.Schema {
 
 func newResolver(t *testing.T) *resolver {
 	t.Helper()
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func compare(t *testing.T, path string, got ref.Val, want any) (compared int) {
 
 // TestLazyTree checks that lazy and eager conversion give the same values for every kind.
 func TestLazyTree(t *testing.T) {
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ var (
 // replicas and a target of 50 %, the old object 3 and 30 %.
 func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.Request) {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

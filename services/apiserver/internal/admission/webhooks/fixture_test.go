@@ -192,7 +192,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	}
 
 	// 2. Create the dependencies of the plugin and change them.
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func manyVersions(t testing.TB, n int) (*kind.CRD, *atomic.Int32) {
 // describing serves the documents of definitions and of one built-in kind.
 func describing(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
 	t.Helper()
-	all, err := builtin.Catalog()
+	all, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,11 +31,13 @@ type Documents struct {
 	paths      func() []string // see WithPaths
 	version    apiversion.Info
 
-	// current returns the current snapshot, which it builds when it is first called.
-	current atomic.Pointer[func() *snapshot]
+	current atomic.Pointer[lazySnapshot]
 	// lastSnapshot is the last snapshot that was built. The next one reuses its unchanged parts.
 	lastSnapshot atomic.Pointer[snapshot]
 }
+
+// lazySnapshot builds a snapshot when get is first called.
+type lazySnapshot struct{ get func() *snapshot }
 
 // Option sets data that is not in the catalog.
 type Option func(*Documents)
@@ -81,27 +83,27 @@ func New(catalog *registry.Catalog, writeError WriteError, options ...Option) (*
 // in progress are not affected.
 func (d *Documents) Replace(dynamic []GroupVersion) {
 	dynamic = slices.Clone(dynamic)
-	next := sync.OnceValue(func() *snapshot {
+	build := sync.OnceValue(func() *snapshot {
 		s := newSnapshot(mergeGroups(d.builtIn, dynamic), d.address, d.lastSnapshot.Load())
 		d.lastSnapshot.Store(s)
 		return s
 	})
-	d.current.Store(&next)
+	d.current.Store(&lazySnapshot{get: build})
 }
 
-func (d *Documents) snapshot() *snapshot { return (*d.current.Load())() }
+func (d *Documents) snapshot() *snapshot { return d.current.Load().get() }
 
 // HasGroup reports whether a group is served.
 func (d *Documents) HasGroup(name string) bool { return d.snapshot().byName[name] != nil }
 
-// ServeAPIRoot serves /api.
+// ServeAPIRoot serves /api. Unlike /apis, kube-apiserver serves it through its router.
 func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
 	s := d.snapshot()
 	if a, ok := requestedAggregatedForm(r); ok {
 		d.serveAggregated(w, r, a, s.aggregatedCore)
 		return
 	}
-	d.serveRouted(w, r, s.core)
+	d.serveAfterMediaTypeCheck(w, r, s.core)
 }
 
 // ServeAPIsRoot serves /apis.
@@ -141,7 +143,7 @@ func (d *Documents) ServeGroupVersion(w http.ResponseWriter, r *http.Request, gv
 		return
 	}
 	if d.isBuiltIn(gv) {
-		d.serveRouted(w, r, doc)
+		d.serveAfterMediaTypeCheck(w, r, doc)
 		return
 	}
 	d.serve(w, r, doc)
@@ -164,9 +166,9 @@ func (d *Documents) ServePaths(w http.ResponseWriter, _ *http.Request) {
 	writeIndented(w, metav1.RootPaths{Paths: slices.Compact(paths)})
 }
 
-// serveRouted writes a document that kube-apiserver serves through its router. The router rejects
+// serveAfterMediaTypeCheck writes a document that kube-apiserver serves through its router. The router rejects
 // unknown media types with an error of its own.
-func (d *Documents) serveRouted(w http.ResponseWriter, r *http.Request, doc *document) {
+func (d *Documents) serveAfterMediaTypeCheck(w http.ResponseWriter, r *http.Request, doc *document) {
 	if m := (negotiation.Media{}); !m.Supports(r.Header.Get("Accept")) {
 		d.writeError(w, r, status.NoRepresentation(m.Objects()))
 		return

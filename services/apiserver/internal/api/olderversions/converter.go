@@ -26,7 +26,7 @@ type resource struct {
 	// so that most values need no further parsing.
 	current                schema.GroupVersionKind
 	protobufHead, jsonHead []byte
-	older                  map[string]decoder // by apiVersion
+	decoders               map[string]decoder // of the other stored versions, by apiVersion
 }
 
 // decoder decodes a stored value of one version and converts it to the storage version.
@@ -36,6 +36,7 @@ type decoder func(stored []byte) (registry.Object, error)
 func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 	out := &Converter{resources: map[schema.GroupResource]*resource{}, scheme: c.Scheme().Name()}
 	kinds := map[schema.GroupVersionKind]*registry.Kind{}
+	// 1. Add the served versions, which may be newer or older than the storage version.
 	for _, k := range catalog.Kinds() {
 		if k.Virtual {
 			continue
@@ -43,21 +44,22 @@ func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 		kinds[k.GVK()] = k
 		r := out.resources[k.StoredGroupResource()]
 		if r == nil {
-			r = &resource{coder: c.ForKind(k), current: k.StoredGVK(), older: map[string]decoder{}}
+			r = &resource{coder: c.ForKind(k), current: k.StoredGVK(), decoders: map[string]decoder{}}
 			r.protobufHead, r.jsonHead = codec.StoredHeads(r.current)
 			out.resources[k.StoredGroupResource()] = r
 		}
 		if k.GVK() != r.current {
-			r.older[k.GroupVersion().String()] = servedDecoder(k)
+			r.decoders[k.GroupVersion().String()] = servedDecoder(k)
 		}
 	}
+	// 2. Add the versions that are no longer served.
 	for _, r := range out.resources {
 		for _, v := range olderVersions[r.current.GroupKind()] {
 			decode := v.decode
 			if v.sameAsServed != (schema.GroupVersion{}) {
 				decode = servedDecoder(kinds[v.sameAsServed.WithKind(r.current.Kind)])
 			}
-			r.older[v.apiVersion.String()] = decode
+			r.decoders[v.apiVersion.String()] = decode
 		}
 	}
 	return out
@@ -83,12 +85,11 @@ func servedDecoder(k *registry.Kind) decoder {
 	}
 }
 
-// Convert converts a stored value of a resource to the storage version. converted is false if the
-// value needs no conversion; value is then the stored one. This is also the case for values of
-// custom resources, and for invalid values, which the codec rejects later. The error is a
-// *codec.UndecodableError.
-func (c *Converter) Convert(of schema.GroupResource, stored []byte) (value []byte, converted bool, err error) {
-	r := c.resources[of]
+// Convert converts a stored value of a resource to the storage version. converted is false, and
+// value is the stored one, in three cases: the value has the storage version, it belongs to a custom
+// resource, or it is invalid and the codec rejects it later. The error is a *codec.UndecodableError.
+func (c *Converter) Convert(resource schema.GroupResource, stored []byte) (value []byte, converted bool, err error) {
+	r := c.resources[resource]
 	if r == nil {
 		return stored, false, nil
 	}
@@ -107,7 +108,7 @@ func (c *Converter) Convert(of schema.GroupResource, stored []byte) (value []byt
 
 // convert decodes a stored value of a version and encodes it in the storage version.
 func (r *resource) convert(apiVersion string, stored []byte, scheme string) ([]byte, error) {
-	decode := r.older[apiVersion]
+	decode := r.decoders[apiVersion]
 	if decode == nil {
 		return nil, r.unknownVersionError(apiVersion, scheme)
 	}

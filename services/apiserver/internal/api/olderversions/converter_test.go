@@ -32,7 +32,7 @@ type storedCase struct {
 
 // TestStoredObjectsReadLikeKubernetes reads each case from JSON and from protobuf.
 func TestStoredObjectsReadLikeKubernetes(t *testing.T) {
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestStoredObjectsReadLikeKubernetes(t *testing.T) {
 
 // TestConvertedValuesAreNotConvertedAgain converts each case twice.
 func TestConvertedValuesAreNotConvertedAgain(t *testing.T) {
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,8 +117,8 @@ func convertRole(old *rbacv1alpha1.Role) (*rbacv1.Role, error) {
 	return &rbacv1.Role{ObjectMeta: old.ObjectMeta, Rules: convertRules(old.Rules)}, nil
 }
 
-// convertRules converts rules of rbac.authorization.k8s.io/v1alpha1. It copies them field by field,
-// because their protobuf fields have other numbers than in v1.
+// convertRules converts rules of rbac.authorization.k8s.io/v1alpha1. It converts
+// by Go field, because the protobuf field numbers differ from those of v1.
 func convertRules(old []rbacv1alpha1.PolicyRule) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, r := range old {
@@ -133,7 +133,7 @@ func convertClusterRoleBinding(old *rbacv1alpha1.ClusterRoleBinding) (*rbacv1.Cl
 	if err := copyByFieldNumber(old, b); err != nil {
 		return nil, err
 	}
-	convertSubjects(old.Subjects, b.Subjects)
+	fixSubjects(old.Subjects, b.Subjects)
 	return b, nil
 }
 
@@ -143,23 +143,23 @@ func convertRoleBinding(old *rbacv1alpha1.RoleBinding) (*rbacv1.RoleBinding, err
 	if err := copyByFieldNumber(old, b); err != nil {
 		return nil, err
 	}
-	convertSubjects(old.Subjects, b.Subjects)
+	fixSubjects(old.Subjects, b.Subjects)
 	return b, nil
 }
 
-// convertSubjects sets the API groups of subjects that were copied from rbac.authorization.k8s.io/
-// v1alpha1, where subjects have an apiVersion instead. In that version, the user "*" stands for all
-// authenticated users, which is a group in v1.
-func convertSubjects(old []rbacv1alpha1.Subject, to []rbacv1.Subject) {
-	for i := range to {
-		s := &to[i]
+// fixSubjects completes subjects that were copied from rbac.authorization.k8s.io/v1alpha1. It sets
+// their API groups, because subjects of that version have an apiVersion instead. In that version, the
+// user "*" stands for all authenticated users, which is a group in v1.
+func fixSubjects(originals []rbacv1alpha1.Subject, copied []rbacv1.Subject) {
+	for i := range copied {
+		s := &copied[i]
 		switch s.Kind {
 		case rbacv1.ServiceAccountKind:
 			s.APIGroup = ""
 		case rbacv1.UserKind, rbacv1.GroupKind:
 			s.APIGroup = rbacv1.GroupName
 		default:
-			gv, _ := schema.ParseGroupVersion(old[i].APIVersion) // if it is malformed, the group is empty
+			gv, _ := schema.ParseGroupVersion(originals[i].APIVersion) // if it is malformed, the group is empty
 			s.APIGroup = gv.Group
 		}
 		if s.Kind == rbacv1.UserKind && s.Name == "*" {

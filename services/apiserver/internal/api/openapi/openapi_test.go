@@ -39,7 +39,7 @@ var shared = sync.OnceValues(func() (*openapi.Service, error) { return newServic
 
 // newService returns a service with all built-in kinds.
 func newService() (*openapi.Service, error) {
-	c, err := builtin.Catalog()
+	c, err := builtin.DefaultCatalog()
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func service(t testing.TB) *openapi.Service {
 // kinds returns all built-in kinds.
 func kinds(t testing.TB) []*registry.Kind {
 	t.Helper()
-	c, err := builtin.Catalog()
+	c, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestPatchParameters(t *testing.T) {
 // TestOlderVersionsHaveModels checks that versions that share a Go type in the server have separate
 // models.
 func TestOlderVersionsHaveModels(t *testing.T) {
-	all, err := builtin.Everything(registry.Settings{})
+	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 func fullCatalog(t testing.TB) (*registry.Catalog, *apiset.Set) {
 	t.Helper()
-	c, err := builtin.Everything(registry.Settings{})
+	c, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

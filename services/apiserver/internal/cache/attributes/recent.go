@@ -125,18 +125,18 @@ func slotHash[S string | []byte](v S) uint32 {
 	return h ^ h>>7 ^ h>>15
 }
 
-// MakeSet builds a set of pairs. For duplicate keys the last pair wins.
-func MakeSet[P ~struct{ Key, Value string }](pairs []P) Set { return MakeSetLike(nil, pairs) }
+// SetFromPairs builds a set of pairs. For duplicate keys the last pair wins.
+func SetFromPairs[P ~struct{ Key, Value string }](pairs []P) Set { return SetFromPairsLike(nil, pairs) }
 
-// MakeFieldsLike is MakeSetLike without the pairs that have an empty value, because an absent field
+// FieldsFromPairsLike is SetFromPairsLike without the pairs that have an empty value, because an absent field
 // reads as empty.
-func MakeFieldsLike[P ~struct{ Key, Value string }](recent *InternCache, pairs []P) Set {
+func FieldsFromPairsLike[P ~struct{ Key, Value string }](recent *InternCache, pairs []P) Set {
 	return makeSet(recent, pairs, func(p Pair) bool { return p.Value != "" })
 }
 
-// MakeSetLike is MakeSet for one of many similar sets, which share their parts by recent. The set
+// SetFromPairsLike is SetFromPairs for one of many similar sets, which share their parts by recent. The set
 // keeps none of the strings of pairs alive.
-func MakeSetLike[P ~struct{ Key, Value string }](recent *InternCache, pairs []P) Set {
+func SetFromPairsLike[P ~struct{ Key, Value string }](recent *InternCache, pairs []P) Set {
 	return makeSet(recent, pairs, func(Pair) bool { return true })
 }
 

@@ -57,13 +57,13 @@ func (k *Keys) WithValue(value string) Set {
 	return Set{k, string(append(text, value...))}
 }
 
-// NewSet returns the set with the Keys and Text of another set.
-func NewSet(keys *Keys, text string) Set { return Set{keys, text} }
+// SetFromEncoded returns the set with the Keys and Text of another set.
+func SetFromEncoded(keys *Keys, text string) Set { return Set{keys, text} }
 
 // Keys returns the keys of the set. It is nil if the set is empty.
 func (s Set) Keys() *Keys { return s.keys }
 
-// Text returns the values of the set in the form that NewSet accepts.
+// Text returns the values of the set in the form that SetFromEncoded accepts.
 func (s Set) Text() string { return s.text }
 
 var (
@@ -71,13 +71,13 @@ var (
 	_ fields.Fields = Set{}
 )
 
-// SetOf builds a set of a map.
-func SetOf(m map[string]string) Set {
+// SetFromMap returns the set of a map.
+func SetFromMap(m map[string]string) Set {
 	pairs := make([]Pair, 0, len(m))
 	for k, v := range m {
 		pairs = append(pairs, Pair{k, v})
 	}
-	return MakeSet(pairs)
+	return SetFromPairs(pairs)
 }
 
 // valueAt returns the value of the key at a position.
@@ -107,7 +107,8 @@ func (s Set) wideValueAt(position int) string {
 	return values[start:end(position)]
 }
 
-// Value is Lookup for an interned key, which it compares by identity.
+// Value returns the value of an interned key. It compares keys by identity, which is faster than
+// Lookup.
 func (s Set) Value(key unique.Handle[string]) (string, bool) {
 	if s.keys == nil {
 		return "", false

@@ -31,9 +31,9 @@ func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
 				for _, p := range pairs {
 					want[p.Key] = p.Value
 				}
-				s := attributes.MakeSetLike(&recent, pairs)
+				s := attributes.SetFromPairsLike(&recent, pairs)
 				if got := maps.Collect(s.All()); !maps.Equal(got, want) {
-					t.Errorf("MakeSetLike(%v) = %v, want %v", pairs, got, want)
+					t.Errorf("SetFromPairsLike(%v) = %v, want %v", pairs, got, want)
 					return
 				}
 			}
@@ -54,9 +54,9 @@ func TestSetReturnsItsPairs(t *testing.T) {
 			p := attributes.Pair{Key: rapid.StringN(0, 10, 10).Draw(t, "key"), Value: text.Draw(t, "value")}
 			pairs, want[p.Key] = append(pairs, p), p.Value
 		}
-		s := attributes.MakeSetLike(&recent, pairs)
+		s := attributes.SetFromPairsLike(&recent, pairs)
 		if got := maps.Collect(s.All()); !maps.Equal(got, want) || s.Len() != len(want) {
-			t.Fatalf("MakeSetLike(%v) = %v with length %d, want %v", pairs, got, s.Len(), want)
+			t.Fatalf("SetFromPairsLike(%v) = %v with length %d, want %v", pairs, got, s.Len(), want)
 		}
 		for k, v := range want {
 			if got, ok := s.Lookup(k); got != v || !ok {
@@ -69,10 +69,10 @@ func TestSetReturnsItsPairs(t *testing.T) {
 	})
 }
 
-// TestMakeSet checks that the last pair of a key wins, and that keys are sorted.
-func TestMakeSet(t *testing.T) {
+// TestSetFromPairsKeepsLastValueOfKey checks that the last pair of a key wins, and that keys are sorted.
+func TestSetFromPairsKeepsLastValueOfKey(t *testing.T) {
 	type pair struct{ Key, Value string }
-	s := attributes.MakeSet([]pair{
+	s := attributes.SetFromPairs([]pair{
 		{Key: "b", Value: "2"},
 		{Key: "a", Value: "1"},
 		{Key: "b", Value: "3"},

@@ -348,7 +348,7 @@ func (c *compact) Labels() attributes.Set {
 	if c.labelsEnd == c.keyEnd {
 		return attributes.Set{}
 	}
-	return attributes.NewSet(c.names.Value().labels, c.text[c.keyEnd:c.labelsEnd])
+	return attributes.SetFromEncoded(c.names.Value().labels, c.text[c.keyEnd:c.labelsEnd])
 }
 
 // Fields returns the fields that selectors may use, without metadata.name and metadata.namespace.
@@ -360,7 +360,7 @@ func (c *compact) Fields() attributes.Set {
 	if int(c.labelsEnd) == end {
 		return attributes.Set{}
 	}
-	return attributes.NewSet(c.names.Value().fields, c.text[c.labelsEnd:end])
+	return attributes.SetFromEncoded(c.names.Value().fields, c.text[c.labelsEnd:end])
 }
 
 // ShareText reuses the text of the previous version if it is equal. The entry must not be published

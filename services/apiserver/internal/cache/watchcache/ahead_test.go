@@ -138,7 +138,7 @@ func withVariantField(c *watchcache.Config) {
 		plain := out.Attributes
 		out.Attributes = func(key string, value []byte) (attributes.Attributes, error) {
 			a, err := plain(key, value)
-			a.Fields = attributes.SetOf(map[string]string{nodeField: a.Fields.Get(nodeField), "variant": out.Variant})
+			a.Fields = attributes.SetFromMap(map[string]string{nodeField: a.Fields.Get(nodeField), "variant": out.Variant})
 			return a, err
 		}
 		return out, is

@@ -50,7 +50,7 @@ func fixedAttributes(prefix string, nodes int) func(string, []byte) (attributes.
 	for i := range 10 {
 		set[fmt.Sprintf("example.com/label-%d", i)] = fmt.Sprintf("value-%d", i)
 	}
-	labels := attributes.SetOf(set)
+	labels := attributes.SetFromMap(set)
 	return func(key string, value []byte) (attributes.Attributes, error) {
 		ns, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 		node := int(value[0]) | int(value[1])<<8
@@ -58,7 +58,7 @@ func fixedAttributes(prefix string, nodes int) func(string, []byte) (attributes.
 			Namespace: ns,
 			Name:      name,
 			Labels:    labels,
-			Fields: attributes.MakeSet([]attributes.Pair{
+			Fields: attributes.SetFromPairs([]attributes.Pair{
 				{Key: nodeField, Value: fmt.Sprintf("node-%d", node%nodes)}, {Key: "status.phase", Value: "Running"},
 			}),
 		}, nil
@@ -329,10 +329,10 @@ func noiseCache(b testing.TB, n int) *watchcache.Cache {
 		return attributes.Attributes{
 			Namespace: ns,
 			Name:      name,
-			Labels: attributes.MakeSetLike(recent, []attributes.Pair{
+			Labels: attributes.SetFromPairsLike(recent, []attributes.Pair{
 				{Key: "app.kubernetes.io/name", Value: "web-server"}, {Key: "pod-template-hash", Value: fmt.Sprintf("%08x", value[:4])},
 			}),
-			Fields: attributes.MakeFieldsLike(recent, []attributes.Pair{
+			Fields: attributes.FieldsFromPairsLike(recent, []attributes.Pair{
 				{Key: nodeField, Value: fmt.Sprintf("node-%d", int(value[0])|int(value[1]&7)<<8)}, {Key: "status.phase", Value: "Running"},
 				{
 					Key:   "status.podIP",

@@ -81,8 +81,8 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 					return attributes.Attributes{
 						Namespace: c.namespace,
 						Name:      c.name,
-						Labels:    attributes.SetOf(c.labels),
-						Fields:    attributes.SetOf(c.fields),
+						Labels:    attributes.SetFromMap(c.labels),
+						Fields:    attributes.SetFromMap(c.fields),
 					}, nil
 				}
 			})

@@ -55,8 +55,8 @@ func attributesBelow(prefix string) func(string, []byte) (attributes.Attributes,
 		return attributes.Attributes{
 			Namespace: ns,
 			Name:      name,
-			Labels:    attributes.SetOf(o.Labels),
-			Fields:    attributes.SetOf(o.Fields),
+			Labels:    attributes.SetFromMap(o.Labels),
+			Fields:    attributes.SetFromMap(o.Fields),
 		}, nil
 	}
 }

@@ -25,7 +25,7 @@ const (
 	scopeName                // changes of objects with a name, in every namespace
 	scopeObject              // changes of one object
 	scopeField               // changes of objects whose indexed field has, or had, a value
-	scopeKinds
+	numScopeKinds
 )
 
 // Group holds the watchers of one scope. A change in the scope wakes all of them. The cost
@@ -73,9 +73,9 @@ func (g *Group) takeWake(seq uint64, wakes []*Wake) []*Wake {
 
 // Groups holds the groups that have watchers. Store.mu guards them.
 type Groups struct {
-	all    Group
-	scoped map[scope]*Group
-	kinds  [scopeKinds]int // number of groups of each kind, to avoid lookups
+	all          Group
+	scoped       map[scope]*Group
+	groupsByKind [numScopeKinds]int // number of groups of each scope kind, to avoid lookups
 	// watchers is the number of watchers of all groups, for metrics.
 	watchers int
 }
@@ -93,7 +93,7 @@ func (gs *Groups) Join(s *objects.Selection, index []string) *Group {
 				gs.scoped = map[scope]*Group{}
 			}
 			gs.scoped[shared] = g
-			gs.kinds[shared.kind]++
+			gs.groupsByKind[shared.kind]++
 		}
 	}
 	g.watchers++
@@ -107,7 +107,7 @@ func (gs *Groups) Leave(g *Group) {
 	gs.watchers--
 	if g.watchers == 0 && g != &gs.all {
 		delete(gs.scoped, g.scope)
-		gs.kinds[g.scope.kind]--
+		gs.groupsByKind[g.scope.kind]--
 	}
 }
 
@@ -117,44 +117,48 @@ func (gs *Groups) TakeWakes(r *objects.Record, seq uint64, index []string, wakes
 	if len(gs.scoped) == 0 {
 		return wakes
 	}
+	// prev is the version that watchers have seen. If the previous value is corrupt, that is the last
+	// readable version before it.
 	prev := r.Prev.LastReadable()
 	if r.Prev != nil && prev == nil {
 		if !r.Prev.NeverReadable() {
-			return gs.TakeAllWakes(seq, wakes) // it is unknown which watchers saw the object
+			// There was a readable version, which is not known. Any watcher may have seen it.
+			return gs.TakeAllWakes(seq, wakes)
 		}
+		// No watcher has seen the object. The corrupt version still has its key.
 		prev = r.Prev
 	}
 	e := r.Entry
 	if e == nil {
 		e = prev
 	}
-	if gs.kinds[scopeNamespace] > 0 {
-		wakes = gs.takeWake(scope{kind: scopeNamespace, namespace: e.Namespace()}, seq, wakes)
+	if gs.groupsByKind[scopeNamespace] > 0 {
+		wakes = gs.takeWakeOf(scope{kind: scopeNamespace, namespace: e.Namespace()}, seq, wakes)
 	}
-	if gs.kinds[scopeName] > 0 {
-		wakes = gs.takeWake(scope{kind: scopeName, name: e.Name()}, seq, wakes)
+	if gs.groupsByKind[scopeName] > 0 {
+		wakes = gs.takeWakeOf(scope{kind: scopeName, name: e.Name()}, seq, wakes)
 	}
-	if gs.kinds[scopeObject] > 0 {
-		wakes = gs.takeWake(scope{kind: scopeObject, namespace: e.Namespace(), name: e.Name()}, seq, wakes)
+	if gs.groupsByKind[scopeObject] > 0 {
+		wakes = gs.takeWakeOf(scope{kind: scopeObject, namespace: e.Namespace(), name: e.Name()}, seq, wakes)
 	}
-	if gs.kinds[scopeField] == 0 {
+	if gs.groupsByKind[scopeField] == 0 {
 		return wakes
 	}
 	for i, field := range index {
 		value := e.Fields().Get(field)
-		wakes = gs.takeWake(scope{kind: scopeField, field: i, value: value}, seq, wakes)
+		wakes = gs.takeWakeOf(scope{kind: scopeField, field: i, value: value}, seq, wakes)
 		if prev == nil {
 			continue
 		}
 		if old := prev.Fields().Get(field); old != value {
-			wakes = gs.takeWake(scope{kind: scopeField, field: i, value: old}, seq, wakes)
+			wakes = gs.takeWakeOf(scope{kind: scopeField, field: i, value: old}, seq, wakes)
 		}
 	}
 	return wakes
 }
 
-// takeWake appends the wake of the group of a scope to wakes, if the group exists.
-func (gs *Groups) takeWake(sc scope, seq uint64, wakes []*Wake) []*Wake {
+// takeWakeOf appends the wake of the group of a scope to wakes, if the group exists.
+func (gs *Groups) takeWakeOf(sc scope, seq uint64, wakes []*Wake) []*Wake {
 	if g := gs.scoped[sc]; g != nil {
 		return g.takeWake(seq, wakes)
 	}
@@ -178,7 +182,7 @@ func (gs *Groups) WakeCount(namespace, name string, index []string, value func(f
 		return n
 	}
 	count := func(sc scope) {
-		if gs.kinds[sc.kind] > 0 {
+		if gs.groupsByKind[sc.kind] > 0 {
 			if g := gs.scoped[sc]; g != nil {
 				n += g.watchers
 			}
@@ -187,7 +191,7 @@ func (gs *Groups) WakeCount(namespace, name string, index []string, value func(f
 	count(scope{kind: scopeNamespace, namespace: namespace})
 	count(scope{kind: scopeName, name: name})
 	count(scope{kind: scopeObject, namespace: namespace, name: name})
-	if gs.kinds[scopeField] == 0 {
+	if gs.groupsByKind[scopeField] == 0 {
 		return n
 	}
 	for i, field := range index {

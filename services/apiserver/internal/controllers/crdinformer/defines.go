@@ -93,8 +93,8 @@ func resourceConfig(
 			return attributes.Attributes{
 				Namespace: a.Namespace,
 				Name:      a.Name,
-				Labels:    attributes.MakeSetLike(recent, a.Labels),
-				Fields:    attributes.MakeFieldsLike(recent, a.Fields),
+				Labels:    attributes.SetFromPairsLike(recent, a.Labels),
+				Fields:    attributes.FieldsFromPairsLike(recent, a.Fields),
 			}, err
 		},
 	}

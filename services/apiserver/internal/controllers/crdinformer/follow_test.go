@@ -79,7 +79,7 @@ type fixture struct {
 // newFixture loads definitions and starts the informer.
 func newFixture(t testing.TB, loaded ...string) *fixture {
 	t.Helper()
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,9 +51,9 @@ func SetCondition(status *v1.CustomResourceDefinitionStatus, c v1.CustomResource
 	return true
 }
 
-// Status updates the status of a definition to a decision and reports whether anything changed. It
+// setStatus updates the status of a definition to a decision and reports whether anything changed. It
 // replaces the list of conditions and does not change the old one.
-func Status(d *v1.CustomResourceDefinition, decision Decision, now metav1.Time) bool {
+func setStatus(d *v1.CustomResourceDefinition, decision Decision, now metav1.Time) bool {
 	status := &d.Status
 	status.Conditions = slices.Clone(status.Conditions)
 	changed := !sameNames(&status.AcceptedNames, &decision.Accepted)

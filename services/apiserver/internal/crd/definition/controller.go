@@ -52,8 +52,8 @@ type Controller struct {
 const (
 	// retryInterval is the pause before another attempt to write a status.
 	retryInterval = time.Second
-	// settleTimeout bounds WaitForRevision.
-	settleTimeout = 2 * time.Second
+	// waitTimeout bounds WaitForRevision.
+	waitTimeout = 2 * time.Second
 	// maxStatusWrites is the number of concurrent status writes.
 	maxStatusWrites = 8
 )
@@ -66,16 +66,16 @@ func NewController(config Config) *Controller {
 }
 
 // WaitForRevision waits until the controller has handled the changes up to a revision, so that a
-// client finds its new definition established. It waits at most settleTimeout. After that, the
+// client finds its new definition established. It waits at most waitTimeout. After that, the
 // status may follow later.
 func (c *Controller) WaitForRevision(ctx context.Context, revision int64) {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	_ = c.informer.WaitFor(ctx, revision)
 }
 
-// Started reports whether the controller has handled all definitions that existed at its start. A
-// status that it could not write does not count: the controller retries it.
+// Started reports whether the controller has handled all definitions that existed at its start.
+// Failed status writes do not delay it; the controller retries them.
 func (c *Controller) Started() bool { return c.informer.Loaded() }
 
 // Run keeps the status of definitions up to date until ctx ends or the watch cache stops.
@@ -180,9 +180,9 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 		c.cleaner.start(ctx, name, decision.Established)
 	}
 	w := &statusWrite{client: c.Client, d: d, revision: e.Revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
-	if !Status(d, decision, w.now) {
+	if !setStatus(d, decision, w.now) {
 		return nil
 	}
-	_, err := w.sendPatch(ctx, nil)
+	_, err := w.patchStatus(ctx)
 	return err
 }

@@ -145,8 +145,8 @@ func TestStatusSetsConditions(t *testing.T) {
 				Conflict:    test.conflict,
 				Established: claim.Established || test.conflict == nil && !claim.InvalidWebhook,
 			}
-			if !Status(d, decision, now) {
-				t.Error("Status = false, want true")
+			if !setStatus(d, decision, now) {
+				t.Error("setStatus = false, want true")
 			}
 			if got := conditionsOf(d); got != test.want {
 				t.Errorf("got conditions\n%s\nwant\n%s", got, test.want)
@@ -154,8 +154,8 @@ func TestStatusSetsConditions(t *testing.T) {
 			if d.Status.AcceptedNames.Kind != "Gadget" {
 				t.Errorf("got accepted kind %q, want Gadget", d.Status.AcceptedNames.Kind)
 			}
-			if Status(d, decision, metav1.NewTime(now.Add(time.Hour))) {
-				t.Errorf("second Status = true, want false; conditions\n%s", conditionsOf(d))
+			if setStatus(d, decision, metav1.NewTime(now.Add(time.Hour))) {
+				t.Errorf("second setStatus = true, want false; conditions\n%s", conditionsOf(d))
 			}
 		})
 	}

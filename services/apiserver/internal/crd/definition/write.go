@@ -21,7 +21,12 @@ type statusWrite struct {
 	now      metav1.Time
 }
 
-// sendPatch writes the status and, unless it is nil, other metadata. It returns false if another
+// patchStatus writes only the status. It returns what sendPatch returns.
+func (w *statusWrite) patchStatus(ctx context.Context) (bool, error) {
+	return w.sendPatch(ctx, map[string]any{})
+}
+
+// sendPatch writes the status and other metadata. It returns false if another
 // write was faster or if a precondition does not hold. In the first case, the change will arrive
 // through the watch.
 func (w *statusWrite) sendPatch(
@@ -29,9 +34,6 @@ func (w *statusWrite) sendPatch(
 	metadata map[string]any,
 	preconditions ...storage.Precondition,
 ) (bool, error) {
-	if metadata == nil {
-		metadata = map[string]any{}
-	}
 	metadata["resourceVersion"] = strconv.FormatInt(w.revision, 10)
 	err := w.client.PatchStatus(ctx, w.d.Name, map[string]any{
 		"metadata": metadata,
@@ -46,7 +48,7 @@ func (w *statusWrite) sendPatch(
 // recordProgress records the progress of the deletion.
 func (w *statusWrite) recordProgress(ctx context.Context, reason, message string) (bool, error) {
 	SetCondition(&w.d.Status, *newCondition(v1.Terminating, true, reason, message), w.now)
-	return w.sendPatch(ctx, nil)
+	return w.patchStatus(ctx)
 }
 
 // recordFailure records an error of the deletion, and returns it.
@@ -56,7 +58,7 @@ func (w *statusWrite) recordFailure(ctx context.Context, prefix string, err erro
 	}
 	condition := newCondition(v1.Terminating, true, "InstanceDeletionFailed", prefix+err.Error())
 	if changed := SetCondition(&w.d.Status, *condition, w.now); changed {
-		_, _ = w.sendPatch(ctx, nil) // the caller gets the original error
+		_, _ = w.patchStatus(ctx) // the caller gets the original error
 	}
 	return err
 }

@@ -121,7 +121,7 @@ func (s *versionSchema) estimateCost(doc []byte, cbor bool) int {
 	if err != nil {
 		return len(doc)
 	}
-	return p.Weight(doc, cbor)
+	return p.EstimateSize(doc, cbor)
 }
 
 // validate implements Document.Validate. It checks the object against the schema, and then

@@ -17,7 +17,7 @@ func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
 	if ratchets {
 		before = rootOf(old)
 	}
-	r.Schema, r.Compared = p.checkValue(root, d, tape.Root, old, before, nil, costly)
+	r.Schema, r.Compared = p.checkValue(Root, d, tape.Root, old, before, nil, costly)
 	r.Embedded = p.checkEmbeddedResources(d, nil)
 	r.Lists = p.checkLists(d, nil)
 	if len(r.Lists) > 0 && old != nil && len(p.checkLists(old, nil)) > 0 {
@@ -31,7 +31,7 @@ func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
 func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Report {
 	var r Report
 	status := d.Find(tape.Root, "status")
-	if at := p.Property(root, "status"); status != tape.None && at != noNode {
+	if at := p.Property(Root, "status"); status != tape.None && at != NoNode {
 		before := tape.None
 		if old != nil && ratchets {
 			before = old.Find(tape.Root, "status")
@@ -184,7 +184,7 @@ func (c *checker) checkNull(n *node, v tape.Ref) int {
 // checkArray checks the items of an array.
 func (c *checker) checkArray(n *node, v, old tape.Ref) int {
 	matches := 0
-	if n.items != noNode {
+	if n.items != NoNode {
 		i := int32(0)
 		for item, end := c.doc.First(v), c.doc.Next(v); item < end; item = c.doc.Next(item) {
 			c.steps = append(c.steps, step{kind: stepIndex, index: i})
@@ -205,7 +205,7 @@ func (c *checker) checkObject(n *node, v, old tape.Ref) int {
 		c.checkProps(n.bounds, int64(c.doc.Len(v)))
 	}
 	matches := 0
-	if n.additional == never || n.additional == typed {
+	if n.additional == additionalForbidden || n.additional == additionalSchema {
 		matches += c.checkUnnamed(n, v, old)
 	}
 
@@ -247,7 +247,7 @@ func (c *checker) checkUnnamed(n *node, v, old tape.Ref) int {
 			next = i + 1
 			continue
 		}
-		if n.additional == never {
+		if n.additional == additionalForbidden {
 			c.reportForbidden(k)
 			continue
 		}
@@ -288,7 +288,7 @@ func (c *checker) checkCombination(n *node, v tape.Ref) int {
 	if len(n.combination.allOf) > 0 {
 		matches += c.checkAllOf(n.combination.allOf, v)
 	}
-	if n.combination.not != noNode {
+	if n.combination.not != NoNode {
 		if ok, _ := c.probe(n.combination.not, v); ok {
 			c.reportCombination("must not validate the schema (not)")
 		}
@@ -314,13 +314,13 @@ func (c *checker) reportBranch(at NodeIndex, v tape.Ref) int {
 
 // checkAnyOf reports the errors of the branch with the most passed checks if no branch matches.
 func (c *checker) checkAnyOf(branches []NodeIndex, v tape.Ref) int {
-	best, bestMatches := noNode, 0
+	best, bestMatches := NoNode, 0
 	for _, at := range branches {
 		ok, matches := c.probe(at, v)
 		if ok {
 			return matches
 		}
-		if best == noNode || matches > bestMatches {
+		if best == NoNode || matches > bestMatches {
 			best, bestMatches = at, matches
 		}
 	}
@@ -333,7 +333,7 @@ func (c *checker) checkAnyOf(branches []NodeIndex, v tape.Ref) int {
 
 // checkOneOf is checkAnyOf, except that exactly one branch must match.
 func (c *checker) checkOneOf(branches []NodeIndex, v tape.Ref) int {
-	best, bestMatches := noNode, 0 // of the invalid branches
+	best, bestMatches := NoNode, 0 // of the invalid branches
 	valid, firstValidMatches := 0, 0
 	for _, at := range branches {
 		ok, matches := c.probe(at, v)
@@ -343,7 +343,7 @@ func (c *checker) checkOneOf(branches []NodeIndex, v tape.Ref) int {
 			if valid == 1 {
 				firstValidMatches = matches
 			}
-		case best == noNode || matches > bestMatches:
+		case best == NoNode || matches > bestMatches:
 			best, bestMatches = at, matches
 		}
 	}

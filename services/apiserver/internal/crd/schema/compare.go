@@ -57,7 +57,7 @@ func (c *Comparer) Keyed(at NodeIndex, old, item tape.Ref) tape.Ref {
 
 // keyedItem is Keyed for a node.
 func (c *Comparer) keyedItem(n *node, old, item tape.Ref) tape.Ref {
-	if n.list != listMap || old == tape.None || c.old.Kind(old) != tape.Array {
+	if n.listType != listMap || old == tape.None || c.old.Kind(old) != tape.Array {
 		return tape.None
 	}
 	return c.findByKeys(n, old, item)
@@ -148,12 +148,12 @@ func (c *Comparer) equalLists(n *node, v, old tape.Ref) bool {
 	if c.doc.Len(v) != c.old.Len(old) {
 		return false
 	}
-	if n.list != listMap {
+	if n.listType != listMap {
 		return tape.Equal(c.doc, v, c.old, old)
 	}
 	for item, end := c.doc.First(v), c.doc.Next(v); item < end; item = c.doc.Next(item) {
 		oldItem := c.findByKeys(n, old, item)
-		if oldItem == tape.None || n.items == noNode || !c.equal(n.items, item, oldItem) {
+		if oldItem == tape.None || n.items == NoNode || !c.equal(n.items, item, oldItem) {
 			return false
 		}
 	}
@@ -167,7 +167,7 @@ func (c *Comparer) equalObjects(n *node, v, old tape.Ref) bool {
 	}
 	for k, end := c.doc.First(v), c.doc.Next(v); k < end; k = c.doc.Next(k + 1) {
 		at := n.child(c.doc, k)
-		if at == noNode {
+		if at == NoNode {
 			return false
 		}
 		before := c.old.Find(old, c.doc.String(k))
@@ -202,7 +202,7 @@ func (w *walker) visitChildren(n *node, v tape.Ref, matches func(*node) bool, vi
 	d := w.doc
 	switch d.Kind(v) {
 	case tape.Array:
-		if n.items == noNode || !matches(&w.program.nodes[n.items]) {
+		if n.items == NoNode || !matches(&w.program.nodes[n.items]) {
 			return
 		}
 		index := int32(0)
@@ -219,7 +219,7 @@ func (w *walker) visitChildren(n *node, v tape.Ref, matches func(*node) bool, vi
 				at = n.props[i].node
 				kind = stepProp
 			}
-			if at != noNode && matches(&w.program.nodes[at]) {
+			if at != NoNode && matches(&w.program.nodes[at]) {
 				w.visit(step{kind: kind, key: k}, at, k+1, visit)
 			}
 		}
@@ -241,11 +241,11 @@ func hasSetsOrMaps(n *node) bool { return n.containsSetsOrMaps }
 
 // checkLists returns the duplicates in lists of type set and map.
 func (p *Program) checkLists(d *tape.Doc, base *field.Path) field.ErrorList {
-	if !p.nodes[root].containsSetsOrMaps {
+	if !p.nodes[Root].containsSetsOrMaps {
 		return nil
 	}
 	w := walker{program: p, doc: d, base: base}
-	w.checkListsBelow(root, tape.Root)
+	w.checkListsBelow(Root, tape.Root)
 	return w.errs
 }
 
@@ -253,7 +253,7 @@ func (p *Program) checkLists(d *tape.Doc, base *field.Path) field.ErrorList {
 func (w *walker) checkListsBelow(at NodeIndex, v tape.Ref) {
 	n := &w.program.nodes[at]
 	if w.doc.Kind(v) == tape.Array {
-		switch n.list {
+		switch n.listType {
 		case listSet:
 			w.checkSet(v)
 		case listMap:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 
@@ -27,13 +28,13 @@ func compile(s *v1.JSONSchemaProps, budget *PatternBudget, defaults bool) (*Prog
 	if s == nil {
 		s = &v1.JSONSchemaProps{}
 	}
-	c := compiler{program: &Program{defaults: defaults, maxCost: MaxMatched}}
+	c := compiler{program: &Program{checksDefaults: defaults, maxCost: MaxMatched}}
 	c.budget = newBudgetShare(budget, c.program)
 	if _, err := c.addNode(s, true); err != nil {
 		return nil, err
 	}
 	c.program.nodes = slices.Clip(c.program.nodes)
-	if err := c.setDefaults(s, root, outside); err != nil {
+	if err := c.setDefaults(s, Root, outside); err != nil {
 		return nil, err
 	}
 	c.program.measureDefaults()
@@ -49,7 +50,7 @@ func (p *Program) measureDefaults() {
 				filled += len(prop.name) + len(data) + len(`"":,`)
 			}
 		}
-		p.maxDefaults, p.maxDefault = max(p.maxDefaults, filled), max(p.maxDefault, len(p.nodes[i].defaultValue))
+		p.maxDefaultsPerObject, p.maxNullDefault = max(p.maxDefaultsPerObject, filled), max(p.maxNullDefault, len(p.nodes[i].defaultValue))
 	}
 }
 
@@ -64,35 +65,35 @@ type compiler struct {
 func (c *compiler) addNode(s *v1.JSONSchemaProps, structural bool) (NodeIndex, error) {
 	// 1. Reserve the index: a node comes before the nodes below it.
 	at := NodeIndex(len(c.program.nodes))
-	c.program.nodes = append(c.program.nodes, node{items: noNode, values: noNode})
+	c.program.nodes = append(c.program.nodes, node{items: NoNode, values: NoNode})
 
 	// 2. Compile the keywords of the schema itself.
 	n := node{
-		items:    noNode,
-		values:   noNode,
-		nullable: s.Nullable,
-		embedded: s.XEmbeddedResource,
-		keys:     s.XListMapKeys,
-		preserve: s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields,
+		items:            NoNode,
+		values:           NoNode,
+		nullable:         s.Nullable,
+		isEmbedded:       s.XEmbeddedResource,
+		keys:             s.XListMapKeys,
+		preservesUnknown: s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields,
 	}
-	n.containsEmbedded = n.embedded
-	n.list = listTypeOf(s)
-	n.containsSetsOrMaps = n.list == listSet || n.list == listMap
+	n.containsEmbedded = n.isEmbedded
+	n.listType = listTypeOf(s)
+	n.containsSetsOrMaps = n.listType == listSet || n.listType == listMap
 	c.setTypes(&n, s)
 	n.bounds = boundsOf(s)
 	n.text = c.textOf(s)
 	var err error
 	if n.enum, err = enumOf(s); err != nil {
-		return noNode, err
+		return NoNode, err
 	}
 	n.enumIndex = newEnumIndex(n.enum)
 
 	// 3. Compile the schemas within it.
 	if err := c.addChildren(&n, s, structural); err != nil {
-		return noNode, err
+		return NoNode, err
 	}
 	if n.combination, err = c.addCombination(s); err != nil {
-		return noNode, err
+		return NoNode, err
 	}
 
 	// 4. Resolve the required properties, whose indexes are known now.
@@ -136,7 +137,7 @@ func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
 	case "null":
 		n.types = typeNull
 	}
-	if s.XIntOrString && !c.program.defaults {
+	if s.XIntOrString && !c.program.checksDefaults {
 		n.types = typeInteger | typeString
 		n.typeText = "integer,string"
 	}
@@ -167,7 +168,7 @@ func boundsOf(s *v1.JSONSchemaProps) *bounds {
 // textOf returns the rules for strings, or nil.
 func (c *compiler) textOf(s *v1.JSONSchemaProps) *textRules {
 	format := s.Format
-	if !c.program.defaults && !supportedFormats[strings.ReplaceAll(format, "-", "")] {
+	if !c.program.checksDefaults && !supportedFormats[strings.ReplaceAll(format, "-", "")] {
 		format = ""
 	}
 	if format == "" && s.MinLength == nil && s.MaxLength == nil && s.Pattern == "" {
@@ -233,10 +234,10 @@ func (c *compiler) addChildren(n *node, s *v1.JSONSchemaProps, structural bool) 
 		c.inherit(n, child)
 		n.hasDefaults = n.hasDefaults || structural && hasDefault(&sub)
 	}
-	if a := s.AdditionalProperties; a != nil && (structural || !c.program.defaults) {
+	if a := s.AdditionalProperties; a != nil && (structural || !c.program.checksDefaults) {
 		switch {
 		case a.Schema != nil:
-			n.additional = typed
+			n.additional = additionalSchema
 			child, err := c.addNode(a.Schema, structural)
 			if err != nil {
 				return fmt.Errorf("additionalProperties: %w", err)
@@ -244,9 +245,9 @@ func (c *compiler) addChildren(n *node, s *v1.JSONSchemaProps, structural bool) 
 			n.values = child
 			c.inherit(n, child)
 		case a.Allows:
-			n.additional = always
+			n.additional = additionalAllowed
 		default:
-			n.additional = never
+			n.additional = additionalForbidden
 		}
 	}
 	if s.Items != nil && s.Items.Schema != nil {
@@ -277,7 +278,7 @@ func (c *compiler) addCombination(s *v1.JSONSchemaProps) (*combination, error) {
 	if len(s.AllOf) == 0 && len(s.AnyOf) == 0 && len(s.OneOf) == 0 && s.Not == nil {
 		return nil, nil
 	}
-	m := &combination{not: noNode}
+	m := &combination{not: NoNode}
 	var err error
 	if m.allOf, err = c.addAll(s.AllOf); err != nil {
 		return nil, fmt.Errorf("allOf: %w", err)
@@ -319,15 +320,15 @@ func (c *compiler) setDefaults(s *v1.JSONSchemaProps, at NodeIndex, m metadataPo
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if c.program.nodes[p.node].defaultValue != nil {
-			n.filled = append(n.filled, int32(i))
+			n.defaultedProps = append(n.defaultedProps, int32(i))
 		}
 	}
-	if n.values != noNode {
+	if n.values != NoNode {
 		if err := c.setDefaults(s.AdditionalProperties.Schema, n.values, m.child(s, "")); err != nil {
 			return fmt.Errorf("additionalProperties: %w", err)
 		}
 	}
-	if n.items != noNode {
+	if n.items != NoNode {
 		if err := c.setDefaults(s.Items.Schema, n.items, m.child(s, "")); err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
@@ -349,4 +350,24 @@ var supportedFormats = map[string]bool{
 	"mac": true, "uuid": true, "uuid3": true, "uuid4": true, "uuid5": true, "isbn": true, "isbn10": true,
 	"isbn13": true, "creditcard": true, "ssn": true, "hexcolor": true, "rgbcolor": true, "byte": true,
 	"password": true, "date": true, "duration": true, "datetime": true,
+}
+
+// Lazy compiles a schema on first use.
+type Lazy struct {
+	once    sync.Once
+	compile func() (*Program, error)
+	program *Program
+	err     error
+}
+
+// NewLazy returns a Lazy that calls compile on the first Get and caches its results.
+func NewLazy(compile func() (*Program, error)) *Lazy { return &Lazy{compile: compile} }
+
+// Get returns the program.
+func (l *Lazy) Get() (*Program, error) {
+	l.once.Do(func() {
+		l.program, l.err = l.compile()
+		l.compile = nil
+	})
+	return l.program, l.err
 }

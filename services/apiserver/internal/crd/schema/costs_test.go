@@ -39,14 +39,14 @@ func TestLargeEnums(t *testing.T) {
 		return compileText(t, `{"x-kubernetes-preserve-unknown-fields":true,"enum":[`+strings.Join(values, ",")+`]}`)
 	}
 	p, q := enum(few), enum(many)
-	if p.nodes[root].enumIndex != nil || q.nodes[root].enumIndex == nil {
+	if p.nodes[Root].enumIndex != nil || q.nodes[Root].enumIndex == nil {
 		t.Fatal("got indexes of enums in both programs, or in none, want one of the large enum only")
 	}
 	for _, v := range append(slices.Clone(few), `"b"`, `"98"`, `99`, `2.0`, `2.9`, `0`, `1000`, `1000.5`, `false`, `{"x":2}`, `{}`, `[]`, `"é"`, `9007199254740992`, `""`) {
 		d := parseDoc(t, []byte(v))
 		of := func(p *Program) bool {
 			c := checker{Comparer: Comparer{program: p, doc: d}}
-			return c.isInEnum(&p.nodes[root], tape.Root)
+			return c.isInEnum(&p.nodes[Root], tape.Root)
 		}
 		if is, want := of(q), of(p); is != want {
 			t.Errorf("%s: got %t, want %t", v, is, want)

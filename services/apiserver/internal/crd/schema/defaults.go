@@ -49,7 +49,7 @@ func CheckDefaults(
 		return field.ErrorList{field.Invalid(path, "", err.Error())}
 	}
 	c := defaultsCheck{ctx: ctx, program: p, requirePruned: requirePruned, rules: rules, budget: RulesBudget}
-	c.checkNode(path, &resource, root, &enclosingResource{root: root})
+	c.checkNode(path, &resource, Root, &enclosingResource{root: Root})
 	return c.errs
 }
 
@@ -124,13 +124,13 @@ func (c *defaultsCheck) add(errs ...*field.Error) { c.errs = append(c.errs, errs
 // checkNode checks the default of a schema, and the defaults below it.
 func (c *defaultsCheck) checkNode(path *field.Path, s *v1.JSONSchemaProps, node NodeIndex, enclosing *enclosingResource) {
 	n := &c.program.nodes[node]
-	if n.embedded {
+	if n.isEmbedded {
 		enclosing = &enclosingResource{root: node}
 	}
 	if hasDefault(s) {
 		c.checkDefault(path.Child("default"), s, node, enclosing)
 	}
-	if n.items != noNode && c.budget >= 0 {
+	if n.items != NoNode && c.budget >= 0 {
 		c.checkNode(path.Child("items"), s.Items.Schema, n.items, enclosing.child("", false))
 	}
 	for i, name := range slices.Sorted(maps.Keys(s.Properties)) {
@@ -138,7 +138,7 @@ func (c *defaultsCheck) checkNode(path *field.Path, s *v1.JSONSchemaProps, node 
 			return
 		}
 		sub := s.Properties[name]
-		meta := n.embedded && (name == "metadata" || name == "apiVersion" || name == "kind")
+		meta := n.isEmbedded && (name == "metadata" || name == "apiVersion" || name == "kind")
 		c.checkNode(path.Child("properties").Key(name), &sub, n.props[i].node, enclosing.child(name, meta))
 	}
 }

@@ -21,18 +21,18 @@ func hasEmbedded(n *node) bool { return n.containsEmbedded }
 
 // checkEmbeddedResources checks the type and metadata of embedded resources.
 func (p *Program) checkEmbeddedResources(d *tape.Doc, base *field.Path) field.ErrorList {
-	if !p.nodes[root].containsEmbedded {
+	if !p.nodes[Root].containsEmbedded {
 		return nil
 	}
 	w := walker{program: p, doc: d, base: base}
-	w.checkEmbeddedBelow(root, tape.Root)
+	w.checkEmbeddedBelow(Root, tape.Root)
 	return w.errs
 }
 
 // checkEmbeddedBelow checks the embedded resources at and below a value.
 func (w *walker) checkEmbeddedBelow(at NodeIndex, v tape.Ref) {
 	n := &w.program.nodes[at]
-	if n.embedded && w.doc.Kind(v) == tape.Object && w.mayReport() {
+	if n.isEmbedded && w.doc.Kind(v) == tape.Object && w.mayReport() {
 		w.recordBelow(checkEmbedded(w.doc, v, nil))
 	}
 	w.visitChildren(n, v, hasEmbedded, w.checkEmbeddedBelow)
@@ -141,7 +141,7 @@ func (s *normalizer) fail(err error) {
 }
 
 // cleanEmbeddedMetadata cleans the member key of an embedded resource if it is the metadata. at is
-// the node of the resource's schema for metadata, or noNode. The last step of the path is the
+// the node of the resource's schema for metadata, or NoNode. The last step of the path is the
 // member.
 func (s *normalizer) cleanEmbeddedMetadata(at NodeIndex, key tape.Ref) {
 	if !s.doc.IsText(key, "metadata") {
@@ -153,11 +153,11 @@ func (s *normalizer) cleanEmbeddedMetadata(at NodeIndex, key tape.Ref) {
 		switch {
 		case s.emptiesNullMetadata(key):
 			data = []byte("{}")
-		case at != noNode && !s.program.nodes[at].nullable:
+		case at != NoNode && !s.program.nodes[at].nullable:
 			return // Check reports it
 		}
 	}
-	if at != noNode {
+	if at != NoNode {
 		data = s.fillMetadata(at, data)
 		if s.err != nil {
 			return

@@ -163,10 +163,10 @@ func (s *normalizer) normalizeResource() {
 	if s.doc.Kind(tape.Root) != tape.Object {
 		return
 	}
-	s.normalizeObject(root, tape.Root, s.rootMode(), true)
+	s.normalizeObject(Root, tape.Root, s.rootMode(), true)
 }
 
-// normalizeValue normalizes a value by a schema, which may be noNode.
+// normalizeValue normalizes a value by a schema, which may be NoNode.
 func (s *normalizer) normalizeValue(at NodeIndex, v tape.Ref, m mode) {
 	if s.err != nil {
 		return
@@ -175,13 +175,13 @@ func (s *normalizer) normalizeValue(at NodeIndex, v tape.Ref, m mode) {
 	if kind != tape.Object && kind != tape.Array {
 		return
 	}
-	if at == noNode {
+	if at == NoNode {
 		if m == prune {
 			s.pruneContents(v)
 		}
 		return
 	}
-	if m == prune && s.program.nodes[at].preserve {
+	if m == prune && s.program.nodes[at].preservesUnknown {
 		m = preserve
 	}
 	if kind == tape.Object {
@@ -234,7 +234,7 @@ func (s *normalizer) reportUnknown(key tape.Ref, kind stepKind) {
 // normalizeArray normalizes the items of an array.
 func (s *normalizer) normalizeArray(at NodeIndex, v tape.Ref, m mode) {
 	n := &s.program.nodes[at]
-	if n.items == noNode {
+	if n.items == NoNode {
 		if m == prune {
 			s.pruneContents(v)
 		}

@@ -29,7 +29,7 @@ const (
 func (s *normalizer) normalizeObject(at NodeIndex, v tape.Ref, m mode, resource bool) {
 	n := &s.program.nodes[at]
 	d := s.doc
-	if m == prune && n.preserve {
+	if m == prune && n.preservesUnknown {
 		m = preserve
 	}
 	var seen indexSet // properties that the object has
@@ -52,7 +52,7 @@ func (s *normalizer) normalizeObject(at NodeIndex, v tape.Ref, m mode, resource 
 			seen.set(i)
 		}
 		valueStart, valueEnd := d.Span(k + 1)
-		meta := (resource || n.embedded) && isMeta(d, k)
+		meta := (resource || n.isEmbedded) && isMeta(d, k)
 		if meta && resource { // the resource's own metadata stays as it is
 			retained++
 			last = valueEnd
@@ -81,11 +81,11 @@ func (s *normalizer) normalizeObject(at NodeIndex, v tape.Ref, m mode, resource 
 // whether the schema of the object names the property, meta whether it is metadata, apiVersion or
 // kind of a resource.
 func (s *normalizer) memberAction(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) memberAction {
-	if m == prune && !named && !meta && n.additional == unspecified {
+	if m == prune && !named && !meta && n.additional == additionalUnspecified {
 		s.reportUnknown(key, stepValue)
 		return removeMember
 	}
-	if sub != noNode && s.doc.Kind(key+1) == tape.Null {
+	if sub != NoNode && s.doc.Kind(key+1) == tape.Null {
 		child := &s.program.nodes[sub]
 		switch {
 		case child.nullable:
@@ -132,7 +132,7 @@ func (s *normalizer) normalizeMember(n *node, sub NodeIndex, named, meta bool, k
 	case meta && s.operations&cleanMetadata != 0:
 		s.cleanEmbeddedMetadata(sub, key)
 	case meta:
-	case !named && n.additional == unspecified:
+	case !named && n.additional == additionalUnspecified:
 		// No schema describes the value. It is kept unchanged.
 	case m == keep:
 		s.normalizeValue(sub, key+1, keep)
@@ -145,7 +145,7 @@ func (s *normalizer) normalizeMember(n *node, sub NodeIndex, named, meta bool, k
 // appendDefaults appends the defaults of missing properties. last is the end of the last member,
 // brace the offset of the closing brace, and retained the number of members that stay.
 func (s *normalizer) appendDefaults(n *node, seen *indexSet, last, brace, retained int) {
-	for _, i := range n.filled {
+	for _, i := range n.defaultedProps {
 		if seen.has(int(i)) {
 			continue
 		}
@@ -162,4 +162,33 @@ func (s *normalizer) appendDefaults(n *node, seen *indexSet, last, brace, retain
 		s.replace(at, at, comma, jsontext.AppendString(nil, n.props[i].name), []byte{':'}, defaultValue)
 		last = at
 	}
+}
+
+// indexSet is a set of small numbers.
+type indexSet struct {
+	few  uint64   // bits of numbers below 64, if many is nil
+	many []uint64 // bits of more numbers
+}
+
+// newIndexSet returns an empty set for numbers below n.
+func newIndexSet(n int) indexSet {
+	if n <= 64 {
+		return indexSet{}
+	}
+	return indexSet{many: make([]uint64, (n+63)/64)}
+}
+
+func (m *indexSet) set(i int) {
+	if m.many != nil {
+		m.many[i/64] |= 1 << (i % 64)
+	} else if i < 64 {
+		m.few |= 1 << i
+	}
+}
+
+func (m *indexSet) has(i int) bool {
+	if m.many != nil {
+		return m.many[i/64]&(1<<(i%64)) != 0
+	}
+	return i < 64 && m.few&(1<<i) != 0
 }

@@ -2,7 +2,6 @@ package schema
 
 import (
 	"bytes"
-	"sync"
 
 	"binnacle/services/apiserver/internal/json/tape"
 )
@@ -10,21 +9,22 @@ import (
 // Program is a compiled schema: a table of nodes, the root first.
 type Program struct {
 	nodes []node
-	// defaults states that the program checks default values, which follow other rules than
+	// checksDefaults states that the program checks default values, which follow other rules than
 	// resources.
-	defaults bool
-	// maxDefaults is the maximum size in bytes of the defaults that one object receives, without
-	// those of nested objects. maxDefault is the maximum size of a default that replaces a null.
-	maxDefaults, maxDefault int
+	checksDefaults bool
+	// maxDefaultsPerObject is the maximum size in bytes of the defaults that one object receives,
+	// without those of nested objects. maxNullDefault is the maximum size of a default that replaces
+	// a null.
+	maxDefaultsPerObject, maxNullDefault int
 	// maxCost is the maximum cost of one check: MaxMatched.
 	maxCost int
 }
 
-// Weight returns the approximate maximum size in bytes of a JSON, YAML or CBOR document with its
-// defaults filled in. Without defaults it is the size of the document. Weight accepts a nil
+// EstimateSize returns the approximate maximum size in bytes of a JSON, YAML or CBOR document with its
+// defaults filled in. Without defaults it is the size of the document. EstimateSize accepts a nil
 // Program.
-func (p *Program) Weight(doc []byte, cbor bool) int {
-	if p == nil || p.maxDefault == 0 {
+func (p *Program) EstimateSize(doc []byte, cbor bool) int {
+	if p == nil || p.maxNullDefault == 0 {
 		return len(doc)
 	}
 	objects, nulls := 0, 0
@@ -41,7 +41,7 @@ func (p *Program) Weight(doc []byte, cbor bool) int {
 	if !cbor {
 		nulls = bytes.Count(doc, []byte("null")) + bytes.Count(doc, []byte{'~'})
 	}
-	return min(MaxNormalized, len(doc)+p.maxDefaults*objects+p.maxDefault*nulls)
+	return min(MaxNormalized, len(doc)+p.maxDefaultsPerObject*objects+p.maxNullDefault*nulls)
 }
 
 // The major type of a CBOR map, in the highest bits of a byte, and the encoding of null (RFC 8949,
@@ -52,14 +52,10 @@ const cborMap, cborNull = 5, 0xf6
 type NodeIndex int32
 
 const (
-	noNode NodeIndex = -1
-	root   NodeIndex = 0
-)
-
-// NoNode stands for a missing node. Root is the index of the node of the resource's schema.
-const (
-	NoNode = noNode
-	Root   = root
+	// NoNode stands for a missing node.
+	NoNode NodeIndex = -1
+	// Root is the index of the node of the resource's schema.
+	Root NodeIndex = 0
 )
 
 // Property returns the node of a property's schema, or NoNode.
@@ -68,7 +64,7 @@ func (p *Program) Property(at NodeIndex, name string) NodeIndex {
 	if i := n.propertyIndex(name); i >= 0 {
 		return n.props[i].node
 	}
-	return noNode
+	return NoNode
 }
 
 // Items returns the node of the items' schema, or NoNode.
@@ -77,14 +73,14 @@ func (p *Program) Items(at NodeIndex) NodeIndex { return p.nodes[at].items }
 // Values returns the node of the schema of unnamed properties, or NoNode.
 func (p *Program) Values(at NodeIndex) NodeIndex { return p.nodes[at].values }
 
-// additional is the rule of a schema for properties that it does not name.
-type additional uint8
+// additionalRule is the rule of a schema for properties that it does not name.
+type additionalRule uint8
 
 const (
-	unspecified additional = iota
-	never                  // additionalProperties: false
-	always                 // additionalProperties: true
-	typed                  // additionalProperties: a schema
+	additionalUnspecified additionalRule = iota
+	additionalForbidden                  // additionalProperties: false
+	additionalAllowed                    // additionalProperties: true
+	additionalSchema                     // additionalProperties: a schema
 )
 
 // listType is the value of x-kubernetes-list-type.
@@ -96,11 +92,11 @@ const (
 	listMap
 )
 
-// types is a set of JSON types.
-type types uint8
+// typeSet is a set of JSON types.
+type typeSet uint8
 
 const (
-	typeObject types = 1 << iota
+	typeObject typeSet = 1 << iota
 	typeArray
 	typeString
 	typeInteger
@@ -116,16 +112,16 @@ type node struct {
 	items    NodeIndex
 	values   NodeIndex // schema of unnamed properties
 
-	additional  additional
-	list        listType
-	types       types
-	hasType     bool
-	nullable    bool
-	preserve    bool
-	embedded    bool
-	hasDefaults bool // a property has a default
-	// filled holds the indexes in props of the properties with a default.
-	filled []int32
+	additional       additionalRule
+	listType         listType // x-kubernetes-list-type
+	types            typeSet
+	hasType          bool
+	nullable         bool
+	preservesUnknown bool // x-kubernetes-preserve-unknown-fields
+	isEmbedded       bool // x-kubernetes-embedded-resource
+	hasDefaults      bool // a property has a default
+	// defaultedProps holds the indexes in props of the properties with a default.
+	defaultedProps []int32
 	// containsSetsOrMaps is true if the node or a node below it is a list of type set or map.
 	containsSetsOrMaps bool
 	// containsEmbedded is true if the node or a node below it is an embedded resource.
@@ -215,60 +211,11 @@ func (n *node) propertyIndex(name string) int {
 	return -1
 }
 
-// child returns the node of a member's schema: that of the property, or else that of unnamed
-// values, which may be noNode.
+// child returns the node of a member's schema. For a property that the schema does not name, it
+// returns the node of unnamed properties, which may be NoNode.
 func (n *node) child(d *tape.Doc, key tape.Ref) NodeIndex {
 	if i := n.find(d, key, 0); i >= 0 {
 		return n.props[i].node
 	}
 	return n.values
-}
-
-// Lazy compiles a schema on first use.
-type Lazy struct {
-	once    sync.Once
-	compile func() (*Program, error)
-	program *Program
-	err     error
-}
-
-// NewLazy returns a Lazy that calls compile on the first Get and caches its results.
-func NewLazy(compile func() (*Program, error)) *Lazy { return &Lazy{compile: compile} }
-
-// Get returns the program.
-func (l *Lazy) Get() (*Program, error) {
-	l.once.Do(func() {
-		l.program, l.err = l.compile()
-		l.compile = nil
-	})
-	return l.program, l.err
-}
-
-// indexSet is a set of small numbers.
-type indexSet struct {
-	few  uint64   // bits of numbers below 64, if many is nil
-	many []uint64 // bits of more numbers
-}
-
-// newIndexSet returns an empty set for numbers below n.
-func newIndexSet(n int) indexSet {
-	if n <= 64 {
-		return indexSet{}
-	}
-	return indexSet{many: make([]uint64, (n+63)/64)}
-}
-
-func (m *indexSet) set(i int) {
-	if m.many != nil {
-		m.many[i/64] |= 1 << (i % 64)
-	} else if i < 64 {
-		m.few |= 1 << i
-	}
-}
-
-func (m *indexSet) has(i int) bool {
-	if m.many != nil {
-		return m.many[i/64]&(1<<(i%64)) != 0
-	}
-	return i < 64 && m.few&(1<<i) != 0
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // typeOf returns the type of a value and its name in schemas.
-func typeOf(d *tape.Doc, value tape.Ref, kind tape.Kind) (types, string) {
+func typeOf(d *tape.Doc, value tape.Ref, kind tape.Kind) (typeSet, string) {
 	switch kind {
 	case tape.Object:
 		return typeObject, "object"
@@ -53,7 +53,7 @@ func (c *checker) checkType(n *node, value tape.Ref, kind tape.Kind) bool {
 }
 
 // formatOf returns the format of the Go type for a JSON type.
-func formatOf(jsonType types) string {
+func formatOf(jsonType typeSet) string {
 	switch jsonType {
 	case typeInteger:
 		return "int64"

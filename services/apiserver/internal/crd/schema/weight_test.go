@@ -45,7 +45,7 @@ func TestWeightCountsDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		size := max(len(normalized.Doc.Raw()), len(c.doc))
-		if n := p.Weight([]byte(c.doc), !cbor); n < size || n > c.maxFactor*size {
+		if n := p.EstimateSize([]byte(c.doc), !cbor); n < size || n > c.maxFactor*size {
 			t.Errorf("%s: got weight %d, want %d to %d", name, n, size, c.maxFactor*size)
 		}
 	}
@@ -60,11 +60,11 @@ func TestWeightCountsDefaults(t *testing.T) {
 		"CBOR":                       {doc: strings.Repeat("\xa0", 500), cbor: true, minWeight: defaults},
 		"CBOR nulls":                 {doc: strings.Repeat("\xf6", 500), cbor: true, minWeight: 500},
 	} {
-		if n := p.Weight([]byte(c.doc), c.cbor); n < c.minWeight {
+		if n := p.EstimateSize([]byte(c.doc), c.cbor); n < c.minWeight {
 			t.Errorf("%s: got weight %d, want at least %d", name, n, c.minWeight)
 		}
 	}
-	if n := (*schema.Program)(nil).Weight([]byte("{}"), !cbor); n != 2 {
+	if n := (*schema.Program)(nil).EstimateSize([]byte("{}"), !cbor); n != 2 {
 		t.Errorf("without a schema: got weight %d, want 2", n)
 	}
 }

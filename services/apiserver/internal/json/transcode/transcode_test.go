@@ -43,7 +43,7 @@ func (s *subject) newMessage() message { return reflect.New(s.of).Interface().(m
 // subjects returns the stored types of all kinds that have a program.
 func subjects(t testing.TB) []*subject {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 // builtinFields returns the managers of all built-in kinds.
 func builtinFields(t testing.TB) (*Fields, *registry.Catalog) {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

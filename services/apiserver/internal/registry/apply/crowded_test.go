@@ -30,7 +30,7 @@ func spec(n int) map[string]any {
 // TestApplyLimitsMembers checks that an apply rejects a patch or a live object with more than
 // MaxMembers members in one object, because the merge takes time quadratic in their number.
 func TestApplyLimitsMembers(t *testing.T) {
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
 // TestApplyLimitsPathBytes checks that an apply limits the total size of paths. The key of a list
 // element is part of the path of each field below it.
 func TestApplyLimitsPathBytes(t *testing.T) {
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func (w *fixture) newCache(t *testing.T, s *store, loaded bool) *watchcache.Cach
 			Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", w.kind),
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
-				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.MakeSet(a.Labels)}, err
+				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.SetFromPairs(a.Labels)}, err
 			},
 		}},
 	})

@@ -26,7 +26,7 @@ import (
 
 // TestPanicBecomesError checks that a panic is logged and returned as an API error.
 func TestPanicBecomesError(t *testing.T) {
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func (e auditAll) Process(context.Context, *audit.Event) error { return e.failur
 // TestAuditedPanicAndAuditFailure checks that an audited panic still becomes an error, and that a
 // write whose event cannot be stored is rejected.
 func TestAuditedPanicAndAuditFailure(t *testing.T) {
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 
 func builtinCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

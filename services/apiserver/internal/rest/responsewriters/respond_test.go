@@ -18,7 +18,7 @@ import (
 // TestErrorInUnacceptedMediaTypeIsIndented checks that a client that accepts no known media type
 // gets indented JSON, whatever program it is.
 func TestErrorInUnacceptedMediaTypeIsIndented(t *testing.T) {
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

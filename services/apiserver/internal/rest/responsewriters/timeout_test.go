@@ -20,7 +20,7 @@ import (
 // TestErrorAfterDeadlineIsPlainText checks the media type, which makes typed clients report
 // "the server was unable to return a response in the time allotted".
 func TestErrorAfterDeadlineIsPlainText(t *testing.T) {
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

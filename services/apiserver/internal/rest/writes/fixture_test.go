@@ -191,7 +191,7 @@ type base struct {
 
 func newBase(t *testing.T) *base {
 	t.Helper()
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

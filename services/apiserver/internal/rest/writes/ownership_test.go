@@ -25,7 +25,7 @@ func (m mutator) Admit(_ context.Context, a *admission.Request) error { m(a); re
 // TestAdmissionMayChangeManagedFields checks that changes of managedFields by admission are used if
 // they are valid.
 func TestAdmissionMayChangeManagedFields(t *testing.T) {
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

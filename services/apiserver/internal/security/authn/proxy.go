@@ -63,6 +63,9 @@ func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
 	return Authenticated(user), nil
 }
 
+// rejectionTTL is how long an invalid certificate is cached.
+const rejectionTTL = time.Minute
+
 // verify returns an error unless the presented certificate belongs to an authenticating proxy.
 // Results are cached.
 func (p *FrontProxy) verify(presented []*x509.Certificate) error {

@@ -18,9 +18,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Certificates takes the user from a client certificate (specification: "Methods", Client
-// certificate): the common name is the user, each organization a group, and the element of
-// apimachinery's X509UID the uid.
+// Certificates authenticates requests by client certificate: the common name is the user, each
+// organization is a group, and the element of apimachinery's X509UID is the uid (Kubernetes
+// documentation, "Authenticating", section "X.509 client certificates").
 type Certificates struct {
 	currentCAs func() *x509.CertPool
 	uid        bool
@@ -36,13 +36,10 @@ type verification struct {
 	pool  *x509.CertPool // the CA bundle that was used; a reloaded bundle is another pool
 	until time.Time
 	user  *request.User
-	// err is why the certificate is invalid. Clients and proxies have different authorities, and
-	// each authenticator sees the certificates of the other one.
+	// err is why the certificate is invalid. Only FrontProxy caches invalid certificates: it sees
+	// those of all clients, whose authority is usually another one.
 	err error
 }
-
-// rejectionTTL is how long an invalid certificate is remembered.
-const rejectionTTL = time.Minute
 
 // maxVerified is the maximum number of cached certificates.
 const maxVerified = 4096
@@ -97,7 +94,7 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	return user, nil
 }
 
-// uidOf returns the uid in a certificate, if any. It must occur once, as a text.
+// uidOf returns the uid in a certificate, if any. It must occur once, as a string.
 func (c *Certificates) uidOf(leaf *x509.Certificate) (uid string, err error) {
 	if !c.uid {
 		return "", nil

@@ -25,7 +25,7 @@ func (versionDocuments) ServeVersion(w http.ResponseWriter, _ *http.Request) {
 // newErrorAPI returns an API handler that can only write errors.
 func newErrorAPI(t *testing.T) *handlers.API {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 // newAPISet returns the built-in kinds and definitions of things.example.com and vms.ext.test.
 func newAPISet(t *testing.T) *apiset.Set {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func reportCPU(b *testing.B, work func()) {
 // BenchmarkStore measures the operations of the store, with and without reads of the local
 // revision.
 func BenchmarkStore(b *testing.B) {
-	server := etcdtest.Server(b)
+	server := etcdtest.PrivateServer(b)
 	quorum := server.Config()
 	quorum.LocalRevision = nil
 	for name, cfg := range map[string]etcd.Config{"single": server.Config(), "quorum": quorum} {

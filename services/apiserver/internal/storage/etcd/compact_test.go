@@ -18,7 +18,7 @@ import (
 // TestCompactorsShareRounds checks that two compactors share the rounds. Each round is won once,
 // writes the revision that its winner saw one round earlier, and compacts history up to it.
 func TestCompactorsShareRounds(t *testing.T) {
-	server := etcdtest.Server(t)
+	server := etcdtest.PrivateServer(t)
 	store := etcdtest.Store(t, server.Config())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

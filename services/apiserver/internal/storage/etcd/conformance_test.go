@@ -40,12 +40,14 @@ func TestConformanceDialed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("repeats the suite of the embedded server")
 	}
-	open := func(t *testing.T) storage.Interface { return etcdtest.Dial(t, etcdtest.Listening(t).Endpoint()) }
+	open := func(t *testing.T) storage.Interface {
+		return etcdtest.OpenEmptied(t, etcdtest.ListeningServer(t).Endpoint())
+	}
 	storagetest.Run(t, open)
 	storagetest.RunReplaced(t, open)
 }
 
 // TestConformanceExternal runs the conformance suite on the external etcd, if one is configured.
 func TestConformanceExternal(t *testing.T) {
-	storagetest.Run(t, func(t *testing.T) storage.Interface { return etcdtest.External(t) })
+	storagetest.Run(t, func(t *testing.T) storage.Interface { return etcdtest.OpenExternalEmptied(t) })
 }

@@ -47,7 +47,7 @@ func (s *countedStream) Recv() (*pb.WatchResponse, error) {
 func TestWatchResponsesAreNotFragmented(t *testing.T) {
 	const txns = 32
 	const keysPerTxn = 64
-	server := etcdtest.Server(t)
+	server := etcdtest.PrivateServer(t)
 	cfg := server.Config()
 	counted := &countedWatch{WatchClient: cfg.Watch, eventCounts: make(chan int, txns+1)}
 	cfg.Watch = counted

@@ -82,7 +82,7 @@ func TestDialTLS(t *testing.T) {
 			return nil
 		},
 	})
-	proxy := etcdtest.NewProxyOn(t, listener, etcdtest.Listening(t).Endpoint())
+	proxy := etcdtest.NewProxyOn(t, listener, etcdtest.ListeningServer(t).Endpoint())
 	servers := []string{"https://" + plain.Addr().String()}
 	certFile, keyFile := ca.issue(t, dir, "client")
 	dial := func(caFile string) *etcd.Store {

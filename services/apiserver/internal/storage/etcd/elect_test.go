@@ -99,7 +99,7 @@ func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 
 // TestElectionEndsWithItsLease checks that a leader learns that its lease was revoked.
 func TestElectionEndsWithItsLease(t *testing.T) {
-	server := etcdtest.Server(t)
+	server := etcdtest.PrivateServer(t)
 	e := etcd.NewElector(etcdtest.Store(t, server.Config()), time.Second)
 	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "first"))
 	if first.err != nil {
@@ -138,7 +138,7 @@ func TestElectionWaitEndsWithContext(t *testing.T) {
 // before another one is elected.
 func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Listening(t)
+	server := etcdtest.ListeningServer(t)
 	proxy := etcdtest.NewProxy(t, server.Endpoint())
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{proxy.Endpoint()}})
 	if err != nil {
@@ -193,7 +193,7 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 		return open(ctx, d, conn, method, opts...)
 	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints:   []string{etcdtest.Listening(t).Endpoint()},
+		Endpoints:   []string{etcdtest.ListeningServer(t).Endpoint()},
 		DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(stalled)},
 	})
 	if err != nil {
@@ -219,7 +219,7 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 // TestElectionKeysAreReadable checks that the key of a candidate names the election, and its value
 // the candidate.
 func TestElectionKeysAreReadable(t *testing.T) {
-	server := etcdtest.Server(t)
+	server := etcdtest.PrivateServer(t)
 	e := etcd.NewElector(etcdtest.Store(t, server.Config()), 0)
 	first := awaitValue(t, "the first", startCampaign(t.Context(), e, "replica-a"))
 	if first.err != nil {

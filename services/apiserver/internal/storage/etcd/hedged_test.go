@@ -33,7 +33,7 @@ func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 		}
 		return call(ctx, method, req, reply, conn, opts...)
 	}
-	member := etcdtest.Listening(t).Endpoint()
+	member := etcdtest.ListeningServer(t).Endpoint()
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:   []string{member, member},
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(stalled)},

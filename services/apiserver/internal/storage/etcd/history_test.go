@@ -17,7 +17,7 @@ import (
 // with any byte limit.
 func TestChangesMatchWatch(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Server(t)
+	server := etcdtest.PrivateServer(t)
 	store := etcdtest.Store(t, server.Config())
 	const prefix = "/registry/pods/"
 	from, err := store.Revision(t.Context())
@@ -92,7 +92,7 @@ func TestChangesMatchWatch(t *testing.T) {
 // TestChangesUnsupportedByExternalEtcd checks that an external etcd does not support reads of
 // history.
 func TestChangesUnsupportedByExternalEtcd(t *testing.T) {
-	store := etcdtest.External(t)
+	store := etcdtest.OpenExternalEmptied(t)
 	if _, ok, err := store.Changes(t.Context(), "/registry/", 0, 1, 1); ok || err != nil {
 		t.Errorf("got %t, %v, want false", ok, err)
 	}

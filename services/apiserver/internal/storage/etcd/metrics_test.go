@@ -41,7 +41,7 @@ func operationSeries(f *dto.MetricFamily, m *dto.Metric) string {
 // TestEtcdCallsAreCounted checks the metrics of calls by method and by resource.
 func TestEtcdCallsAreCounted(t *testing.T) {
 	r := prometheus.NewRegistry()
-	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.Listening(t).Endpoint()}, Metrics: r})
+	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.ListeningServer(t).Endpoint()}, Metrics: r})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestEtcdCallsAreCounted(t *testing.T) {
 // TestSizeIsMissingWithoutEtcd checks that other metrics are still collected.
 func TestSizeIsMissingWithoutEtcd(t *testing.T) {
 	r := prometheus.NewRegistry()
-	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.Listening(t).Endpoint()}})
+	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.ListeningServer(t).Endpoint()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestSizeIsMissingWithoutEtcd(t *testing.T) {
 // TestMembersAreReported checks the metrics of a member with an alarm, and of one that does not
 // respond.
 func TestMembersAreReported(t *testing.T) {
-	server := etcdtest.Listening(t)
+	server := etcdtest.ListeningServer(t)
 	down := etcdtest.NewProxy(t, server.Endpoint())
 	r := prometheus.NewRegistry()
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{server.Endpoint(), down.Endpoint()}})

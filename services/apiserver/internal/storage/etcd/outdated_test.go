@@ -19,7 +19,7 @@ const marker = "/registry/binnacle-progress"
 // startOutdated returns a store on an etcd that reports the given version, and its log.
 func startOutdated(t *testing.T, version string) (*etcdtest.OldVersionProxy, *etcd.Store, *strings.Builder) {
 	t.Helper()
-	old := etcdtest.NewOldVersionProxy(t, etcdtest.Listening(t).Endpoint(), version)
+	old := etcdtest.NewOldVersionProxy(t, etcdtest.ListeningServer(t).Endpoint(), version)
 	log := &strings.Builder{} // written by one watch, read after it has ended
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{old.Endpoint()}})
 	if err != nil {
@@ -126,7 +126,7 @@ func TestProgressWithoutNotifications(t *testing.T) {
 // serves the watch, or not at all.
 func TestUnknownEtcdIsUnreliable(t *testing.T) {
 	t.Parallel()
-	target := etcdtest.Listening(t).Endpoint()
+	target := etcdtest.ListeningServer(t).Endpoint()
 	direct, err := etcd.Dial(etcd.DialOptions{Servers: []string{target}})
 	if err != nil {
 		t.Fatal(err)
@@ -182,6 +182,6 @@ func TestConformanceOutdated(t *testing.T) {
 		t.Skip("repeats the suite of the embedded server")
 	}
 	storagetest.Run(t, func(t *testing.T) storage.Interface {
-		return etcdtest.Dial(t, etcdtest.NewOldVersionProxy(t, etcdtest.Listening(t).Endpoint(), "3.5.5").Endpoint())
+		return etcdtest.OpenEmptied(t, etcdtest.NewOldVersionProxy(t, etcdtest.ListeningServer(t).Endpoint(), "3.5.5").Endpoint())
 	})
 }

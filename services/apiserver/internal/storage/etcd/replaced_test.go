@@ -20,7 +20,7 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	w := &fixture{T: t, servers: [2]*embedded.Server{etcdtest.Listening(t), etcdtest.Listening(t)}}
+	w := &fixture{T: t, servers: [2]*embedded.Server{etcdtest.ListeningServer(t), etcdtest.ListeningServer(t)}}
 	w.proxy = etcdtest.NewProxy(t, w.servers[0].Endpoint())
 	return w
 }
@@ -77,7 +77,7 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 			// 1. Two servers get the same values, which stand for the backup. Then the first one
 			// gets the values of old.
 			w := newFixture(t)
-			store := etcdtest.Dial(t, w.proxy.Endpoint()) // empties the first server without a write
+			store := etcdtest.OpenEmptied(t, w.proxy.Endpoint()) // empties the first server without a write
 			w.writeKeys(0, c.same...)
 			start := w.writeKeys(1, c.same...)
 			if len(c.old) > 0 {
@@ -144,7 +144,7 @@ func isReplaced(err error) bool {
 // TestEventBeforeRevisionIsNoReplacement checks that an event of an embedded etcd that arrives
 // just before its revision counts is not taken for a replaced store.
 func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
-	cfg := etcdtest.Listening(t).Config()
+	cfg := etcdtest.ListeningServer(t).Config()
 	counts := cfg.LocalRevision
 	calls := make(chan struct{}, 1)
 	cfg.LocalRevision = func() (int64, error) {

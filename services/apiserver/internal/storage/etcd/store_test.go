@@ -21,7 +21,7 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 	if _, err := etcd.New(etcd.Config{}); err == nil {
 		t.Error("New without a client returned no error")
 	}
-	cfg := etcdtest.Server(t).Config()
+	cfg := etcdtest.PrivateServer(t).Config()
 	cfg.Watch = nil
 	if _, err := etcd.New(cfg); err == nil {
 		t.Error("New without a watch client returned no error")
@@ -30,7 +30,7 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 
 // TestLeasesAreShared checks that up to 1000 values of the same lifetime share a lease.
 func TestLeasesAreShared(t *testing.T) {
-	server := etcdtest.Server(t)
+	server := etcdtest.PrivateServer(t)
 	store := etcdtest.Store(t, server.Config())
 	ctx := t.Context()
 	create := func(n int, ttl time.Duration) {
@@ -79,7 +79,7 @@ func TestLeasesAreShared(t *testing.T) {
 // TestLostLeaseIsReplaced checks that a lease that no longer exists in etcd is replaced without an
 // error.
 func TestLostLeaseIsReplaced(t *testing.T) {
-	server := etcdtest.Server(t)
+	server := etcdtest.PrivateServer(t)
 	store := etcdtest.Store(t, server.Config())
 	for i := range 2 {
 		if _, err := store.Create(t.Context(), fmt.Sprintf("/registry/events/e%d", i), nil,
@@ -100,10 +100,10 @@ func TestLostLeaseIsReplaced(t *testing.T) {
 // connection breaks repeatedly.
 func TestWatchResumesAfterBreaks(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Listening(t)
+	server := etcdtest.ListeningServer(t)
 	proxy := etcdtest.NewProxy(t, server.Endpoint())
 	direct := etcdtest.Store(t, server.Config())
-	far := etcdtest.Dial(t, proxy.Endpoint())
+	far := etcdtest.OpenEmptied(t, proxy.Endpoint())
 
 	start, err := direct.Revision(t.Context())
 	if err != nil {
@@ -155,9 +155,9 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 // after it.
 func TestUnreachableEtcdIsReported(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Listening(t)
+	server := etcdtest.ListeningServer(t)
 	proxy := etcdtest.NewProxy(t, server.Endpoint())
-	store := etcdtest.Dial(t, proxy.Endpoint())
+	store := etcdtest.OpenEmptied(t, proxy.Endpoint())
 	if err := store.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestUnreachableEtcdIsReported(t *testing.T) {
 // results count as errors.
 func TestMetricsAreLabelledByResource(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	cfg := etcdtest.Server(t).Config()
+	cfg := etcdtest.PrivateServer(t).Config()
 	cfg.Metrics = reg
 	store := etcdtest.Store(t, cfg)
 	ctx := t.Context()

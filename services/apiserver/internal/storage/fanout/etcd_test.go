@@ -83,7 +83,7 @@ func churnObjects(t *testing.T, ctx context.Context, store *etcd.Store, round in
 // TestReplicasFollowEtcd checks that replicas receive etcd's history through one etcd watch, also
 // when the publisher changes and a value is too large for NATS.
 func TestReplicasFollowEtcd(t *testing.T) {
-	server := etcdtest.Server(t)
+	server := etcdtest.PrivateServer(t)
 	store := etcdtest.Store(t, server.Config())
 	srv, url := listenNATS(t, 0)
 	defer stopNATS(srv)

@@ -262,7 +262,7 @@ func (f *Fanout) handleRequest(data []byte) {
 	switch {
 	case p == nil:
 	case len(data) == answerBytes:
-		p.requestCheck(binary.LittleEndian.Uint64(data))
+		p.queueJoinRequest(binary.LittleEndian.Uint64(data))
 	default:
 		p.requestProgress()
 	}
@@ -280,10 +280,10 @@ func (f *Fanout) requestHeartbeat() {
 	}
 }
 
-// requestCheck requests that the publisher checks the store again and answers.
-func (f *Fanout) requestCheck(request uint64) {
+// sendJoinRequest requests that the publisher checks the store again and answers.
+func (f *Fanout) sendJoinRequest(request uint64) {
 	if p := f.publisher.Load(); p != nil {
-		p.requestCheck(request)
+		p.queueJoinRequest(request)
 		return
 	}
 	if t := f.connected.Load(); t != nil {

@@ -24,15 +24,15 @@ const (
 // errFollowing means that a Follow is already running.
 var errFollowing = errors.New("the stream is being followed already")
 
-// stableHeartbeats is the number of heartbeats after which a fall from the stream no longer delays
-// the next rejoin. A fall is a switch from the stream to the store because of a fault.
-const stableHeartbeats = 60
+// stableAfter is the number of heartbeats after which a fall (see the package comment) no longer
+// delays the next rejoin.
+const stableAfter = 60
 
 // follower applies the changes to one replica; see the states in the package comment. One goroutine
 // owns it. Other goroutines read Fanout.followerState.
 type follower struct {
-	f     *Fanout
-	apply func(storage.Batch) error
+	fanout *Fanout
+	apply  func(storage.Batch) error
 
 	// position is the position up to which everything was passed to apply.
 	position storage.Position
@@ -41,18 +41,18 @@ type follower struct {
 	stopFeed context.CancelFunc // stops feed
 	feeds    sync.WaitGroup     // goroutines of this feed and earlier ones
 
-	// recentRevision is the revision that was applied at recentAt. A stream that has reached it
-	// lags no more than the time since recentAt.
+	// recentRevision is the revision that was applied at recentAt. canJoin requires that the stream
+	// has reached it, so the stream lags by at most the time since recentAt.
 	recentRevision int64
 	recentAt       time.Time
 	// rejoin is the earliest time to join the stream again after repeated falls.
 	rejoin      time.Time
 	lastFall    time.Time
 	fallBackoff backoff
-	// request identifies the request that a chain must answer before the replica joins it.
-	// requested is when the request was last sent.
-	request   uint64
-	requested time.Time
+	// joinRequest identifies the request that a chain must answer before the replica joins it. It is
+	// never 0 while the replica reads from the store. joinRequestedAt is when it was last sent.
+	joinRequest     uint64
+	joinRequestedAt time.Time
 	// announced is when the replica last announced itself to the publisher.
 	announced time.Time
 	// aheadSince is the time since when the replica has a higher revision than the live stream, or
@@ -77,41 +77,41 @@ type followerState struct {
 // It returns the error of ctx or apply. *storage.CompactedError means that the store no longer keeps
 // the next changes. *storage.ReplacedError means that the store's history does not contain the
 // position. Both require another Load.
-func (f *Fanout) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
-	if !f.followerState.following.CompareAndSwap(false, true) {
+func (fanout *Fanout) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
+	if !fanout.followerState.following.CompareAndSwap(false, true) {
 		return errFollowing
 	}
-	f.followerState.joined.Store(false)
-	defer f.followerState.following.Store(false)
+	fanout.followerState.joined.Store(false)
+	defer fanout.followerState.following.Store(false)
 	fo := &follower{
-		f:           f,
+		fanout:      fanout,
 		apply:       apply,
 		position:    from,
-		fallBackoff: backoff{first: f.heartbeat / 4, maximum: 30 * f.heartbeat},
+		fallBackoff: backoff{first: fanout.heartbeat / 4, maximum: 30 * fanout.heartbeat},
 	}
 	defer fo.stop()
-	if f.deliveries != nil {
-		f.deliveries.reset()
+	if fanout.deliveries != nil {
+		fanout.deliveries.reset()
 	}
 	fo.setPosition(from)
-	f.followerState.lastApplied.set()
+	fanout.followerState.lastApplied.set()
 	return fo.run(ctx)
 }
 
 // stop stops the feeds and drops the waiting messages.
 func (fo *follower) stop() {
-	fo.f.inbox.stopFollowing()
+	fo.fanout.inbox.stopFollowing()
 	fo.closeFeed()
 	fo.feeds.Wait()
-	fo.f.setSource(sourceNone)
+	fo.fanout.setSource(sourceNone)
 }
 
 // run applies changes until ctx ends or an error occurs.
 func (fo *follower) run(ctx context.Context) error {
-	f := fo.f
-	f.inbox.startFollowing()
+	fanout := fo.fanout
+	fanout.inbox.startFollowing()
 	fo.switchToStore(ctx, reasonStart)
-	tick := time.NewTicker(f.heartbeat / 4)
+	tick := time.NewTicker(fanout.heartbeat / 4)
 	defer tick.Stop()
 	for {
 		var batches <-chan storage.Batch
@@ -124,7 +124,7 @@ func (fo *follower) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-f.inbox.ready:
+		case <-fanout.inbox.ready:
 			err = fo.followStream(ctx)
 		case b := <-batches:
 			if err = fo.applyNew(b); err == nil {
@@ -143,17 +143,17 @@ func (fo *follower) run(ctx context.Context) error {
 
 // followStream joins the stream if possible, and applies the waiting messages.
 func (fo *follower) followStream(ctx context.Context) error {
-	in := fo.f.inbox
+	in := fo.fanout.inbox
 
 	// 1. Join the stream, if the replica reads from the store.
 	if fo.feed != nil {
-		fo.requestChain()
+		fo.requestJoin()
 		if !fo.canJoin() {
 			return nil
 		}
 		fo.closeFeed()
-		fo.f.followerState.joined.Store(true)
-		fo.f.setSource(fo.streamSource())
+		fo.fanout.followerState.joined.Store(true)
+		fo.fanout.setSource(fo.streamSource())
 	}
 
 	// 2. Apply the waiting messages up to the first gap.
@@ -169,29 +169,29 @@ func (fo *follower) followStream(ctx context.Context) error {
 		if err := fo.applyNew(storage.Batch{Events: m.events, Revision: m.revision}); err != nil {
 			return err
 		}
-		if local := fo.f.currentSourceName() == sourceLocal; local != m.local {
-			fo.f.setSource(fo.streamSource())
+		if local := fo.fanout.currentSourceName() == sourceLocal; local != m.local {
+			fo.fanout.setSource(fo.streamSource())
 		}
 	}
 
 	// 3. Leave the stream if messages were lost.
-	if reason := in.takeAlarm(); reason != noReason {
+	if reason := in.takeLoss(); reason != noReason {
 		fo.switchToStore(ctx, reason)
 	}
 	return ctx.Err()
 }
 
-// requestChain requests a chain to join once rejoining is allowed. It repeats the request if there
+// requestJoin sends the request to join a chain once rejoining is allowed. It repeats the request if there
 // is no answer or another publisher appears.
-func (fo *follower) requestChain() {
+func (fo *follower) requestJoin() {
 	now := time.Now()
 	if now.Before(fo.rejoin) {
 		return
 	}
-	missing, isNew := fo.f.inbox.chainMissing(fo.f.maxSilence())
-	if missing && (isNew || now.Sub(fo.requested) > fo.f.heartbeat/2) {
-		fo.requested = now
-		fo.f.requestCheck(fo.request)
+	missing, isNew := fo.fanout.inbox.joinAnswerMissing(fo.fanout.maxSilence())
+	if missing && (isNew || now.Sub(fo.joinRequestedAt) > fo.fanout.heartbeat/2) {
+		fo.joinRequestedAt = now
+		fo.fanout.sendJoinRequest(fo.joinRequest)
 	}
 }
 
@@ -201,15 +201,15 @@ func (fo *follower) canJoin() bool {
 	if now.Before(fo.rejoin) {
 		return false
 	}
-	if now.Sub(fo.recentAt) > fo.f.heartbeat {
+	if now.Sub(fo.recentAt) > fo.fanout.heartbeat {
 		fo.recentRevision = fo.position.Revision
 		fo.recentAt = now
 	}
-	if !fo.f.inbox.canContinue(fo.position, fo.recentRevision, fo.f.maxSilence()) {
+	if !fo.fanout.inbox.canContinue(fo.position, fo.recentRevision, fo.fanout.maxSilence()) {
 		return false
 	}
-	// Earlier losses are irrelevant now.
-	fo.f.inbox.takeAlarm()
+	// Losses before the join are irrelevant.
+	fo.fanout.inbox.clearLoss()
 	return true
 }
 
@@ -229,36 +229,36 @@ func (fo *follower) applyNew(b storage.Batch) error {
 	if err := fo.apply(applied); err != nil {
 		return err
 	}
-	if d := fo.f.deliveries; d != nil {
-		d.recordApplied(applied, fo.f.currentSourceName())
+	if d := fo.fanout.deliveries; d != nil {
+		d.recordApplied(applied, fo.fanout.currentSourceName())
 	}
 	fo.setPosition(fo.position.Advance(applied))
-	fo.f.followerState.lastApplied.set()
+	fo.fanout.followerState.lastApplied.set()
 	return nil
 }
 
 // setPosition records the position of the replica.
 func (fo *follower) setPosition(to storage.Position) {
 	fo.position = to
-	fo.f.followerState.position.Store(&to)
-	fo.f.followerState.applied.Store(to.Revision)
+	fo.fanout.followerState.position.Store(&to)
+	fo.fanout.followerState.applied.Store(to.Revision)
 }
 
-// handleTick handles what no message triggers: silence, and the time to rejoin.
+// handleTick announces the replica, detects silence of the stream and retries joining it.
 func (fo *follower) handleTick(ctx context.Context) error {
-	if now := time.Now(); now.Sub(fo.announced) >= announceHeartbeats*fo.f.heartbeat {
+	if now := time.Now(); now.Sub(fo.announced) >= announceHeartbeats*fo.fanout.heartbeat {
 		fo.announced = now
-		fo.f.requestHeartbeat()
+		fo.fanout.requestHeartbeat()
 	}
 	if fo.feed == nil {
-		if reason := fo.f.inbox.overdueSign(fo.f.maxSilence(), fo.f.heartbeat/2); reason != noReason {
+		if reason := fo.fanout.inbox.overdueReason(fo.fanout.maxSilence(), fo.fanout.heartbeat/2); reason != noReason {
 			fo.switchToStore(ctx, reason)
 		} else if fo.aheadOfStream() {
 			fo.switchToStore(ctx, reasonHistory)
 		}
 		return nil
 	}
-	if fo.f.followerState.lastApplied.age() > fo.f.heartbeat {
+	if fo.fanout.followerState.lastApplied.age() > fo.fanout.heartbeat {
 		fo.feed.requestProgress()
 	}
 	return fo.followStream(ctx)
@@ -268,17 +268,17 @@ func (fo *follower) handleTick(ctx context.Context) error {
 // take. The store of its publisher may have been restored from a backup.
 func (fo *follower) aheadOfStream() bool {
 	now := time.Now()
-	if published, _ := fo.f.inbox.newestRevision(); published >= fo.position.Revision {
+	if published, _ := fo.fanout.inbox.newestRevision(); published >= fo.position.Revision {
 		fo.aheadSince = time.Time{}
 	} else if fo.aheadSince.IsZero() {
 		fo.aheadSince = now
 	}
-	return !fo.aheadSince.IsZero() && now.Sub(fo.aheadSince) > 2*fo.f.heartbeat
+	return !fo.aheadSince.IsZero() && now.Sub(fo.aheadSince) > 2*fo.fanout.heartbeat
 }
 
 // switchToStore makes the replica read from the store and request a chain to join.
 func (fo *follower) switchToStore(ctx context.Context, reason gapReason) {
-	f := fo.f
+	fanout := fo.fanout
 	now := time.Now()
 
 	// 1. Record the reason.
@@ -286,9 +286,9 @@ func (fo *follower) switchToStore(ctx context.Context, reason gapReason) {
 	if reason == reasonStart {
 		level = slog.LevelDebug
 	} else {
-		f.metrics.gaps.WithLabelValues(string(reason)).Inc()
+		fanout.metrics.gaps.WithLabelValues(string(reason)).Inc()
 	}
-	f.log.Log(ctx, level, "reading changes from the store", "reason", string(reason), "revision", fo.position.Revision)
+	fanout.log.Log(ctx, level, "reading changes from the store", "reason", string(reason), "revision", fo.position.Revision)
 	isFault := reason != reasonStart && reason != reasonEnd && reason != reasonPublisher
 	if isFault {
 		fo.delayRejoin(now)
@@ -299,25 +299,25 @@ func (fo *follower) switchToStore(ctx context.Context, reason gapReason) {
 	fo.recentRevision = fo.position.Revision
 	fo.recentAt = now
 	ctx, fo.stopFeed = context.WithCancel(ctx)
-	fo.feed = newFeed(f.store, f.root, f.heartbeat/4, f.log)
+	fo.feed = newFeed(fanout.store, fanout.root, fanout.heartbeat/4, fanout.log)
 	fo.feed.requestProgress()
 	feed, after := fo.feed, fo.position
 	fo.feeds.Go(func() { feed.run(ctx, after) })
-	f.followerState.feed.Store(fo.feed)
-	f.setSource(sourceStore)
+	fanout.followerState.feed.Store(fo.feed)
+	fanout.setSource(sourceStore)
 
 	// 3. Request a chain to join.
-	fo.request = rand.Uint64() | 1
-	fo.requested = time.Time{}
-	f.inbox.awaitChain(fo.request)
-	f.requestHeartbeat() // announces this replica, which may not join immediately
-	fo.requestChain()
+	fo.joinRequest = rand.Uint64() | 1 // never 0, which stands for no request
+	fo.joinRequestedAt = time.Time{}
+	fanout.inbox.awaitJoinAnswer(fo.joinRequest)
+	fanout.requestHeartbeat() // announces this replica, which may not join immediately
+	fo.requestJoin()
 }
 
 // delayRejoin sets the earliest time to rejoin after a fall: immediately after the first fall for
-// stableHeartbeats, and later with each further one.
+// stableAfter, and later with each further one.
 func (fo *follower) delayRejoin(now time.Time) {
-	if fo.lastFall.IsZero() || now.Sub(fo.lastFall) > stableHeartbeats*fo.f.heartbeat {
+	if fo.lastFall.IsZero() || now.Sub(fo.lastFall) > stableAfter*fo.fanout.heartbeat {
 		fo.fallBackoff.reset()
 		fo.rejoin = now
 	} else {
@@ -334,13 +334,13 @@ func (fo *follower) closeFeed() {
 	fo.stopFeed()
 	fo.feed = nil
 	fo.stopFeed = nil
-	fo.f.followerState.feed.Store(nil)
+	fo.fanout.followerState.feed.Store(nil)
 }
 
 // streamSource returns the name of the stream's source: sourceLocal if the messages come from this
 // replica's own publisher, otherwise sourceNATS.
 func (fo *follower) streamSource() string {
-	if _, local := fo.f.inbox.newestRevision(); local {
+	if _, local := fo.fanout.inbox.newestRevision(); local {
 		return sourceLocal
 	}
 	return sourceNATS

@@ -69,8 +69,8 @@ func (f *message) conflictsWith(at storage.Position) bool {
 	return !f.last.Equal(last)
 }
 
-// requestCheck queues a replica's request for a check of the store. It is safe for concurrent use.
-func (p *publisher) requestCheck(request uint64) {
+// queueJoinRequest queues a replica's request for a check of the store. It is safe for concurrent use.
+func (p *publisher) queueJoinRequest(request uint64) {
 	p.mu.Lock()
 	if !slices.Contains(p.pending, request) {
 		p.pending = append(p.pending, request)

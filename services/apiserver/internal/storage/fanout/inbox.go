@@ -50,9 +50,9 @@ type inbox struct {
 	head      int
 	bytes     int // of the waiting messages
 
-	// request is the request for a check of the store that a chain must answer before the replica
+	// joinRequest is the request for a check of the store that a chain must answer before the replica
 	// listens to it. It is 0 while no chain may be joined.
-	request uint64
+	joinRequest uint64
 	// chain is the chain that answered and that the replica listens to, or 0.
 	chain    int64
 	epoch    int64 // of the publisher of chain
@@ -61,7 +61,7 @@ type inbox struct {
 	// otherEpoch is the highest epoch of messages of other chains.
 	otherEpoch int64
 	// candidate is the last chain that was received while chain is 0. candidateIsNew means that
-	// chainMissing has not reported it yet.
+	// joinAnswerMissing has not reported it yet.
 	candidate      int64
 	candidateIsNew bool
 
@@ -72,8 +72,8 @@ type inbox struct {
 	lastMessage time.Time
 	// requested is when the oldest unanswered request for a heartbeat was made.
 	requested time.Time
-	// alarm is the reason to leave the stream that takeAlarm returns next.
-	alarm gapReason
+	// loss is the reason to leave the stream that takeLoss returns next.
+	loss gapReason
 }
 
 func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
@@ -102,7 +102,7 @@ func (in *inbox) push(f message) bool {
 		in.chain = f.chain
 		in.epoch = f.epoch
 		in.revision = f.revision
-		in.alarm = noReason
+		in.loss = noReason
 	}
 
 	// 2. Update the state of the stream.
@@ -111,7 +111,7 @@ func (in *inbox) push(f message) bool {
 	in.requested = time.Time{}
 	if f.end {
 		in.lastMessage = time.Time{}
-		in.alarm = reasonEnd
+		in.loss = reasonEnd
 		in.wakeFollower()
 		return true
 	}
@@ -138,7 +138,7 @@ func (in *inbox) push(f message) bool {
 // answersLocked reports whether the replica listens to the chain of a message from now on: its
 // publisher has checked the store since the request, and is newer than that of the current chain.
 func (in *inbox) answersLocked(f *message) bool {
-	if !in.following || in.request == 0 || !slices.Contains(f.answers, in.request) {
+	if !in.following || in.joinRequest == 0 || !slices.Contains(f.answers, in.joinRequest) {
 		return false
 	}
 	return in.chain == 0 || f.epoch > in.epoch
@@ -154,32 +154,32 @@ func (in *inbox) recordOtherChainLocked(f *message) {
 			in.candidateIsNew = true
 			in.wakeFollower()
 		}
-	case f.epoch > max(in.epoch, in.otherEpoch) && in.alarm == noReason:
+	case f.epoch > max(in.epoch, in.otherEpoch) && in.loss == noReason:
 		in.otherEpoch = f.epoch
-		in.alarm = reasonPublisher
+		in.loss = reasonPublisher
 		in.wakeFollower()
 	}
 }
 
-// awaitChain drops the waiting messages and stops listening until a chain answers the request. A
+// awaitJoinAnswer drops the waiting messages and stops listening until a chain answers the request. A
 // request of 0 waits for none.
-func (in *inbox) awaitChain(request uint64) {
+func (in *inbox) awaitJoinAnswer(joinRequest uint64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.dropAllLocked()
-	in.request = request
+	in.joinRequest = joinRequest
 	in.chain = 0
 	in.candidate = 0
 	in.candidateIsNew = false
 	in.lastMessage = time.Time{}
 	in.requested = time.Time{}
-	in.alarm = noReason
+	in.loss = noReason
 }
 
-// chainMissing reports whether no live chain has answered yet. isNew means that another chain has
+// joinAnswerMissing reports whether no live chain has answered yet. isNew means that another chain has
 // appeared since the last call; its publisher may not have received the request. A chain that has been
 // silent for longer than maxSilence is forgotten.
-func (in *inbox) chainMissing(maxSilence time.Duration) (missing, isNew bool) {
+func (in *inbox) joinAnswerMissing(maxSilence time.Duration) (missing, isNew bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.lastMessage.IsZero() || time.Since(in.lastMessage) > maxSilence {
@@ -276,7 +276,7 @@ func (in *inbox) canContinue(at storage.Position, desired int64, maxSilence time
 	}
 
 	// 3. Ignore later answers. They come from earlier checks of the store.
-	in.request = 0
+	in.joinRequest = 0
 	return true
 }
 
@@ -289,7 +289,7 @@ func (in *inbox) startFollowing() {
 
 // stopFollowing drops the waiting messages and all later ones.
 func (in *inbox) stopFollowing() {
-	in.awaitChain(0)
+	in.awaitJoinAnswer(0)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.following = false
@@ -304,7 +304,7 @@ func (in *inbox) markLost(reason gapReason) {
 		return
 	}
 	in.lastMessage = time.Time{}
-	in.alarm = reason
+	in.loss = reason
 	in.wakeFollower()
 }
 
@@ -317,18 +317,21 @@ func (in *inbox) expectHeartbeat() {
 	}
 }
 
-// takeAlarm returns and clears the recorded reason to leave the stream, or noReason.
-func (in *inbox) takeAlarm() gapReason {
+// takeLoss returns and clears the recorded reason to leave the stream, or noReason.
+func (in *inbox) takeLoss() gapReason {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	reason := in.alarm
-	in.alarm = noReason
+	reason := in.loss
+	in.loss = noReason
 	return reason
 }
 
-// overdueSign returns reasonSilence if no message has arrived for longer than maxSilence,
+// clearLoss clears the recorded reason to leave the stream.
+func (in *inbox) clearLoss() { in.takeLoss() }
+
+// overdueReason returns reasonSilence if no message has arrived for longer than maxSilence,
 // reasonUnanswered if a requested heartbeat is missing for longer than maxAnswer, or noReason.
-func (in *inbox) overdueSign(maxSilence, maxAnswer time.Duration) gapReason {
+func (in *inbox) overdueReason(maxSilence, maxAnswer time.Duration) gapReason {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	switch {

@@ -93,14 +93,14 @@ func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := newInbox()
 			in.startFollowing()
-			in.awaitChain(request)
+			in.awaitJoinAnswer(request)
 			for _, f := range c.frames {
 				if f.chain == 0 {
 					f.chain = 1 + f.epoch
 					f.answers = []uint64{request}
 				}
 				in.push(f)
-				in.chainMissing(silence)
+				in.joinAnswerMissing(silence)
 			}
 			at := storage.Position{Revision: c.appliedRevision}
 			if got := in.canContinue(at, c.wantedRevision, silence); got != c.want {
@@ -118,7 +118,7 @@ func TestReplicaContinuesWithWaitingMessages(t *testing.T) {
 func TestInboxDropsOldestMessages(t *testing.T) {
 	in := newInbox()
 	in.startFollowing()
-	in.awaitChain(1)
+	in.awaitJoinAnswer(1)
 	const n = 3*inboxFrames + 7
 	for i := range int64(n) {
 		in.push(message{chain: 1, answers: []uint64{1}, previous: i, revision: i + 1})

@@ -18,15 +18,15 @@ import (
 func handlesPod(r *admission.Request) bool {
 	switch r.Subresource {
 	case "":
-		return r.Operation == admission.Create || r.Operation == admission.Update && movesPod(r)
+		return r.Operation == admission.Create || r.Operation == admission.Update && changesTerminatingScope(r)
 	case "resize":
 		return r.Operation == admission.Update
 	}
 	return false
 }
 
-// movesPod reports whether an update moves a pod between Terminating and NotTerminating.
-func movesPod(r *admission.Request) bool {
+// changesTerminatingScope reports whether an update moves a pod between Terminating and NotTerminating.
+func changesTerminatingScope(r *admission.Request) bool {
 	pod, err := podOf(r.Object)
 	if err != nil {
 		return false
@@ -39,7 +39,7 @@ func podOf(obj runtime.Object) (*corev1.Pod, error) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		return p, nil
 	}
-	return nil, fmt.Errorf("a pod is a %T", obj)
+	return nil, fmt.Errorf("got %T, want a Pod", obj)
 }
 
 // podConstraints returns the function evaluator.constraints for pods. It requires that each
@@ -61,7 +61,7 @@ func checkContainers(required names, pod *corev1.Pod) error {
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
 			c := &containers[i]
-			specified := quota.Compute(c.Resources.Requests, c.Resources.Limits)
+			specified := quota.ComputeResourceNames(c.Resources.Requests, c.Resources.Limits)
 			for _, name := range required {
 				if _, ok := specified[name]; !ok && mustBeSpecified(name) {
 					missing[name] = append(missing[name], c.Name)

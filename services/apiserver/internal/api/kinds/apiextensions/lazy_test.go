@@ -17,7 +17,7 @@ import (
 // definitionCoders returns the codec of definitions, and one without lazily decoded fields.
 func definitionCoders(t *testing.T) (lazy, eager *codec.KindCodec) {
 	t.Helper()
-	catalog, err := builtin.Catalog()
+	catalog, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,52 +47,54 @@ func withSettings(s registry.Settings, kinds func(registry.Settings) []*registry
 // groupMembers returns the groups in discovery order. The group of API services precedes every
 // other named group, regardless of the priorities of API services.
 func groupMembers(s registry.Settings) []member {
-	of := func(name string, priority int, kinds func() []*registry.Kind, versions ...string) member {
+	newMember := func(name string, priority int, kinds func() []*registry.Kind, versions ...string) member {
 		return member{registry.Group{Name: name, Priority: priority, Versions: versions}, kinds}
 	}
 	return []member{
-		of("apiregistration.k8s.io", 20000, apiregistration.Kinds, "v1"),
-		of("", 18000, withSettings(s, core.Kinds), "v1"),
-		of("apps", 17800, withSettings(s, apps.Kinds), "v1"),
-		of("events.k8s.io", 17750, events.Kinds, "v1"),
-		of("authentication.k8s.io", 17700, authentication.Kinds, "v1", "v1beta1"),
-		of("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
-		of("autoscaling", 17500, withSettings(s, autoscaling.Kinds), "v2", "v1"),
-		of("batch", 17400, withSettings(s, batch.Kinds), "v1"),
-		of("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1", "v1alpha1"),
-		of("networking.k8s.io", 17200, networking.Kinds, "v1", "v1beta1"),
-		of("policy", 17100, policygroup.Kinds, "v1"),
-		of("rbac.authorization.k8s.io", 17000, rbacgroup.Kinds, "v1"),
-		of("storage.k8s.io", 16800, withSettings(s, storagegroup.Kinds), "v1", "v1beta1", "v1alpha1"),
-		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1", "v1alpha1"),
-		of("apiextensions.k8s.io", 16700, withSettings(s, apiextensions.Kinds), "v1"),
-		of("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
-		of("coordination.k8s.io", 16500, withSettings(s, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
-		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
-		of("discovery.k8s.io", 16200, withSettings(s, discoverygroup.Kinds), "v1"),
-		of("resource.k8s.io", 16200, withSettings(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
-		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrolgroup.Kinds, "v1", "v1beta3"),
-		of("internal.apiserver.k8s.io", 16000, apiserverinternal.Kinds, "v1alpha1"),
-		of("storagemigration.k8s.io", 15800, storagemigration.Kinds, "v1alpha1"),
+		newMember("apiregistration.k8s.io", 20000, apiregistration.Kinds, "v1"),
+		newMember("", 18000, withSettings(s, core.Kinds), "v1"),
+		newMember("apps", 17800, withSettings(s, apps.Kinds), "v1"),
+		newMember("events.k8s.io", 17750, events.Kinds, "v1"),
+		newMember("authentication.k8s.io", 17700, authentication.Kinds, "v1", "v1beta1"),
+		newMember("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
+		newMember("autoscaling", 17500, withSettings(s, autoscaling.Kinds), "v2", "v1"),
+		newMember("batch", 17400, withSettings(s, batch.Kinds), "v1"),
+		newMember("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1", "v1alpha1"),
+		newMember("networking.k8s.io", 17200, networking.Kinds, "v1", "v1beta1"),
+		newMember("policy", 17100, policygroup.Kinds, "v1"),
+		newMember("rbac.authorization.k8s.io", 17000, rbacgroup.Kinds, "v1"),
+		newMember("storage.k8s.io", 16800, withSettings(s, storagegroup.Kinds), "v1", "v1beta1", "v1alpha1"),
+		newMember("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1", "v1alpha1"),
+		newMember("apiextensions.k8s.io", 16700, withSettings(s, apiextensions.Kinds), "v1"),
+		newMember("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
+		newMember("coordination.k8s.io", 16500, withSettings(s, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
+		newMember("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
+		newMember("discovery.k8s.io", 16200, withSettings(s, discoverygroup.Kinds), "v1"),
+		newMember("resource.k8s.io", 16200, withSettings(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
+		newMember("flowcontrol.apiserver.k8s.io", 16100, flowcontrolgroup.Kinds, "v1", "v1beta3"),
+		newMember("internal.apiserver.k8s.io", 16000, apiserverinternal.Kinds, "v1alpha1"),
+		newMember("storagemigration.k8s.io", 15800, storagemigration.Kinds, "v1alpha1"),
 	}
 }
 
-// Catalog returns the built-in kinds that are served by default.
-func Catalog() (*registry.Catalog, error) {
-	all, err := Everything(registry.Settings{})
+// DefaultCatalog returns the built-in kinds that are served by default.
+func DefaultCatalog() (*registry.Catalog, error) {
+	all, err := AllKinds(registry.Settings{})
 	if err != nil {
 		return nil, err
 	}
-	serves, err := Emulation{Minor: version.MinorNumber}.Serves(all, nil, func(*registry.Kind) bool { return true })
+	var noRuntimeConfig RuntimeConfig
+	everyGateEnabled := func(*registry.Kind) bool { return true }
+	serves, err := Emulation{Minor: version.MinorNumber}.Serves(all, noRuntimeConfig, everyGateEnabled)
 	if err != nil {
 		return nil, err
 	}
 	return all.Filter(serves)
 }
 
-// Everything returns the catalog of all built-in kinds, including those that are off by default.
+// AllKinds returns the catalog of all built-in kinds, including those that are off by default.
 // Groups are in discovery order. Kinds are in the order of their groups, with the core group first.
-func Everything(s registry.Settings) (*registry.Catalog, error) {
+func AllKinds(s registry.Settings) (*registry.Catalog, error) {
 	all := groupMembers(s)
 	groups := make([]registry.Group, len(all))
 	for i, m := range all {

@@ -49,7 +49,7 @@ var without = map[string]string{
 // TestEveryKindHasCases checks that every kind, and every version with a Go type of its own, has a
 // file with rejected new objects and rejected changes.
 func TestEveryKindHasCases(t *testing.T) {
-	all, err := builtin.Everything(registry.Settings{})
+	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 // TestDeprecationWarnings lists every built-in kind with a deprecation warning, and the release
 // that removes it.
 func TestDeprecationWarnings(t *testing.T) {
-	all, err := builtin.Everything(registry.Settings{})
+	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

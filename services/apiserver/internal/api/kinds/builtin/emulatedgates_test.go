@@ -18,7 +18,7 @@ func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 	if err := g.Set("LoadBalancerIPMode=false,CustomResourceFieldSelectors=false,CRDValidationRatcheting=false"); err != nil {
 		t.Fatal(err)
 	}
-	all, err := builtin.Everything(registry.Settings{Gates: g})
+	all, err := builtin.AllKinds(registry.Settings{Gates: g})
 	if err != nil {
 		t.Fatal(err)
 	}

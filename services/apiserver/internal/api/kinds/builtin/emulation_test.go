@@ -14,7 +14,7 @@ import (
 // TestEmulatedVersions checks that resources that are newer than the emulated version are served
 // only on request.
 func TestEmulatedVersions(t *testing.T) {
-	all, err := builtin.Everything(registry.Settings{})
+	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

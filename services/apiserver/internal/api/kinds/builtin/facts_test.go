@@ -37,7 +37,7 @@ func readFacts[T any](t *testing.T, name string) T {
 // catalog returns the default catalog.
 func catalog(t testing.TB) *registry.Catalog {
 	t.Helper()
-	c, err := builtin.Catalog()
+	c, err := builtin.DefaultCatalog()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestGroups(t *testing.T) {
 // TestPriorities checks the priorities of groups and versions.
 func TestPriorities(t *testing.T) {
 	groups := map[string]int{}
-	all, err := builtin.Everything(registry.Settings{})
+	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func kindsWith(t *testing.T, gates string) map[string]*registry.Kind {
 	if err := g.Set(gates); err != nil {
 		t.Fatal(err)
 	}
-	all, err := builtin.Everything(registry.Settings{Gates: g})
+	all, err := builtin.AllKinds(registry.Settings{Gates: g})
 	if err != nil {
 		t.Fatal(err)
 	}

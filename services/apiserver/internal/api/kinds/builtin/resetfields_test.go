@@ -32,7 +32,7 @@ func TestResetFields(t *testing.T) {
 		"storagemigration.k8s.io/storageversionmigrations/status": "metadata spec",
 	}
 	seen := map[string]bool{}
-	all, err := builtin.Everything(registry.Settings{})
+	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // TestRuntimeConfig checks which resources each configuration serves, and the errors of invalid
 // ones.
 func TestRuntimeConfig(t *testing.T) {
-	all, err := builtin.Everything(registry.Settings{})
+	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestRuntimeConfig(t *testing.T) {
 // TestRuntimeConfigAcceptsUnservedVersions checks that the versions in command lines of older
 // clusters are accepted.
 func TestRuntimeConfigAcceptsUnservedVersions(t *testing.T) {
-	all, err := builtin.Everything(registry.Settings{})
+	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestRuntimeConfigAcceptsUnservedVersions(t *testing.T) {
 // FuzzRuntimeConfig checks that no configuration causes a panic, and that valid ones are encoded as
 // they were decoded.
 func FuzzRuntimeConfig(f *testing.F) {
-	all, err := builtin.Everything(registry.Settings{})
+	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestTrafficDistributionDependsOnGate(t *testing.T) {
 		if err := g.Set(fmt.Sprintf("PreferSameTrafficDistribution=%t", on)); err != nil {
 			t.Fatal(err)
 		}
-		all, err := builtin.Everything(registry.Settings{Gates: g})
+		all, err := builtin.AllKinds(registry.Settings{Gates: g})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ var unchecked = map[string]string{
 
 // A kind without rules accepts any object, so it must be listed.
 func TestEveryKindHasRules(t *testing.T) {
-	all, err := builtin.Everything(registry.Settings{})
+	all, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

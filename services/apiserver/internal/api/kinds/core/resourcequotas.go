@@ -27,7 +27,7 @@ func resourceQuotas() *registry.Kind {
 			return &r.Spec, &r.Status
 		}),
 		Default:        declare.Adapt(defaultQuota),
-		DefaultedRules: transcode.Rules(), // quantities need decoding
+		DefaultedRules: transcode.Rules(), // none: the transcoder never writes quantities that are not rounded
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(validateQuota),
 			Warnings: declare.AdaptResult(quotaWarnings),
@@ -37,6 +37,7 @@ func resourceQuotas() *registry.Kind {
 				validateQuota(fld, q)
 				validateQuotaChanges(fld, q, old)
 			}),
+			// As in Kubernetes, updates have no warnings.
 			Warnings: declare.AdaptUpdateResult(func(_, _ *corev1.ResourceQuota) []string { return nil }),
 		},
 		Delete: registry.Delete{ReturnObject: true},
@@ -61,12 +62,12 @@ func defaultQuota(q *corev1.ResourceQuota) {
 	poddefaults.Round(q.Status.Used)
 }
 
-// quotaText returns used and hard amounts: of limits if limits is set, otherwise of all other
-// resources.
-func quotaText(q *corev1.ResourceQuota, limits bool) string {
+// quotaText returns the used and hard amounts of a quota's resources. With limitsOnly, it returns those
+// of limits, otherwise those of all other resources.
+func quotaText(q *corev1.ResourceQuota, limitsOnly bool) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
-		if strings.HasPrefix(string(name), "limits.") != limits {
+		if strings.HasPrefix(string(name), "limits.") != limitsOnly {
 			continue
 		}
 		used, hard := q.Status.Used[name], q.Status.Hard[name]

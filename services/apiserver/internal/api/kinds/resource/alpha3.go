@@ -49,7 +49,7 @@ func resourceSlicesAlpha3(g gates) *registry.Kind {
 }
 
 // changeCapacities applies change to each capacity of a device.
-func changeCapacities(change func(any) any) reshape {
+func changeCapacities(change func(any) any) conversion {
 	return func(device map[string]any) {
 		basic, _ := device["basic"].(map[string]any)
 		all, _ := basic["capacity"].(map[string]any)

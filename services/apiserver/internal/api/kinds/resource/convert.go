@@ -20,33 +20,33 @@ type pointer[T any] interface {
 	registry.Object
 }
 
-// reshape converts an object's JSON from one version's form to another's.
-type reshape func(object map[string]any)
+// conversion converts an object's JSON in place from one version's form to another's.
+type conversion func(object map[string]any)
 
-// storageFormOf returns the stored form of a kind in the newest version. Old is the type of the older
-// version. The versions differ in the position of a few fields, so an object is converted through
-// its JSON.
-func storageFormOf[Old, New any, OldP pointer[Old], NewP pointer[New]](
+// storageFormOf returns a StorageForm that stores objects of type Newest as the older type Older. The
+// versions differ in the position of a few fields, so an object is converted through its JSON.
+func storageFormOf[Older, Newest any, OlderPtr pointer[Older], NewestPtr pointer[Newest]](
 	prefix string,
-	toOlder, toNewest reshape,
+	toOlder, toNewest conversion,
 ) registry.StorageForm {
 	return registry.StorageForm{
 		Prefix:  prefix,
 		Version: resourcev1beta1.SchemeGroupVersion,
-		New:     func() runtime.Object { return OldP(new(Old)) },
+		New:     func() runtime.Object { return OlderPtr(new(Older)) },
 		ToStored: func(o registry.Object) (registry.Object, error) {
-			out := OldP(new(Old))
+			out := OlderPtr(new(Older))
 			return out, convertJSON(o, out, toOlder)
 		},
 		FromStored: func(o registry.Object) (registry.Object, error) {
-			out := NewP(new(New))
+			out := NewestPtr(new(Newest))
 			return out, convertJSON(o, out, toNewest)
 		},
 	}
 }
 
-// convertJSON converts an object to another type through its JSON, which reshape changes in between.
-func convertJSON(from, to registry.Object, change reshape) error {
+// convertJSON converts an object to another type: it encodes the object as JSON, applies convert and
+// decodes the result.
+func convertJSON(from, to registry.Object, convert conversion) error {
 	b, err := json.Marshal(from)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func convertJSON(from, to registry.Object, change reshape) error {
 	if err := json.Unmarshal(b, &object); err != nil {
 		return err
 	}
-	change(object)
+	convert(object)
 	if b, err = json.Marshal(object); err == nil {
 		err = json.Unmarshal(b, to)
 	}
@@ -65,7 +65,8 @@ func convertJSON(from, to registry.Object, change reshape) error {
 	return nil
 }
 
-func changeEach(change reshape, path ...string) reshape {
+// changeEach applies convert to the objects of the list at path.
+func changeEach(convert conversion, path ...string) conversion {
 	return func(object map[string]any) {
 		for _, name := range path[:len(path)-1] {
 			object, _ = object[name].(map[string]any)
@@ -73,14 +74,14 @@ func changeEach(change reshape, path ...string) reshape {
 		list, _ := object[path[len(path)-1]].([]any)
 		for _, item := range list {
 			if m, ok := item.(map[string]any); ok {
-				change(m)
+				convert(m)
 			}
 		}
 	}
 }
 
 // nest moves all fields except those in keep below a name.
-func nest(name string, keep ...string) reshape {
+func nest(name string, keep ...string) conversion {
 	return func(object map[string]any) {
 		inner := map[string]any{}
 		for key, value := range object {
@@ -94,7 +95,7 @@ func nest(name string, keep ...string) reshape {
 }
 
 // unnest reverses nest.
-func unnest(name string) reshape {
+func unnest(name string) conversion {
 	return func(object map[string]any) {
 		inner, _ := object[name].(map[string]any)
 		delete(object, name)
@@ -102,8 +103,11 @@ func unnest(name string) reshape {
 	}
 }
 
-// nestExactly nests a request for exact devices. For a request with alternatives it removes the other
-// fields, and for an empty request it adds none.
+// nestExactly converts a DeviceRequest to v1beta2, with the results of Convert_v1beta1_DeviceRequest in
+// Kubernetes:
+//   - A request with alternatives keeps only its name and the alternatives.
+//   - Another request with fields besides its name gets them below "exactly".
+//   - A request without such fields gets no "exactly".
 func nestExactly(request map[string]any) {
 	if alternatives, _ := request["firstAvailable"].([]any); len(alternatives) > 0 {
 		for key := range request {
@@ -116,32 +120,37 @@ func nestExactly(request map[string]any) {
 	if class, _ := request["deviceClassName"].(string); class == "" {
 		delete(request, "deviceClassName")
 	}
-	if _, named := request["name"]; len(request) > 1 || !named && len(request) > 0 {
+	otherFields := len(request)
+	if _, named := request["name"]; named {
+		otherFields--
+	}
+	if otherFields > 0 {
 		nest("exactly", "name")(request)
 	}
 }
 
-// keepForm is the reshape of versions that have the same form.
+// keepForm is the conversion between versions that have the same form.
 func keepForm(map[string]any) {}
 
-// validateAsNewest adapts rules for the newest version to objects of the older version. change converts
-// them.
-func validateAsNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](
-	change reshape,
-	rules func(fld validate.Field, obj, old NewP),
-) func(fld validate.Field, obj, old OldP) {
-	return func(fld validate.Field, obj, old OldP) {
-		now, before := NewP(new(New)), NewP(nil)
-		err := convertJSON(obj, now, change)
-		if err == nil && old != nil {
-			before = NewP(new(New))
-			err = convertJSON(old, before, change)
+// validateAsNewest adapts rules for the newest version to objects of the older version. It converts the
+// objects with convert.
+func validateAsNewest[Older, Newest any, OlderPtr pointer[Older], NewestPtr pointer[Newest]](
+	convert conversion,
+	rules func(fld validate.Field, obj, old NewestPtr),
+) func(fld validate.Field, obj, old OlderPtr) {
+	return func(fld validate.Field, olderObj, olderPrevious OlderPtr) {
+		newObj, oldObj := NewestPtr(new(Newest)), NewestPtr(nil)
+		err := convertJSON(olderObj, newObj, convert)
+		if err == nil && olderPrevious != nil {
+			oldObj = NewestPtr(new(Newest))
+			err = convertJSON(olderPrevious, oldObj, convert)
 		}
-		if err != nil { // protobuf can encode values that JSON cannot
+		// Protobuf can encode values that JSON cannot.
+		if err != nil {
 			fld.Child("spec").InvalidOmitValue("", err.Error())
 			return
 		}
-		rules(fld, now, before)
+		rules(fld, newObj, oldObj)
 	}
 }
 

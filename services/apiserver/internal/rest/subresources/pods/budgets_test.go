@@ -49,7 +49,7 @@ const broken = "broken"
 // another namespace.
 func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource {
 	t.Helper()
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

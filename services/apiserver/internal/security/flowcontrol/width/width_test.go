@@ -66,8 +66,8 @@ func newStore(t *testing.T) *watchcache.Store {
 				return attributes.Attributes{
 					Namespace: "n",
 					Name:      name,
-					Labels:    attributes.SetOf(labels),
-					Fields:    attributes.SetOf(map[string]string{"spec.nodeName": at}),
+					Labels:    attributes.SetFromMap(labels),
+					Fields:    attributes.SetFromMap(map[string]string{"spec.nodeName": at}),
 				}, nil
 			},
 		}},

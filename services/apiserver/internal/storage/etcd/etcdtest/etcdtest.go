@@ -18,14 +18,14 @@ import (
 // tests may write to.
 const ServersVariable = "BINNACLE_TEST_ETCD"
 
-// Server starts an embedded server in a directory of the test, and stops it at the end of the test.
-func Server(t testing.TB) *embedded.Server {
+// PrivateServer starts an embedded server without a listener in a directory of the test, and stops it at the end of the test.
+func PrivateServer(t testing.TB) *embedded.Server {
 	t.Helper()
 	return start(t, "")
 }
 
-// Listening starts an embedded server that can be dialed at its Endpoint.
-func Listening(t testing.TB) *embedded.Server {
+// ListeningServer starts an embedded server that can be dialed at its Endpoint.
+func ListeningServer(t testing.TB) *embedded.Server {
 	t.Helper()
 	return start(t, "http://127.0.0.1:0")
 }
@@ -48,7 +48,7 @@ func start(t testing.TB, listen string) *embedded.Server {
 // Embedded opens a store on a new, empty embedded server.
 func Embedded(t testing.TB) *etcd.Store {
 	t.Helper()
-	return Store(t, Server(t).Config())
+	return Store(t, PrivateServer(t).Config())
 }
 
 // Store opens a store.
@@ -64,18 +64,18 @@ func Store(t testing.TB, cfg etcd.Config) *etcd.Store {
 	return s
 }
 
-// External opens a store on the etcd of ServersVariable, after emptying it, or skips the test.
-func External(t testing.TB) *etcd.Store {
+// OpenExternalEmptied opens a store on the etcd of ServersVariable, after emptying it, or skips the test.
+func OpenExternalEmptied(t testing.TB) *etcd.Store {
 	t.Helper()
 	servers := os.Getenv(ServersVariable)
 	if servers == "" {
 		t.Skip(ServersVariable + " is not set")
 	}
-	return Dial(t, strings.Split(servers, ",")...)
+	return OpenEmptied(t, strings.Split(servers, ",")...)
 }
 
-// Dial opens a store on servers, after emptying them.
-func Dial(t testing.TB, servers ...string) *etcd.Store {
+// OpenEmptied opens a store on servers, after emptying them.
+func OpenEmptied(t testing.TB, servers ...string) *etcd.Store {
 	t.Helper()
 	client, err := etcd.Dial(etcd.DialOptions{Servers: servers, Logger: Logger(t)})
 	if err != nil {

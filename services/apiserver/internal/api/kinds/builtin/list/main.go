@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	catalog, err := builtin.Everything(registry.Settings{})
+	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "list:", err)
 		os.Exit(1)

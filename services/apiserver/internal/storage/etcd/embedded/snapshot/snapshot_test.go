@@ -108,7 +108,7 @@ func TestSaveFailsWithoutEtcd(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "unix://"+socket) || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("got error %v, want one that names unix://%s and its cause", err, socket)
 	}
-	proxy := etcdtest.NewProxy(t, etcdtest.Listening(t).Endpoint())
+	proxy := etcdtest.NewProxy(t, etcdtest.ListeningServer(t).Endpoint())
 	proxy.Cut()
 	if _, err := saveSnapshot(t, proxy.Endpoint(), filepath.Join(dir, "snapshot.db")); err == nil {
 		t.Error("Save over a cut connection returned no error")
