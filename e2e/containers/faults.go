@@ -72,9 +72,9 @@ func networksOfService(service string) []string {
 	case "etcd", "nats":
 		return []string{service[:4]}
 	case "apiserver":
-		return []string{"etcd", "nats", "suite"}
+		return []string{etcdNetwork, "nats", suiteNetwork}
 	}
-	return []string{"suite"}
+	return []string{suiteNetwork}
 }
 
 // instances returns the names of all containers.
@@ -106,8 +106,8 @@ func faultsOfMoreForm() []fault {
 		disconnectServices("nats", "apiserver-1", "apiserver-2"),
 		disconnectServices("etcd", "apiserver-2"),
 		pauseService("etcd-0"),
-		disconnectServices("suite", "authn-webhook-1", "authz-webhook-1"),
-		disconnectServices("suite", "balancer"),
+		disconnectServices(suiteNetwork, "authn-webhook-1", "authz-webhook-1"),
+		disconnectServices(suiteNetwork, "balancer"),
 	}
 }
 
@@ -123,7 +123,7 @@ func faultsOfLongForm() (out []fault) {
 		disconnectServices("nats", "apiserver-1", "apiserver-2"),
 		disconnectServices("nats", "nats-0", "nats-1", "nats-2"),
 		disconnectServices("etcd", "etcd-1", "etcd-2"), // no quorum
-		disconnectServices("suite", "authn-webhook-1", "authn-webhook-2"),
-		disconnectServices("suite", "authz-webhook-1", "authz-webhook-2"),
+		disconnectServices(suiteNetwork, "authn-webhook-1", "authn-webhook-2"),
+		disconnectServices(suiteNetwork, "authz-webhook-1", "authz-webhook-2"),
 	)
 }

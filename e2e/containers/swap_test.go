@@ -31,7 +31,7 @@ func (c *composition) runContainer(t *testing.T, name, program string, mounts []
 	t.Helper()
 	// The labels let them be removed with the others.
 	all := []string{
-		"run", "--detach", "--name=" + c.project + "-" + name, "--network=" + c.networkName("suite"), "--network-alias=" + name,
+		"run", "--detach", "--name=" + c.project + "-" + name, "--network=" + c.networkName(suiteNetwork), "--network-alias=" + name,
 		"--label=" + projectLabel + "=" + c.project, "--label=" + serviceLabel + "=" + name,
 		"--user=" + c.containerUser(t), "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges:true",
 	}

@@ -50,19 +50,19 @@ func (x *tenants) createSamples(t *testing.T) []sample {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var file struct {
+		var content struct {
 			Kind    string
 			Minimal map[string]any
 		}
-		if err := yaml.Unmarshal(text, &file); err != nil {
+		if err := yaml.Unmarshal(text, &content); err != nil {
 			t.Fatal(err)
 		}
-		kind, served := served[file.Kind]
-		if !served {
+		kind, ok := served[content.Kind]
+		if !ok {
 			continue
 		}
-		s := sample{resource: file.Kind, status: kind.status}
-		gv, resource := file.Kind[:strings.LastIndex(file.Kind, "/")], file.Kind[strings.LastIndex(file.Kind, "/")+1:]
+		s := sample{resource: content.Kind, status: kind.status}
+		gv, resource := content.Kind[:strings.LastIndex(content.Kind, "/")], content.Kind[strings.LastIndex(content.Kind, "/")+1:]
 		s.collection = "/apis/" + gv + "/" + resource
 		if gv == "v1" {
 			s.collection = "/api/v1/" + resource
@@ -73,7 +73,7 @@ func (x *tenants) createSamples(t *testing.T) []sample {
 				fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"resource.kubernetes.io/admin-access":"true","resource.k8s.io/admin-access":"true"}}}`, s.namespace))
 			s.collection = strings.TrimSuffix(s.collection, resource) + "namespaces/" + s.namespace + "/" + resource
 		}
-		s.body = x.protobufOf(t, s, file.Minimal)
+		s.body = x.protobufOf(t, s, content.Minimal)
 		if s.body != "" {
 			all = append(all, s)
 		}
@@ -93,16 +93,16 @@ func (x *tenants) protobufOf(t *testing.T, s sample, object map[string]any) stri
 		meta = map[string]any{}
 		object["metadata"] = meta
 	}
-	fixed := meta["name"]
-	own, _ := meta["namespace"].(string)
+	fixedName := meta["name"]
+	namespace, _ := meta["namespace"].(string)
 	meta["annotations"] = map[string]string{"sample": "b"}
-	for _, name := range []any{sampleName, fixed} {
+	for _, name := range []any{sampleName, fixedName} {
 		meta["name"] = name
 		body, err := json.Marshal(object)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := strings.ReplaceAll(string(body), `"namespace":"`+own+`"`, `"namespace":"`+s.namespace+`"`)
+		text := strings.ReplaceAll(string(body), `"namespace":"`+namespace+`"`, `"namespace":"`+s.namespace+`"`)
 		r := x.sendAndRead(x.admin, "POST", s.collection+"?dryRun=All", jsonMedia, text, "Accept", protoMedia)
 		if r.code == http.StatusNotAcceptable {
 			return ""
@@ -110,7 +110,7 @@ func (x *tenants) protobufOf(t *testing.T, s sample, object map[string]any) stri
 		if r.requireCode(http.StatusCreated) == nil {
 			return r.body
 		}
-		if name == fixed {
+		if name == fixedName {
 			t.Logf("%s has no sample: %.200s", s.resource, r.body)
 		}
 	}
@@ -197,12 +197,13 @@ func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client,
 	for i := range n {
 		b := []byte(s.body)
 		if i%2 == 0 {
-			b[4+r.IntN(len(b)-4)] = byte(r.IntN(256))
+			b[protobufMagic+r.IntN(len(b)-protobufMagic)] = byte(r.IntN(256))
 		} else {
 			b = mutateStructure(r, b)
 		}
 		name := fmt.Sprintf("m%0*d", len(sampleName)-1, i)
 		method, path := "POST", s.collection
+		// Of 8 mutations, 2 are updates, one of each kind. Every other pair updates the status.
 		if updates && i%8 >= 6 {
 			method, path, name = "PUT", storedPath, "stored-one"
 			if s.status && i%16 >= 14 {
@@ -212,7 +213,7 @@ func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client,
 		m.sent.Add(1)
 		form := responseForms[i%len(responseForms)]
 		response := x.sendAndRead(c, method, path, protoMedia, strings.Replace(string(b), sampleName, name, 1),
-			"Accept", strings.Replace(form, "MetadataList", "Metadata", 1))
+			"Accept", objectForm(form))
 		if response.err != nil || response.code >= http.StatusInternalServerError {
 			t.Errorf("%s of %s, response form %s: %v\nbody: %.2000x", method, s.resource, form,
 				response.requireCode(http.StatusCreated), b)
@@ -223,10 +224,10 @@ func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client,
 		m.stored.Add(1)
 		object := s.collection + "/" + name
 		if !strings.Contains(s.body, sampleName) {
-			object = x.newestObject(c, s.collection)
+			object = x.sampleObjectPath(c, s.collection)
 		}
 		for _, form := range responseForms {
-			form = strings.Replace(form, "MetadataList", "Metadata", 1)
+			form = objectForm(form)
 			got := x.sendAndRead(c, "GET", object, "", "", "Accept", form)
 			if got.code != http.StatusNotFound && got.requireCode(http.StatusOK) != nil { // the mutation may be in the name
 				t.Errorf("%s read as %s: %v\nbody: %.2000x", s.resource, form,
@@ -241,8 +242,18 @@ func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, c *http.Client,
 	x.checkCollection(t, s.collection)
 }
 
-// newestObject returns the path of the sample object of a collection whose names are fixed.
-func (x *tenants) newestObject(c *http.Client, collection string) string {
+// protobufMagic is the length of the prefix of objects in protobuf, "k8s\x00". Without it, the server
+// rejects a body before it decodes the object.
+const protobufMagic = 4
+
+// objectForm returns the form of an object for the form of a list.
+func objectForm(listForm string) string {
+	return strings.Replace(listForm, "MetadataList", "Metadata", 1)
+}
+
+// sampleObjectPath returns the path of the object with the annotation of samples in a collection whose
+// names are fixed. Without such an object, it returns a path that does not exist.
+func (x *tenants) sampleObjectPath(c *http.Client, collection string) string {
 	var l struct {
 		Items []struct {
 			Metadata struct {
@@ -278,7 +289,8 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 	}
 	all := x.createSamples(t)
 	var m mutationCounts
-	x.attackFor(t, 0, func(context.Context) {
+	const untilReturn = 0 // the attack ends when its function returns
+	x.attackFor(t, untilReturn, func(context.Context) {
 		work := make(chan int)
 		var workers sync.WaitGroup
 		for range 4 {

@@ -45,8 +45,8 @@ type scenario struct {
 }
 
 // Run runs traffic through faults, one step after another, and checks what the clients observed.
-// The faults of a step overlap. They last as long as hold returns, or longer if the effect of a
-// fault takes longer.
+// The faults of a step overlap. hold returns how long they last at least. They last longer if the
+// effect of a fault takes longer.
 func (c *Cluster) Run(t testing.TB, hold func(*rand.Rand) time.Duration, steps ...[]fault) {
 	t.Helper()
 	s := &scenario{Cluster: c, t: t, seed: c.rand.Uint64()}
@@ -73,8 +73,8 @@ func (s *scenario) startTraffic() {
 	s.scenarioCount++
 	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
 	defer cancel()
-	for _, part := range []string{"a", "b"} {
-		name := fmt.Sprintf("round-%d%s", s.scenarioCount, part)
+	for _, suffix := range []string{"a", "b"} {
+		name := fmt.Sprintf("round-%d%s", s.scenarioCount, suffix)
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := s.replicas[0].admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 			s.t.Fatalf("create namespace %s: %v", name, err)
@@ -105,7 +105,7 @@ func (s *scenario) startTraffic() {
 }
 
 // injectFaults causes faults, holds them and repairs them in reverse order, so that a restarted
-// process finds its links repaired.
+// process finds its links repaired. Its recursion nests the faults.
 func (s *scenario) injectFaults(d time.Duration, faults []fault) {
 	s.t.Helper()
 	if len(faults) == 0 {

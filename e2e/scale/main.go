@@ -15,17 +15,17 @@ import (
 )
 
 func main() {
-	units, custom := MeasuredUnits(), Suite{Replicas: 1, Cores: 4, Etcds: 1}
-	flag.DurationVar(&units.ReceiveWrite, "write", units.ReceiveWrite, "CPU of a write in the replica that receives it")
-	flag.DurationVar(&units.EtcdWrite, "etcd", units.EtcdWrite, "CPU of a write in etcd, which runs writes serially")
-	flag.DurationVar(&units.EtcdSync, "sync", units.EtcdSync, "time to sync etcd's log (assumed)")
-	flag.DurationVar(&units.ApplyChange, "apply", units.ApplyChange, "CPU of a change in each replica")
-	flag.DurationVar(&units.BroadDelivery, "delivery", units.BroadDelivery, "CPU of a delivery to a broad watcher")
-	flag.DurationVar(&units.NarrowDelivery, "narrow", units.NarrowDelivery, "CPU of a delivery to a narrow watcher")
+	costs, custom := MeasuredCosts(), Suite{Replicas: 1, Cores: 4, Etcds: 1}
+	flag.DurationVar(&costs.ReceiveWrite, "write", costs.ReceiveWrite, "CPU of a write in the replica that receives it")
+	flag.DurationVar(&costs.EtcdWrite, "etcd", costs.EtcdWrite, "CPU of a write in etcd, which runs writes serially")
+	flag.DurationVar(&costs.EtcdSync, "sync", costs.EtcdSync, "time to sync etcd's log (assumed)")
+	flag.DurationVar(&costs.ApplyChange, "apply", costs.ApplyChange, "CPU of a change in each replica")
+	flag.DurationVar(&costs.BroadDelivery, "delivery", costs.BroadDelivery, "CPU of a delivery to a broad watcher")
+	flag.DurationVar(&costs.NarrowDelivery, "narrow", costs.NarrowDelivery, "CPU of a delivery to a narrow watcher")
 	flag.IntVar(&custom.Objects, "objects", 0, "number of objects; 0 prints the table")
 	flag.IntVar(&custom.Watchers, "watchers", 1000, "narrow watchers")
-	flag.IntVar(&custom.Matching, "matching", 3, "narrow watchers that each write matches")
-	flag.IntVar(&custom.Broad, "broad", 30, "broad watchers")
+	flag.IntVar(&custom.MatchingWatchers, "matching", 3, "narrow watchers that each write matches")
+	flag.IntVar(&custom.BroadWatchers, "broad", 30, "broad watchers")
 	flag.IntVar(&custom.Replicas, "replicas", custom.Replicas, "number of API servers")
 	flag.IntVar(&custom.Cores, "cores", custom.Cores, "cores of each API server")
 	flag.IntVar(&custom.Etcds, "etcds", custom.Etcds, "etcd clusters over which writes are spread")
@@ -39,15 +39,15 @@ func main() {
 	fmt.Println("| suite | CPU of a replica | etcd | memory of a replica | to load it | NATS | a replica to clients | etcd's data, with history | delivery p50 / p99 |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|")
 	for _, s := range suites {
-		f := s.ComputeFigures(units)
-		r := Simulate(s, units, 5*time.Second, 1)
+		f := s.ComputeFigures(costs)
+		r := Simulate(s, costs, 5*time.Second, 1)
 		wait := fmt.Sprintf("%.1f / %.1f ms", milliseconds(r.P50), milliseconds(r.P99))
 		if r.Overloaded {
 			wait = "does not keep up"
 		}
 		fmt.Printf("| %s | %.2f of %d cores | %.0f %% of its time | %.1f GiB | %.0f s | %.0f MB/s | %.0f MB/s | %.1f, %.1f GB | %s |\n",
 			s.Name, f.ReplicaCores, s.Cores, 100*r.EtcdBusy, f.ReplicaMemory/(1<<30), f.LoadTime.Seconds(),
-			f.NATSBandwidth/1e6, f.ClientBandwidth/1e6, f.Stored/1e9, f.WithHistory/1e9, wait)
+			f.NATSBandwidth/1e6, f.ClientBandwidth/1e6, f.StoredBytes/1e9, f.StoredBytesWithHistory/1e9, wait)
 	}
 }
 

@@ -25,8 +25,8 @@ type Result struct {
 //
 // Each replica works in order of arrival. Reads and the bandwidth of networks are left out, so a
 // real suite is slower.
-func Simulate(s Suite, u Units, duration time.Duration, seed int64) Result {
-	m := &simulation{suite: s, units: u, rand: rand.New(rand.NewSource(seed))}
+func Simulate(s Suite, u Costs, duration time.Duration, seed int64) Result {
+	m := &simulation{suite: s, costs: u, rand: rand.New(rand.NewSource(seed))}
 	for range s.Replicas {
 		m.replicas = append(m.replicas, newCorePool(s.Cores))
 	}
@@ -43,7 +43,7 @@ func Simulate(s Suite, u Units, duration time.Duration, seed int64) Result {
 // simulation is the state of a simulation. Events are processed in the order of their times.
 type simulation struct {
 	suite      Suite
-	units      Units
+	costs      Costs
 	rand       *rand.Rand
 	events     events
 	eventCount int
@@ -80,9 +80,9 @@ func (m *simulation) receiveWrite(now, duration time.Duration) {
 	m.schedule(now+time.Duration(m.rand.ExpFloat64()/m.suite.Writes*float64(time.Second)),
 		func(t time.Duration) { m.receiveWrite(t, duration) })
 	writers := max(m.suite.Replicas-m.suite.Readers, 1)
-	done := m.replicas[m.rand.Intn(writers)].runOn(now, m.units.ReceiveWrite)
+	done := m.replicas[m.rand.Intn(writers)].runOn(now, m.costs.ReceiveWrite)
 	i := m.rand.Intn(m.suite.Etcds)
-	m.schedule(done+m.units.HopLatency, func(t time.Duration) {
+	m.schedule(done+m.costs.HopLatency, func(t time.Duration) {
 		m.etcds[i].waiting = append(m.etcds[i].waiting, now)
 		m.syncWaiting(i, t)
 	})
@@ -96,7 +96,7 @@ func (m *simulation) syncWaiting(i int, now time.Duration) {
 	}
 	batch := e.waiting
 	e.waiting, e.syncing = nil, true
-	took := m.units.EtcdSync + time.Duration(len(batch))*m.units.EtcdWrite
+	took := m.costs.EtcdSync + time.Duration(len(batch))*m.costs.EtcdWrite
 	e.busy += took
 	m.schedule(now+took, func(t time.Duration) {
 		e.syncing = false
@@ -111,12 +111,12 @@ func (m *simulation) syncWaiting(i int, now time.Duration) {
 func (m *simulation) publish(arrived, now time.Duration) {
 	narrowReplica := m.rand.Intn(m.suite.Replicas)
 	for r := range m.replicas {
-		broad, narrow := partSize(m.suite.Broad, m.suite.Replicas, r), 0
+		broad, narrow := partSize(m.suite.BroadWatchers, m.suite.Replicas, r), 0
 		if r == narrowReplica {
-			narrow = m.suite.Matching
+			narrow = m.suite.MatchingWatchers
 		}
-		m.schedule(max(now+m.units.HopLatency, m.applied[r]), func(t time.Duration) {
-			m.applied[r] = m.replicas[r].runOn(max(t, m.applied[r]), m.units.ApplyChange)
+		m.schedule(max(now+m.costs.HopLatency, m.applied[r]), func(t time.Duration) {
+			m.applied[r] = m.replicas[r].runOn(max(t, m.applied[r]), m.costs.ApplyChange)
 			m.deliver(r, arrived, broad, narrow)
 		})
 	}
@@ -128,12 +128,12 @@ func (m *simulation) deliver(r int, arrived time.Duration, broad, narrow int) {
 		return
 	}
 	m.schedule(m.applied[r], func(t time.Duration) {
-		cost := time.Duration(broad)*m.units.BroadDelivery + time.Duration(narrow)*m.units.NarrowDelivery
+		cost := time.Duration(broad)*m.costs.BroadDelivery + time.Duration(narrow)*m.costs.NarrowDelivery
 		pieces := min(broad+narrow, m.suite.Cores)
 		for i := range pieces {
 			end := m.replicas[r].runOn(t, cost/time.Duration(pieces))
 			m.delivered = append(m.delivered,
-				delivery{arrived, end + m.units.HopLatency - arrived, partSize(broad+narrow, pieces, i)})
+				delivery{arrived, end + m.costs.HopLatency - arrived, partSize(broad+narrow, pieces, i)})
 		}
 	})
 }

@@ -13,8 +13,8 @@ import (
 	"binnacle/e2e/conformance/faults"
 )
 
-// content is what a project consists of.
-type content struct {
+// projectObjects holds a project's definitions and samples.
+type projectObjects struct {
 	project
 	definitions []object
 	samples     []sample
@@ -34,21 +34,21 @@ type version struct {
 	namespaced                bool
 	schema                    map[string]any
 	status, scale             bool
-	// fields are the selectable fields, others the other served versions.
-	fields, others []string
+	selectableFields          []string // JSON paths without the first dot
+	otherVersions             []string // names of the other served versions
 }
 
 func (v version) apiVersion() string { return v.group + "/" + v.name }
 
-// collection returns the path of the collection in a version.
-func (v version) collection(name string) string {
+// collectionPath returns the path of the resource's collection in the named version.
+func (v version) collectionPath(version string) string {
 	if v.namespaced {
-		return "/apis/" + v.group + "/" + name + "/namespaces/{ns}/" + v.plural
+		return "/apis/" + v.group + "/" + version + "/namespaces/{ns}/" + v.plural
 	}
-	return "/apis/" + v.group + "/" + name + "/" + v.plural
+	return "/apis/" + v.group + "/" + version + "/" + v.plural
 }
 
-func (c *content) defines(name string) bool {
+func (c *projectObjects) defines(name string) bool {
 	return slices.ContainsFunc(c.definitions, func(o object) bool { return o.text("metadata.name") == name })
 }
 
@@ -56,8 +56,8 @@ func (c *content) defines(name string) bool {
 func versionsOf(definition object) []version {
 	var out []version
 	list, _ := comparison.Lookup(definition.content, "spec.versions").([]any)
-	for _, one := range list {
-		if comparison.Lookup(one, "served") != true {
+	for _, entry := range list {
+		if comparison.Lookup(entry, "served") != true {
 			continue
 		}
 		v := version{
@@ -66,22 +66,22 @@ func versionsOf(definition object) []version {
 			kind:       definition.text("spec.names.kind"),
 			plural:     definition.text("spec.names.plural"),
 			namespaced: definition.text("spec.scope") == "Namespaced",
-			status:     comparison.Lookup(one, "subresources.status") != nil,
-			scale:      comparison.Lookup(one, "subresources.scale") != nil,
+			status:     comparison.Lookup(entry, "subresources.status") != nil,
+			scale:      comparison.Lookup(entry, "subresources.scale") != nil,
 		}
-		v.name, _ = comparison.Lookup(one, "name").(string)
-		schema, _ := comparison.Lookup(one, "schema.openAPIV3Schema").(map[string]any)
+		v.name, _ = comparison.Lookup(entry, "name").(string)
+		schema, _ := comparison.Lookup(entry, "schema.openAPIV3Schema").(map[string]any)
 		v.schema = faults.WithMetadata(schema)
-		fields, _ := comparison.Lookup(one, "selectableFields").([]any)
+		fields, _ := comparison.Lookup(entry, "selectableFields").([]any)
 		for _, f := range fields {
-			v.fields = append(v.fields, strings.TrimPrefix(fmt.Sprint(comparison.Lookup(f, "jsonPath")), "."))
+			v.selectableFields = append(v.selectableFields, strings.TrimPrefix(fmt.Sprint(comparison.Lookup(f, "jsonPath")), "."))
 		}
 		out = append(out, v)
 	}
 	for i := range out {
 		for j := range out {
 			if i != j {
-				out[i].others = append(out[i].others, out[j].name)
+				out[i].otherVersions = append(out[i].otherVersions, out[j].name)
 			}
 		}
 	}
@@ -89,18 +89,24 @@ func versionsOf(definition object) []version {
 }
 
 // addSamples adds at most limit objects of each version, and a generated one to versions without any.
-func (c *content) addSamples(objects []object, limit int) {
+func (c *projectObjects) addSamples(objects []object, limit int) {
 	for _, d := range c.definitions {
 		names := map[string]bool{}
 		for _, v := range versionsOf(d) {
 			n := 0
 			for _, o := range objects {
-				name := o.text("metadata.name")
-				if o.text("apiVersion") != v.apiVersion() || o.text("kind") != v.kind || limit > 0 && n >= limit ||
-					names[name] && !v.namespaced {
+				if o.text("apiVersion") != v.apiVersion() || o.text("kind") != v.kind {
 					continue
 				}
-				names[name] = true // scenarios about cluster-scoped objects run concurrently
+				if limit > 0 && n >= limit {
+					break
+				}
+				// Scenarios run concurrently, so cluster-scoped objects need different names.
+				name := o.text("metadata.name")
+				if names[name] && !v.namespaced {
+					continue
+				}
+				names[name] = true
 				n++
 				c.samples = append(c.samples, sample{object: o, version: v})
 			}
@@ -119,7 +125,7 @@ func (c *content) addSamples(objects []object, limit int) {
 }
 
 // count returns the numbers of samples of the project and of generated ones.
-func (c *content) count() (given, generated int) {
+func (c *projectObjects) count() (given, generated int) {
 	for _, s := range c.samples {
 		if s.generated {
 			generated++
@@ -131,18 +137,9 @@ func (c *content) count() (given, generated int) {
 }
 
 // run installs the definitions, runs the samples, and removes the definitions.
-func (c *content) run(ctx context.Context, p *comparison.Runner, o options) {
-	all := func(scenario func(object) *comparison.Scenario) iter.Seq[*comparison.Scenario] {
-		return func(yield func(*comparison.Scenario) bool) {
-			for _, d := range c.definitions {
-				if !yield(scenario(d)) {
-					return
-				}
-			}
-		}
-	}
+func (c *projectObjects) run(ctx context.Context, p *comparison.Runner, o options) {
 	// kube-apiserver needs seconds for a definition; many at a time exceed its timeouts.
-	p.RunAll(ctx, 1, all(c.install))
+	p.RunAll(ctx, 1, c.scenariosOf(c.install))
 	p.RunAll(ctx, o.Workers, slices.Values(c.documents()))
 	p.RunAll(ctx, o.Workers, func(yield func(*comparison.Scenario) bool) {
 		for i, s := range c.samples {
@@ -153,17 +150,28 @@ func (c *content) run(ctx context.Context, p *comparison.Runner, o options) {
 			if !yield(&comparison.Scenario{
 				Name:      name,
 				Namespace: fmt.Sprintf("%s-%d", c.Name, i),
-				Needs:     c.needs(s.version.definition),
+				Needs:     c.reproduceCommand(s.version.definition),
 				Steps:     r.steps(o.faults),
 			}) {
 				return
 			}
 		}
 	})
-	p.RunAll(ctx, 1, all(c.remove))
+	p.RunAll(ctx, 1, c.scenariosOf(c.remove))
 }
 
-// needs returns a command that creates a definition.
-func (c *content) needs(definition object) string {
+// scenariosOf returns a scenario for each definition.
+func (c *projectObjects) scenariosOf(scenario func(object) *comparison.Scenario) iter.Seq[*comparison.Scenario] {
+	return func(yield func(*comparison.Scenario) bool) {
+		for _, d := range c.definitions {
+			if !yield(scenario(d)) {
+				return
+			}
+		}
+	}
+}
+
+// reproduceCommand returns a shell command that creates a definition.
+func (c *projectObjects) reproduceCommand(definition object) string {
 	return fmt.Sprintf("kubectl create -f $(go mod download -json %s | jq -r .Dir)/%s", c.Module, definition.file)
 }

@@ -24,7 +24,7 @@ const (
 )
 
 // install returns the requests that create a definition and show it.
-func (c *content) install(definition object) *comparison.Scenario {
+func (c *projectObjects) install(definition object) *comparison.Scenario {
 	path := definitions + "/" + definition.text("metadata.name")
 	create := comparison.Step{
 		Label:    "create the definition",
@@ -49,7 +49,7 @@ func (c *content) install(definition object) *comparison.Scenario {
 	}.With("Content-Type", apply)
 	return &comparison.Scenario{
 		Name:  c.Name + " " + definition.text("metadata.name"),
-		Needs: c.needs(definition),
+		Needs: c.reproduceCommand(definition),
 		Steps: []comparison.Step{
 			create, established, get.With("Accept", asTable), get.With("Accept", "application/vnd.kubernetes.protobuf"), applied,
 		},
@@ -65,11 +65,11 @@ func condition(body any, name string) bool {
 }
 
 // remove returns the requests that delete a definition.
-func (c *content) remove(definition object) *comparison.Scenario {
+func (c *projectObjects) remove(definition object) *comparison.Scenario {
 	path := definitions + "/" + definition.text("metadata.name")
 	return &comparison.Scenario{
 		Name:  c.Name + " " + definition.text("metadata.name"),
-		Needs: c.needs(definition),
+		Needs: c.reproduceCommand(definition),
 		Steps: []comparison.Step{
 			{Label: "delete the definition, dry run", Method: http.MethodDelete, Path: path + "?dryRun=All"},
 			{Label: "delete the definition", Method: http.MethodDelete, Path: path},
@@ -84,7 +84,7 @@ func (c *content) remove(definition object) *comparison.Scenario {
 }
 
 // documents returns scenarios about discovery and OpenAPI of the groups.
-func (c *content) documents() []*comparison.Scenario {
+func (c *projectObjects) documents() []*comparison.Scenario {
 	byVersion := map[string][]version{}
 	for _, d := range c.definitions {
 		for _, v := range versionsOf(d) {
@@ -97,7 +97,7 @@ func (c *content) documents() []*comparison.Scenario {
 		slices.SortFunc(versions, func(a, b version) int { return cmp.Compare(a.plural, b.plural) })
 		out = append(out, &comparison.Scenario{
 			Name:  c.Name + " documents of " + apiVersion,
-			Needs: c.needs(versions[0].definition),
+			Needs: c.reproduceCommand(versions[0].definition),
 			Steps: []comparison.Step{
 				{
 					Label:  "discovery",

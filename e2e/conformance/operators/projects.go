@@ -78,12 +78,12 @@ func (o object) text(path string) string {
 }
 
 // load downloads a project and reads its definitions and at most limit samples of each version.
-func (p project) load(ctx context.Context, limit int) (*content, error) {
+func (p project) load(ctx context.Context, limit int) (*projectObjects, error) {
 	dir, err := p.download(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &content{project: p}
+	c := &projectObjects{project: p}
 	found, err := objects(dir, p.Definitions)
 	if err != nil {
 		return nil, err

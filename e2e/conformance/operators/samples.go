@@ -57,7 +57,7 @@ func (s *sampleRun) steps(number int) []comparison.Step {
 	return append(out, s.end()...)
 }
 
-func (s *sampleRun) path() string { return s.version.collection(s.version.name) + "/" + s.name }
+func (s *sampleRun) path() string { return s.version.collectionPath(s.version.name) + "/" + s.name }
 
 func (s *sampleRun) copy() map[string]any {
 	return comparison.RoundTrip(s.content).(map[string]any)
@@ -87,7 +87,7 @@ func (s *sampleRun) creation() []comparison.Step {
 	create := comparison.Step{
 		Label:    "create",
 		Method:   http.MethodPost,
-		Path:     s.version.collection(s.version.name),
+		Path:     s.version.collectionPath(s.version.name),
 		Object:   s.copy(),
 		Encoding: comparison.JSONBody,
 	}
@@ -107,7 +107,7 @@ func (s *sampleRun) selection() string {
 }
 
 func (s *sampleRun) reads() []comparison.Step {
-	collection, path := s.version.collection(s.version.name), s.path()
+	collection, path := s.version.collectionPath(s.version.name), s.path()
 	out := []comparison.Step{
 		get("get", path, ""), get("get as YAML", path, "application/yaml"), get("get as table", path, asTable),
 		get("get as metadata", path, asMetadata),
@@ -119,14 +119,14 @@ func (s *sampleRun) reads() []comparison.Step {
 	out = append(out, get("list with limit", collection, "").Query(s.selection()).Query("limit=1"),
 		get("list of all namespaces", "/apis/"+s.version.apiVersion()+"/"+s.version.plural,
 			asTable).Query("fieldSelector=metadata.name%3D"+s.name+",metadata.namespace%3D{ns}"))
-	for _, field := range s.version.fields {
+	for _, field := range s.version.selectableFields {
 		for _, value := range []string{fmt.Sprint(comparison.Lookup(s.content, field)), "absent"} {
 			out = append(out, get("list by field", collection, "").Query("fieldSelector="+url.QueryEscape(field+"="+value)))
 		}
 	}
-	for _, other := range s.version.others {
-		out = append(out, get("get in version "+other, s.version.collection(other)+"/"+s.name, ""),
-			get("list in version "+other, s.version.collection(other), asTable).Query(s.selection()))
+	for _, other := range s.version.otherVersions {
+		out = append(out, get("get in version "+other, s.version.collectionPath(other)+"/"+s.name, ""),
+			get("list in version "+other, s.version.collectionPath(other), asTable).Query(s.selection()))
 	}
 	return out
 }
@@ -197,7 +197,7 @@ func (s *sampleRun) faulty() comparison.Step {
 	return comparison.Step{
 		Label:    "create: " + label,
 		Method:   http.MethodPost,
-		Path:     s.version.collection(s.version.name) + query,
+		Path:     s.version.collectionPath(s.version.name) + query,
 		Object:   faults.Set(object, []string{"metadata", "name"}, "faulty"),
 		Encoding: comparison.JSONBody,
 	}
@@ -237,7 +237,7 @@ func (s *sampleRun) status() []comparison.Step {
 			[]any{map[string]any{"op": "add", "path": "/status", "value": values[1]}}),
 		patch("patch of the status without the subresource", s.path(), mergePatch,
 			map[string]any{"status": map[string]any{"ignored": true}}),
-		get("list with the status", s.version.collection(s.version.name), asTable).Query(s.selection()),
+		get("list with the status", s.version.collectionPath(s.version.name), asTable).Query(s.selection()),
 	)
 }
 
@@ -263,7 +263,7 @@ func (s *sampleRun) scaling() []comparison.Step {
 }
 
 func (s *sampleRun) end() []comparison.Step {
-	collection := s.version.collection(s.version.name)
+	collection := s.version.collectionPath(s.version.name)
 	watch := get("watch", collection, "").Query(s.selection()).Query("watch=1&timeoutSeconds=1")
 	return []comparison.Step{
 		watch.Query("resourceVersion={rv}"),

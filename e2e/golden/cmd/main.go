@@ -1,11 +1,12 @@
-// Command cmd replays recorded conversations against a running server:
+// Command cmd replays recorded cases against a running server. A case is a recorded conversation of
+// several steps, and a step is a request with its response:
 //
 //	go run ./golden/cmd -server https://127.0.0.1:6443 -cert admin.crt -key admin.key [CASE.yaml|DIR ...]
 //
 // It prints each step whose response differs, and a tally per area. It exits with code 1 if any
 // step differs in more than the wording of messages. With -record it writes the server's responses
-// as the wanted ones. Record only against kube-apiserver, twice from scratch, and keep a case only
-// if the second run agrees with the first.
+// as the wanted ones. Record only against kube-apiserver. Record twice, each time with a new,
+// empty server, and keep a case only if both recordings are equal.
 package main
 
 import (
@@ -35,7 +36,7 @@ func main() {
 	flag.BoolVar(&f.record, "record", false, "write the server's responses as the wanted responses")
 	flag.BoolVar(&f.verbose, "v", false, "print every differing step in full")
 	flag.StringVar(&f.skip, "skip", "", "field name to ignore in comparisons, such as managedFields")
-	flag.BoolVar(&f.wording, "letters", false, "print differences in the wording of messages too")
+	flag.BoolVar(&f.wording, "wording", false, "print differences in the wording of messages too")
 	flag.StringVar(&f.run, "run", "", "regular expression that selects cases by file name")
 	flag.Parse()
 	paths := flag.Args()
@@ -104,6 +105,7 @@ func play(f flags, paths []string) error {
 func record(c *golden.Case, results []golden.Result) error {
 	c.Want = nil
 	for _, r := range results {
+		// Load has dropped the wanted responses, so a difference is a request that failed.
 		if len(r.Differences) > 0 {
 			return fmt.Errorf("%s step %d: %s", c.File, r.Step, r.Differences[0])
 		}

@@ -11,10 +11,10 @@ import (
 
 const mediaTypePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"}},"spec":{"nodeName":"n1","containers":[{"name":"c","image":"i"}]}}`
 
-// TestStorageMediaTypeJSON writes with one media type and reads with the other.
-func TestStorageMediaTypeJSON(t *testing.T) {
+// TestObjectsAreReadableAfterStorageMediaTypeChange writes with one media type and reads with the other.
+func TestObjectsAreReadableAfterStorageMediaTypeChange(t *testing.T) {
 	etcd := etcdtest.ListeningServer(t)
-	with := func(media string) *api {
+	startWith := func(media string) *api {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd
 			o.Etcd.Servers = []string{etcd.Endpoint()}
@@ -23,12 +23,12 @@ func TestStorageMediaTypeJSON(t *testing.T) {
 		})
 	}
 	const pods, hpas = "/api/v1/namespaces/default/pods", "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
-	a := with("application/json")
-	watch := watchOf(a, pods+"?watch=true&fieldSelector=spec.nodeName%3Dn1")
-	created := a.want(201, "POST", pods, mediaTypePod)
-	a.want(201, "POST", hpas, `{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
+	jsonServer := startWith("application/json")
+	watch := watchOf(jsonServer, pods+"?watch=true&fieldSelector=spec.nodeName%3Dn1")
+	created := jsonServer.want(201, "POST", pods, mediaTypePod)
+	jsonServer.want(201, "POST", hpas, `{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
 	for key, version := range map[string]string{"pods/default/p": "v1", "horizontalpodautoscalers/default/h": "autoscaling/v2"} {
-		kv, _, err := a.server.stores.store.Get(t.Context(), "/registry/"+key, 0)
+		kv, _, err := jsonServer.server.stores.store.Get(t.Context(), "/registry/"+key, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,20 +40,20 @@ func TestStorageMediaTypeJSON(t *testing.T) {
 	if e := watch.next(); e != "ADDED p" {
 		t.Errorf("watch with a field selector: got event %q, want ADDED p", e)
 	}
-	b := with("application/vnd.kubernetes.protobuf")
-	for _, r := range []*api{a, b} {
-		if got := r.want(200, "GET", pods+"/p", ""); !bytes.Equal(got.body, created.body) {
+	protobufServer := startWith("application/vnd.kubernetes.protobuf")
+	for _, server := range []*api{jsonServer, protobufServer} {
+		if got := server.want(200, "GET", pods+"/p", ""); !bytes.Equal(got.body, created.body) {
 			t.Errorf("read: got\n%s\nwant what was created,\n%s", got.body, created.body)
 		}
 		for _, query := range []string{"?labelSelector=a%3Db", "?fieldSelector=spec.nodeName%3Dn1"} {
-			if n := len(r.want(200, "GET", pods+query, "").at("items").([]any)); n != 1 {
+			if n := len(server.want(200, "GET", pods+query, "").at("items").([]any)); n != 1 {
 				t.Errorf("%s: got %d items, want 1", query, n)
 			}
 		}
-		r.want(200, "GET", hpas+"/h", "")
+		server.want(200, "GET", hpas+"/h", "")
 	}
-	b.want(200, "PUT", pods+"/p/status", `{"metadata":{"name":"p"},"status":{"phase":"Running"}}`)
-	kv, _, err := b.server.stores.store.Get(t.Context(), "/registry/pods/default/p", 0)
+	protobufServer.want(200, "PUT", pods+"/p/status", `{"metadata":{"name":"p"},"status":{"phase":"Running"}}`)
+	kv, _, err := protobufServer.server.stores.store.Get(t.Context(), "/registry/pods/default/p", 0)
 	if err != nil || !bytes.HasPrefix(kv.Value, []byte("k8s\x00")) {
 		t.Errorf("after a write with protobuf: stored is %.20q (%v), want prefix %q", kv.Value, err, "k8s\x00")
 	}

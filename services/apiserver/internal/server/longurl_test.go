@@ -18,8 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/server/telemetry"
 )
 
-// TestLongURLWithoutPermitIsRejected checks that a long URL is rejected if no permit becomes free
-// in time. It is not parsed then.
+// TestLongURLWithoutPermitIsRejected checks that a long URL is rejected unparsed if no permit becomes
+// free in time, that the permit is released after parsing, and that a short URL needs no permit.
 func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := limit.New[string](limit.Options{Size: 1})
@@ -31,13 +31,15 @@ func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 			Kinds:    apiset.NewLive(&apiset.Set{}),
 			Logger:   slog.New(slog.DiscardHandler),
 		}
-		withRequestInfo := c.withRequestInfo(overload.New(c.Overload, c.telemetryFilters()))
+		filter := c.withRequestInfo(overload.New(c.Overload, c.telemetryFilters()))
 		request := func(length int) *http.Request {
 			return httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", length), nil)
 		}
+
+		// 1. While the permit is held, a long URL is rejected and counted.
 		permits.TryAcquire(permit)
 		w := httptest.NewRecorder()
-		withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		filter(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("the handler was called")
 		})).ServeHTTP(w, request(overload.LargeURL))
 		if w.Code != http.StatusTooManyRequests {
@@ -51,16 +53,20 @@ func TestLongURLWithoutPermitIsRejected(t *testing.T) {
 			return f.GetName() == "apiserver_request_total" && strings.Contains(f.String(), `"429"`)
 		})
 		if !rejected {
-			t.Error("a request rejected for a long URL is not counted")
+			t.Error("rejected request: got no apiserver_request_total with code 429, want one")
 		}
+
+		// 2. With a free permit, a long URL is parsed and the permit is released before the handler runs.
 		permits.Release(permit)
-		withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		filter(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			if !permits.TryAcquire(permit) {
 				t.Error("the permit is still held after the URL was parsed")
 			}
 		})).ServeHTTP(httptest.NewRecorder(), request(overload.LargeURL))
+
+		// 3. While the handler of step 2 keeps the permit, a short URL is handled.
 		handled := false
-		withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		filter(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			handled = true
 		})).ServeHTTP(httptest.NewRecorder(), request(100))
 		if !handled {

@@ -14,10 +14,10 @@ import (
 )
 
 // BenchmarkClassify measures classification with the number of schemas of a new cluster, and with
-// many additional schemas about other users.
+// many additional schemas that match other users.
 func BenchmarkClassify(b *testing.B) {
-	for _, many := range []int{0, 500} {
-		b.Run(fmt.Sprint(many), func(b *testing.B) {
+	for _, additional := range []int{0, 500} {
+		b.Run(fmt.Sprint(additional), func(b *testing.B) {
 			f := newFixture(b, 600, newLevel("l", 100, 0, 0, 0))
 			var all []*flowcontrolv1.FlowSchema
 			for i := range 11 {
@@ -25,13 +25,13 @@ func BenchmarkClassify(b *testing.B) {
 					newSchema(fmt.Sprint("builtin-", i), "l", int32(100+i), newGroup(fmt.Sprint("g", i)), newGroup(fmt.Sprint("h", i))))
 			}
 			all = append(all, newSchema("global-default", "l", 9900, newGroup("system:authenticated")))
-			for i := range many {
+			for i := range additional {
 				s := newSchema(fmt.Sprint("other-", i), "l", int32(50+i))
-				one := s.Spec.Rules[0]
+				rule := s.Spec.Rules[0]
 				s.Spec.Rules = nil
 				for j := range 300 {
-					one.Subjects = []flowcontrolv1.Subject{newGroup(fmt.Sprint("other", j))}
-					s.Spec.Rules = append(s.Spec.Rules, one)
+					rule.Subjects = []flowcontrolv1.Subject{newGroup(fmt.Sprint("other", j))}
+					s.Spec.Rules = append(s.Spec.Rules, rule)
 				}
 				all = append(all, s)
 			}

@@ -6,11 +6,12 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
-	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestSubresourceNamesMatchExactly checks that a subresource is named by resource, slash and
-// subresource.
+// testedSchemaUID is the UID that newSchema gives to the schema "s".
+const testedSchemaUID = "of-s"
+
+// TestSubresourceNamesMatchExactly checks that a rule names a subresource as resource/subresource.
 func TestSubresourceNamesMatchExactly(t *testing.T) {
 	for listed, want := range map[string]bool{
 		"pods/log":  true,
@@ -23,17 +24,16 @@ func TestSubresourceNamesMatchExactly(t *testing.T) {
 	} {
 		s := newSchema("s", "l", 100, newGroup("g-l"))
 		s.Spec.Rules[0].ResourceRules[0].Resources = []string{listed}
-		c := flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()})
-		c.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{s},
-			[]*flowcontrolv1.PriorityLevelConfiguration{newLevel("l", 95, 0, 0, 0)}))
+		f := newFixture(t, 100)
+		setConfig(f, []*flowcontrolv1.FlowSchema{s}, newLevel("l", 95, 0, 0, 0))
 		info := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods", Subresource: "log"}
-		request, class, err := c.Acquire(t.Context(), newUser("a", "l"), info, oneSeat)
+		request, class, err := f.Acquire(t.Context(), newUser("a", "l"), info, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Release(request)
-		if is := class.SchemaUID == "of-s"; is != want {
-			t.Errorf("rule for %s matches pods/log: got %t, want %t", listed, is, want)
+		f.Release(request)
+		if matched := class.SchemaUID == testedSchemaUID; matched != want {
+			t.Errorf("rule for %s matches pods/log: got %t, want %t", listed, matched, want)
 		}
 	}
 }
@@ -64,8 +64,8 @@ func TestServiceAccountSubjectMatchesOnlyAccounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Release(request)
-		if is := class.SchemaUID == "of-s"; is != c.want {
-			t.Errorf("%+v matches %s: got %t, want %t", c.subject, c.user, is, c.want)
+		if matched := class.SchemaUID == testedSchemaUID; matched != c.want {
+			t.Errorf("%+v matches %s: got %t, want %t", c.subject, c.user, matched, c.want)
 		}
 	}
 }

@@ -21,21 +21,28 @@ import (
 
 const dialTimeout = 2 * time.Second
 
-// dialer returns a function that connects to a container by the name of its service on a network.
-func (c *composition) dialer(network string) func(ctx context.Context, kind, address string) (net.Conn, error) {
-	return func(ctx context.Context, kind, address string) (net.Conn, error) {
+// The Docker networks of the API servers and of etcd.
+const (
+	suiteNetwork = "suite"
+	etcdNetwork  = "etcd"
+)
+
+// dialer returns a function that connects to a container by the name of its service on a Docker
+// network.
+func (c *composition) dialer(dockerNetwork string) func(ctx context.Context, _, address string) (net.Conn, error) {
+	return func(ctx context.Context, _, address string) (net.Conn, error) {
 		service, port, err := net.SplitHostPort(address)
 		if err != nil {
 			return nil, err
 		}
-		ip, err := c.serviceAddress(ctx, service, network)
+		ip, err := c.serviceAddress(ctx, service, dockerNetwork)
 		if err != nil {
 			return nil, err
 		}
 		dialer := net.Dialer{Timeout: dialTimeout}
 		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(ip, port))
 		if err != nil && ctx.Err() == nil {
-			c.addresses.removeUnreachable(network+"/"+service, ip)
+			c.addresses.removeUnreachable(dockerNetwork+"/"+service, ip)
 		}
 		return conn, err
 	}
@@ -46,13 +53,13 @@ func (c *composition) certificate(parts ...string) string {
 	return filepath.Join(append([]string{c.state, "certs"}, parts...)...)
 }
 
-// clientConfig returns a client configuration for an API server, with a certificate pair from the
-// state folder unless pair is empty.
-func (c *composition) clientConfig(service, pair string) *rest.Config {
-	r := &rest.Config{Host: "https://" + service + ":6443", Dial: c.dialer("suite"), QPS: -1}
+// clientConfig returns a client configuration for an API server, with the named certificate of
+// the state folder unless certName is empty.
+func (c *composition) clientConfig(service, certName string) *rest.Config {
+	r := &rest.Config{Host: "https://" + service + ":6443", Dial: c.dialer(suiteNetwork), QPS: -1}
 	r.CAFile = c.certificate("ca", "serving-ca.crt")
-	if pair != "" {
-		r.CertFile, r.KeyFile = c.certificate(pair+".crt"), c.certificate(pair+".key")
+	if certName != "" {
+		r.CertFile, r.KeyFile = c.certificate(certName+".crt"), c.certificate(certName+".key")
 	}
 	return r
 }
@@ -78,7 +85,7 @@ func (c *composition) trafficReplica(service string) traffic.Replica {
 	}
 }
 
-// etcdClient returns a client with the API servers' certificate.
+// etcdClient returns an etcd client that authenticates with the certificate of the API servers.
 func (c *composition) etcdClient() *clientv3.Client {
 	c.t.Helper()
 	pem, err := os.ReadFile(c.certificate("ca", "etcd-ca.crt"))
@@ -92,7 +99,7 @@ func (c *composition) etcdClient() *clientv3.Client {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	dial := c.dialer("etcd")
+	dial := c.dialer(etcdNetwork)
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:   []string{"https://etcd-0:2379", "https://etcd-1:2379", "https://etcd-2:2379"},
 		TLS:         &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}},
