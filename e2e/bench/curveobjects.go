@@ -9,10 +9,13 @@ import (
 
 const (
 	perNamespace = 1000 // pods, independent of the total
-	perNode      = 100
-	perApp       = 100
+	perNode      = 100  // pods
+	perApp       = 100  // pods
 	// spreadPlaces is the number of namespaces, nodes and labels that requests use in turn.
 	spreadPlaces = 4
+	// spreadStride is the distance of the pods of successive requests: a prime number, so that the
+	// requests reach all pods.
+	spreadStride = 7919
 )
 
 // growObjects sends the same requests as the number of objects grows. It restarts the server for
@@ -54,8 +57,8 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 		}
 		c = l.newClient()
 		x := float64(n)
-		restart.curve("restart", false).add(x, l.readUsage().cpu["apiserver"])
-		memory.curve("bytes stored", true).add(x, float64(stored)/(1<<20))
+		restart.curve("restart").add(x, l.readUsage().cpu["apiserver"])
+		memory.floorCurve("bytes stored").add(x, float64(stored)/(1<<20))
 		l.recordMemory(memory, x, "after a restart")
 		err = l.measureRequestsAt(b, c, cost, memory, n)
 		api.terminate()
@@ -66,48 +69,49 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 	return []*figure{cost, memory, restart}, nil
 }
 
-// measureRequestsAt measures the same requests against a server and its floor with n objects.
+// measureRequestsAt measures the same requests with n objects against a server and its floor, a
+// process that answers with recorded responses of the server (see startFloor).
 func (l *load) measureRequestsAt(b *bench, c *http.Client, cost, memory *figure, n int) error {
-	bare, floor, err := b.startFloor(l)
+	floorLoad, floor, err := b.startFloor(l)
 	if err != nil {
 		return err
 	}
 	defer floor.terminate()
 	// groupAt returns the number of a namespace, node or label with size pods. Successive i spread
-	// over all pods.
+	// over all pods: with 4,000 pods and a size of 100, the numbers are 0, 10, 20, 30, 0 and so on.
 	groupAt := func(i, size int) int { return i % spreadPlaces * (n / size / spreadPlaces) }
-	for _, q := range []struct {
+	for _, query := range []struct {
 		name string
 		path func(i int) string
 	}{
-		{"LIST a namespace's 1,000", func(i int) string {
+		{"LIST the 1,000 pods of a namespace", func(i int) string {
 			return fmt.Sprintf("/api/v1/namespaces/grown-%d/pods?resourceVersion=0", groupAt(i, perNamespace))
 		}},
 		{"page of 500", func(int) string { return "/api/v1/pods?limit=500" }},
-		{"LIST a label's 100", func(i int) string {
+		{"LIST the 100 pods of a label", func(i int) string {
 			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&labelSelector=app%%3Dgrown-%d", groupAt(i, perApp))
 		}},
-		{"LIST a node's 100", func(i int) string {
+		{"LIST the 100 pods of a node", func(i int) string {
 			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%%3Dgrown-%d", groupAt(i, perNode))
 		}},
 		{"GET", func(i int) string {
-			k := i * 7919 % n // the prime number spreads requests over the pods
-			return fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", k/perNamespace, k)
+			pod := i * spreadStride % n
+			return fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", pod/perNamespace, pod)
 		}},
 	} {
-		for _, side := range []*load{l, bare} {
-			s := *side
-			s.results = nil
-			sc := s.newClient()
+		for _, side := range []*load{l, floorLoad} {
+			run := *side
+			run.results = nil
+			client := run.newClient()
 			for i := range spreadPlaces { // fills the floor and the caches
-				if code, body, err := s.request(sc, http.MethodGet, q.path(i), "", nil, s.accept); err != nil ||
+				if code, body, err := run.request(client, http.MethodGet, query.path(i), "", nil, run.accept); err != nil ||
 					code != http.StatusOK {
-					return fmt.Errorf("%s: %d %.200s %w", q.name, code, body, err)
+					return fmt.Errorf("%s: %d %.200s %w", query.name, code, body, err)
 				}
 			}
-			s.measureRequests(sc, q.name, 4, q.path, s.accept)
-			sc.CloseIdleConnections()
-			cost.curve(q.name, side == bare).add(float64(n), s.lastResult("cpu_ms_per_op"))
+			run.measureRequests(client, query.name, 4, query.path, run.accept)
+			client.CloseIdleConnections()
+			cost.curveOf(query.name, side == floorLoad).add(float64(n), run.lastResult("cpu_ms_per_op"))
 		}
 	}
 	l.measureGrownPatches(c, cost, n)
@@ -125,25 +129,25 @@ func (l *load) measureRequestsAt(b *bench, c *http.Client, cost, memory *figure,
 
 // measureGrownPatches measures patches of n added pods.
 func (l *load) measureGrownPatches(c *http.Client, cost *figure, n int) {
-	b := l.readUsage()
+	before := l.readUsage()
 	ops, secs, lat, errs := l.runForDuration(4, func(i int) error {
-		k := i * 7919 % n // the prime number spreads requests over the pods
+		pod := i * spreadStride % n
 		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
 		code, out, err := l.request(c, http.MethodPatch,
-			fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", k/perNamespace, k),
+			fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", pod/perNamespace, pod),
 			"application/merge-patch+json", body, l.accept)
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("patch: %d %.300s", code, out)
 		}
 		return err
 	})
-	l.addResult("patch", b, ops, secs, lat, map[string]any{"errors": errs})
-	cost.curve("merge patch", false).add(float64(n), l.lastResult("cpu_ms_per_op"))
+	l.addResult("patch", before, ops, secs, lat, map[string]any{"errors": errs})
+	cost.curve("merge patch").add(float64(n), l.lastResult("cpu_ms_per_op"))
 }
 
 // recordMemory adds the resident memory to the figure.
 func (l *load) recordMemory(memory *figure, x float64, when string) {
 	u := l.readUsage()
-	memory.curve(when, false).add(x, u.resident["apiserver"])
-	memory.curve(when+", without pages of files", false).add(x, u.anonymous["apiserver"])
+	memory.curve(when).add(x, u.resident["apiserver"])
+	memory.curve(when+", anonymous memory").add(x, u.anonymous["apiserver"])
 }

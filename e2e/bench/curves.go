@@ -28,14 +28,20 @@ type figure struct {
 	curves            []*curve
 }
 
-// curve returns the curve with a name and creates it on first use.
-func (f *figure) curve(name string, floor bool) *curve {
+// curve returns the curve of the measured server with a name and creates it on first use.
+func (f *figure) curve(name string) *curve { return f.curveOf(name, false) }
+
+// floorCurve is curve for the floor, the server that startFloor starts.
+func (f *figure) floorCurve(name string) *curve { return f.curveOf(name, true) }
+
+// curveOf returns a curve of the floor or of the measured server.
+func (f *figure) curveOf(name string, ofFloor bool) *curve {
 	for _, c := range f.curves {
-		if c.name == name && c.ofFloor == floor {
+		if c.name == name && c.ofFloor == ofFloor {
 			return c
 		}
 	}
-	c := &curve{name: name, ofFloor: floor}
+	c := &curve{name: name, ofFloor: ofFloor}
 	f.curves = append(f.curves, c)
 	return c
 }

@@ -73,7 +73,7 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 	defer api.terminate()
 	l.objectCount = maxBroadWatchers
 	l.runScenario(l.newClient(), "seed")
-	bare, floor, err := b.startFloor(l)
+	floorLoad, floor, err := b.startFloor(l)
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +85,13 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 			runs = append(runs, broadRun(watchers))
 		}
 		for _, run := range runs {
-			for _, side := range []*load{l, bare} {
+			for _, side := range []*load{l, floorLoad} {
 				s := *side
 				s.results, s.objectCount, s.watchers, s.rate = nil, run.objects, run.watchers, run.rate
 				c := s.newClient()
 				s.measureWatches(c, run.name, watchedPods(), run.path)
 				c.CloseIdleConnections()
-				cost.curve(run.curve, side == bare).add(float64(watchers), s.lastResult("cpu_s_per_million_deliveries"))
+				cost.curveOf(run.curve, side == floorLoad).add(float64(watchers), s.lastResult("cpu_s_per_million_deliveries"))
 			}
 		}
 	}
@@ -119,12 +119,12 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 	defer api.terminate()
 	l.objectCount, l.watchers = 1000, 100
 	l.runScenario(l.newClient(), "seed")
-	bare, floor, err := b.startFloor(l)
+	floorLoad, floor, err := b.startFloor(l)
 	if err != nil {
 		return nil, err
 	}
 	defer floor.terminate()
-	for _, side := range []*load{l, bare} {
+	for _, side := range []*load{l, floorLoad} {
 		for rate := 10.0; rate <= 3200; rate *= 2 {
 			s := *side
 			s.results, s.rate = nil, rate
@@ -133,9 +133,9 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 				return "/api/v1/pods?watch=1"
 			})
 			c.CloseIdleConnections()
-			late.curve("p99", side == bare).add(rate, s.lastResult("p99_ms"))
-			late.curve("p50", side == bare).add(rate, s.lastResult("p50_ms"))
-			cost.curve("a delivery", side == bare).add(rate, s.lastResult("cpu_s_per_million_deliveries"))
+			late.curveOf("p99", side == floorLoad).add(rate, s.lastResult("p99_ms"))
+			late.curveOf("p50", side == floorLoad).add(rate, s.lastResult("p50_ms"))
+			cost.curveOf("a delivery", side == floorLoad).add(rate, s.lastResult("cpu_s_per_million_deliveries"))
 			if s.lastResult("p99_ms") > overloadedP99 {
 				break
 			}
@@ -194,34 +194,34 @@ func (b *bench) measureReplicas(like *load, replicas, watchers int, write, deliv
 	x := float64(replicas)
 	l.concurrency = 4
 	l.runScenario(c, "patch")
-	write.curve("all processes", false).add(x, l.lastResult("cpu_ms_per_op"))
+	write.curve("all processes").add(x, l.lastResult("cpu_ms_per_op"))
 	ops, _ := l.results[len(l.results)-1]["ops"].(int)
 	msPerWrite := func(process string) float64 {
 		return l.lastResult("cpu_s_"+process) * 1000 / float64(max(ops, 1))
 	}
-	write.curve("etcd", false).add(x, msPerWrite("etcd"))
-	write.curve("NATS", false).add(x, msPerWrite("nats"))
-	write.curve("the replica that serves the write", false).add(x, msPerWrite("replica-0"))
+	write.curve("etcd").add(x, msPerWrite("etcd"))
+	write.curve("NATS").add(x, msPerWrite("nats"))
+	write.curve("the replica that serves the write").add(x, msPerWrite("replica-0"))
 	others := 0.0
 	for i := 1; i < replicas; i++ {
 		others += msPerWrite(fmt.Sprintf("replica-%d", i)) / float64(replicas-1)
 	}
-	write.curve("each other replica", false).add(x, others)
+	write.curve("each other replica").add(x, others)
 
 	// 3. Write slowly while watchers, distributed over the replicas, receive each write.
 	l.watchers, l.rate = watchers, 5
 	l.runScenario(c, "watch")
-	delivery.curve("all processes", false).add(x, l.lastResult("cpu_s_per_million_deliveries"))
+	delivery.curve("all processes").add(x, l.lastResult("cpu_s_per_million_deliveries"))
 
 	// 4. Compare with one floor that has all watchers.
-	bare, floor, err := b.startFloor(l)
+	floorLoad, floor, err := b.startFloor(l)
 	if err != nil {
 		return err
 	}
 	defer floor.terminate()
-	bare.replicas = nil
-	bare.runScenario(bare.newClient(), "watch")
-	delivery.curve("all processes", true).add(x, bare.lastResult("cpu_s_per_million_deliveries"))
+	floorLoad.replicas = nil
+	floorLoad.runScenario(floorLoad.newClient(), "watch")
+	delivery.floorCurve("all processes").add(x, floorLoad.lastResult("cpu_s_per_million_deliveries"))
 	return nil
 }
 

@@ -12,8 +12,9 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// decide allows ada to read pods, a service account to list with a selector, and everyone to read a
-// path.
+// decide allows ada to read pods, a service account to list with both kinds of selectors, and any user
+// to read /healthz. It denies access to the scale of d, has no opinion on other requests, and returns an
+// error for the verb fail.
 func decide(a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	switch {
 	case a.Verb == "fail":
@@ -48,15 +49,15 @@ func TestAuthorizerFunctions(t *testing.T) {
 	}
 	tests := []struct {
 		expression string
-		fails      string
+		wantErr    string
 	}{
 		{expression: `authorizer.path('/healthz').check('get').allowed()`},
 		{expression: `authorizer.path('/healthz').check('get').reason() == 'all may'`},
 		{expression: `!authorizer.path('/other').check('get').allowed()`},
-		{expression: `authorizer.path(' ').check('get').allowed()`, fails: "path must not be empty"},
+		{expression: `authorizer.path(' ').check('get').allowed()`, wantErr: "path must not be empty"},
 		{expression: `authorizer.group('').resource('pods').namespace('n').check('get').allowed()`},
 		{expression: `!authorizer.group('').resource('pods').check('get').allowed()`},
-		{expression: `authorizer.group('').resource('').check('get').allowed()`, fails: "resource must not be empty"},
+		{expression: `authorizer.group('').resource('').check('get').allowed()`, wantErr: "resource must not be empty"},
 		{expression: `authorizer.requestResource.check('get').allowed()`},
 		{expression: `!authorizer.requestResource.namespace('m').check('get').allowed()`},
 		{expression: `authorizer.group('apps').resource('x').subresource('scale').name('d').check('get').reason() == 'never'`},
@@ -67,13 +68,13 @@ func TestAuthorizerFunctions(t *testing.T) {
 		{expression: `!authorizer.serviceAccount('n', 's').group('').resource('p').fieldSelector('a=b').labelSelector('!!').check('list').allowed()`},
 		{
 			expression: `authorizer.serviceAccount('n', 'A b').path('/').check('get').allowed()`,
-			fails:      "Invalid service account name",
+			wantErr:    "Invalid service account name",
 		},
 		{
 			expression: `authorizer.serviceAccount('n.', 's').path('/').check('get').allowed()`,
-			fails:      "Invalid service account namespace",
+			wantErr:    "Invalid service account namespace",
 		},
-		{expression: `[1, 2, 3].all(x, authorizer.path('/healthz').check('get').allowed())`, fails: "cost limit"},
+		{expression: `[1, 2, 3].all(x, authorizer.path('/healthz').check('get').allowed())`, wantErr: "cost limit"},
 	}
 	for _, tt := range tests {
 		p, err := env.Compile(tt.expression, cel.BoolType)
@@ -83,13 +84,22 @@ func TestAuthorizerFunctions(t *testing.T) {
 		}
 		ok, err := p.Bool(context.Background(), variables, nil)
 		switch {
-		case tt.fails != "":
-			if err == nil || !strings.Contains(err.Error(), tt.fails) {
-				t.Errorf("%s: error %v, want one that contains %q", tt.expression, err, tt.fails)
+		case tt.wantErr != "":
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("%s: error %v, want one that contains %q", tt.expression, err, tt.wantErr)
 			}
 		case err != nil || !ok:
 			t.Errorf("%s: got %t, %v, want true", tt.expression, ok, err)
 		}
+	}
+}
+
+// TestAuthorizerCheckCostIsHigh checks that the estimated cost of a check is that of Kubernetes, so that
+// an expression cannot make many checks.
+func TestAuthorizerCheckCostIsHigh(t *testing.T) {
+	env, err := celenv.New(map[string]*cel.Type{"authorizer": celenv.AuthorizerType})
+	if err != nil {
+		t.Fatal(err)
 	}
 	if cost, err := estimate(env, `authorizer.path('/healthz').check('get').allowed()`); err != nil || cost < 350_000 {
 		t.Errorf("estimated cost of a check = %d (%v), want no error, cost at least 350_000", cost, err)

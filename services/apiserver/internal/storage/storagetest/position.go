@@ -21,7 +21,7 @@ var positionTests = []test{
 	{"VerifyHistoryComparesRevisionsInCompactedHistory", func(s *suite) {
 		at := storage.Position{Revision: s.create(keyOf(0), "v")}
 		at.Last = s.changeIDs(at.Revision - 1)[0]
-		at.Last.Sum++
+		at.Last.Sum++ // the compacted change cannot be compared, so another value is not noticed
 		newest := s.update(keyOf(0), "w", at.Revision)
 		if err := s.store.Compact(s.ctx, newest); err != nil {
 			s.Fatal(err)
@@ -35,48 +35,48 @@ var positionTests = []test{
 		}
 	}},
 	{"ResumeContinuesAtPosition", func(s *suite) {
-		a := s.create(keyOf(0), "v")
-		b := s.update(keyOf(0), "w", a)
-		for _, change := range s.changeIDs(a - 1) {
-			w := s.resume(storage.Position{Revision: change.Revision, Last: change, Unchanged: true})
-			s.wantProgress(w, b)
+		created := s.create(keyOf(0), "v")
+		updated := s.update(keyOf(0), "w", created)
+		for _, change := range s.changeIDs(created - 1) {
+			w := s.resume(positionAfterEvent(change))
+			s.wantProgress(w, updated)
 			w.Stop()
 		}
-		c := s.delete(keyOf(0), b)
-		w := s.resume(storage.Position{Revision: b, Last: s.changeIDs(a)[0], Unchanged: true})
-		if got := w.firstEvent(); got.Revision != c {
-			s.Errorf("resumed with %+v, want revision %d", got, c)
+		deleted := s.delete(keyOf(0), updated)
+		w := s.resume(storage.Position{Revision: updated, Last: s.changeIDs(created)[0], Unchanged: true})
+		if got := w.firstEvent(); got.Revision != deleted {
+			s.Errorf("resumed with %+v, want revision %d", got, deleted)
 		}
 	}},
 	{"ResumeDetectsAnotherHistory", func(s *suite) {
-		a := s.create(keyOf(0), "v")
-		s.delete(keyOf(0), a)
+		created := s.create(keyOf(0), "v")
+		s.delete(keyOf(0), created)
 		large := s.create(keyOf(1), strings.Repeat("v", 1<<20))
-		for name, at := range s.foreignPositions(a, large) {
+		for name, at := range s.foreignPositions(created, large) {
 			if err := s.resume(at).awaitEnd(); !isReplaced(err) {
 				s.Errorf("%s: got %v, want ReplacedError", name, err)
 			}
 		}
 	}},
 	{"ResumeAfterLoadDeliversOnlyNewEvents", func(s *suite) {
-		a := s.create(keyOf(0), "v")
-		b := s.create(keyOf(1), "v")
-		s.delete(keyOf(0), a)
-		at := storage.Position{Revision: s.revision(), Last: s.changeIDs(b - 1)[0]}
-		c := s.create(keyOf(2), "v")
-		if got := s.resume(at).firstEvent(); got.Revision != c {
-			s.Errorf("resumed with %+v, want revision %d", got, c)
+		first := s.create(keyOf(0), "v")
+		second := s.create(keyOf(1), "v")
+		s.delete(keyOf(0), first)
+		at := storage.Position{Revision: s.revision(), Last: s.changeIDs(second - 1)[0]}
+		third := s.create(keyOf(2), "v")
+		if got := s.resume(at).firstEvent(); got.Revision != third {
+			s.Errorf("resumed with %+v, want revision %d", got, third)
 		}
 	}},
 	{"ResumeDetectsChangesMissingFromLoad", func(s *suite) {
-		a := s.create(keyOf(0), "v")
-		b := s.create(keyOf(1), "v")
-		last := s.changeIDs(a - 1)[0]
-		at := storage.Position{Revision: b, Last: last, ReadAt: b}
+		first := s.create(keyOf(0), "v")
+		second := s.create(keyOf(1), "v")
+		last := s.changeIDs(first - 1)[0]
+		at := storage.Position{Revision: second, Last: last, ReadAt: second}
 		if err := s.resume(at).awaitEnd(); !isReplaced(err) {
 			s.Errorf("value that was not read: got %v, want ReplacedError", err)
 		}
-		at.Revision = s.delete(keyOf(1), b)
+		at.Revision = s.delete(keyOf(1), second)
 		if err := s.resume(at).awaitEnd(); !isReplaced(err) {
 			s.Errorf("deletion after the load: got %v, want ReplacedError", err)
 		}
@@ -87,11 +87,11 @@ var positionTests = []test{
 		}
 	}},
 	{"ResumeDetectsChangesAfterCompactedHistory", func(s *suite) {
-		a := s.create(keyOf(0), "v")
-		b := s.create(keyOf(1), "v")
-		c := s.create(keyOf(2), "v")
-		at := storage.Position{Revision: c, Last: s.changeIDs(a - 1)[0], Unchanged: true}
-		if err := s.store.Compact(s.ctx, b); err != nil {
+		first := s.create(keyOf(0), "v")
+		second := s.create(keyOf(1), "v")
+		third := s.create(keyOf(2), "v")
+		at := storage.Position{Revision: third, Last: s.changeIDs(first - 1)[0], Unchanged: true}
+		if err := s.store.Compact(s.ctx, second); err != nil {
 			s.Fatal(err)
 		}
 		if err := s.resume(at).awaitEnd(); !isReplaced(err) {
@@ -99,17 +99,17 @@ var positionTests = []test{
 		}
 	}},
 	{"ResumeContinuesAtCompactionAndFailsBefore", func(s *suite) {
-		a := s.create(keyOf(0), "v")
-		at := storage.Position{Revision: a, Last: s.changeIDs(a - 1)[0], Unchanged: true}
-		if err := s.store.Compact(s.ctx, a); err != nil {
+		created := s.create(keyOf(0), "v")
+		at := positionAfterEvent(s.changeIDs(created - 1)[0])
+		if err := s.store.Compact(s.ctx, created); err != nil {
 			s.Fatal(err)
 		}
 		w := s.resume(at)
-		b := s.update(keyOf(0), "w", a)
-		if got := w.firstEvent(); got.Revision != b {
-			s.Errorf("resumed with %+v, want revision %d", got, b)
+		updated := s.update(keyOf(0), "w", created)
+		if got := w.firstEvent(); got.Revision != updated {
+			s.Errorf("resumed with %+v, want revision %d", got, updated)
 		}
-		s.update(keyOf(0), "x", b)
+		s.update(keyOf(0), "x", updated)
 		if err := s.store.Compact(s.ctx, s.revision()); err != nil {
 			s.Fatal(err)
 		}
@@ -137,12 +137,17 @@ var replacedTests = []test{
 			s.Errorf("key that changed since: got %v, want ReplacedError", err)
 		}
 		for _, change := range s.changeIDs(a - 1) {
-			at := storage.Position{Revision: change.Revision, Last: change, Unchanged: true}
+			at := positionAfterEvent(change)
 			if _, err := s.store.VerifyHistory(s.ctx, at); err != nil {
 				s.Errorf("VerifyHistory(%+v) = %v, want no error", at, err)
 			}
 		}
 	}},
+}
+
+// positionAfterEvent returns the position of a watcher that has received nothing after a change.
+func positionAfterEvent(change storage.ChangeID) storage.Position {
+	return storage.Position{Revision: change.Revision, Last: change, Unchanged: true}
 }
 
 // foreignPositions returns positions that are not in the store's history, by description. In that
@@ -216,8 +221,8 @@ func isReplaced(err error) bool {
 	return errors.As(err, &r)
 }
 
-// firstEvent returns the first event. A store that must write to learn its progress also delivers
-// that write.
+// firstEvent returns the first event of a pod of the tests. It skips other keys, because a backend may
+// write a key of its own to learn its progress.
 func (w *checkedWatch) firstEvent() storage.Event {
 	w.Helper()
 	for {
