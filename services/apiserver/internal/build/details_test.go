@@ -52,7 +52,6 @@ func (a *api) steps(t *testing.T, steps []step) {
 
 const (
 	strategicPatch = "application/strategic-merge-patch+json"
-	groupPath      = "/apis/apps/v1/namespaces/default/deployments"
 	leasePath      = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 )
 
@@ -61,7 +60,7 @@ func TestWriteDetails(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
 	a := start(t, func(o *config.Options) { withRBAC(o); issuing(key)(o) })
-	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
+	const ignoreReadErrors = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	cm := configMaps
 	a.steps(t, []step{
 		{what: "create an object", method: "POST", path: cm, body: configMap("a", "k", "v"), code: 201},
@@ -129,14 +128,14 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "create a deployment",
 			method: "POST",
-			path:   groupPath,
+			path:   deploymentsPath,
 			body:   `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 			code:   201,
 		},
 		{
 			what:   "a scale with another name",
 			method: "PUT",
-			path:   groupPath + "/d/scale",
+			path:   deploymentsPath + "/d/scale",
 			body:   `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"x"},"spec":{"replicas":2}}`,
 			code:   400,
 			has:    []string{"the name of the object (x) does not match the name on the URL (d)"},
@@ -144,7 +143,7 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "update the scale",
 			method: "PUT",
-			path:   groupPath + "/d/scale",
+			path:   deploymentsPath + "/d/scale",
 			body:   `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"d"},"spec":{"replicas":2}}`,
 			code:   200,
 			has:    []string{`"replicas":2`},
@@ -152,7 +151,7 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "a scale with invalid metadata",
 			method: "PUT",
-			path:   groupPath + "/d/scale",
+			path:   deploymentsPath + "/d/scale",
 			body: `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"d","generateName":"%","labels":{"a":"%"},"annotations":{"/a":"b"}},
 				"spec":{"replicas":-1}}`,
 			code: 422,
@@ -164,7 +163,7 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "a scale with an invalid label in a patch",
 			method: "PATCH",
-			path:   groupPath + "/d/scale",
+			path:   deploymentsPath + "/d/scale",
 			body:   `{"metadata":{"labels":{"a":"%"}}}`,
 			code:   422,
 			has:    []string{`"metadata.labels"`},
@@ -172,7 +171,7 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "a scale with another UID",
 			method: "PATCH",
-			path:   groupPath + "/d/scale",
+			path:   deploymentsPath + "/d/scale",
 			body:   `{"metadata":{"uid":"x"},"spec":{"replicas":3}}`,
 			code:   409,
 			has:    []string{"Precondition failed: UID in precondition: x"},
@@ -223,7 +222,7 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "the option for unreadable objects is ignored while its feature gate is disabled",
 			method: "DELETE",
-			path:   cm + "/o" + unsafe,
+			path:   cm + "/o" + ignoreReadErrors,
 			code:   200,
 			has:    []string{`"Success"`},
 		},

@@ -1,6 +1,7 @@
 package watchcache
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,17 +14,24 @@ import (
 // storeMetrics holds the counters of a store. They are read when metrics are scraped, so a change
 // needs no lookup.
 type storeMetrics struct {
+	// received counts changes. The cache makes each of them visible to watchers at once, so it is also the
+	// number of dispatched ones.
 	received, initializations, terminated atomic.Uint64
 	consistent, inconsistent, unreadable  atomic.Uint64
 	returned                              atomic.Uint64
 	stored                                storedLists
-	forgottenEarly, reduced               atomic.Uint64
+	// forgottenEarly counts changes that left history before the retention limit, reduced the large
+	// values that were removed from it. Both save memory.
+	forgottenEarly, reduced atomic.Uint64
 	// byIndex holds the tree of keys first, then the indexed fields in the order of
 	// ResourceConfig.Index.
 	byIndex []indexMetrics
 	// wait is created on first use: it is large, and most resources are idle.
 	wait func() prometheus.Observer
 }
+
+// revisionModulus limits the exported revision to 15 digits, which a float64 represents exactly.
+const revisionModulus = 1e15
 
 // storedLists counts lists that were read from the store.
 type storedLists struct{ lists, fetched, evaluated, returned atomic.Uint64 }
@@ -56,7 +64,8 @@ func (m *metrics) removeStore(s *Store) { m.wait.DeleteLabelValues(s.resource.Na
 
 // countList counts a list that used an index, and the objects that it inspected and returned.
 func (m *storeMetrics) countList(index, fetched, returned int) {
-	used := &m.byIndex[index-objects.NoIndex] // NoIndex is the tree of keys
+	position := index - objects.NoIndex // 0 for the tree of keys, which is NoIndex
+	used := &m.byIndex[position]
 	used.lists.Add(1)
 	used.fetched.Add(uint64(fetched))
 	m.returned.Add(uint64(returned))
@@ -215,7 +224,7 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 		counter(ch, m.fetched, sm.byIndex[i].fetched.Load(), prefix, index)
 	}
 	counter(ch, m.returned, sm.returned.Load(), prefix)
-	gauge(ch, m.revision, float64(s.cache.Revision()%1e15), name)
+	gauge(ch, m.revision, float64(s.cache.Revision()%revisionModulus), name)
 	counter(ch, m.storageEvents, sm.received.Load(), name)
 	gauge(ch, m.bookmarks, float64(m.progress.Load()), name)
 	counter(ch, m.storedLists, sm.stored.lists.Load(), name)
@@ -252,8 +261,8 @@ func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ..
 	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }
 
-// metricPrefix returns the prefix below the root without its last slash.
+// metricPrefix returns the prefix below the root with its first and without its last slash.
 func (s *Store) metricPrefix() string {
-	p := s.resource.Prefix
-	return p[len(s.cache.cfg.Root)-1 : len(p)-1]
+	belowRoot := strings.TrimPrefix(s.resource.Prefix, strings.TrimSuffix(s.cache.cfg.Root, "/"))
+	return strings.TrimSuffix(belowRoot, "/")
 }
