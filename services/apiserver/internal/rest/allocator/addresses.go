@@ -33,10 +33,10 @@ func errOutOfRange(addr netip.Addr, valid netip.Prefix) error {
 }
 
 // claimAddresses allocates the addresses that a service lacks and sets clusterIPs and clusterIP.
-// old is the live service, or nil at creation. claimAddresses records in c which addresses were
+// old is the live service, or nil at creation. claimAddresses records in res which addresses were
 // acquired and which are no longer needed.
-func (a *Allocator) claimAddresses(ctx context.Context, c *reservation, old *corev1.Service, dryRun bool) error {
-	s := c.service
+func (a *Allocator) claimAddresses(ctx context.Context, res *reservation, old *corev1.Service, dryRun bool) error {
+	s := res.service
 	var oldAddresses []netip.Addr
 	if old != nil {
 		if keepsDualStackPreference(s, old) || isHeadless(old) {
@@ -45,7 +45,7 @@ func (a *Allocator) claimAddresses(ctx context.Context, c *reservation, old *cor
 		oldAddresses = addressesOf(old)
 	}
 	if !hasAddress(s) {
-		c.released.addresses = oldAddresses
+		res.released.addresses = oldAddresses
 		return nil
 	}
 	if isHeadless(s) {
@@ -73,17 +73,17 @@ func (a *Allocator) claimAddresses(ctx context.Context, c *reservation, old *cor
 			}
 			desired, ips[i] = next, next.String()
 		}
-		c.acquired.addresses = append(c.acquired.addresses, desired)
+		res.acquired.addresses = append(res.acquired.addresses, desired)
 	}
 	// 2. Set the addresses, and release those that the service had and no longer has.
 	s.Spec.ClusterIPs = ips
 	if len(ips) > 0 {
 		s.Spec.ClusterIP = ips[0]
 	}
-	now := addressesOf(s)
+	kept := addressesOf(s)
 	for _, addr := range oldAddresses {
-		if !slices.Contains(now, addr) {
-			c.released.addresses = append(c.released.addresses, addr)
+		if !slices.Contains(kept, addr) {
+			res.released.addresses = append(res.released.addresses, addr)
 		}
 	}
 	return nil
@@ -101,7 +101,7 @@ func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error 
 }
 
 // allocatableRanges returns the ranges from which addresses of a family can be allocated. A range
-// without a condition counts, because the controller that sets it may not run.
+// without the condition Ready counts, because the controller that sets it may not run.
 func (a *Allocator) allocatableRanges(family corev1.IPFamily) ([]addressRange, error) {
 	if a.Bitmap {
 		return a.bitmapRanges(family), nil
@@ -110,19 +110,19 @@ func (a *Allocator) allocatableRanges(family corev1.IPFamily) ([]addressRange, e
 }
 
 // rangesOf returns the ranges of a family that include selects.
-func (a *Allocator) rangesOf(family corev1.IPFamily, use func(*networkingv1.ServiceCIDR) bool) ([]addressRange, error) {
+func (a *Allocator) rangesOf(family corev1.IPFamily, include func(*networkingv1.ServiceCIDR) bool) ([]addressRange, error) {
 	ranges, err := a.Ranges.list()
 	if err != nil {
 		return nil, err
 	}
 	var out []addressRange
 	for _, r := range ranges {
-		if !use(r) {
+		if !include(r) {
 			continue
 		}
 		for _, text := range r.Spec.CIDRs {
 			p, err := netip.ParsePrefix(text)
-			isDuplicate := func(s addressRange) bool { return s.prefix == p.Masked() }
+			isDuplicate := func(r addressRange) bool { return r.prefix == p.Masked() }
 			if err != nil || familyOf(p.Addr()) != family || slices.ContainsFunc(out, isDuplicate) {
 				continue
 			}
@@ -140,30 +140,33 @@ func (a *Allocator) rangeUsage() map[netip.Prefix]usage {
 		if err != nil {
 			continue
 		}
-		for _, s := range ranges {
-			out[s.prefix] = usage{size: s.size}
+		for _, r := range ranges {
+			out[r.prefix] = usage{size: r.size}
 		}
 	}
 	if a.Bitmap {
 		for _, b := range a.bitmaps {
-			out[b.addressRange.prefix] = usage{size: out[b.addressRange.prefix].size, taken: b.allocatedCount()}
+			prefix := b.addressRange.prefix
+			out[prefix] = usage{size: out[prefix].size, taken: b.allocatedCount()}
 		}
 		return out
 	}
 	a.Addresses.eachName(func(name string) {
 		addr, err := netip.ParseAddr(name)
-		for p, u := range out {
-			if err == nil && p.Contains(addr) {
+		if err != nil {
+			return
+		}
+		for prefix, u := range out {
+			if prefix.Contains(addr) {
 				u.taken++
-				out[p] = u
+				out[prefix] = u
 			}
 		}
 	})
 	return out
 }
 
-// isReady reports whether addresses can be allocated from a range: it is not being deleted and not
-// marked as not ready.
+// isReady reports whether a range is ready. A range without the condition counts as ready.
 func isReady(r *networkingv1.ServiceCIDR) bool {
 	for _, c := range r.Status.Conditions {
 		if c.Type == networkingv1.ServiceCIDRConditionReady {
@@ -176,6 +179,7 @@ func isReady(r *networkingv1.ServiceCIDR) bool {
 // takeAddress allocates the address that a service requests.
 func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr netip.Addr, dryRun bool) error {
 	start := time.Now()
+	// 1. Find the range of the address.
 	rng, err := a.rangeOfAddress(addr)
 	if errors.Is(err, errOtherNetwork) {
 		// The cache may lack a range that was just created.
@@ -190,6 +194,7 @@ func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr net
 	if err != nil {
 		return err
 	}
+	// 2. Allocate the address. The network address of a range, for example, cannot be allocated.
 	if !rng.contains(addr) {
 		err = errOutOfRange(addr, rng.prefix)
 	} else if !dryRun {
@@ -232,22 +237,20 @@ func (a *Allocator) rangeOfAddress(addr netip.Addr) (addressRange, error) {
 // the range, although it cannot be allocated. It returns errOtherNetwork if no range contains the
 // address.
 func rangeContaining(ranges []addressRange, addr netip.Addr) (addressRange, error) {
-	var within []addressRange
-	for _, s := range ranges {
-		if s.contains(addr) {
-			return s, nil
-		}
-		if s.prefix.Contains(addr) {
-			within = append(within, s)
+	for _, r := range ranges {
+		if r.contains(addr) {
+			return r, nil
 		}
 	}
-	if len(within) > 0 {
-		return within[0], nil
+	for _, r := range ranges {
+		if r.prefix.Contains(addr) {
+			return r, nil
+		}
 	}
 	return addressRange{}, errOtherNetwork
 }
 
-// nextAddress allocates any address of a family.
+// nextAddress allocates any address of a family. It returns errRangeFull if all ranges are full.
 func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
 	for attempt := range 2 {
 		ranges, err := a.allocatableRanges(family)

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// addressRange is the addresses of a prefix that can be allocated. The network address and, for
-// IPv4, the broadcast address cannot.
+// addressRange is the set of addresses of a prefix that can be allocated. It excludes the network
+// address and, for IPv4, the broadcast address.
 type addressRange struct {
 	prefix netip.Prefix
 	first  netip.Addr
@@ -22,18 +22,18 @@ type addressRange struct {
 // addressRangeOf returns the addresses of a prefix that can be allocated.
 func addressRangeOf(p netip.Prefix) addressRange {
 	p = p.Masked()
-	s := addressRange{prefix: p, first: p.Addr().Next(), size: math.MaxUint64}
-	hosts := p.Addr().BitLen() - p.Bits()
-	reserved := uint64(1)
+	r := addressRange{prefix: p, first: p.Addr().Next(), size: math.MaxUint64}
+	hostBits := p.Addr().BitLen() - p.Bits()
+	reserved := uint64(1) // the network address
 	if p.Addr().Is4() {
-		reserved = 2
+		reserved = 2 // and the broadcast address
 	}
-	if hosts < 64 {
-		s.size = uint64(1) << hosts
-		s.size -= min(s.size, reserved)
+	if hostBits < 64 {
+		r.size = uint64(1) << hostBits
+		r.size -= min(r.size, reserved)
 	}
-	s.static = staticBand(s.size, 16, 256)
-	return s
+	r.static = staticBand(r.size, 16, 256)
+	return r
 }
 
 // staticBand returns the size of the band that stays free for clients that choose values
@@ -48,19 +48,19 @@ func staticBand(size, part, maximum uint64) uint64 {
 }
 
 // contains reports whether an address can be allocated from the range.
-func (s addressRange) contains(a netip.Addr) bool {
-	if !s.prefix.Contains(a) || s.size == 0 {
+func (r addressRange) contains(addr netip.Addr) bool {
+	if !r.prefix.Contains(addr) || r.size == 0 {
 		return false
 	}
-	return a.Compare(s.first) >= 0 && a.Compare(addressAfter(s.first, s.size-1)) <= 0
+	return addr.Compare(r.first) >= 0 && addr.Compare(addressAfter(r.first, r.size-1)) <= 0
 }
 
 // candidates returns all addresses in the order in which the allocator tries them: first the
 // addresses of the dynamic band, then the addresses of the static band, each band from a random
 // position on.
-func (s addressRange) candidates() iter.Seq[netip.Addr] {
+func (r addressRange) candidates() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
-		_ = fromRandom(s.static, s.size-s.static, s.first, yield) && fromRandom(0, s.static, s.first, yield)
+		_ = fromRandom(r.static, r.size-r.static, r.first, yield) && fromRandom(0, r.static, r.first, yield)
 	}
 }
 

@@ -103,7 +103,7 @@ func (a *Allocator) Complete(obj, oldObj registry.Object) field.ErrorList {
 // write. It implements admission.Reservation. The caller of Allocate must call exactly one of
 // Commit and Rollback, once.
 type reservation struct {
-	a                  *Allocator
+	allocator          *Allocator
 	service            *corev1.Service
 	acquired, released allocations
 }
@@ -116,37 +116,37 @@ type allocations struct {
 
 // Commit is called after the object was written. It frees the values that the object no longer
 // needs.
-func (c *reservation) Commit(ctx context.Context) { c.a.release(ctx, c.service, c.released) }
+func (r *reservation) Commit(ctx context.Context) { r.allocator.release(ctx, r.service, r.released) }
 
 // Rollback is called if the object was not written. It frees the acquired values.
-func (c *reservation) Rollback(ctx context.Context) { c.a.release(ctx, c.service, c.acquired) }
+func (r *reservation) Rollback(ctx context.Context) { r.allocator.release(ctx, r.service, r.acquired) }
 
 // Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
 // creation. A dry run allocates nothing. A service without a name gets none, because no IPAddress
 // can refer to it; its validation fails.
 func (a *Allocator) Allocate(ctx context.Context, obj, oldObj registry.Object, dryRun bool) (admission.Reservation, error) {
 	s := obj.(*corev1.Service)
-	c := &reservation{a: a, service: s}
+	res := &reservation{allocator: a, service: s}
 	if s.Name == "" {
-		return c, nil
+		return res, nil
 	}
 	var old *corev1.Service
 	if oldObj != nil {
 		old = oldObj.(*corev1.Service)
 	}
-	err := a.claimAddresses(ctx, c, old, dryRun)
+	err := a.claimAddresses(ctx, res, old, dryRun)
 	if err == nil {
-		err = a.claimPorts(ctx, c, old, dryRun)
+		err = a.claimPorts(ctx, res, old, dryRun)
 	}
 	if dryRun {
-		c.acquired = allocations{}
-		c.released = allocations{}
+		res.acquired = allocations{}
+		res.released = allocations{}
 	}
 	if err != nil {
-		c.Rollback(ctx)
+		res.Rollback(ctx)
 		return nil, err
 	}
-	return c, nil
+	return res, nil
 }
 
 // releaseTimeout is the time limit for freeing values, which continues after the client
@@ -155,21 +155,21 @@ const releaseTimeout = 10 * time.Second
 
 // release frees values that a service no longer holds. The next repair finds values that could not
 // be freed.
-func (a *Allocator) release(ctx context.Context, s *corev1.Service, h allocations) {
-	if len(h.addresses) == 0 && len(h.ports) == 0 {
+func (a *Allocator) release(ctx context.Context, s *corev1.Service, values allocations) {
+	if len(values.addresses) == 0 && len(values.ports) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	for _, ip := range h.addresses {
+	for _, ip := range values.addresses {
 		if err := a.releaseAddress(ctx, s, ip); err != nil {
 			a.Logger.Warn("failed to release a cluster IP; the next repair releases it", "service",
 				s.Namespace+"/"+s.Name, "address", ip, "error", err)
 		}
 	}
-	if err := a.ports.releaseAll(ctx, h.ports); err != nil {
+	if err := a.ports.releaseAll(ctx, values.ports); err != nil {
 		a.Logger.Warn("failed to release node ports; the next repair releases them", "service",
-			s.Namespace+"/"+s.Name, "ports", h.ports, "error", err)
+			s.Namespace+"/"+s.Name, "ports", values.ports, "error", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -30,52 +31,66 @@ func TestRangeHasAddressesAndStaticBand(t *testing.T) {
 		{prefix: "fd00::/120", first: "fd00::1", last: "fd00::ff", size: 255, static: 16},
 		{prefix: "fd00::/64", first: "fd00::1", last: "fd00::ffff:ffff:ffff:ffff", size: 1<<64 - 1, static: 256},
 	} {
-		s := addressRangeOf(netip.MustParsePrefix(c.prefix))
-		if s.size != c.size || s.static != c.static || s.first.String() != c.first || addressAfter(s.first, s.size-1).String() != c.last {
-			t.Errorf("%s: got %d addresses from %s to %s, %d static, want %d from %s to %s, %d static",
-				c.prefix, s.size, s.first, addressAfter(s.first, s.size-1), s.static, c.size, c.first, c.last,
-				c.static)
+		rng := addressRangeOf(netip.MustParsePrefix(c.prefix))
+		gotLast := addressAfter(rng.first, rng.size-1)
+		got := fmt.Sprintf("%d addresses from %s to %s, %d static", rng.size, rng.first, gotLast, rng.static)
+		want := fmt.Sprintf("%d addresses from %s to %s, %d static", c.size, c.first, c.last, c.static)
+		if got != want {
+			t.Errorf("%s: got %s, want %s", c.prefix, got, want)
 		}
 		last := netip.MustParseAddr(c.last)
-		for addr, want := range map[netip.Addr]bool{s.prefix.Addr(): false, s.first: true, last: true, last.Next(): false} {
-			if got := s.contains(addr); got != want {
+		for addr, want := range map[netip.Addr]bool{rng.prefix.Addr(): false, rng.first: true, last: true, last.Next(): false} {
+			if got := rng.contains(addr); got != want {
 				t.Errorf("%s contains %s: got %t, want %t", c.prefix, addr, got, want)
 			}
 		}
+		// The number of candidates is limited, because some ranges are too large to visit.
+		const maxCandidates = 5000
 		n := 0
 		yielded := map[netip.Addr]bool{}
-		for addr := range s.candidates() {
-			if !s.contains(addr) || yielded[addr] {
-				t.Fatalf("%s: got candidate %s, want a new one inside the span", c.prefix, addr)
+		for addr := range rng.candidates() {
+			if !rng.contains(addr) || yielded[addr] {
+				t.Fatalf("%s: got candidate %s, want a new one inside the range", c.prefix, addr)
 			}
-			if static := addr.Compare(addressAfter(s.first, s.static)) < 0; static != (uint64(n) >= s.size-s.static) {
+			isStatic := addr.Compare(addressAfter(rng.first, rng.static)) < 0
+			if wantStatic := uint64(n) >= rng.size-rng.static; isStatic != wantStatic {
 				t.Fatalf("%s: candidate %d is %s, want static addresses last", c.prefix, n, addr)
 			}
 			yielded[addr] = true
 			n++
-			if n == 5000 {
+			if n == maxCandidates {
 				break
 			}
 		}
-		if want := min(s.size, 5000); uint64(n) != want {
+		if want := min(rng.size, maxCandidates); uint64(n) != want {
 			t.Errorf("%s: got %d candidates, want %d", c.prefix, n, want)
 		}
 	}
 }
 
+// testPorts returns the port range 30000 to 30000+size-1 over an etcd of its own. Services use the
+// ports 30002 and 80, which is out of the range.
 func testPorts(t *testing.T, size int) *nodePortBitmap {
 	t.Helper()
 	return portsOver(etcdtest.Embedded(t), size)
 }
 
+// portsOver is like testPorts over a given store.
 func portsOver(store storage.Interface, size int) *nodePortBitmap {
-	return newNodePortBitmap(&bitmapAllocator{
+	bitmap := &bitmapAllocator{
 		store:              store,
 		key:                "/registry/ranges/servicenodeports",
 		codec:              newRangeCodec(builtin.Scheme()),
 		currentIncarnation: func() uint64 { return 0 },
-	}, utilnet.PortRange{Base: 30000, Size: size}, func(context.Context) ([]int, error) { return []int{30002, 80}, nil },
-		newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }))
+	}
+	inUse := func(context.Context) ([]int, error) { return []int{30002, 80}, nil }
+	noRanges := func() map[netip.Prefix]usage { return nil }
+	return newNodePortBitmap(
+		bitmap,
+		utilnet.PortRange{Base: 30000, Size: size},
+		inUse,
+		newMetrics(prometheus.NewRegistry(), noRanges),
+	)
 }
 
 // TestPortsAreStoredAsKubernetesDoes compares the stored form with that of Kubernetes: an
@@ -97,8 +112,8 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 	if err != nil || r.Range != "30000-32767" || !bytes.Equal(r.Data, []byte{0b10, 0b00000101}) { // 30002 is used by a service
 		t.Errorf("got %+v, %v, want range 30000-32767 with the bits of 30002 and the allocated ports", r, err)
 	}
-	stock := &corev1.RangeAllocation{Range: "30000-32767", Data: []byte{0x80}} // written by another replica
-	value, err := p.codec.encode(stock)
+	only30007 := &corev1.RangeAllocation{Range: "30000-32767", Data: []byte{0x80}} // written by another replica
+	value, err := p.codec.encode(only30007)
 	if err == nil {
 		_, err = p.store.Update(ctx, p.key, value, kv.ModRevision, storage.WriteOptions{})
 	}
@@ -129,7 +144,7 @@ func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := other.allocateAll(ctx, []int{30001}); err != nil {
-		t.Errorf("port released by another replica: got %v", err)
+		t.Errorf("allocate a port that another replica released: got error %v, want none", err)
 	}
 }
 
@@ -139,7 +154,7 @@ func TestStaticPortsAreAllocatedLast(t *testing.T) {
 	p := testPorts(t, 64)
 	ctx := context.Background()
 	const static = 16
-	for i := range 64 - 1 { // one is used by a service from the start
+	for i := range 64 - 1 { // a service uses one port from the start
 		got, err := p.allocateAll(ctx, []int{0})
 		if err != nil {
 			t.Fatal(err)
@@ -149,17 +164,17 @@ func TestStaticPortsAreAllocatedLast(t *testing.T) {
 		}
 	}
 	if _, err := p.allocateAll(ctx, []int{0}); !errors.Is(err, errRangeFull) {
-		t.Errorf("full range: got %v, want errFull", err)
+		t.Errorf("full range: got %v, want errRangeFull", err)
 	}
-	if _, err := p.allocateAll(ctx, []int{30064}); err == nil ||
-		err.Error() != "provided port is not in the valid range. The range of valid ports is 30000-30063" {
-		t.Errorf("port out of range: got %v", err)
+	const outOfRange = "provided port is not in the valid range. The range of valid ports is 30000-30063"
+	if _, err := p.allocateAll(ctx, []int{30064}); err == nil || err.Error() != outOfRange {
+		t.Errorf("port 30064, out of range: got error %v, want %q", err, outOfRange)
 	}
 	if err := p.releaseAll(ctx, []int{30003, 30003, 7}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.allocateAll(ctx, []int{0, 0}); !errors.Is(err, errRangeFull) {
-		t.Errorf("two ports with one free: got %v, want errFull", err)
+		t.Errorf("two ports with one free: got %v, want errRangeFull", err)
 	}
 	if got, err := p.allocateAll(ctx, []int{0}); err != nil || got[0] != 30003 {
 		t.Errorf("last free port: got %v, %v, want 30003", got, err)

@@ -49,9 +49,9 @@ func (s *bitSet) clone() *bitSet {
 }
 
 // setPosition marks a position as taken or free.
-func (s *bitSet) setPosition(position int, used bool) {
+func (s *bitSet) setPosition(position int, isTaken bool) {
 	bit := uint(0)
-	if used {
+	if isTaken {
 		bit = 1
 	}
 	s.taken.SetBit(s.taken, position, bit)
@@ -82,32 +82,29 @@ func (b *bitmapAllocator) updateState(ctx context.Context, compute func(*bitSet)
 		b.cached = nil
 		b.incarnation = incarnation
 	}
-	confirmed := b.cached == nil
+	isCurrent := b.cached == nil // the state was read from the store, so it is not outdated
 	for range maxAttempts {
+		// 1. Take the cached state, or read it.
 		if b.cached == nil {
 			live, err := b.loadState(ctx)
 			if err != nil {
 				return err
 			}
 			b.cached = live
-			confirmed = true
+			isCurrent = true
 		}
+		// 2. Compute the next state. If there is nothing to write, compute it again from a current state.
 		next := b.cached.clone()
-		if err := compute(next); err != nil {
-			if confirmed {
+		err := compute(next)
+		if err != nil || next.taken.Cmp(b.cached.taken) == 0 {
+			if isCurrent {
 				return err
 			}
 			b.cached = nil
 			continue
 		}
-		if next.taken.Cmp(b.cached.taken) == 0 {
-			if confirmed {
-				return nil
-			}
-			b.cached = nil
-			continue
-		}
-		err := b.writeState(ctx, next)
+		// 3. Write it. After a conflict with another replica, start again.
+		err = b.writeState(ctx, next)
 		if err == nil {
 			b.setCached(next)
 			return nil
@@ -141,7 +138,8 @@ func (b *bitmapAllocator) setCached(s *bitSet) {
 	}
 }
 
-// isConflict reports whether a compare-and-swap failed because of another replica's change.
+// isConflict reports whether err, the error of a compare-and-swap, means that another replica has
+// changed, created or deleted the value.
 func isConflict(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
@@ -151,16 +149,16 @@ func isConflict(err error) bool {
 // loadState reads the state. Without a state for this range, it rebuilds the state from the
 // services.
 func (b *bitmapAllocator) loadState(ctx context.Context) (*bitSet, error) {
-	s, text, err := b.readStored(ctx)
-	if err != nil || text == b.rangeText {
+	s, storedRange, err := b.readStored(ctx)
+	if err != nil || storedRange == b.rangeText {
 		return s, err
 	}
-	used, err := b.rebuild(ctx)
+	positions, err := b.rebuild(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.taken = new(big.Int)
-	for _, position := range used {
+	for _, position := range positions {
 		s.setPosition(position, true)
 	}
 	return s, nil
@@ -182,25 +180,25 @@ func (b *bitmapAllocator) readStored(ctx context.Context) (*bitSet, string, erro
 	return &bitSet{taken: new(big.Int).SetBytes(r.Data), revision: kv.ModRevision}, r.Range, nil
 }
 
-// beginRepair returns the stored state, an empty state that replaces it, and the text of the stored
-// range, which is empty if nothing is stored. The old state is empty if it belongs to another
-// range, because its bits stand for other values.
-func (b *bitmapAllocator) beginRepair(ctx context.Context) (old, next *bitSet, text string, err error) {
-	old, text, err = b.readStored(ctx)
+// beginRepair returns the stored state, an empty state that replaces it, and the stored range,
+// which is empty if nothing is stored. The old state is empty if it belongs to another range, because
+// its bits stand for other values.
+func (b *bitmapAllocator) beginRepair(ctx context.Context) (old, next *bitSet, storedRange string, err error) {
+	old, storedRange, err = b.readStored(ctx)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	if text != b.rangeText {
+	if storedRange != b.rangeText {
 		old.taken = new(big.Int)
 	}
-	return old, &bitSet{taken: new(big.Int), revision: old.revision}, text, nil
+	return old, &bitSet{taken: new(big.Int), revision: old.revision}, storedRange, nil
 }
 
-// replaceStored writes a repaired state in place of the old one, whose stored range is text. The
+// replaceStored writes a repaired state in place of the old one, whose range is storedRange. The
 // caller holds mu. If the state has changed since beginRepair, it writes nothing, and the next
 // repair retries.
-func (b *bitmapAllocator) replaceStored(ctx context.Context, old, next *bitSet, text string) error {
-	if old.revision != 0 && text == b.rangeText && old.taken.Cmp(next.taken) == 0 {
+func (b *bitmapAllocator) replaceStored(ctx context.Context, old, next *bitSet, storedRange string) error {
+	if old.revision != 0 && storedRange == b.rangeText && old.taken.Cmp(next.taken) == 0 {
 		if b.observe != nil {
 			b.observe(next)
 		}

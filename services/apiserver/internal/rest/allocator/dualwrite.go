@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// bitKeys are the keys of the configured ranges, in order, below the root.
+// bitKeys are the keys of the range allocations below the root, in the order of the configured
+// ranges.
 var bitKeys = []string{"/ranges/serviceips", "/ranges/secondaryserviceips"}
 
 // Maximum sizes of a range allocation: the part of a range that Kubernetes records, and the limit
@@ -27,11 +28,11 @@ const (
 type addressBitmap struct {
 	*bitmapAllocator
 	addressRange addressRange
-	maximum      uint64
-	leaked       map[int]int // number of consecutive repairs in which a position had no service, by position
+	maximum      uint64      // number of positions that are recorded
+	leaked       map[int]int // by position: how many repairs in a row found no service for it
 }
 
-// newAddressBitmaps returns the addressBitmap of the configured ranges.
+// newAddressBitmaps returns one addressBitmap for each configured range.
 func (a *Allocator) newAddressBitmaps() (out []*addressBitmap) {
 	for i, p := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
 		b := &addressBitmap{addressRange: addressRangeOf(p), maximum: maxBitsIPv6}
@@ -159,10 +160,10 @@ func (a *Allocator) allocateInBitmaps(ctx context.Context, addr netip.Addr) erro
 func (a *Allocator) bitmapRanges(family corev1.IPFamily) (out []addressRange) {
 	for _, b := range a.bitmaps {
 		if familyOf(b.addressRange.first) == family {
-			s := b.addressRange
-			s.size = min(s.size, b.maximum)
-			s.static = staticBand(s.size, 16, 256)
-			out = append(out, s)
+			r := b.addressRange
+			r.size = min(r.size, b.maximum)
+			r.static = staticBand(r.size, 16, 256)
+			out = append(out, r)
 		}
 	}
 	return out
@@ -194,7 +195,7 @@ func (a *Allocator) releaseFromBitmaps(ctx context.Context, addr netip.Addr) err
 func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBitmap) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old, next, text, err := b.beginRepair(ctx)
+	old, next, storedRange, err := b.beginRepair(ctx)
 	if err != nil {
 		return err
 	}
@@ -207,11 +208,10 @@ func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBitmap) er
 			if familyOf(addr) != familyOf(b.addressRange.first) {
 				continue
 			}
-			position, ok := b.positionOf(addr)
 			if r.Bitmap {
-				r.reportBit(ctx, b, s, addr, old, next, text == "")
+				r.reportBit(ctx, b, s, addr, old, next, storedRange == "")
 			}
-			if ok {
+			if position, ok := b.positionOf(addr); ok {
 				next.setPosition(position, true)
 			}
 		}
@@ -219,9 +219,9 @@ func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBitmap) er
 	var leaked int
 	b.leaked, leaked = copyUnused(old, next, b.leaked)
 	if r.Bitmap && leaked > 0 {
-		r.metrics.addressRepairKinds.WithLabelValues("leak").Add(float64(leaked))
+		r.metrics.addressProblems.WithLabelValues("leak").Add(float64(leaked))
 	}
-	return b.replaceStored(ctx, old, next, text)
+	return b.replaceStored(ctx, old, next, storedRange)
 }
 
 // reportBit reports an address of a service that the stored state lacks, that another service has
@@ -234,11 +234,11 @@ func (r *repairRun) reportBit(
 	old, next *bitSet,
 	nothingStored bool,
 ) {
-	position, ok := b.positionOf(addr)
+	position, isCovered := b.positionOf(addr)
 	p := problem{action: "ClusterIPAllocation"}
 	family := familyOf(addr)
 	switch {
-	case !ok:
+	case !isCovered:
 		p.kind = "outOfRange"
 		p.reason = "ClusterIPOutOfRange"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service",
@@ -254,7 +254,7 @@ func (r *repairRun) reportBit(
 	default:
 		return
 	}
-	r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, p)
+	r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, p)
 }
 
 // reportUnconfigured reports addresses of families that the cluster has no range for.
@@ -266,7 +266,7 @@ func (r *repairRun) reportUnconfigured(ctx context.Context) error {
 	for _, s := range services {
 		for _, addr := range addressesOf(s) {
 			if family := familyOf(addr); !r.hasFamily(family) {
-				r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
+				r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, problem{
 					kind:   "invalid",
 					reason: "ClusterIPNotValid",
 					action: "ClusterIPValidation",

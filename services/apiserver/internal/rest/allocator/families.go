@@ -24,7 +24,7 @@ func (a *Allocator) defaultFamily() corev1.IPFamily {
 	return familyOf(a.Prefixes[0].Addr())
 }
 
-// policyOf returns the family policy of a service, which is single-stack by default.
+// policyOf returns the family policy of a service, or "" if it has none.
 func policyOf(s *corev1.Service) corev1.IPFamilyPolicy {
 	if s.Spec.IPFamilyPolicy == nil {
 		return ""
@@ -41,6 +41,7 @@ func (a *Allocator) completeFamilies(s, old *corev1.Service) field.ErrorList {
 		return nil
 	}
 	spec := &s.Spec
+	// 1. Choose the policy, and make the addresses and families that the client sent agree with it.
 	choosePolicy(s, old)
 	if errs := core.ValidateClusterIPs(s); len(errs) > 0 {
 		return errs
@@ -51,7 +52,7 @@ func (a *Allocator) completeFamilies(s, old *corev1.Service) field.ErrorList {
 	if len(errs) > 0 {
 		return errs
 	}
-	dual := policyOf(s) != corev1.IPFamilyPolicySingleStack
+	// 2. Reject families that the cluster does not have.
 	// Without a selector, the client manages the endpoints, in any family, and no address is
 	// allocated: the cluster's own families do not matter.
 	unmanaged := spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0
@@ -60,10 +61,13 @@ func (a *Allocator) completeFamilies(s, old *corev1.Service) field.ErrorList {
 			return errs
 		}
 	}
+	// 3. Add the families that are missing.
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{a.defaultFamily()}
 	}
-	if dual && len(spec.IPFamilies) == 1 && (unmanaged || len(a.Prefixes) == 2) {
+	wantsTwo := policyOf(s) != corev1.IPFamilyPolicySingleStack
+	canHaveTwo := unmanaged || len(a.Prefixes) == 2
+	if wantsTwo && canHaveTwo && len(spec.IPFamilies) == 1 {
 		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
 	}
 	return nil
@@ -73,9 +77,14 @@ func (a *Allocator) completeFamilies(s, old *corev1.Service) field.ErrorList {
 // relevant fields. Such a service is neither upgraded nor downgraded when the cluster changes.
 func keepsDualStackPreference(s, old *corev1.Service) bool {
 	const prefer = corev1.IPFamilyPolicyPreferDualStack
-	return old != nil && s.Spec.Type == old.Spec.Type && policyOf(s) == prefer &&
-		(old.Spec.IPFamilyPolicy == nil || policyOf(old) == prefer) &&
-		slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) && slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies)
+	if old == nil || policyOf(s) != prefer {
+		return false
+	}
+	preferred := old.Spec.IPFamilyPolicy == nil || policyOf(old) == prefer
+	return preferred &&
+		s.Spec.Type == old.Spec.Type &&
+		slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) &&
+		slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies)
 }
 
 // choosePolicy sets the family policy if the client did not: to that of the live service, otherwise

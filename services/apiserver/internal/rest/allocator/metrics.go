@@ -16,17 +16,18 @@ const (
 
 // metrics holds the metrics of allocations and repairs, named as in Kubernetes.
 type metrics struct {
-	addressCount, addressErrors         *prometheus.CounterVec
-	addressTime                         *prometheus.HistogramVec
-	portsAllocated, portsAvailable      prometheus.Gauge
-	portCount, portErrors               *prometheus.CounterVec
-	addressRepairs, portRepairs         prometheus.Counter
-	addressRepairKinds, portRepairKinds *prometheus.CounterVec
+	addressCount, addressErrors    *prometheus.CounterVec
+	addressTime                    *prometheus.HistogramVec
+	portsAllocated, portsAvailable prometheus.Gauge
+	portCount, portErrors          *prometheus.CounterVec
+	failedAddressRepairs           prometheus.Counter
+	failedPortRepairs              prometheus.Counter
+	addressProblems, portProblems  *prometheus.CounterVec
 }
 
-// newMetrics registers the metrics. count returns the usage of each range when metrics are
+// newMetrics registers the metrics. rangeUsage returns the usage of each range when metrics are
 // scraped.
-func newMetrics(r prometheus.Registerer, count func() map[netip.Prefix]usage) *metrics {
+func newMetrics(r prometheus.Registerer, rangeUsage func() map[netip.Prefix]usage) *metrics {
 	const ip, port = "kube_apiserver_clusterip_allocator_", "kube_apiserver_nodeport_allocator_"
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -53,24 +54,24 @@ func newMetrics(r prometheus.Registerer, count func() map[netip.Prefix]usage) *m
 		}),
 		portCount:  counters(port+"allocation_total", "[ALPHA] Number of NodePort allocations", "scope"),
 		portErrors: counters(port+"allocation_errors_total", "[ALPHA] Number of NodePort allocation errors", "scope"),
-		addressRepairs: prometheus.NewCounter(prometheus.CounterOpts{
+		failedAddressRepairs: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_clusterip_repair_reconcile_errors_total",
 			Help: "[ALPHA] Number of reconciliation failures on the clusterip repair reconcile loop",
 		}),
-		portRepairs: prometheus.NewCounter(prometheus.CounterOpts{
+		failedPortRepairs: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_nodeport_repair_reconcile_errors_total",
 			Help: "[ALPHA] Number of reconciliation failures on the nodeport repair reconcile loop",
 		}),
-		addressRepairKinds: counters("apiserver_clusterip_repair_ip_errors_total",
+		addressProblems: counters("apiserver_clusterip_repair_ip_errors_total",
 			"[ALPHA] Number of errors detected on clusterips by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown, invalid",
 			"type"),
-		portRepairKinds: counters("apiserver_nodeport_repair_port_errors_total",
+		portProblems: counters("apiserver_nodeport_repair_port_errors_total",
 			"[ALPHA] Number of errors detected on ports by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown",
 			"type"),
 	}
-	r.MustRegister(newUsageGauges(ip, count), m.addressCount, m.addressErrors, m.addressTime,
+	r.MustRegister(newUsageGauges(ip, rangeUsage), m.addressCount, m.addressErrors, m.addressTime,
 		m.portsAllocated, m.portsAvailable, m.portCount, m.portErrors,
-		m.addressRepairs, m.portRepairs, m.addressRepairKinds, m.portRepairKinds)
+		m.failedAddressRepairs, m.failedPortRepairs, m.addressProblems, m.portProblems)
 	return m
 }
 
@@ -105,30 +106,30 @@ func (m *metrics) observePorts(desired []int, err error) {
 	}
 }
 
-// setPortUsage records that n of size ports are allocated.
-func (m *metrics) setPortUsage(n, size int) {
-	m.portsAllocated.Set(float64(n))
-	m.portsAvailable.Set(float64(size - n))
+// setPortUsage records that allocated ports of a range of size ports are allocated.
+func (m *metrics) setPortUsage(allocated, size int) {
+	m.portsAllocated.Set(float64(allocated))
+	m.portsAvailable.Set(float64(size - allocated))
 }
 
-// usage is the size of a range and the number of its allocated addresses.
+// usage is the number of addresses of a range and of those that are allocated.
 type usage struct{ size, taken uint64 }
 
 // usageGauges are computed when they are collected.
 type usageGauges struct {
 	taken, free *prometheus.Desc
-	count       func() map[netip.Prefix]usage
+	rangeUsage  func() map[netip.Prefix]usage
 }
 
-// newUsageGauges returns the gauges of a kind of range. count returns the usage of each range.
-func newUsageGauges(prefix string, count func() map[netip.Prefix]usage) *usageGauges {
+// newUsageGauges returns the gauges of a kind of range. rangeUsage returns the usage of each range.
+func newUsageGauges(prefix string, rangeUsage func() map[netip.Prefix]usage) *usageGauges {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(prefix+name, help, []string{"cidr"}, nil)
 	}
 	return &usageGauges{
-		taken: desc("allocated_ips", "[ALPHA] Gauge measuring the number of allocated IPs for Services"),
-		free:  desc("available_ips", "[ALPHA] Gauge measuring the number of available IPs for Services"),
-		count: count,
+		taken:      desc("allocated_ips", "[ALPHA] Gauge measuring the number of allocated IPs for Services"),
+		free:       desc("available_ips", "[ALPHA] Gauge measuring the number of available IPs for Services"),
+		rangeUsage: rangeUsage,
 	}
 }
 
@@ -137,7 +138,7 @@ func (g *usageGauges) Describe(out chan<- *prometheus.Desc) { out <- g.taken; ou
 
 // Collect implements prometheus.Collector.
 func (g *usageGauges) Collect(out chan<- prometheus.Metric) {
-	for p, u := range g.count() {
+	for p, u := range g.rangeUsage() {
 		out <- prometheus.MustNewConstMetric(g.taken, prometheus.GaugeValue, float64(u.taken), p.String())
 		out <- prometheus.MustNewConstMetric(g.free, prometheus.GaugeValue, float64(u.size-min(u.size, u.taken)), p.String())
 	}

@@ -22,14 +22,15 @@ type portRequest struct {
 }
 
 // claimPorts allocates all node ports that a service lacks in one change of the range allocation.
-// All or none of them are allocated. It records in c which ports were acquired and which are no
+// All or none of them are allocated. It records in res which ports were acquired and which are no
 // longer needed.
-func (a *Allocator) claimPorts(ctx context.Context, c *reservation, old *corev1.Service, dryRun bool) error {
-	s := c.service
+func (a *Allocator) claimPorts(ctx context.Context, res *reservation, old *corev1.Service, dryRun bool) error {
+	s := res.service
 	var oldPorts []int
 	if old != nil {
 		oldPorts = portsOf(old)
 	}
+	// 1. Collect the ports that the service needs and does not have.
 	var requests []portRequest
 	copyToFollowers := func() {}
 	if hasNodePorts(s) {
@@ -44,27 +45,29 @@ func (a *Allocator) claimPorts(ctx context.Context, c *reservation, old *corev1.
 		})
 	}
 	desired := make([]int, len(requests))
-	for i, w := range requests {
-		desired[i] = w.port
+	for i, request := range requests {
+		desired[i] = request.port
 	}
-	take := a.ports.allocateAll
+	// 2. Allocate them, and set them in the service.
+	allocate := a.ports.allocateAll
 	if dryRun {
-		take = a.ports.allocateDryRun
+		allocate = a.ports.allocateDryRun
 	}
-	got, err := take(ctx, desired)
+	allocated, err := allocate(ctx, desired)
 	if err != nil {
 		return portFieldError(s, requests, err)
 	}
-	for i, w := range requests {
-		w.set(int32(got[i]))
+	for i, request := range requests {
+		request.set(int32(allocated[i]))
 	}
 	copyToFollowers()
-	c.acquired.ports = got
-	now := portsOf(s)
+	res.acquired.ports = allocated
+	// 3. Release those that the service had and no longer has.
+	kept := portsOf(s)
 	for _, port := range oldPorts {
 		// A service of a type without node ports loses its ports.
-		if !hasNodePorts(s) || !slices.Contains(now, port) {
-			c.released.ports = append(c.released.ports, port)
+		if !hasNodePorts(s) || !slices.Contains(kept, port) {
+			res.released.ports = append(res.released.ports, port)
 		}
 	}
 	return nil
@@ -76,21 +79,21 @@ func portFieldError(s *corev1.Service, requests []portRequest, err error) error 
 	if !errors.As(err, &p) {
 		return err
 	}
-	w := requests[p.index]
+	request := requests[p.index]
 	if errors.Is(err, errRangeFull) {
-		return exhaustedError(w.label, err)
+		return exhaustedError(request.label, err)
 	}
-	return invalidError(s, field.Invalid(w.path, w.port, p.err.Error()))
+	return invalidError(s, field.Invalid(request.path, request.port, p.err.Error()))
 }
 
 // portRequestsOf returns the ports to allocate for a service's ports, in addition to those it had.
-// A new service gets one node port for all its ports with the same number, independent of the
-// protocol, unless the client requests otherwise. copyToFollowers copies the port to them after the
-// allocation.
+// All ports of a new service that have the same number get one node port, unless the client requests
+// otherwise: the first such port is the leader, and copyToFollowers copies its node port to the others
+// after the allocation.
 func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests []portRequest, copyToFollowers func()) {
 	type follower struct{ port, leader *corev1.ServicePort }
 	var followers []follower
-	leaders := map[int32]*corev1.ServicePort{} // by port
+	leaders := map[int32]*corev1.ServicePort{} // the first port of each number
 	requested := map[int]bool{}
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
@@ -108,7 +111,7 @@ func portRequestsOf(s *corev1.Service, oldPorts []int, creating bool) (requests 
 		case creating && leader != nil && p.NodePort == 0:
 			followers = append(followers, follower{p, leader})
 			continue
-		case creating && leader != nil && p.NodePort == leader.NodePort:
+		case creating && leader != nil && p.NodePort == leader.NodePort: // the leader's request covers it
 			continue
 		case slices.Contains(oldPorts, int(p.NodePort)):
 			continue
@@ -141,7 +144,7 @@ func requestedNodePort(s *corev1.Service, port int32) int32 {
 	return 0
 }
 
-// allocateDryRun returns ports as allocate does, but records nothing. It does not check whether a
+// allocateDryRun returns ports as allocateAll does, but records nothing. It does not check whether a
 // port is free, because that may change before the real write.
 func (p *nodePortBitmap) allocateDryRun(_ context.Context, desired []int) ([]int, error) {
 	return p.allocateIn(&bitSet{taken: new(big.Int)}, desired)
@@ -199,46 +202,50 @@ func (p *nodePortBitmap) allocateAll(ctx context.Context, desired []int) ([]int,
 	if len(desired) == 0 {
 		return nil, nil
 	}
-	var got []int
+	var allocated []int
 	err := p.updateState(ctx, func(s *bitSet) (err error) {
-		got, err = p.allocateIn(s, desired)
+		allocated, err = p.allocateIn(s, desired)
 		return err
 	})
 	p.metrics.observePorts(desired, err)
 	if err != nil {
 		return nil, err
 	}
-	return got, nil
+	return allocated, nil
 }
 
 // allocateIn sets the bits of the desired ports in s and returns the ports.
 func (p *nodePortBitmap) allocateIn(s *bitSet, desired []int) ([]int, error) {
-	got := make([]int, len(desired))
+	allocated := make([]int, len(desired))
 	for i, port := range desired {
-		var offset int
-		if port == 0 {
-			free, ok := p.anyFree(s)
-			if !ok {
-				return nil, &portError{i, errRangeFull}
-			}
-			offset = free
-		} else {
-			position, ok := p.positionOf(port)
-			switch {
-			case !ok:
-				return nil, &portError{
-					i,
-					fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.portRange.String()),
-				}
-			case s.isTaken(position):
-				return nil, &portError{i, errPortTaken}
-			}
-			offset = position
+		position, err := p.freePosition(s, port)
+		if err != nil {
+			return nil, &portError{index: i, err: err}
 		}
-		s.setPosition(offset, true)
-		got[i] = p.portRange.Base + offset
+		s.setPosition(position, true)
+		allocated[i] = p.portRange.Base + position
 	}
-	return got, nil
+	return allocated, nil
+}
+
+// freePosition returns the position of a port, or any free position for port 0. It returns an error
+// if there is none.
+func (p *nodePortBitmap) freePosition(s *bitSet, port int) (int, error) {
+	if port == 0 {
+		position, ok := p.anyFree(s)
+		if !ok {
+			return 0, errRangeFull
+		}
+		return position, nil
+	}
+	position, ok := p.positionOf(port)
+	if !ok {
+		return 0, fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.portRange.String())
+	}
+	if s.isTaken(position) {
+		return 0, errPortTaken
+	}
+	return position, nil
 }
 
 // anyFree returns a free position. It prefers the dynamic band, so that the static band stays free
@@ -261,12 +268,12 @@ func (p *nodePortBitmap) anyFree(s *bitSet) (int, bool) {
 }
 
 // releaseAll frees ports. It ignores ports that are out of the range or not taken.
-func (p *nodePortBitmap) releaseAll(ctx context.Context, specified []int) error {
-	if len(specified) == 0 {
+func (p *nodePortBitmap) releaseAll(ctx context.Context, ports []int) error {
+	if len(ports) == 0 {
 		return nil
 	}
 	return p.updateState(ctx, func(s *bitSet) error {
-		for _, port := range specified {
+		for _, port := range ports {
 			if position, ok := p.positionOf(port); ok {
 				s.setPosition(position, false)
 			}

@@ -36,8 +36,8 @@ const (
 // repairState holds the state that one repair passes to the next.
 type repairState struct {
 	mu       sync.Mutex
-	leaked   map[int]int // how often each port was found without a service
-	reported map[string]bool
+	leaked   map[int]int     // by position: how many repairs in a row found no service for the port
+	reported map[string]bool // the problems that the previous repair found
 }
 
 // Repair makes addresses and ports consistent with the existing services. It reports problems that
@@ -46,23 +46,23 @@ func (a *Allocator) Repair(ctx context.Context) error {
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
 	r := &repairRun{Allocator: a, reported: map[string]bool{}}
-	check := r.repairAddresses
+	repairAddresses := r.repairAddresses
 	if a.Bitmap {
-		check = r.reportUnconfigured
+		repairAddresses = r.reportUnconfigured
 	}
-	addresses := check(ctx)
+	addressErr := repairAddresses(ctx)
 	for _, b := range a.bitmaps {
-		addresses = errors.Join(addresses, r.rebuildAddressBits(ctx, b))
+		addressErr = errors.Join(addressErr, r.rebuildAddressBits(ctx, b))
 	}
-	if addresses != nil {
-		a.metrics.addressRepairs.Inc()
+	if addressErr != nil {
+		a.metrics.failedAddressRepairs.Inc()
 	}
-	ports := r.repairPorts(ctx)
-	if ports != nil {
-		a.metrics.portRepairs.Inc()
+	portErr := r.repairPorts(ctx)
+	if portErr != nil {
+		a.metrics.failedPortRepairs.Inc()
 	}
 	a.repairs.reported = r.reported
-	return errors.Join(addresses, ports)
+	return errors.Join(addressErr, portErr)
 }
 
 // repairRun is one repair.
@@ -110,25 +110,32 @@ func (r *repairRun) repairAddresses(ctx context.Context) error {
 // repairAddress ensures that the IPAddress object of a service's address refers to the service.
 func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	family := familyOf(addr)
+	// 1. The address must be in a range, which cannot be repaired otherwise.
 	// A range that is being deleted still contains addresses of services.
 	ranges, err := r.rangesOf(family, func(*networkingv1.ServiceCIDR) bool { return true })
 	if err != nil {
 		return err
 	}
 	if _, err := rangeContaining(ranges, addr); err != nil {
-		r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
-			"outOfRange", "ClusterIPOutOfRange", "ClusterIPAllocation",
-			fmt.Sprintf("Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", family, addr),
+		r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, problem{
+			kind:   "outOfRange",
+			reason: "ClusterIPOutOfRange",
+			action: "ClusterIPAllocation",
+			note:   fmt.Sprintf("Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", family, addr),
 		})
 		return nil
 	}
+	// 2. Create the object if it does not exist.
 	live, found, err := r.Addresses.get("", addr.String())
 	if err != nil {
 		return err
 	}
 	if !found {
-		r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
-			"repair", "ClusterIPNotAllocated", "ClusterIPAllocation", fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing",
+		r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, problem{
+			kind:   "repair",
+			reason: "ClusterIPNotAllocated",
+			action: "ClusterIPAllocation",
+			note: fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing",
 				family, addr),
 		})
 		if err := r.createAddress(ctx, s, addr); !errors.Is(err, errAddressTaken) {
@@ -136,26 +143,32 @@ func (r *repairRun) repairAddress(ctx context.Context, s *corev1.Service, addr n
 		}
 		return nil
 	}
+	// 3. Mend the labels of an object that refers to the service.
 	if refersTo(live, s.Namespace, s.Name) {
 		if hasLabels(live, family) {
 			return nil
 		}
 		return r.recreateAddress(ctx, s, addr, live)
 	}
+	// 4. Replace an object that refers to something else, unless another service has the address.
 	owner, err := r.ownerOf(live)
 	if err != nil {
 		return err
 	}
 	if owner != nil && slices.Contains(addressesOf(owner), addr) {
-		r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
-			"duplicate", "ClusterIPAlreadyAllocated", "ClusterIPAllocation",
-			fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr),
+		r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, problem{
+			kind:   "duplicate",
+			reason: "ClusterIPAlreadyAllocated",
+			action: "ClusterIPAllocation",
+			note:   fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr),
 		})
 		return nil
 	}
-	r.reportProblem(ctx, serviceReference(s), r.metrics.addressRepairKinds, problem{
-		"repair", "ClusterIPNotAllocated", "ClusterIPAllocation",
-		fmt.Sprintf("the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, addr, s.Namespace, s.Name),
+	r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, problem{
+		kind:   "repair",
+		reason: "ClusterIPNotAllocated",
+		action: "ClusterIPAllocation",
+		note:   fmt.Sprintf("the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, addr, s.Namespace, s.Name),
 	})
 	return r.recreateAddress(ctx, s, addr, live)
 }
@@ -189,9 +202,9 @@ func (r *repairRun) recreateAddress(ctx context.Context, s *corev1.Service, addr
 }
 
 // deleteUnchanged deletes an address, unless it was recreated since it was read.
-func (r *repairRun) deleteUnchanged(ctx context.Context, seen *networkingv1.IPAddress) error {
-	uid := seen.UID
-	err := r.API.Delete(ctx, addressPath().Named(seen.Name), &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+func (r *repairRun) deleteUnchanged(ctx context.Context, addr *networkingv1.IPAddress) error {
+	uid := addr.UID
+	err := r.API.Delete(ctx, addressPath().Named(addr.Name), &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if apierrors.IsConflict(err) {
 		return nil
 	}
@@ -203,9 +216,11 @@ func (r *repairRun) deleteUnchanged(ctx context.Context, seen *networkingv1.IPAd
 func (r *repairRun) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddress) error {
 	subject := addressReference(addr)
 	if !refersToService(addr) {
-		r.reportProblem(ctx, subject, r.metrics.addressRepairKinds, problem{
-			"repair", "IPAddressNotAllocated", "IPAddressAllocation",
-			fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up",
+		r.reportProblem(ctx, subject, r.metrics.addressProblems, problem{
+			kind:   "repair",
+			reason: "IPAddressNotAllocated",
+			action: "IPAddressAllocation",
+			note: fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up",
 				addr.Name, addr.Spec.ParentRef),
 		})
 		return r.deleteUnchanged(ctx, addr)
@@ -216,24 +231,34 @@ func (r *repairRun) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddr
 		return err
 	}
 	if owner == nil {
-		if r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace {
+		if r.isYoung(addr) {
 			return nil
 		}
-		r.reportProblem(ctx, subject, r.metrics.addressRepairKinds, problem{
-			"leak", "IPAddressNotAllocated", "IPAddressAllocation",
-			fmt.Sprintf("IPAddress: %s for Service %s/%s appears to have leaked: cleaning up", addr.Name, ref.Namespace, ref.Name),
+		r.reportProblem(ctx, subject, r.metrics.addressProblems, problem{
+			kind:   "leak",
+			reason: "IPAddressNotAllocated",
+			action: "IPAddressAllocation",
+			note:   fmt.Sprintf("IPAddress: %s for Service %s/%s appears to have leaked: cleaning up", addr.Name, ref.Namespace, ref.Name),
 		})
 		return r.deleteUnchanged(ctx, addr)
 	}
 	ip, err := netip.ParseAddr(addr.Name)
-	if err == nil && slices.Contains(addressesOf(owner), ip) || r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace {
+	isOwned := err == nil && slices.Contains(addressesOf(owner), ip)
+	if isOwned || r.isYoung(addr) {
 		return nil
 	}
-	r.reportProblem(ctx, subject, r.metrics.addressRepairKinds, problem{
-		"leak", "IPAddressWrongReference", "IPAddressAllocation",
-		fmt.Sprintf("IPAddress: %s for Service %s/%s has a wrong reference; cleaning up", addr.Name, ref.Namespace, ref.Name),
+	r.reportProblem(ctx, subject, r.metrics.addressProblems, problem{
+		kind:   "leak",
+		reason: "IPAddressWrongReference",
+		action: "IPAddressAllocation",
+		note:   fmt.Sprintf("IPAddress: %s for Service %s/%s has a wrong reference; cleaning up", addr.Name, ref.Namespace, ref.Name),
 	})
 	return r.deleteUnchanged(ctx, addr)
+}
+
+// isYoung reports whether an address is younger than addressGrace.
+func (r *repairRun) isYoung(addr *networkingv1.IPAddress) bool {
+	return r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace
 }
 
 // portsInUse returns the ports that services have.
@@ -251,7 +276,7 @@ func (r *repairRun) repairPorts(ctx context.Context) error {
 	p := r.Allocator.ports
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old, next, text, err := p.beginRepair(ctx)
+	old, next, storedRange, err := p.beginRepair(ctx)
 	if err != nil {
 		return err
 	}
@@ -261,36 +286,45 @@ func (r *repairRun) repairPorts(ctx context.Context) error {
 	}
 	for _, s := range services {
 		for _, port := range portsOf(s) {
-			r.addPort(ctx, s, port, old, next, text == "")
+			r.addPort(ctx, s, port, old, next, storedRange == "")
 		}
 	}
 	var leaked int
 	r.repairs.leaked, leaked = copyUnused(old, next, r.repairs.leaked)
 	if leaked > 0 {
-		r.metrics.portRepairKinds.WithLabelValues("leak").Add(float64(leaked))
+		r.metrics.portProblems.WithLabelValues("leak").Add(float64(leaked))
 	}
-	return p.replaceStored(ctx, old, next, text)
+	return p.replaceStored(ctx, old, next, storedRange)
 }
 
-// addPort adds a service's port to the new state.
+// addPort adds a service's port to next, the new state, and reports a port that is out of range, that
+// another service has in next, or that old lacks. nothingStored means that there was no range
+// allocation.
 func (r *repairRun) addPort(ctx context.Context, s *corev1.Service, port int, old, next *bitSet, nothingStored bool) {
 	p := r.Allocator.ports
 	position, ok := p.positionOf(port)
 	switch {
 	case !ok:
-		r.reportProblem(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
-			"outOfRange", "PortOutOfRange", "PortAllocation",
-			fmt.Sprintf("Port %d is not within the port range %s; please recreate service", port, p.portRange.String()),
+		r.reportProblem(ctx, serviceReference(s), r.metrics.portProblems, problem{
+			kind:   "outOfRange",
+			reason: "PortOutOfRange",
+			action: "PortAllocation",
+			note:   fmt.Sprintf("Port %d is not within the port range %s; please recreate service", port, p.portRange.String()),
 		})
 	case next.isTaken(position):
-		r.reportProblem(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
-			"duplicate", "PortAlreadyAllocated", "PortAllocation",
-			fmt.Sprintf("Port %d was assigned to multiple services; please recreate service", port),
+		r.reportProblem(ctx, serviceReference(s), r.metrics.portProblems, problem{
+			kind:   "duplicate",
+			reason: "PortAlreadyAllocated",
+			action: "PortAllocation",
+			note:   fmt.Sprintf("Port %d was assigned to multiple services; please recreate service", port),
 		})
 	default:
 		if !old.isTaken(position) && !nothingStored {
-			r.reportProblem(ctx, serviceReference(s), r.metrics.portRepairKinds, problem{
-				"repair", "PortNotAllocated", "PortAllocation", fmt.Sprintf("Port %d is not allocated; repairing", port),
+			r.reportProblem(ctx, serviceReference(s), r.metrics.portProblems, problem{
+				kind:   "repair",
+				reason: "PortNotAllocated",
+				action: "PortAllocation",
+				note:   fmt.Sprintf("Port %d is not allocated; repairing", port),
 			})
 		}
 		next.setPosition(position, true)
@@ -323,7 +357,7 @@ func addressReference(a *networkingv1.IPAddress) corev1.ObjectReference {
 	}
 }
 
-// reportProblem counts a problem. It also logs the problem and creates an event about subject,
+// reportProblem counts a problem in counter. It also logs the problem and creates an event about subject,
 // unless the previous repair reported the same problem.
 func (r *repairRun) reportProblem(
 	ctx context.Context,

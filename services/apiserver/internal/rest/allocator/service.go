@@ -35,8 +35,8 @@ func hasNodePorts(s *corev1.Service) bool {
 // wantsNodePorts reports whether ports without a node port get one.
 func wantsNodePorts(s *corev1.Service) bool {
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		desired := s.Spec.AllocateLoadBalancerNodePorts
-		return desired == nil || *desired
+		allocate := s.Spec.AllocateLoadBalancerNodePorts
+		return allocate == nil || *allocate
 	}
 	return s.Spec.Type == corev1.ServiceTypeNodePort
 }
@@ -113,52 +113,55 @@ func portsOf(s *corev1.Service) []int {
 
 // keepAllocated copies allocated values that s lacks from old, the live service, so
 // that writing the same manifest again changes nothing.
-func keepAllocated(s, was *corev1.Service) {
-	if hasAddress(s) && hasAddress(was) {
+func keepAllocated(s, old *corev1.Service) {
+	if hasAddress(s) && hasAddress(old) {
 		if s.Spec.ClusterIP == "" {
-			s.Spec.ClusterIP = was.Spec.ClusterIP
+			s.Spec.ClusterIP = old.Spec.ClusterIP
 		}
 		if len(s.Spec.ClusterIPs) == 0 {
-			s.Spec.ClusterIPs = slices.Clone(was.Spec.ClusterIPs)
+			s.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
 		}
 	}
-	if wantsNodePorts(s) && wantsNodePorts(was) {
-		keepNodePorts(s, was)
+	if wantsNodePorts(s) && wantsNodePorts(old) {
+		keepNodePorts(s, old)
 	}
-	if hasHealthCheck(s) && hasHealthCheck(was) && s.Spec.HealthCheckNodePort == 0 {
-		s.Spec.HealthCheckNodePort = was.Spec.HealthCheckNodePort
+	if hasHealthCheck(s) && hasHealthCheck(old) && s.Spec.HealthCheckNodePort == 0 {
+		s.Spec.HealthCheckNodePort = old.Spec.HealthCheckNodePort
 	}
 }
 
 // keepNodePorts gives each port without a node port the node port of the live port with the
 // same name, unless the client chose it for another port.
-func keepNodePorts(s, was *corev1.Service) {
-	had := map[string]int32{}
+func keepNodePorts(s, old *corev1.Service) {
+	oldByName := map[string]int32{}
 	chosen := nodePortsOf(s)
-	for i := range was.Spec.Ports {
-		had[was.Spec.Ports[i].Name] = was.Spec.Ports[i].NodePort
+	for i := range old.Spec.Ports {
+		oldByName[old.Spec.Ports[i].Name] = old.Spec.Ports[i].NodePort
 	}
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
-		if n := had[p.Name]; p.NodePort == 0 && n != 0 && !slices.Contains(chosen, int(n)) {
+		if n := oldByName[p.Name]; p.NodePort == 0 && n != 0 && !slices.Contains(chosen, int(n)) {
 			p.NodePort = n
 		}
 	}
 }
 
 // syncAddresses updates clusterIPs from clusterIP, for clients that do not know clusterIPs.
-func syncAddresses(s, was *corev1.Service) {
+func syncAddresses(s, old *corev1.Service) {
 	spec := &s.Spec
-	if was == nil || len(was.Spec.ClusterIPs) == 0 {
+	// 1. Without live addresses, clusterIP is the only source.
+	if old == nil || len(old.Spec.ClusterIPs) == 0 {
 		if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
 			spec.ClusterIPs = []string{spec.ClusterIP}
 		}
 		return
 	}
-	if len(spec.ClusterIPs) == 0 && spec.ClusterIP == was.Spec.ClusterIP {
-		spec.ClusterIPs = slices.Clone(was.Spec.ClusterIPs)
+	// 2. A client that sends only an unchanged clusterIP keeps the live addresses.
+	if len(spec.ClusterIPs) == 0 && spec.ClusterIP == old.Spec.ClusterIP {
+		spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
 	}
-	if !slices.Equal(spec.ClusterIPs, was.Spec.ClusterIPs) || spec.ClusterIP == was.Spec.ClusterIP {
+	// 3. A client that changes only clusterIP replaces all addresses by it.
+	if !slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs) || spec.ClusterIP == old.Spec.ClusterIP {
 		return
 	}
 	if spec.ClusterIP == "" {

@@ -72,13 +72,13 @@ func (v View[T]) eachName(fn func(string)) {
 
 // decode returns the object of a cache entry.
 func (v View[T]) decode(e *objects.Entry) (obj T, err error) {
-	any, err := v.Coder.DecodeStored(e.Stored(), e.Revision)
+	decoded, err := v.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
 		return obj, fmt.Errorf("%s: %w", e.Key(), err)
 	}
-	obj, ok := any.(T)
+	obj, ok := decoded.(T)
 	if !ok {
-		return obj, fmt.Errorf("%s is a %T", e.Key(), any)
+		return obj, fmt.Errorf("%s is a %T", e.Key(), decoded)
 	}
 	return obj, nil
 }

@@ -59,7 +59,7 @@ func Etcd(name string, store Pinger) Component {
 	}}
 }
 
-// Controllers returns the controller manager and the scheduler.
+// Controllers returns the components of the controller manager and the scheduler.
 func Controllers() (manager, scheduler Component) {
 	client := &http.Client{
 		Timeout: probeTimeout,

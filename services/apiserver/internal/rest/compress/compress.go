@@ -41,17 +41,18 @@ func (c *Cache) EndsSegment(name string, n uint64) bool {
 // Cache holds compressed segments within the server's memory budget.
 type Cache struct {
 	budget *memory.Budget
-	part   *memory.Quota
+	quota  *memory.Quota // counts the bytes of segments
 	secret [sha256.Size]byte
 	seed   maphash.Seed
 	hits   prometheus.Counter
 	misses prometheus.Counter
 
 	mu           sync.Mutex // leaf lock
-	size         int64
+	size         int64      // bytes of all segments
 	segments     *lru.LRU[Key, *segment]
-	compressions map[Key]*compression
-	writers      sync.Pool
+	compressions map[Key]*compression // in progress
+
+	writers sync.Pool // of *flate.Writer
 }
 
 // segment is independently compressed text.
@@ -101,7 +102,7 @@ func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	if c.segments, err = lru.NewLRU[Key, *segment](maxSegments, onEvict); err != nil {
 		return nil, err
 	}
-	c.part = budget.Cache("compressed", memoryShare, c.evict)
+	c.quota = budget.Cache("compressed", memoryShare, c.evict)
 	c.writers.New = func() any {
 		w, err := flate.NewWriter(io.Discard, flate.BestSpeed)
 		if err != nil {
@@ -127,47 +128,49 @@ func (c *Cache) cachedBytes() float64 {
 // getSegment returns a segment, and compresses the text of fill if the segment is not cached. Of
 // several concurrent callers, one compresses.
 func (c *Cache) getSegment(k Key, fill func([]byte) ([]byte, error)) (*segment, error) {
+	// 1. Return the cached segment, or wait for the caller that compresses it.
 	c.mu.Lock()
 	if s, ok := c.segments.Get(k); ok {
 		c.mu.Unlock()
 		c.hits.Inc()
 		return s, nil
 	}
-	if f, ok := c.compressions[k]; ok {
+	if running, ok := c.compressions[k]; ok {
 		c.mu.Unlock()
-		<-f.done
-		if f.seg != nil || f.err != nil {
-			return f.seg, f.err
+		<-running.done
+		if running.seg != nil || running.err != nil {
+			return running.seg, running.err
 		}
 		return c.getSegment(k, fill) // the compressing caller panicked
 	}
-	f := &compression{done: make(chan struct{})}
-	c.compressions[k] = f
+	// 2. Compress the text.
+	running := &compression{done: make(chan struct{})}
+	c.compressions[k] = running
 	c.mu.Unlock()
 	c.misses.Inc()
-	defer c.finishCompression(k, f)
+	defer c.finishCompression(k, running)
 	buf := textBuffers.Get().(*[]byte)
 	text, err := fill((*buf)[:0])
 	if err != nil {
-		f.err = err
+		running.err = err
 		return nil, err
 	}
-	f.seg, f.err = c.compressText(text)
+	running.seg, running.err = c.compressText(text)
 	*buf = text[:0]
 	textBuffers.Put(buf)
-	return f.seg, f.err
+	return running.seg, running.err
 }
 
 // finishCompression caches the segment of a compression, if it has one, and wakes the requests that
 // wait for it.
-func (c *Cache) finishCompression(k Key, f *compression) {
+func (c *Cache) finishCompression(k Key, running *compression) {
 	c.mu.Lock()
 	delete(c.compressions, k)
-	if f.seg != nil {
-		c.addSegment(k, f.seg)
+	if running.seg != nil {
+		c.addSegment(k, running.seg)
 	}
 	c.mu.Unlock()
-	close(f.done)
+	close(running.done)
 	c.budget.EvictToFit()
 }
 
@@ -180,10 +183,10 @@ func (c *Cache) addSegment(k Key, s *segment) {
 	c.addBytes(s.memorySize())
 }
 
-// addBytes counts bytes of cached segments; negative for dropped ones. The caller holds mu.
+// addBytes counts bytes of cached segments, or of dropped ones if bytes is negative. The caller holds mu.
 func (c *Cache) addBytes(bytes int64) {
 	c.size += bytes
-	c.part.Add(bytes)
+	c.quota.Add(bytes)
 }
 
 // evict drops segments of at least the given number of bytes, the least recently used first. It
@@ -221,7 +224,7 @@ func (c *Cache) compressText(text []byte) (*segment, error) {
 type GzipWriter struct {
 	cache         *Cache
 	w             io.Writer
-	headerWritten bool   // the header is written
+	headerWritten bool
 	crc           uint32 // of the text so far
 	length        int64  // of the text so far
 }

@@ -18,18 +18,20 @@ import (
 	"binnacle/services/apiserver/internal/rest/compress"
 )
 
+// segmentKey returns the key of a segment with the given text.
 func segmentKey(b []byte) (k compress.Key) {
 	sum := sha256.Sum256(b)
 	copy(k[:], sum[:])
 	return k
 }
 
+// gunzip returns the text of a gzip stream, whose length and checksum it checks.
 func gunzip(t interface{ Fatal(...any) }, b []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := io.ReadAll(r) // checks length and checksum
+	out, err := io.ReadAll(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,25 +66,26 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := gunzip(t, out.Bytes()); !bytes.Equal(got, want) {
-			t.Fatalf("read %d bytes, want %d", len(got), len(want))
+			t.Fatalf("%d parts: got a text of %d bytes after decompression, want the %d bytes of the parts", len(parts), len(got), len(want))
 		}
 	})
 }
 
 // TestSegmentIsCompressedOnce checks that concurrent responses share one compression of a segment.
 func TestSegmentIsCompressedOnce(t *testing.T) {
-	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newCache(t)
 	text := bytes.Repeat([]byte("the same object "), 1000)
-	var made atomic.Int32
+	var compressions atomic.Int32
+	fill := func(dst []byte) ([]byte, error) {
+		compressions.Add(1)
+		return append(dst, text...), nil
+	}
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
 			var out bytes.Buffer
 			s := c.NewGzipWriter(&out)
-			err := s.WriteSegment(segmentKey(text), func(dst []byte) ([]byte, error) { made.Add(1); return append(dst, text...), nil })
+			err := s.WriteSegment(segmentKey(text), fill)
 			if err == nil {
 				err = s.Close()
 			}
@@ -96,8 +99,8 @@ func TestSegmentIsCompressedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := made.Load(); n != 1 {
-		t.Errorf("compressed %d times, want 1", n)
+	if n := compressions.Load(); n != 1 {
+		t.Errorf("50 concurrent responses: got %d compressions of their segment, want 1", n)
 	}
 }
 
@@ -114,8 +117,9 @@ func TestKeysAreSecret(t *testing.T) {
 		t.Error("got one key of two contents, want different keys")
 	}
 	if a.KeyOf(text) == b.KeyOf(text) {
-		t.Error("two servers have the same key")
+		t.Error("got the same key of one content on two servers, want different keys")
 	}
+	// Which names end a segment is random, so the counts are only about right.
 	same, ends := 0, 0
 	for i := range 4096 {
 		name := fmt.Sprint(i)
@@ -131,6 +135,7 @@ func TestKeysAreSecret(t *testing.T) {
 	}
 }
 
+// newCache returns a cache with a budget of 1 MiB.
 func newCache(t *testing.T) *compress.Cache {
 	t.Helper()
 	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
@@ -142,17 +147,14 @@ func newCache(t *testing.T) *compress.Cache {
 
 // TestFailedSegmentIsNotCached checks that a segment is compressed again after an error.
 func TestFailedSegmentIsNotCached(t *testing.T) {
-	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newCache(t)
 	bad := errors.New("bad")
 	s := c.NewGzipWriter(io.Discard)
 	if err := s.WriteSegment(segmentKey(nil), func([]byte) ([]byte, error) { return nil, bad }); !errors.Is(err, bad) {
-		t.Errorf("got %v, want %v", err, bad)
+		t.Errorf("fill fails: got error %v, want %v", err, bad)
 	}
 	if err := s.WriteSegment(segmentKey(nil), func(b []byte) ([]byte, error) { return append(b, 'x'), nil }); err != nil {
-		t.Errorf("after a failure: got %v", err)
+		t.Errorf("second attempt after a failure: got error %v, want none", err)
 	}
 }
 

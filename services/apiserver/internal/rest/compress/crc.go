@@ -31,22 +31,22 @@ func multiplyPolynomials(a, b uint32) uint32 {
 // powersOfX holds x^(2^i) at index i.
 type powersOfX [64]uint32
 
-// squaredPowers holds the powers from which xToThe computes all others.
-var squaredPowers = func() (s powersOfX) {
-	s[0] = 1 << 30 // x
-	for i := 1; i < len(s); i++ {
-		s[i] = multiplyPolynomials(s[i-1], s[i-1])
+// squaredPowers holds the powers of x that xToThe multiplies.
+var squaredPowers = func() (powers powersOfX) {
+	powers[0] = 1 << 30 // x
+	for i := 1; i < len(powers); i++ {
+		powers[i] = multiplyPolynomials(powers[i-1], powers[i-1])
 	}
-	return s
+	return powers
 }()
 
 // xToThe returns x^n modulo the polynomial, by repeated squaring.
 func (s *powersOfX) xToThe(n uint64) uint32 {
-	p := uint32(1) << 31 // 1
+	power := uint32(1) << 31 // 1
 	for i := range s {
 		if n&(1<<i) != 0 {
-			p = multiplyPolynomials(s[i], p)
+			power = multiplyPolynomials(s[i], power)
 		}
 	}
-	return p
+	return power
 }

@@ -28,51 +28,54 @@ func (s *Server) auditWrite(
 	c *Call,
 	write func(context.Context) (writes.Result, error),
 ) (writes.Result, error) {
-	op := requestInfoOf(k, c)
-	rec := s.Audit.Open(op, request.ServerUser(), func() audit.ReceivedRequest {
+	info := requestInfoOf(k, c)
+	// 1. Open the event. There is none if the policy does not want it.
+	event := s.Audit.Open(info, request.ServerUser(), func() audit.ReceivedRequest {
 		return audit.ReceivedRequest{
 			ID:        audit.NewID(),
-			URI:       op.Path,
+			URI:       info.Path,
 			UserAgent: version.UserAgent(SelfAgent),
 			SourceIPs: []string{localhost},
 		}
 	})
 	ctx, state := request.Derive(ctx)
-	state.AuditEvent = rec
-	if rec == nil {
+	state.AuditEvent = event
+	if event == nil {
 		return write(ctx)
 	}
-	if err := rec.Receive(ctx); err != nil {
+	if err := event.Receive(ctx); err != nil {
 		return writes.Result{}, status.Failed("failed to store audit event")
 	}
 	defer func() {
 		failure := recover()
-		rec.End(ctx, failure)
+		event.End(ctx, failure)
 		if failure != nil {
 			panic(failure)
 		}
 	}()
-	rec.Annotate("authorization.k8s.io/decision", "allow")
-	rec.Annotate("authorization.k8s.io/reason", "")
+	event.Annotate("authorization.k8s.io/decision", "allow")
+	event.Annotate("authorization.k8s.io/reason", "")
+	// 2. Write, and record the result.
 	res, err := write(ctx)
 	code := http.StatusOK
 	switch {
 	case err != nil:
 		st := status.FromError(err)
-		rec.SetResponseStatus(st)
+		event.SetResponseStatus(st)
 		code = int(st.Code)
 		if text, err := s.Codec.Encode(st, codec.StatusGVK, api.MediaJSON, false); err == nil {
-			rec.SetResponseObject(text)
+			event.SetResponseObject(text)
 		}
 	case res.Created:
 		code = http.StatusCreated
 	}
-	if err == nil && c.Verb != Delete && rec.Enabled(audit.RequestResponse) && res.Item.Stored != nil {
+	hasObject := err == nil && c.Verb != Delete && res.Item.Stored != nil
+	if hasObject && event.Enabled(audit.RequestResponse) {
 		if text, err := encodeItem(k, res.Item); err == nil {
-			rec.SetResponseObject(text)
+			event.SetResponseObject(text)
 		}
 	}
-	rec.BeginResponse(ctx, code)
+	event.BeginResponse(ctx, code)
 	return res, err
 }
 
@@ -84,7 +87,7 @@ var methods = map[Verb]string{Create: http.MethodPost, Update: http.MethodPut, P
 
 // requestInfoOf returns the info of the equivalent client request.
 func requestInfoOf(k *apiset.Resource, c *Call) *requestinfo.Info {
-	op := &requestinfo.Info{
+	info := &requestinfo.Info{
 		Method:      methods[c.Verb],
 		Verb:        string(c.Verb),
 		IsResource:  true,
@@ -105,15 +108,15 @@ func requestInfoOf(k *apiset.Resource, c *Call) *requestinfo.Info {
 		parts = append(parts, "namespaces", c.Namespace)
 	}
 	parts = append(parts, c.Resource)
-	if c.Verb == Create && c.Sub == "" {
-		op.Name = ""
+	if c.Verb == Create && c.Sub == "" { // clients create objects in the collection
+		info.Name = ""
 	}
-	if op.Name != "" {
-		parts = append(parts, url.PathEscape(op.Name))
+	if info.Name != "" {
+		parts = append(parts, url.PathEscape(info.Name))
 	}
 	if c.Sub != "" {
 		parts = append(parts, c.Sub)
 	}
-	op.Path = strings.Join(parts, "/")
-	return op
+	info.Path = strings.Join(parts, "/")
+	return info
 }

@@ -17,7 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// auditSink records completed requests.
+// auditSink is an audit policy with a fixed level, and a sink that records completed requests: the
+// verb, path, object and status, and the kinds of the recorded request and response objects.
 type auditSink struct {
 	level audit.Level
 	lines []string
@@ -29,109 +30,111 @@ func (s *auditSink) Decide(*requestinfo.Info, *request.User) audit.Decision {
 
 func (s *auditSink) Process(_ context.Context, e *audit.Event) error {
 	if e.Stage != audit.RequestReceived {
-		s.lines = append(s.lines, fmt.Sprintf("%s %s of %q: %d, asked%s, shown%s", e.Verb, e.URI,
+		s.lines = append(s.lines, fmt.Sprintf("%s %s of %q: %d, request%s, response%s", e.Verb, e.URI,
 			e.Object.Name, e.Status.Code, kindOf(e.RequestObject), kindOf(e.ResponseObject)))
 	}
 	return nil
 }
 
+// kindOf returns " " and the kind of an encoded object, or "" if there is none.
 func kindOf(text []byte) string {
 	if text == nil {
 		return ""
 	}
-	var of struct{ Kind string }
-	if err := json.Unmarshal(text, &of); err != nil {
+	var object struct{ Kind string }
+	if err := json.Unmarshal(text, &object); err != nil {
 		return " " + err.Error()
 	}
-	return " " + of.Kind
+	return " " + object.Kind
 }
 
 // TestInternalWritesAreAudited checks that internal writes have the same audit events as those of
 // clients.
 func TestInternalWritesAreAudited(t *testing.T) {
-	w := newFixture(t)
+	f := newFixture(t)
 	s := &store{}
-	cache := w.newCache(t, s, true)
+	cache := f.newLoadedCache(t, s)
 	m := configs.Named("m")
-	sent := func(name string) *corev1.ConfigMap {
+	notEncodable := make(chan int)
+	configMap := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"a": name}}
 	}
 	const path = "/api/v1/namespaces/ns/configmaps"
 	for name, c := range map[string]struct {
-		level audit.Level
-		fails error
-		do    func(context.Context, *internalclient.Client) error
-		want  string
+		level    audit.Level
+		writeErr error // of the store
+		do       func(context.Context, *internalclient.Client) error
+		want     string
 	}{
 		"create": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Create(ctx, configs, sent("n"))
+				return own.Create(ctx, configs, configMap("n"))
 			},
-			want: "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`,
+			want: "create " + path + ` of "n": 201, request ConfigMap, response ConfigMap`,
 		},
 		"create with a fixed name": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Create(ctx, configs.Named("n"), sent("n"))
+				return own.Create(ctx, configs.Named("n"), configMap("n"))
 			},
-			want: "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`,
+			want: "create " + path + ` of "n": 201, request ConfigMap, response ConfigMap`,
 		},
 		"create with an object that cannot be encoded": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Create(ctx, configs.Named("n"), make(chan int))
+				return own.Create(ctx, configs.Named("n"), notEncodable)
 			},
-			want: "create " + path + ` of "": 500, asked, shown Status`,
+			want: "create " + path + ` of "": 500, request, response Status`,
 		},
 		"create below an object": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Create(ctx, internalclient.Collection("", "v1", "pods", "ns").Named("p").Subresource("status"), make(chan int))
+				return own.Create(ctx, internalclient.Collection("", "v1", "pods", "ns").Named("p").Subresource("status"), notEncodable)
 			},
-			want: `create /api/v1/namespaces/ns/pods/p/status of "p": 500, asked, shown Status`,
+			want: `create /api/v1/namespaces/ns/pods/p/status of "p": 500, request, response Status`,
 		},
 		"cluster-scoped kind of a named group": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
 				return own.Update(ctx, internalclient.Collection("rbac.authorization.k8s.io", "v1",
-					"clusterroles", "").Named("a:b/c"), make(chan int), nil)
+					"clusterroles", "").Named("a:b/c"), notEncodable, nil)
 			},
-			want: `update /apis/rbac.authorization.k8s.io/v1/clusterroles/a:b%2Fc of "a:b/c": 500, asked, shown Status`,
+			want: `update /apis/rbac.authorization.k8s.io/v1/clusterroles/a:b%2Fc of "a:b/c": 500, request, response Status`,
 		},
 		"update": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Update(ctx, m, sent("m"), nil)
+				return own.Update(ctx, m, configMap("m"), nil)
 			},
-			want: "update " + path + `/m of "m": 200, asked ConfigMap, shown ConfigMap`,
+			want: "update " + path + `/m of "m": 200, request ConfigMap, response ConfigMap`,
 		},
 		"update at level Request": {
 			level: audit.Request,
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Update(ctx, m, sent("m"), nil)
+				return own.Update(ctx, m, configMap("m"), nil)
 			},
-			want: "update " + path + `/m of "m": 200, asked ConfigMap, shown`,
+			want: "update " + path + `/m of "m": 200, request ConfigMap, response`,
 		},
 		"update that fails": {
-			level: audit.Request,
-			fails: &storage.PreconditionError{},
+			level:    audit.Request,
+			writeErr: &storage.PreconditionError{},
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Update(ctx, m, sent("m"), nil)
+				return own.Update(ctx, m, configMap("m"), nil)
 			},
-			want: "update " + path + `/m of "m": 409, asked ConfigMap, shown`,
+			want: "update " + path + `/m of "m": 409, request ConfigMap, response`,
 		},
 		"delete": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
 				return own.Delete(ctx, m, nil)
 			},
-			want: "delete " + path + `/m of "m": 200, asked, shown`,
+			want: "delete " + path + `/m of "m": 200, request, response`,
 		},
 	} {
-		s.written = c.fails
+		s.writeErr = c.writeErr
 		sink := &auditSink{level: c.level}
-		server := w.newServer(s, cache, cache)
+		server := f.newServer(s, cache, cache)
 		server.Audit = audit.New(audit.Config{
 			Policy:     sink,
 			Sinks:      []audit.Sink{sink},

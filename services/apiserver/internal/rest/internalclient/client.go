@@ -59,9 +59,9 @@ type Client struct {
 
 // WithManager returns a client with another field manager.
 func (c *Client) WithManager(manager string) *Client {
-	as := *c
-	as.Manager = manager
-	return &as
+	withManager := *c
+	withManager.Manager = manager
+	return &withManager
 }
 
 // send executes a call as the client's field manager.
@@ -128,13 +128,16 @@ func (c *Client) Ensure(ctx context.Context, collection Ref, obj registry.Object
 	return nil
 }
 
-// Put creates an object, or updates the existing one with change. change returns false if no update
-// is needed. Put retries conflicts.
+// maxWriteAttempts is how often a write is attempted that conflicts with other writers.
+const maxWriteAttempts = 5
+
+// Put creates fresh, or updates the existing object with change. change returns false if no update is
+// needed. Put retries conflicts, up to maxWriteAttempts attempts.
 func Put[T registry.Object](ctx context.Context, c *Client, collection Ref, fresh T, change func(live T) bool) error {
-	at := collection.Named(fresh.GetName())
-	for range 5 {
+	ref := collection.Named(fresh.GetName())
+	for range maxWriteAttempts {
 		live := fresh.DeepCopyObject().(T)
-		err := c.Get(ctx, at, live)
+		err := c.Get(ctx, ref, live)
 		switch {
 		case apierrors.IsNotFound(err):
 			err = c.Create(ctx, collection, fresh)
@@ -143,30 +146,31 @@ func Put[T registry.Object](ctx context.Context, c *Client, collection Ref, fres
 		case !change(live):
 			return nil
 		default:
-			err = c.Update(ctx, at, live, nil)
+			err = c.Update(ctx, ref, live, nil)
 		}
-		if err == nil || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		isConflict := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+		if !isConflict {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: too many conflicts with other writers", at)
+	return fmt.Errorf("%s: too many conflicts with other writers", ref)
 }
 
-// LabelSecret sets a label of an existing secret.
+// LabelSecret sets a label of an existing secret. It retries conflicts like Put.
 func (c *Client) LabelSecret(ctx context.Context, namespace, name, label, value string) error {
-	at := Collection("", "v1", "secrets", namespace).Named(name)
-	for range 5 {
+	ref := Collection("", "v1", "secrets", namespace).Named(name)
+	for range maxWriteAttempts {
 		var s corev1.Secret
-		if err := c.Get(ctx, at, &s); err != nil {
+		if err := c.Get(ctx, ref, &s); err != nil {
 			return err
 		}
 		if s.Labels[label] == value {
 			return nil
 		}
 		metav1.SetMetaDataLabel(&s.ObjectMeta, label, value)
-		if err := c.Update(ctx, at, &s, nil); !apierrors.IsConflict(err) {
+		if err := c.Update(ctx, ref, &s, nil); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: too many conflicts with other writers", at)
+	return fmt.Errorf("%s: too many conflicts with other writers", ref)
 }

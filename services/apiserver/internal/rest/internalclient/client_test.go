@@ -14,108 +14,112 @@ import (
 
 // script is a Doer with prepared results. It repeats the last result of a verb, and records calls.
 type script struct {
-	answers map[internalclient.Verb][]error
+	results map[internalclient.Verb][]error
 	verbs   []internalclient.Verb
 }
 
 func (s *script) Do(_ context.Context, c internalclient.Call, _ any) error {
 	s.verbs = append(s.verbs, c.Verb)
-	all := s.answers[c.Verb]
-	if len(all) == 0 {
+	results := s.results[c.Verb]
+	if len(results) == 0 {
 		return nil
 	}
-	if len(all) > 1 {
-		s.answers[c.Verb] = all[1:]
+	if len(results) > 1 {
+		s.results[c.Verb] = results[1:]
 	}
-	return all[0]
+	return results[0]
 }
 
 // TestConflictsAreRetried checks that the client retries conflicts a few times, and returns other
 // errors at once.
 func TestConflictsAreRetried(t *testing.T) {
 	const get, create, update = internalclient.Get, internalclient.Create, internalclient.Update
-	at := internalclient.Collection("", "v1", "secrets", "ns")
-	none := apierrors.NewNotFound(corev1.Resource("secrets"), "s")
+	secrets := internalclient.Collection("", "v1", "secrets", "ns")
+	notFound := apierrors.NewNotFound(corev1.Resource("secrets"), "s")
 	alreadyExists := apierrors.NewAlreadyExists(corev1.Resource("secrets"), "s")
 	conflict := apierrors.NewConflict(corev1.Resource("secrets"), "s", errors.New("x"))
-	odd := errors.New("odd")
+	otherErr := errors.New("other")
 	put := func(ctx context.Context, c *internalclient.Client) error {
-		return internalclient.Put(ctx, c, at, &corev1.Secret{}, func(*corev1.Secret) bool { return true })
+		return internalclient.Put(ctx, c, secrets, &corev1.Secret{}, func(*corev1.Secret) bool { return true })
 	}
-	same := func(ctx context.Context, c *internalclient.Client) error {
-		return internalclient.Put(ctx, c, at, &corev1.Secret{}, func(*corev1.Secret) bool { return false })
+	putUnchanged := func(ctx context.Context, c *internalclient.Client) error {
+		return internalclient.Put(ctx, c, secrets, &corev1.Secret{}, func(*corev1.Secret) bool { return false })
 	}
-	ensure := func(ctx context.Context, c *internalclient.Client) error { return c.Ensure(ctx, at, &corev1.Secret{}) }
+	ensure := func(ctx context.Context, c *internalclient.Client) error {
+		return c.Ensure(ctx, secrets, &corev1.Secret{})
+	}
 	label := func(ctx context.Context, c *internalclient.Client) error {
 		return c.LabelSecret(ctx, "ns", "s", "l", "v")
 	}
-	labelled := func(ctx context.Context, c *internalclient.Client) error {
+	labelUnchanged := func(ctx context.Context, c *internalclient.Client) error {
 		return c.LabelSecret(ctx, "ns", "s", "l", "")
 	}
-	type answers = map[internalclient.Verb][]error
+	type results = map[internalclient.Verb][]error
 	for name, c := range map[string]struct {
 		do        func(context.Context, *internalclient.Client) error
-		answers   answers
+		results   results
 		wantVerbs []internalclient.Verb
 		err       error
 	}{
-		"replaced":                 {do: put, wantVerbs: []internalclient.Verb{get, update}},
-		"change reports no update": {do: same, wantVerbs: []internalclient.Verb{get}},
-		"unreadable":               {do: put, answers: answers{get: {odd}}, wantVerbs: []internalclient.Verb{get}, err: odd},
-		"created":                  {do: put, answers: answers{get: {none}}, wantVerbs: []internalclient.Verb{get, create}},
-		"created by another": {
+		"put updates an existing object": {do: put, wantVerbs: []internalclient.Verb{get, update}},
+		"put without a change":           {do: putUnchanged, wantVerbs: []internalclient.Verb{get}},
+		"put of an unreadable object":    {do: put, results: results{get: {otherErr}}, wantVerbs: []internalclient.Verb{get}, err: otherErr},
+		"put creates a missing object":   {do: put, results: results{get: {notFound}}, wantVerbs: []internalclient.Verb{get, create}},
+		"put while another client creates the object": {
 			do:        put,
-			answers:   answers{get: {none, nil}, create: {alreadyExists}},
+			results:   results{get: {notFound, nil}, create: {alreadyExists}},
 			wantVerbs: []internalclient.Verb{get, create, get, update},
 		},
-		"replaced by another": {
+		"put while another client updates the object": {
 			do:        put,
-			answers:   answers{update: {conflict, nil}},
+			results:   results{update: {conflict, nil}},
 			wantVerbs: []internalclient.Verb{get, update, get, update},
 		},
-		"rejected": {
+		"put is rejected": {
 			do:        put,
-			answers:   answers{update: {odd}},
+			results:   results{update: {otherErr}},
 			wantVerbs: []internalclient.Verb{get, update},
-			err:       odd,
+			err:       otherErr,
 		},
-		"ensured":                         {do: ensure, wantVerbs: []internalclient.Verb{get}},
-		"ensure creates a missing object": {do: ensure, answers: answers{get: {none}}, wantVerbs: []internalclient.Verb{get, create}},
-		"ensure finds that another client created it": {
+		"ensure finds the object":         {do: ensure, wantVerbs: []internalclient.Verb{get}},
+		"ensure creates a missing object": {do: ensure, results: results{get: {notFound}}, wantVerbs: []internalclient.Verb{get, create}},
+		"ensure while another client creates the object": {
 			do:        ensure,
-			answers:   answers{get: {none}, create: {alreadyExists}},
+			results:   results{get: {notFound}, create: {alreadyExists}},
 			wantVerbs: []internalclient.Verb{get, create},
 		},
-		"ensure fails": {
+		"ensure is rejected": {
 			do:        ensure,
-			answers:   answers{get: {none}, create: {odd}},
+			results:   results{get: {notFound}, create: {otherErr}},
 			wantVerbs: []internalclient.Verb{get, create},
-			err:       odd,
+			err:       otherErr,
 		},
-		"labelled":                  {do: label, wantVerbs: []internalclient.Verb{get, update}},
-		"labelled already":          {do: labelled, wantVerbs: []internalclient.Verb{get}},
-		"label of a missing secret": {do: label, answers: answers{get: {none}}, wantVerbs: []internalclient.Verb{get}, err: none},
-		"changed by another": {
+		"label a secret":            {do: label, wantVerbs: []internalclient.Verb{get, update}},
+		"secret has the label":      {do: labelUnchanged, wantVerbs: []internalclient.Verb{get}},
+		"label of a missing secret": {do: label, results: results{get: {notFound}}, wantVerbs: []internalclient.Verb{get}, err: notFound},
+		"label while another client updates the secret": {
 			do:        label,
-			answers:   answers{update: {conflict, nil}},
+			results:   results{update: {conflict, nil}},
 			wantVerbs: []internalclient.Verb{get, update, get, update},
 		},
-		"label fails": {
+		"label is rejected": {
 			do:        label,
-			answers:   answers{update: {odd}},
+			results:   results{update: {otherErr}},
 			wantVerbs: []internalclient.Verb{get, update},
-			err:       odd,
+			err:       otherErr,
 		},
 	} {
-		s := &script{answers: c.answers}
+		s := &script{results: c.results}
 		if err := c.do(t.Context(), &internalclient.Client{Doer: s}); !errors.Is(err, c.err) || !slices.Equal(s.verbs, c.wantVerbs) {
-			t.Errorf("%s: got %v, calls %v; want %v, %v", name, err, s.verbs, c.err, c.wantVerbs)
+			t.Errorf("%s: got error %v, calls %v; want error %v, calls %v", name, err, s.verbs, c.err, c.wantVerbs)
 		}
 	}
+	// Each of five attempts reads and updates the object.
+	const wantCalls = 2 * 5
 	for name, do := range map[string]func(context.Context, *internalclient.Client) error{"put": put, "label": label} {
-		s := &script{answers: answers{update: {conflict}}}
-		if err := do(t.Context(), &internalclient.Client{Doer: s}); err == nil || len(s.verbs) != 10 {
-			t.Errorf("%s: got error %v after calls %s, want an error after 10", name, err, s.verbs)
+		s := &script{results: results{update: {conflict}}}
+		if err := do(t.Context(), &internalclient.Client{Doer: s}); err == nil || len(s.verbs) != wantCalls {
+			t.Errorf("%s with endless conflicts: got error %v after calls %s, want an error after %d", name, err, s.verbs, wantCalls)
 		}
 	}
 }

@@ -32,15 +32,15 @@ import (
 
 var configs = internalclient.Collection("", "v1", "configmaps", "ns")
 
-// store holds fixed values and only records writes. Confirm and writes return the configured
-// errors.
+// store holds fixed values and only records writes. VerifyHistory and writes return the
+// configured errors.
 type store struct {
 	storage.Interface // nil; unused methods
 
 	value     storage.KeyValue
-	more      []storage.KeyValue // after it
-	confirmed error
-	written   error
+	more      []storage.KeyValue // objects after value
+	verifyErr error              // of VerifyHistory
+	writeErr  error              // of all writes
 	// calls lists the writes, last is the value of the last one.
 	calls []string
 	last  []byte
@@ -58,7 +58,7 @@ func (s *store) Follow(ctx context.Context, _ storage.Position, _ func(storage.B
 func (s *store) Progress(context.Context) error { return nil }
 
 func (s *store) VerifyHistory(context.Context, storage.Position) (int64, error) {
-	return s.value.ModRevision, s.confirmed
+	return s.value.ModRevision, s.verifyErr
 }
 
 func (s *store) Get(_ context.Context, key string, _ int64) (storage.KeyValue, int64, error) {
@@ -68,13 +68,13 @@ func (s *store) Get(_ context.Context, key string, _ int64) (storage.KeyValue, i
 	return s.value, s.value.ModRevision, nil
 }
 
-// next is the revision of all writes.
-const next = 6
+// writtenRevision is the revision of all writes.
+const writtenRevision = 6
 
-func (s *store) recordWrite(what, key string, value []byte) (int64, error) {
-	s.calls = append(s.calls, what+" "+key[strings.LastIndex(key, "/")+1:])
+func (s *store) recordWrite(verb, key string, value []byte) (int64, error) {
+	s.calls = append(s.calls, verb+" "+key[strings.LastIndex(key, "/")+1:])
 	s.last = value
-	return next, s.written
+	return writtenRevision, s.writeErr
 }
 
 func (s *store) Create(_ context.Context, key string, value []byte, _ storage.WriteOptions) (int64, error) {
@@ -104,36 +104,36 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &fixture{catalog: catalog}
-	if w.codec, err = codec.New(catalog, builtin.Scheme()); err != nil {
+	f := &fixture{catalog: catalog}
+	if f.codec, err = codec.New(catalog, builtin.Scheme()); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range catalog.Kinds() {
 		if k.GVR() == configs.GroupVersionResource {
-			w.kind = k
+			f.kind = k
 		}
 	}
-	value, err := w.codec.ForKind(w.kind).EncodeStored(&corev1.ConfigMap{
+	value, err := f.codec.ForKind(f.kind).EncodeStored(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "uid", Labels: map[string]string{"app": "a"}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.value = storage.KeyValue{Key: apiset.KeyPrefix("/registry", w.kind) + "ns/m", Value: value, ModRevision: 5, CreateRevision: 5}
-	return w
+	f.value = storage.KeyValue{Key: apiset.KeyPrefix("/registry", f.kind) + "ns/m", Value: value, ModRevision: 5, CreateRevision: 5}
+	return f
 }
 
-// newCache returns a cache of ConfigMaps, which is loaded or not.
-func (w *fixture) newCache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
+// newCache returns a cache of ConfigMaps over s. Unless loaded is set, it never becomes ready.
+func (f *fixture) newCache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 	t.Helper()
-	s.value = w.value
-	coder := w.codec.ForKind(w.kind)
+	s.value = f.value
+	coder := f.codec.ForKind(f.kind)
 	cache, err := watchcache.New(watchcache.Config{
 		Source:          s,
 		CurrentRevision: s,
 		ConfirmEvery:    time.Hour,
 		Resources: []watchcache.ResourceConfig{{
-			Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", w.kind),
+			Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", f.kind),
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
 				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: attributes.SetFromPairs(a.Labels)}, err
@@ -156,21 +156,27 @@ func (w *fixture) newCache(t *testing.T, s *store, loaded bool) *watchcache.Cach
 	return cache
 }
 
-// newServer returns a server whose ConfigMaps have their own cache.
-func (w *fixture) newServer(s *store, cache, own *watchcache.Cache) *internalclient.Server {
-	fields := apply.New(w.catalog, time.Now)
+// newLoadedCache returns a cache of ConfigMaps over s that is ready.
+func (f *fixture) newLoadedCache(t *testing.T, s *store) *watchcache.Cache {
+	t.Helper()
+	return f.newCache(t, s, true /* loaded */)
+}
+
+// newServer returns a server with a cache for all kinds but ConfigMaps, whose cache is own.
+func (f *fixture) newServer(s *store, cache, own *watchcache.Cache) *internalclient.Server {
+	fields := apply.New(f.catalog, time.Now)
 	writer := writes.New(writes.Config{
-		Codec:     w.codec,
+		Codec:     f.codec,
 		Fields:    fields,
 		Store:     s,
-		Admission: admission.NewChain(nil, w.plugins...),
+		Admission: admission.NewChain(nil, f.plugins...),
 		Now:       time.Now,
 		Logger:    slog.New(slog.DiscardHandler),
 	})
 	return &internalclient.Server{
-		Kinds:  apiset.NewLive(apiset.Builder{Codec: w.codec, Cache: own, Root: "/registry", Fields: fields}.Set(w.catalog, 1)),
+		Kinds:  apiset.NewLive(apiset.Builder{Codec: f.codec, Cache: own, Root: "/registry", Fields: fields}.Set(f.catalog, 1)),
 		Cache:  cache,
-		Codec:  w.codec,
+		Codec:  f.codec,
 		Writer: func() *writes.Writer { return writer },
 		Logger: slog.New(slog.DiscardHandler),
 	}
@@ -179,84 +185,98 @@ func (w *fixture) newServer(s *store, cache, own *watchcache.Cache) *internalcli
 // TestInternalReadsAreCurrentOrFail checks that reads never return an old state silently, and fail
 // with 429 while a cache reloads.
 func TestInternalReadsAreCurrentOrFail(t *testing.T) {
-	w := newFixture(t)
+	f := newFixture(t)
 	for name, c := range map[string]struct {
-		loaded, own bool
-		confirmed   error
-		newest      func(error) bool
-		known       func(error) bool
+		loaded, ownLoaded bool // the cache of the server, and that of ConfigMaps
+		verifyErr         error
+		isWantCurrent     func(error) bool // for reads of the current state
+		isWantCached      func(error) bool // for reads of the cached state
 	}{
-		"caches of both kinds are loaded":      {loaded: true, own: true, newest: isNil, known: isNil},
-		"the cache is loaded":                  {own: true, newest: apierrors.IsTooManyRequests, known: apierrors.IsTooManyRequests},
-		"only the cache of the kind is loaded": {loaded: true, newest: apierrors.IsTooManyRequests, known: apierrors.IsTooManyRequests},
+		"both caches are loaded": {loaded: true, ownLoaded: true, isWantCurrent: isNil, isWantCached: isNil},
+		"only the cache of ConfigMaps is loaded": {
+			ownLoaded:     true,
+			isWantCurrent: apierrors.IsTooManyRequests,
+			isWantCached:  apierrors.IsTooManyRequests,
+		},
+		"only the cache of the server is loaded": {
+			loaded:        true,
+			isWantCurrent: apierrors.IsTooManyRequests,
+			isWantCached:  apierrors.IsTooManyRequests,
+		},
 		"the store is unavailable": {
-			loaded:    true,
-			own:       true,
-			confirmed: storage.ErrUnavailable,
-			newest:    apierrors.IsInternalError,
-			known:     isNil,
+			loaded:        true,
+			ownLoaded:     true,
+			verifyErr:     storage.ErrUnavailable,
+			isWantCurrent: apierrors.IsInternalError,
+			isWantCached:  isNil,
 		},
 		"the store is too slow": {
-			loaded:    true,
-			own:       true,
-			confirmed: context.DeadlineExceeded,
-			newest:    apierrors.IsTimeout,
-			known:     isNil,
+			loaded:        true,
+			ownLoaded:     true,
+			verifyErr:     context.DeadlineExceeded,
+			isWantCurrent: apierrors.IsTimeout,
+			isWantCached:  isNil,
 		},
 	} {
-		s := &store{confirmed: c.confirmed}
-		client := &internalclient.Client{Doer: w.newServer(s, w.newCache(t, s, c.loaded), w.newCache(t, s, c.own))}
-		for what, do := range map[string]func(any) error{
+		s := &store{verifyErr: c.verifyErr}
+		client := &internalclient.Client{Doer: f.newServer(s, f.newCache(t, s, c.loaded), f.newCache(t, s, c.ownLoaded))}
+		for verb, do := range map[string]func(any) error{
 			"get":  func(out any) error { return client.Get(t.Context(), configs.Named("m"), out) },
 			"list": func(out any) error { return client.List(t.Context(), configs, nil, out) },
 		} {
-			if err := do(&map[string]any{}); !c.newest(err) {
-				t.Errorf("%s, %s of the current state: got error %v, want another", name, what, err)
+			if err := do(&map[string]any{}); !c.isWantCurrent(err) {
+				t.Errorf("%s, %s of the current state: got error %v, want another kind of error", name, verb, err)
 			}
 		}
-		for what, do := range map[string]func(any) error{
+		for verb, do := range map[string]func(any) error{
 			"get":  func(out any) error { return client.GetCached(t.Context(), configs.Named("m"), out) },
 			"list": func(out any) error { return client.ListCached(t.Context(), configs, nil, out) },
 		} {
-			if err := do(&map[string]any{}); !c.known(err) {
-				t.Errorf("%s, %s of the cached state: got error %v, want another", name, what, err)
+			if err := do(&map[string]any{}); !c.isWantCached(err) {
+				t.Errorf("%s, %s of the cached state: got error %v, want another kind of error", name, verb, err)
 			}
 		}
 	}
 	// The read itself detects that the store was replaced.
-	s := &store{confirmed: &storage.ReplacedError{}}
-	cache := w.newCache(t, s, true)
-	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
+	s := &store{verifyErr: &storage.ReplacedError{}}
+	cache := f.newLoadedCache(t, s)
+	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
 	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("store replaced: got %v", err)
+		t.Errorf("get after the store was replaced: got error %v, want TooManyRequests", err)
 	}
 }
 
 func isNil(err error) bool { return err == nil }
 
-// TestWriteErrorsAreRecognizable checks that callers can recognize conflicts and a full store.
+// TestWriteErrorsAreRecognizable checks that callers can recognize conflicts and a full store, and
+// that calls are counted by verb.
 func TestWriteErrorsAreRecognizable(t *testing.T) {
-	w := newFixture(t)
+	f := newFixture(t)
 	s := &store{}
-	cache := w.newCache(t, s, true)
-	server := w.newServer(s, cache, cache)
+	cache := f.newLoadedCache(t, s)
+	server := f.newServer(s, cache, cache)
 	registry := prometheus.NewRegistry()
 	server.Metrics = internalclient.NewMetrics(registry)
 	client := &internalclient.Client{Doer: server}
 	changed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Data: map[string]string{"a": "b"}}
 	for name, c := range map[string]struct {
-		failure error
-		is      func(error) bool
+		writeErr error
+		isWant   func(error) bool
 	}{
-		"changed by another": {failure: &storage.PreconditionError{}, is: apierrors.IsConflict},
-		"the store is full":  {failure: storage.ErrFull, is: func(err error) bool { return errors.Is(err, storage.ErrFull) }},
-		"gone": {failure: storage.ErrUnavailable,
-			is: func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
+		"another client changed the object": {writeErr: &storage.PreconditionError{}, isWant: apierrors.IsConflict},
+		"the store is full": {
+			writeErr: storage.ErrFull,
+			isWant:   func(err error) bool { return errors.Is(err, storage.ErrFull) },
+		},
+		"the store is unavailable": {
+			writeErr: storage.ErrUnavailable,
+			isWant:   func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) },
+		},
 	} {
-		s.written = c.failure
+		s.writeErr = c.writeErr
 		for _, out := range []any{nil, &corev1.ConfigMap{}} {
-			if err := client.Update(t.Context(), configs.Named("m"), changed.DeepCopy(), out); !c.is(err) {
-				t.Errorf("%s: %v", name, err)
+			if err := client.Update(t.Context(), configs.Named("m"), changed.DeepCopy(), out); !c.isWant(err) {
+				t.Errorf("update while %s: got error %v, want another kind of error", name, err)
 			}
 		}
 	}
@@ -269,88 +289,93 @@ func TestWriteErrorsAreRecognizable(t *testing.T) {
 		t.Fatal(families, err)
 	}
 	for _, m := range families[0].GetMetric() {
-		of := ""
+		labels := ""
 		for _, l := range m.GetLabel() {
-			of += l.GetName() + "=" + l.GetValue() + " "
+			labels += l.GetName() + "=" + l.GetValue() + " "
 		}
-		counted[of] = m.GetCounter().GetValue()
+		counted[labels] = m.GetCounter().GetValue()
 	}
+	// Each of the three cases updates twice.
 	if len(counted) != 2 || counted["resource=configmaps subresource= verb=PUT "] != 6 ||
 		counted["resource=configmaps subresource= verb=GET "] != 1 {
 		t.Errorf("got counters %v, want 6 PUT and 1 GET of configmaps", counted)
 	}
 }
 
-// TestAllVerbsReturnResults covers all verbs, with and without a result.
+// TestAllVerbsReturnResults checks for each verb what is written to the store, and that invalid
+// requests write nothing and return an error.
 func TestAllVerbsReturnResults(t *testing.T) {
-	w := newFixture(t)
+	f := newFixture(t)
 	s := &store{}
-	cache := w.newCache(t, s, true)
-	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
+	cache := f.newLoadedCache(t, s)
+	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
 	ctx := t.Context()
 	m := configs.Named("m")
-	sent := func(name, value string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"said": value}}
+	configMap := func(name, value string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"text": value}}
 	}
-	applied := sent("m", "applied")
+	applied := configMap("m", "applied")
 	applied.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
 	other := types.UID("other")
 	var out corev1.ConfigMap
 	for name, c := range map[string]struct {
 		do                   func() error
 		wantCalls, wantValue string
-		is                   func(error) bool
+		isWant               func(error) bool
 	}{
 		"create": {
-			do:        func() error { return client.Create(ctx, configs, sent("n", "created")) },
+			do:        func() error { return client.Create(ctx, configs, configMap("n", "created")) },
 			wantCalls: "create n",
 			wantValue: "created",
-			is:        isNil,
+			isWant:    isNil,
 		},
 		"update": {
-			do:        func() error { return client.Update(ctx, m, sent("m", "updated"), nil) },
+			do:        func() error { return client.Update(ctx, m, configMap("m", "updated"), nil) },
 			wantCalls: "update m",
 			wantValue: "updated",
-			is:        isNil,
+			isWant:    isNil,
 		},
 		"update returns the new object": {
-			do:        func() error { return client.Update(ctx, m, sent("m", "seen"), &out) },
+			do:        func() error { return client.Update(ctx, m, configMap("m", "returned"), &out) },
 			wantCalls: "update m",
-			wantValue: "seen",
-			is:        isNil,
+			wantValue: "returned",
+			isWant:    isNil,
 		},
 		"patch": {
-			do:        func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"said": "patched"}}) },
+			do:        func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"text": "patched"}}) },
 			wantCalls: "update m",
 			wantValue: "patched",
-			is:        isNil,
+			isWant:    isNil,
 		},
-		"apply":  {do: func() error { return client.Apply(ctx, m, applied) }, wantCalls: "update m", wantValue: "applied", is: isNil},
-		"delete": {do: func() error { return client.Delete(ctx, m, nil) }, wantCalls: "delete m", is: isNil},
+		"apply":  {do: func() error { return client.Apply(ctx, m, applied) }, wantCalls: "update m", wantValue: "applied", isWant: isNil},
+		"delete": {do: func() error { return client.Delete(ctx, m, nil) }, wantCalls: "delete m", isWant: isNil},
 		"delete with the uid of another object": {
 			do: func() error {
 				return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
 			},
-			is: apierrors.IsConflict,
+			isWant: apierrors.IsConflict,
 		},
-		"object that cannot be encoded": {do: func() error { return client.Create(ctx, configs, make(chan int)) }, is: isError},
-		"patch that is no object":       {do: func() error { return client.Patch(ctx, m, "text") }, is: isError},
-		"another kind":                  {do: func() error { return client.Create(ctx, configs, newSecret()) }, is: isError},
+		"object that cannot be encoded": {do: func() error { return client.Create(ctx, configs, make(chan int)) }, isWant: isError},
+		"patch that is no object":       {do: func() error { return client.Patch(ctx, m, "text") }, isWant: isError},
+		"another kind":                  {do: func() error { return client.Create(ctx, configs, newSecret()) }, isWant: isError},
 	} {
 		s.calls = nil
 		s.last = nil
-		if err := c.do(); !c.is(err) || strings.Join(s.calls, ", ") != c.wantCalls || !strings.Contains(string(s.last), c.wantValue) {
-			t.Errorf("%s: got error %v, calls %q, value %q, want calls %q, value with %q",
-				name, err, s.calls, s.last, c.wantCalls, c.wantValue)
+		if err := c.do(); !c.isWant(err) {
+			t.Errorf("%s: got error %v, want another kind of error", name, err)
+		}
+		if strings.Join(s.calls, ", ") != c.wantCalls || !strings.Contains(string(s.last), c.wantValue) {
+			t.Errorf("%s: got writes %q, value %q, want %q, a value with %q", name, s.calls, s.last, c.wantCalls, c.wantValue)
 		}
 	}
-	if out.Data["said"] != "seen" || out.ResourceVersion != "6" {
-		t.Errorf("got result %v, want the value seen at version 6", out)
+	if out.Data["text"] != "returned" || out.ResourceVersion != "6" {
+		t.Errorf("got result %v, want the value returned at version 6", out)
 	}
 }
 
 func isError(err error) bool { return err != nil }
 
+// newSecret returns an object of another kind than ConfigMap.
 func newSecret() *corev1.Secret {
 	return &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
@@ -368,81 +393,80 @@ func (s *startupRecorder) Validate(ctx context.Context, _ *admission.Request) er
 
 // TestOnlyStartupWritesSkipWebhooks checks that other internal writes call webhooks and policies.
 func TestOnlyStartupWritesSkipWebhooks(t *testing.T) {
-	w := newFixture(t)
-	var seen startupRecorder
-	w.plugins = []admission.Plugin{{Name: "recorder", Plugin: &seen}}
+	f := newFixture(t)
+	var skipped startupRecorder
+	f.plugins = []admission.Plugin{{Name: "recorder", Plugin: &skipped}}
 	s := &store{}
-	cache := w.newCache(t, s, true)
-	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
+	cache := f.newLoadedCache(t, s)
+	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
 	for _, ctx := range []context.Context{t.Context(), requesttest.WithStartup(t.Context())} {
 		_ = client.Create(ctx, configs, &corev1.ConfigMap{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 			ObjectMeta: metav1.ObjectMeta{Name: "n"},
 		})
 	}
-	if !slices.Equal(seen, startupRecorder{false, true}) {
-		t.Errorf("got %v, want false, true", seen)
+	if !slices.Equal(skipped, startupRecorder{false, true}) {
+		t.Errorf("ordinary write, startup write: got webhooks skipped %v, want false, true", skipped)
 	}
 }
 
-// TestInternalListSelects checks namespaces and labels.
+// TestInternalListSelects checks that lists select objects by namespace and labels, and that cached
+// reads find existing objects only.
 func TestInternalListSelects(t *testing.T) {
-	w := newFixture(t)
+	f := newFixture(t)
 	s := &store{}
-	cache := w.newCache(t, s, true)
-	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
+	cache := f.newLoadedCache(t, s)
+	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
 	everywhere := internalclient.Collection("", "v1", "configmaps", "")
 	elsewhere := internalclient.Collection("", "v1", "configmaps", "n")
 	for _, c := range []struct {
-		at     internalclient.Ref
+		ref    internalclient.Ref
 		labels map[string]string
 		want   []string
 	}{
-		{at: configs, want: []string{"m"}},
-		{at: everywhere, want: []string{"m"}},
-		{at: elsewhere},
-		{at: configs, labels: map[string]string{"app": "a"}, want: []string{"m"}},
-		{at: configs, labels: map[string]string{"app": "b"}},
+		{ref: configs, want: []string{"m"}},
+		{ref: everywhere, want: []string{"m"}},
+		{ref: elsewhere},
+		{ref: configs, labels: map[string]string{"app": "a"}, want: []string{"m"}},
+		{ref: configs, labels: map[string]string{"app": "b"}},
 	} {
 		var list corev1.ConfigMapList
-		err := client.List(t.Context(), c.at, c.labels, &list)
+		err := client.List(t.Context(), c.ref, c.labels, &list)
 		var names []string
 		for _, m := range list.Items {
 			names = append(names, m.Name)
 		}
 		if err != nil || !slices.Equal(names, c.want) {
-			t.Errorf("%s with labels %v: got %v, %v, want %v", c.at, c.labels, names, err, c.want)
+			t.Errorf("%s with labels %v: got %v, %v, want %v", c.ref, c.labels, names, err, c.want)
 		}
 	}
-	for name, is := range map[string]func(error) bool{"m": isNil, "none": apierrors.IsNotFound} {
+	for name, isWant := range map[string]func(error) bool{"m": isNil, "none": apierrors.IsNotFound} {
 		for _, out := range []any{nil, &corev1.ConfigMap{}} {
-			if err := client.GetCached(t.Context(), configs.Named(name), out); !is(err) {
-				t.Errorf("%s: %v", name, err)
+			if err := client.GetCached(t.Context(), configs.Named(name), out); !isWant(err) {
+				t.Errorf("get of %s: got error %v, want another kind of error", name, err)
 			}
 		}
 	}
 }
 
-// TestCorruptValueFailsReads checks that a list never omits a corrupt object silently.
+// TestCorruptValueFailsReads checks that a get and a list of a corrupt object fail: a list never omits
+// it silently.
 func TestCorruptValueFailsReads(t *testing.T) {
-	w := newFixture(t)
-	good := w.value
+	f := newFixture(t)
+	good := f.value
 	good.Key += "2"
-	w.value.Value = []byte("{")
+	f.value.Value = []byte("{")
 	s := &store{more: []storage.KeyValue{good}}
-	cache := w.newCache(t, s, true)
-	client := &internalclient.Client{Doer: w.newServer(s, cache, cache)}
+	cache := f.newLoadedCache(t, s)
+	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
 	var list corev1.ConfigMapList
-	if err := client.List(
-		t.Context(),
-		configs,
-		nil,
-		&list,
-	); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
-		t.Errorf("list: got %v, %v, want an internal error that hides the panic", list.Items, err)
+	isInternalError := func(err error) bool {
+		return apierrors.IsInternalError(err) && !strings.Contains(err.Error(), "panic")
 	}
-	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsInternalError(err) ||
-		strings.Contains(err.Error(), "panic") {
-		t.Errorf("get: got %v", err)
+	if err := client.List(t.Context(), configs, nil, &list); !isInternalError(err) {
+		t.Errorf("list: got %v, error %v, want an internal error that is no panic", list.Items, err)
+	}
+	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !isInternalError(err) {
+		t.Errorf("get: got error %v, want an internal error that is no panic", err)
 	}
 }

@@ -103,6 +103,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 		}
 		err = statusError(err)
 	}()
+	// 1. Find the resource and the subresource.
 	k := s.Kinds.Current().Resource(c.GroupVersionResource)
 	if k == nil {
 		return status.NoResource()
@@ -114,9 +115,11 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 		}
 	}
 	s.Metrics.countCall(&c)
+	// 2. Read.
 	if c.Verb == Get || c.Verb == List {
 		return s.executeRead(ctx, k, &c, out)
 	}
+	// 3. Or write, with an audit event and a span.
 	// Warnings of this call must not reach the client whose request caused it.
 	ctx, state := request.Derive(ctx)
 	state.Warnings = &request.Warnings{}
@@ -147,6 +150,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 // executeWrite executes the write of a call.
 func (s *Server) executeWrite(ctx context.Context, r *writes.Request, c *Call) (writes.Result, error) {
 	w := s.Writer()
+	// 1. A deletion has no body.
 	if c.Verb == Delete {
 		o := c.Delete
 		if o == nil {
@@ -155,6 +159,7 @@ func (s *Server) executeWrite(ctx context.Context, r *writes.Request, c *Call) (
 		r.Options = o.DeepCopy()
 		return w.Delete(ctx, r)
 	}
+	// 2. The body of a patch is decoded by its type.
 	raw, err := json.Marshal(c.Body)
 	if err != nil {
 		return writes.Result{}, err
@@ -173,7 +178,7 @@ func (s *Server) executeWrite(ctx context.Context, r *writes.Request, c *Call) (
 		}
 		return w.Patch(ctx, r)
 	}
-	// Decode it as sent by a client, so that unset fields are absent.
+	// 3. Decode an object as if a client had sent it, so that unset fields are absent.
 	d, err := s.Codec.Decode(api.MediaJSON, raw, r.Resource.GVK(), nil, false)
 	if err != nil {
 		return writes.Result{}, err
@@ -276,10 +281,10 @@ func statusError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, storage.ErrFull) { // callers check for it
+	if errors.Is(err, storage.ErrFull) { // callers check for this error, so it is not converted
 		return err
 	}
-	if err == watchcache.ErrNotReady { //nolint:errorlint // is returned as it is
+	if err == watchcache.ErrNotReady { //nolint:errorlint // the cache returns it without wrapping
 		err = status.Reloading()
 	}
 	return &apierrors.StatusError{ErrStatus: *status.FromError(err)}

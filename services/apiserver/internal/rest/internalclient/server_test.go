@@ -44,7 +44,7 @@ func TestPanicBecomesError(t *testing.T) {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
 	err = client.Create(context.Background(), internalclient.Collection("", "v1", "configmaps", "ns"), m)
 	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "out of order") {
-		t.Errorf("got %v, want an internal error", err)
+		t.Errorf("panic of the writer: got error %v, want an internal error with the panic", err)
 	}
 	if !strings.Contains(log.String(), "out of order") || !strings.Contains(log.String(), "server_test.go") {
 		t.Errorf("got log %q, want the panic and its file", log.String())
@@ -54,7 +54,7 @@ func TestPanicBecomesError(t *testing.T) {
 		internalclient.Collection("", "v1", "configmaps", "ns").Named("m").Subresource("nothing"),
 	} {
 		if err := client.Update(context.Background(), ref, m, nil); !apierrors.IsNotFound(err) {
-			t.Errorf("%s: %v", ref, err)
+			t.Errorf("update %s: got error %v, want NotFound", ref, err)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func TestAuditedPanicAndAuditFailure(t *testing.T) {
 		}}
 		err := client.Create(t.Context(), internalclient.Collection("", "v1", "configmaps", "ns"), &corev1.ConfigMap{})
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
+			t.Errorf("audit error %v: got error %v, want %q", failure, err, want)
 		}
 	}
 }

@@ -26,17 +26,19 @@ type Transport struct {
 // RoundTrip implements http.RoundTripper. It returns when the handler has finished. A response of
 // more than maxResponse bytes is an error.
 func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
-	// Do not share the state in the context of the request that causes this one.
+	// 1. Make a context that ends with that of r, but does not share the state of the request that
+	// causes this one.
 	ctx, s := request.Derive(context.Background())
 	s.Internal = true
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.Context(), cancel)()
 	if end, ok := r.Context().Deadline(); ok {
-		var done context.CancelFunc
-		ctx, done = context.WithDeadline(ctx, end)
-		defer done()
+		var cancelDeadline context.CancelFunc
+		ctx, cancelDeadline = context.WithDeadline(ctx, end)
+		defer cancelDeadline()
 	}
+	// 2. Make the request as the server would receive it.
 	in := r.Clone(ctx)
 	in.URL = &url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
 	in.Host = r.URL.Host
@@ -46,6 +48,7 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 		in.Body = http.NoBody
 	}
 	defer in.Body.Close()
+	// 3. Serve it, and return the buffered response.
 	w := &bufferedResponse{header: http.Header{}}
 	defer func() {
 		if p := recover(); p != nil {
@@ -102,11 +105,11 @@ func (w *bufferedResponse) Write(p []byte) (int, error) {
 // Flush implements http.Flusher.
 func (w *bufferedResponse) Flush() { w.WriteHeader(http.StatusOK) }
 
-// SetReadDeadline and SetWriteDeadline serve http.ResponseController:
-// there is no network to wait for.
+// SetReadDeadline does nothing, because there is no network to wait for. It serves
+// http.ResponseController.
 func (w *bufferedResponse) SetReadDeadline(time.Time) error { return nil }
 
-// SetWriteDeadline: see SetReadDeadline.
+// SetWriteDeadline does nothing; see SetReadDeadline.
 func (w *bufferedResponse) SetWriteDeadline(time.Time) error { return nil }
 
 // Authenticator is an authn.Authenticator for the requests of Transport.

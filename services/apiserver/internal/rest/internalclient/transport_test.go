@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
+// contextKey is the key of a context value of the calling request.
 type contextKey struct{}
 
 // sendThroughTransport sends a request with a body to a handler through a Transport.
@@ -30,10 +31,14 @@ func TestTransportServesRequestAsTheServer(t *testing.T) {
 	ctx := context.WithValue(t.Context(), contextKey{}, "state")
 	resp, err := sendThroughTransport(t, ctx, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil || string(body) != "question" || r.RequestURI != "/a/b?c=d" || r.URL.Host != "" ||
-			r.Context().Value(contextKey{}) != nil {
-			t.Errorf("handler got %s, body %q, %v, context value %v, want /a/b?c=d, question, no value",
-				r.RequestURI, body, err, r.Context().Value(contextKey{}))
+		if err != nil || string(body) != "question" {
+			t.Errorf("handler got body %q, error %v, want question, no error", body, err)
+		}
+		if r.RequestURI != "/a/b?c=d" || r.URL.Host != "" {
+			t.Errorf("handler got URI %s, host %q, want /a/b?c=d, no host", r.RequestURI, r.URL.Host)
+		}
+		if value := r.Context().Value(contextKey{}); value != nil {
+			t.Errorf("handler got context value %v of the calling request, want none", value)
 		}
 		u, err := internalclient.Authenticator{}.Authenticate(r)
 		if err != nil || u == nil || u.Name != "system:apiserver" {
@@ -78,7 +83,7 @@ func TestTransportFailuresAreErrors(t *testing.T) {
 		},
 	} {
 		if _, err := sendThroughTransport(t, t.Context(), c.handler, ""); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
+			t.Errorf("%s: got error %v, want one with %q", name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -87,6 +92,6 @@ func TestTransportFailuresAreErrors(t *testing.T) {
 		<-r.Context().Done()
 	}, "")
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled request: %v", err)
+		t.Errorf("cancelled request: got error %v, want context.Canceled", err)
 	}
 }

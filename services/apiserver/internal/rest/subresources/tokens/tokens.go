@@ -63,12 +63,11 @@ const (
 	extendedTokenMark = 60*60 + 7
 )
 
-// MarkedLifetime is the lifetime that kubelets request for old clients. ExtendedLifetime is the
-// actual lifetime of such a token if lifetimes are extended.
+// Lifetimes of the tokens of old clients.
 const (
-	// MarkedLifetime is the lifetime that kubelets request for old clients. ExtendedLifetime is the
-	// actual lifetime of such a token if lifetimes are extended.
-	MarkedLifetime   = extendedTokenMark * time.Second
+	// MarkedLifetime is the lifetime that kubelets request for old clients.
+	MarkedLifetime = extendedTokenMark * time.Second
+	// ExtendedLifetime is the actual lifetime of such a token if lifetimes are extended.
 	ExtendedLifetime = 365 * 24 * time.Hour
 )
 
@@ -104,6 +103,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if t.Issuer == nil {
 		return status.NoResource()
 	}
+	// 1. Decode the request.
 	write, err := c.CreateRequest()
 	if err != nil {
 		return err
@@ -119,6 +119,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if err := meta.PrepareUnstored(req, c.Info.Namespace); err != nil {
 		return err
 	}
+	// 2. Set defaults and run mutating admission.
 	setDefaults(req)
 	t.Writer.RecordSentOwnership(c.Context(), write, t.bodyFields, req)
 	attributes := write.Admission(admission.Create, req, nil)
@@ -129,7 +130,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if err := checkName(c, req); err != nil {
 		return err
 	}
-	// The token is bound to the current state of the objects, not to a cached one.
+	// 3. Read the service account. The token is bound to the current state of the objects, not to a cached one.
 	if err := c.WaitForCurrent(); err != nil {
 		return err
 	}
@@ -137,6 +138,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
+	// 4. Complete and validate the request.
 	now := t.Now().UTC().Truncate(time.Second)
 	if len(req.Spec.Audiences) == 0 {
 		req.Spec.Audiences = t.Issuer.Audiences
@@ -151,6 +153,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if err := t.Writer.Admission.Validate(c.Context(), attributes); err != nil {
 		return err
 	}
+	// 5. Issue the token.
 	if err := t.Issuer.issueToken(c.Context(), account, req, now); err != nil {
 		return err
 	}
@@ -202,7 +205,8 @@ func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorL
 // issuedAnnotation is the audit annotation with the id of the issued token.
 const issuedAnnotation = "authentication." + api.LabelDomain + "/issued-credential-id"
 
-// issueToken fills the status of a valid request.
+// issueToken issues a token and fills the status of a valid request. A token of an old client, which
+// gets a longer lifetime, is reported with the requested expiration, so that the kubelet renews it.
 func (i *Issuer) issueToken(
 	ctx context.Context,
 	account *corev1.ServiceAccount,
@@ -225,7 +229,8 @@ func (i *Issuer) issueToken(
 		IssuedAt:  now,
 		Lifetime:  time.Duration(seconds) * time.Second,
 	}
-	if i.ExtendLifetime && binding.Pod != nil && seconds == extendedTokenMark && i.hasOnlyOwnAudiences(req.Spec.Audiences) {
+	isForOldClient := binding.Pod != nil && seconds == extendedTokenMark && i.hasOnlyOwnAudiences(req.Spec.Audiences)
+	if i.ExtendLifetime && isForOldClient {
 		tokenRequest.WarnAfter = tokenRequest.Lifetime
 		tokenRequest.Lifetime = ExtendedLifetime
 		if i.MaxExtended > 0 {
@@ -245,7 +250,7 @@ func (i *Issuer) issueToken(
 }
 
 // signClaims signs the claims of a token. A signature with a large RSA key takes milliseconds of
-// CPU, so those of this process wait for the permit of large requests.
+// CPU, so a local signature waits for the permit of large requests.
 func (i *Issuer) signClaims(ctx context.Context, claims satoken.Claims) (string, error) {
 	if i.Local {
 		if err := request.Estimate(ctx, request.LargeBody); err != nil {
@@ -285,7 +290,8 @@ func (i *Issuer) bindingFor(
 	if gvk.Group != "" {
 		return b, unboundableError(gvk)
 	}
-	if bindable := gvk.Kind == "Pod" || gvk.Kind == "Secret" || gvk.Kind == "Node"; bindable && ref.Name == "" {
+	isBindable := gvk.Kind == "Pod" || gvk.Kind == "Secret" || gvk.Kind == "Node"
+	if isBindable && ref.Name == "" {
 		return b, apierrors.NewBadRequest("Name parameter required.")
 	}
 	var bound *satoken.Ref

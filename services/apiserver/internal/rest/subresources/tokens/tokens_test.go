@@ -62,6 +62,7 @@ func (o objects) Node(_ context.Context, name string) (*corev1.Node, error) {
 	return &corev1.Node{ObjectMeta: m}, err
 }
 
+// private holds the private claims of a token.
 type private struct {
 	Secret, Pod, Node *satoken.Ref
 	WarnAfter         int64
@@ -96,7 +97,7 @@ func issueToken(
 	}
 	if err := i.issueToken(t.Context(), account, req, time.Unix(1000, 0)); err != nil {
 		if req.Status.Token != "" {
-			t.Error("got a token with the error")
+			t.Errorf("got a token together with error %v, want no token", err)
 		}
 		return private{}, 0, err
 	}
@@ -118,6 +119,7 @@ func issueToken(
 	return claims.Kubernetes, claims.Exp - claims.Iat, nil
 }
 
+// boundObject returns the reference of a token request to an object; uid may be empty.
 func boundObject(apiVersion, kind, name, uid string) *authenticationv1.BoundObjectReference {
 	return &authenticationv1.BoundObjectReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid)}
 }
@@ -140,35 +142,35 @@ func TestTokenIsBoundToExistingObjectOnly(t *testing.T) {
 	} {
 		got, _, err := issueToken(t, &Issuer{}, 3600, c.ref)
 		if err != nil || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, c.want)
+			t.Errorf("token bound to %s: got claims %+v, error %v, want %+v", name, got, err, c.want)
 		}
 	}
 	failure := apierrors.NewTooManyRequests("later", 1)
 	for name, c := range map[string]struct {
 		ref     *authenticationv1.BoundObjectReference
 		failure error
-		is      func(error) bool
+		isWant  func(error) bool
 	}{
-		"no such pod":               {ref: boundObject("v1", "Pod", "none", ""), is: apierrors.IsNotFound},
-		"no such secret":            {ref: boundObject("v1", "Secret", "none", ""), is: apierrors.IsNotFound},
-		"no such node":              {ref: boundObject("v1", "Node", "none", ""), is: apierrors.IsNotFound},
-		"another pod":               {ref: boundObject("v1", "Pod", "p", "x"), is: apierrors.IsConflict},
-		"another secret":            {ref: boundObject("v1", "Secret", "s", "x"), is: apierrors.IsConflict},
-		"another node":              {ref: boundObject("v1", "Node", "n", "x"), is: apierrors.IsConflict},
-		"a pod of another group":    {ref: boundObject("apps/v1", "Pod", "p", ""), is: apierrors.IsBadRequest},
-		"a secret of another group": {ref: boundObject("apps/v1", "Secret", "s", ""), is: apierrors.IsBadRequest},
-		"a node of another group":   {ref: boundObject("apps/v1", "Node", "n", ""), is: apierrors.IsBadRequest},
-		"a config map":              {ref: boundObject("v1", "ConfigMap", "m", ""), is: apierrors.IsBadRequest},
-		"a pod, unreadable":         {ref: boundObject("v1", "Pod", "p", ""), failure: failure, is: apierrors.IsTooManyRequests},
-		"a secret, unreadable":      {ref: boundObject("v1", "Secret", "s", ""), failure: failure, is: apierrors.IsTooManyRequests},
-		"a node, unreadable":        {ref: boundObject("v1", "Node", "n", ""), failure: failure, is: apierrors.IsTooManyRequests},
+		"no such pod":               {ref: boundObject("v1", "Pod", "none", ""), isWant: apierrors.IsNotFound},
+		"no such secret":            {ref: boundObject("v1", "Secret", "none", ""), isWant: apierrors.IsNotFound},
+		"no such node":              {ref: boundObject("v1", "Node", "none", ""), isWant: apierrors.IsNotFound},
+		"another pod":               {ref: boundObject("v1", "Pod", "p", "x"), isWant: apierrors.IsConflict},
+		"another secret":            {ref: boundObject("v1", "Secret", "s", "x"), isWant: apierrors.IsConflict},
+		"another node":              {ref: boundObject("v1", "Node", "n", "x"), isWant: apierrors.IsConflict},
+		"a pod of another group":    {ref: boundObject("apps/v1", "Pod", "p", ""), isWant: apierrors.IsBadRequest},
+		"a secret of another group": {ref: boundObject("apps/v1", "Secret", "s", ""), isWant: apierrors.IsBadRequest},
+		"a node of another group":   {ref: boundObject("apps/v1", "Node", "n", ""), isWant: apierrors.IsBadRequest},
+		"a config map":              {ref: boundObject("v1", "ConfigMap", "m", ""), isWant: apierrors.IsBadRequest},
+		"a pod, unreadable":         {ref: boundObject("v1", "Pod", "p", ""), failure: failure, isWant: apierrors.IsTooManyRequests},
+		"a secret, unreadable":      {ref: boundObject("v1", "Secret", "s", ""), failure: failure, isWant: apierrors.IsTooManyRequests},
+		"a node, unreadable":        {ref: boundObject("v1", "Node", "n", ""), failure: failure, isWant: apierrors.IsTooManyRequests},
 		"a pod of an unreadable node": {
-			ref: boundObject("v1", "Pod", "p-on-lost", ""),
-			is:  func(err error) bool { return err != nil && err.Error() == "cannot read node" },
+			ref:    boundObject("v1", "Pod", "p-on-lost", ""),
+			isWant: func(err error) bool { return err != nil && err.Error() == "cannot read node" },
 		},
 	} {
-		if _, _, err := issueToken(t, &Issuer{Objects: objects{c.failure}}, 3600, c.ref); !c.is(err) {
-			t.Errorf("%s: got %v", name, err)
+		if _, _, err := issueToken(t, &Issuer{Objects: objects{c.failure}}, 3600, c.ref); !c.isWant(err) {
+			t.Errorf("token bound to %s: got error %v, want another kind of error", name, err)
 		}
 	}
 }
@@ -219,12 +221,13 @@ func TestTokenLifetimeIsLimitedOrExtended(t *testing.T) {
 		},
 	} {
 		i := c.issuer
-		got, life, err := issueToken(t, &i, c.seconds, c.ref, c.audiences...)
-		if err != nil || life != c.want {
-			t.Errorf("%s: got %d s, %v, want %d s", name, life, err, c.want)
+		got, lifetime, err := issueToken(t, &i, c.seconds, c.ref, c.audiences...)
+		if err != nil || lifetime != c.want {
+			t.Errorf("%s: got %d s, %v, want %d s", name, lifetime, err, c.want)
 		}
-		if extended := c.want == year; extended != (got.WarnAfter == 1000+3607) {
-			t.Errorf("%s: got WarnAfter %d, want 4607 only for a token of a year: %t", name, got.WarnAfter, extended)
+		const markedExpiry = 1000 + 3607 // tokens are issued at 1000
+		if isExtended := c.want == year; isExtended != (got.WarnAfter == markedExpiry) {
+			t.Errorf("%s: got WarnAfter %d; want %d: %t", name, got.WarnAfter, markedExpiry, isExtended)
 		}
 	}
 }
