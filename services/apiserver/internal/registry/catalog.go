@@ -25,10 +25,11 @@ type Catalog struct {
 	byGVK  map[schema.GroupVersionKind]*Kind
 }
 
-// NewCatalog returns a catalog. It returns an error for inconsistent declarations.
+// NewCatalog returns a catalog. It returns an error for a kind of an undeclared group version, a
+// resource that is declared twice, or a stored kind without a key prefix.
 func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
 	c := &Catalog{
-		groups: append([]Group(nil), groups...),
+		groups: slices.Clone(groups),
 		kinds:  kinds,
 		byGVR:  map[schema.GroupVersionResource]*Kind{},
 		byGVK:  map[schema.GroupVersionKind]*Kind{},
@@ -102,15 +103,7 @@ func (c *Catalog) ServesGroup(name string) bool {
 
 // Serves reports whether a group version exists.
 func (c *Catalog) Serves(gv schema.GroupVersion) bool {
-	for _, g := range c.groups {
-		if g.Name != gv.Group {
-			continue
-		}
-		for _, v := range g.Versions {
-			if v == gv.Version {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.groups, func(g Group) bool {
+		return g.Name == gv.Group && slices.Contains(g.Versions, gv.Version)
+	})
 }

@@ -17,8 +17,8 @@ type Document struct {
 	// unknown fields and disallowed nulls, and normalizes metadata. It returns doc itself if
 	// nothing changes. It returns an error for an invalid document.
 	Normalize func(doc []byte, o DocumentOptions) (ServedDocument, error)
-	// EstimateCost estimates the cost in bytes of Normalize for a document in JSON, YAML or CBOR.
-	// It is cheap.
+	// EstimateCost estimates the memory in bytes that Normalize needs for a document in JSON, YAML or
+	// CBOR, without parsing it.
 	EstimateCost func(doc []byte, cbor bool) int
 	// ToServed converts stored documents of any version to the served one, with defaults and
 	// without unknown fields, in the same order. It returns a document itself if nothing changes.
@@ -30,7 +30,7 @@ type Document struct {
 	ToStored func(ctx context.Context, served []byte) ([]byte, error)
 	// Convert converts served documents to another version without defaults or removals.
 	Convert func(ctx context.Context, served [][]byte, version string) ([][]byte, error)
-	// ConversionWebhook reports whether a webhook converts, which takes time and may fail.
+	// ConversionWebhook reports whether a webhook converts documents, which takes time and may fail.
 	ConversionWebhook bool
 	// Validate validates a document except for its metadata.
 	Validate func(ctx context.Context, w DocumentWrite) field.ErrorList
@@ -92,7 +92,7 @@ type DocumentWrite struct {
 	JSON, OldJSON []byte
 	// MetadataErrors holds the errors of the metadata. After some of them, rules are not evaluated.
 	MetadataErrors field.ErrorList
-	// BeforeCostlyRules, if set, is called before further rules are evaluated after costly ones.
+	// BeforeCostlyRules, if set, is called when rules have been costly, before more are evaluated.
 	BeforeCostlyRules func()
 	// Subresource is the subresource in the path.
 	Subresource string
@@ -109,8 +109,8 @@ type DocumentOptions struct {
 	// DropMalformedMetadata drops fields of the metadata that have a wrong type or format, which
 	// are an error otherwise.
 	DropMalformedMetadata bool
-	// OtherVersion is set for documents of another kind or version. The schema of that version
-	// shapes them. If there is none, only the metadata is processed.
+	// OtherVersion is set for documents of another kind or version. They are normalized by the schema
+	// of that version. If there is none, only the metadata is processed.
 	OtherVersion bool
 }
 

@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
-// Object is implemented by every kind's Go type.
+// Object is an API object. The Go type of every kind implements it.
 type Object interface {
 	runtime.Object
 	metav1.Object
@@ -37,7 +37,7 @@ type Kind struct {
 	// New and NewList return empty values of the Go types.
 	New     func() runtime.Object
 	NewList func() runtime.Object
-	// Parts accesses the spec and status of objects.
+	// Parts accesses the spec and the status of objects.
 	Parts SpecStatusAccessors
 	// MergeType returns the merge rules of objects without a Go type. nil means that they follow
 	// from the values: maps merge by key, lists are atomic.
@@ -118,7 +118,7 @@ type SpecStatusAccessors struct {
 
 // Create holds the properties of creations.
 type Create struct {
-	// KeepStatus keeps the status that a client sends.
+	// KeepStatus keeps the status that a client sends. Otherwise creation drops it.
 	KeepStatus bool
 	// DisabledReason, if set, is the reason why objects can no longer be created, except by an
 	// apply.
@@ -132,8 +132,8 @@ type Create struct {
 	Prepare func(Object)
 	// RecordCreator, if set, records the creator in a new object. It runs right after Prepare.
 	RecordCreator func(Object, Requester)
-	// Validate validates an object. The metadata is validated for every kind before. Nil means that
-	// no further rules exist.
+	// Validate validates an object whose metadata has been validated. Nil means that the kind has no
+	// rules of its own.
 	Validate func(Object) field.ErrorList
 	// RulesFirst means that errors of the metadata are reported only if Validate finds none.
 	RulesFirst bool
@@ -150,7 +150,7 @@ type Update struct {
 	// Generation makes the server set metadata.generation: 1 at creation, incremented by each
 	// change of anything except metadata and status.
 	Generation bool
-	// AllowCreateOnUpdate reports whether PUT creates an object that does not exist.
+	// AllowCreateOnUpdate makes PUT create an object that does not exist.
 	AllowCreateOnUpdate bool
 	// RequireResourceVersion rejects updates without a resourceVersion.
 	RequireResourceVersion bool
@@ -205,7 +205,7 @@ type Delete struct {
 	// GracePeriod, for kinds with graceful deletion, returns the grace period in seconds. requested
 	// is the client's value or nil. A nil function means immediate deletion.
 	GracePeriod func(obj Object, requested *int64) int64
-	// BeginDeletion changes an object whose deletion begins but that is not removed yet.
+	// BeginDeletion changes an object when its deletion begins, if the object is not removed at once.
 	// RemovalBlocked reports whether anything other than metadata.finalizers keeps it (a
 	// namespace's spec.finalizers).
 	BeginDeletion  func(Object)
@@ -265,26 +265,6 @@ type Requester struct {
 	Extra     map[string][]string
 }
 
-// StorageForm describes the stored form of a kind.
-type StorageForm struct {
-	// Prefix is the key prefix below the root, without a leading or trailing slash, such as "pods",
-	// "minions", "services/specs".
-	Prefix string
-	// Version is the group version of the stored form; the zero value means the served one.
-	Version schema.GroupVersion
-	// New returns the stored Go type. ToStored and FromStored convert. All are nil if the stored
-	// form is the served one, or differs from it only in the version's name.
-	New        func() runtime.Object
-	ToStored   func(served Object) (Object, error)
-	FromStored func(stored Object) (Object, error)
-	// JSON stores objects as JSON, as Kubernetes does with a few groups.
-	JSON bool
-	// LazyField, if set, avoids decoding a large part of objects.
-	LazyField *LazyField
-	// HasTTL marks kinds whose objects live for the server's event TTL.
-	HasTTL bool
-}
-
 // SelectableField is a field that a selector may use.
 type SelectableField struct {
 	// Label is the name in selectors, such as "spec.nodeName".
@@ -319,39 +299,6 @@ type Age struct {
 	Prefix, Suffix string
 }
 
-// Subresource declares a path below an object.
-type Subresource struct {
-	Name string
-	// GVK is the kind of the request and response body. It has only a Kind if group and version are
-	// those of the parent.
-	GVK   schema.GroupVersionKind
-	Verbs []string
-	// New returns the Go type if it differs from the parent's.
-	New func() runtime.Object
-
-	// Prepare, for a subresource that is a view of the parent object (status, approval, finalize),
-	// copies from old to obj all fields that the subresource must not change. Nil for
-	// "status" means the default rule: only the status changes.
-	Prepare func(obj, old Object)
-	// ValidateUpdate validates a change through the subresource. Order is the order of the rules.
-	ValidateUpdate func(obj, old Object) field.ErrorList
-	Order          Order
-	// Warnings returns texts of Warning headers for a change through the subresource.
-	Warnings func(Object) []string
-	// Connect makes the subresource a connection to the object's upstream. It lasts as long as the
-	// client wants, and accepts and returns any media type. AllowSubpaths includes all paths below
-	// the subresource.
-	Connect, AllowSubpaths bool
-	// NoTable means that it has no form as a Table.
-	NoTable bool
-	// Scale makes it a scale subresource.
-	Scale *Scale
-
-	// ResetFields are the dotted paths of fields that a write through the subresource does not
-	// change. A manager that sends them does not own them. Nil for "status" means spec.
-	ResetFields []string
-}
-
 // AllVerbs are the verbs of an ordinary kind.
 var AllVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
@@ -379,23 +326,6 @@ func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
 
-// StoredGroupResource returns the resource of the stored form. It is the same for kinds of two
-// groups with the same storage prefix.
-func (k *Kind) StoredGroupResource() schema.GroupResource {
-	return schema.GroupResource{Group: k.StoredGVK().Group, Resource: k.Resource}
-}
-
-// GroupKind returns the kind as messages name it: with the group of the stored form.
-func (k *Kind) GroupKind() schema.GroupKind { return k.StoredGVK().GroupKind() }
-
-// StoredGVK returns the group, version and kind of the stored form.
-func (k *Kind) StoredGVK() schema.GroupVersionKind {
-	if k.Stored.Version.Empty() {
-		return k.GVK()
-	}
-	return k.Stored.Version.WithKind(k.Kind)
-}
-
 // HasFieldLabels reports whether the kind determines which fields selectors may use. All other
 // kinds support metadata.name and metadata.namespace, even if they are cluster-scoped.
 func (k *Kind) HasFieldLabels() bool { return k.Document != nil || len(k.Presentation.Selectable) > 0 }
@@ -408,33 +338,3 @@ func (k *Kind) HasVerb(verb string) bool {
 	}
 	return slices.Contains(verbs, verb)
 }
-
-// Subresource returns the declaration of a subresource, or nil.
-func (k *Kind) Subresource(name string) *Subresource {
-	for i := range k.Subresources {
-		if k.Subresources[i].Name == name {
-			return &k.Subresources[i]
-		}
-	}
-	return nil
-}
-
-// HasStatus reports whether the kind has the status subresource.
-func (k *Kind) HasStatus() bool { return k.Subresource("status") != nil }
-
-// ResetFields returns the dotted paths of fields that a write through a subresource, or through the
-// object's own path, does not change.
-func (k *Kind) ResetFields(sub *Subresource) []string {
-	switch {
-	case sub == nil && k.Update.ResetFields == nil && k.HasStatus():
-		return []string{"status"}
-	case sub == nil:
-		return k.Update.ResetFields
-	case sub.ResetFields == nil && sub.Name == "status":
-		return []string{"spec"}
-	}
-	return sub.ResetFields
-}
-
-// HasVerb reports whether the subresource supports a verb.
-func (s *Subresource) HasVerb(verb string) bool { return slices.Contains(s.Verbs, verb) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +30,8 @@ const (
 	finalBookmarkLead = 2 * time.Second
 	// flushSize is the buffer size in bytes from which events are written.
 	flushSize = 64 << 10
+	// maxIdleBuffer is the maximum size in bytes of the buffer that an idle watch keeps.
+	maxIdleBuffer = 4 << 10
 )
 
 // stream writes the events of a watch.
@@ -40,8 +41,8 @@ type stream struct {
 	fields           fields.Selector // selector on the requested version; nil if the cache evaluates all fields
 	call             *Call
 	metrics          watchMetrics
-	socket           *streaming.Socket // replaces the response body
-	bookmarks        bool
+	socket           *streaming.Socket            // replaces the response body; may be nil
+	bookmarks        bool                         // the client allows bookmarks
 	sendsInitial     bool                         // the watch starts with the initial state
 	scan             *responsewriters.ScanLimiter // limits the search for the initial state
 	marksInitialEnd  bool                         // a bookmark marks the end of the initial state
@@ -49,8 +50,8 @@ type stream struct {
 	lastBookmark     int64                        // the revision of the last bookmark
 	nextBookmarkTime time.Time                    // time of the next bookmark
 	bookmarkTimer    *time.Timer                  // for nextBookmarkTime; nil without bookmarks
-	buf              []byte
-	positionLost     atomic.Bool // its position in the history is lost
+	buf              []byte                       // encoded events that are not written yet
+	positionLost     atomic.Bool                  // the watcher's position in the history is lost
 }
 
 // sendHeaders sends the headers, which tell the client that the watch has started.
@@ -96,32 +97,34 @@ func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 // handleEvents sends the events that the watcher returned, and bookmarks that are due. It returns
 // false when the watch ends: by its timeout, by the client, by an error, which it sends, or because
 // the server stops.
-func (s *stream) handleEvents(ctx context.Context, w *watchcache.Watcher, got []watchcache.Event, err error) bool {
+func (s *stream) handleEvents(ctx context.Context, w *watchcache.Watcher, events []watchcache.Event, err error) bool {
 	s.scan.Release()
 	if err != nil {
 		s.sendFinalError(ctx, err)
 		return false
 	}
-	more := len(got) > 0
-	if more && s.fields != nil {
-		if got, err = s.filterByFields(ctx, got); err != nil {
+	// 1. Send the events, and measure their delay.
+	hasEvents := len(events) > 0
+	if hasEvents && s.fields != nil {
+		if events, err = s.filterByFields(ctx, events); err != nil {
 			s.sendFinalError(ctx, err)
 			return false
 		}
 	}
-	if more {
-		if len(got) > 0 && !s.sendEvents(ctx, got) {
+	if hasEvents {
+		if len(events) > 0 && !s.sendEvents(ctx, events) {
 			return false
 		}
-		if waited, ok := w.OldestChangeAge(); ok {
-			s.metrics.recordDelay(waited)
+		if age, ok := w.OldestChangeAge(); ok {
+			s.metrics.recordDelay(age)
 		}
 	}
-	if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
+	if slices.ContainsFunc(events, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
 		request.Started(ctx) // the initial state has been sent
 	}
+	// 2. Send a bookmark if one is due.
 	if now := time.Now(); s.bookmarks && !now.Before(s.nextBookmarkTime) {
-		if !s.sendBookmark(w.Revision(), false) {
+		if !s.sendBookmark(w.Revision(), false /* initialEnd */) {
 			return false
 		}
 		s.nextBookmarkTime = s.nextBookmarkAfter(ctx, now)
@@ -196,19 +199,21 @@ func (s *stream) sendError(err error) {
 
 // sendEvents writes all events, in few writes. It returns false if the watch has ended.
 func (s *stream) sendEvents(ctx context.Context, events []watchcache.Event) bool {
-	if s.encoder.Representation == negotiation.PartialObjectList { // an event holds no list, so the first one closes the watch
-		return false
+	if s.encoder.Representation == negotiation.PartialObjectList {
+		return false // no event has this form, so the first event closes the watch
 	}
 	defer s.encoder.ReleaseConverted()
 	if err := s.convertObjects(ctx, events); err != nil {
 		s.sendFinalError(ctx, err)
 		return false
 	}
+	// 1. Send the kept encoding of a single event without a copy.
 	if len(events) == 1 && events[0].Type != watchcache.Bookmark {
 		if frame, ok := s.encoder.SharedEvent(eventType(events[0].Type), s.encoder.EncodableOf(events[0].Entry)); ok {
 			return s.sendFrame(frame)
 		}
 	}
+	// 2. Otherwise collect the events in the buffer.
 	s.buf = s.buf[:0]
 	for _, e := range events {
 		ok := false
@@ -222,8 +227,8 @@ func (s *stream) sendEvents(ctx context.Context, events []watchcache.Event) bool
 		}
 	}
 	ok := s.flushBuffer()
-	if cap(s.buf) > 4<<10 {
-		s.buf = nil // an idle watch holds little memory
+	if cap(s.buf) > maxIdleBuffer {
+		s.buf = nil
 	}
 	return ok
 }
@@ -242,7 +247,7 @@ func (s *stream) appendInitialEnd(revision int64) bool {
 	if !s.marksInitialEnd || !s.bookmarks {
 		return true
 	}
-	b, err := s.encoder.Bookmark(revision, true)
+	b, err := s.encoder.Bookmark(revision, true /* initialEnd */)
 	if err != nil {
 		s.sendError(err)
 		return false
@@ -287,6 +292,7 @@ func (s *stream) flushBuffer() bool {
 // filterByFields applies the selector on the requested version to events. An object that starts to
 // match is Added, one that stops to match is Deleted.
 func (s *stream) filterByFields(ctx context.Context, events []watchcache.Event) ([]watchcache.Event, error) {
+	// 1. Find out which of the current and previous objects match.
 	var entries []*objects.Entry
 	for _, e := range events {
 		if e.Type != watchcache.Bookmark {
@@ -300,15 +306,16 @@ func (s *stream) filterByFields(ctx context.Context, events []watchcache.Event) 
 	if err != nil {
 		return nil, err
 	}
+	// 2. Keep the events of objects that match now or matched before.
 	out := events[:0]
 	for _, e := range events {
 		selected := e.Type == watchcache.Bookmark || matches[e.Entry]
 		if e.Type == watchcache.Modified {
-			before := matches[e.Previous]
-			if selected && !before {
+			wasSelected := matches[e.Previous]
+			if selected && !wasSelected {
 				e.Type = watchcache.Added
 			}
-			if before && !selected {
+			if wasSelected && !selected {
 				e.Type = watchcache.Deleted
 				e.Entry = e.Previous
 				selected = true
@@ -336,7 +343,7 @@ func (s *stream) convertObjects(ctx context.Context, events []watchcache.Event) 
 	return s.encoder.ConvertEntries(ctx, entries)
 }
 
-// sendBookmark sends a bookmark unless a revision that is not older was reported. It returns false
+// sendBookmark sends a bookmark unless the last one had this revision or a newer one. It returns false
 // if the watch has ended.
 func (s *stream) sendBookmark(revision int64, initialEnd bool) bool {
 	if revision <= s.lastBookmark {
@@ -371,62 +378,3 @@ func eventType(t watchcache.EventType) codec.EventType {
 	}
 	return codec.Deleted
 }
-
-// pump sends the events of a stream that outlives its handler. While it has no events to send, it
-// uses neither a goroutine nor buffers.
-type pump struct {
-	*stream
-	ctx     context.Context
-	watcher *watchcache.Watcher
-	resume  func()            // calls sendAvailable in another goroutine
-	finish  func(failure any) // finishes the response; failure is the value of a panic, or nil
-}
-
-// startPump sends events until the watch ends, partly after it has returned. finish is then called
-// with the value of a panic, or nil.
-func (s *stream) startPump(ctx *streaming.Lifetime, w *watchcache.Watcher, end func(failure any)) {
-	p := &pump{stream: s, ctx: ctx, watcher: w, finish: end}
-	work := p.sendAvailable
-	principal := request.Principal(ctx)
-	p.resume = func() { s.api.workers.Run(principal, work) }
-	s.startBookmarks(ctx, w)
-	ctx.OnEnd(w.Trigger)
-	p.sendAvailable()
-}
-
-// sendAvailable sends the available events and returns. It parks the pump if there are none.
-func (p *pump) sendAvailable() {
-	parked := false // then another goroutine may already run the pump
-	defer func() {
-		if !parked {
-			p.scan.Release()
-			p.finish(exchange.Failed(recover()))
-		}
-	}()
-	pumpBuffer := pumpBuffers.Get().(*pumpBuffer)
-	for {
-		got, ok, err := p.watcher.Poll(p.ctx, pumpBuffer.events, p.resume)
-		if !ok {
-			parked = true
-			pumpBuffers.Put(pumpBuffer)
-			return
-		}
-		p.buf = pumpBuffer.buf
-		open := p.handleEvents(p.ctx, p.watcher, got, err)
-		pumpBuffer.buf = p.buf[:0]
-		p.buf = nil
-		if !open {
-			clear(pumpBuffer.events[:cap(pumpBuffer.events)])
-			pumpBuffers.Put(pumpBuffer)
-			return
-		}
-	}
-}
-
-// pumpBuffer holds the buffers of a running pump. Buffers in the pool hold no events.
-type pumpBuffer struct {
-	events []watchcache.Event
-	buf    []byte
-}
-
-var pumpBuffers = sync.Pool{New: func() any { return &pumpBuffer{events: make([]watchcache.Event, 0, maxBatch)} }}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"golang.org/x/net/websocket"
@@ -227,3 +228,62 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 		<-disconnected
 	}).ServeHTTP(s.call.W, s.call.R)
 }
+
+// pump sends the events of a stream that outlives its handler. While it has no events to send, it
+// uses neither a goroutine nor buffers.
+type pump struct {
+	*stream
+	ctx     context.Context
+	watcher *watchcache.Watcher
+	resume  func()            // calls sendAvailable in another goroutine
+	finish  func(failure any) // finishes the response; failure is the value of a panic, or nil
+}
+
+// startPump sends events until the watch ends, partly after it has returned. finish is then called
+// with the value of a panic, or nil.
+func (s *stream) startPump(ctx *streaming.Lifetime, w *watchcache.Watcher, finish func(failure any)) {
+	p := &pump{stream: s, ctx: ctx, watcher: w, finish: finish}
+	send := p.sendAvailable
+	principal := request.Principal(ctx)
+	p.resume = func() { s.api.workers.Run(principal, send) }
+	s.startBookmarks(ctx, w)
+	ctx.OnEnd(w.Trigger)
+	p.sendAvailable()
+}
+
+// sendAvailable sends the available events and returns. It parks the pump if there are none.
+func (p *pump) sendAvailable() {
+	parked := false // if it is true, another goroutine may already run the pump
+	defer func() {
+		if !parked {
+			p.scan.Release()
+			p.finish(exchange.Failed(recover()))
+		}
+	}()
+	buffers := pumpBuffers.Get().(*pumpBuffer)
+	for {
+		events, ok, err := p.watcher.Poll(p.ctx, buffers.events, p.resume)
+		if !ok {
+			parked = true
+			pumpBuffers.Put(buffers)
+			return
+		}
+		p.buf = buffers.buf
+		open := p.handleEvents(p.ctx, p.watcher, events, err)
+		buffers.buf = p.buf[:0]
+		p.buf = nil
+		if !open {
+			clear(buffers.events[:cap(buffers.events)])
+			pumpBuffers.Put(buffers)
+			return
+		}
+	}
+}
+
+// pumpBuffer holds the buffers of a running pump. Buffers in the pool hold no events.
+type pumpBuffer struct {
+	events []watchcache.Event
+	buf    []byte
+}
+
+var pumpBuffers = sync.Pool{New: func() any { return &pumpBuffer{events: make([]watchcache.Event, 0, maxBatch)} }}

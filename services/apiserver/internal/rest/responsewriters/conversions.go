@@ -23,7 +23,8 @@ type ConversionBounds struct {
 // Conversions holds the running conversions of objects by webhooks. An entry is converted once for
 // all concurrent requests of a principal, and the result is kept on it like an encoding.
 type Conversions struct {
-	// stored and converted limit bytes by the principal of the request.
+	// stored limits the stored bytes that are converted at a time, converted the bytes of the
+	// documents that responses hold. Both share their limit fairly between principals.
 	stored, converted *limit.Queue[string]
 
 	mu      sync.Mutex // leaf lock
@@ -61,23 +62,27 @@ type batch struct {
 
 // NewConversions returns Conversions for all responses of a server.
 func NewConversions(b ConversionBounds) *Conversions {
-	bytes := func(size int) *limit.Queue[string] {
+	newQueue := func(size int) *limit.Queue[string] {
 		return limit.New[string](limit.Options{Size: size, FairShare: true})
 	}
-	return &Conversions{stored: bytes(b.Stored), converted: bytes(b.MaxDocuments), running: map[conversionKey]*pendingConversion{}}
+	return &Conversions{
+		stored:    newQueue(b.Stored),
+		converted: newQueue(b.MaxDocuments),
+		running:   map[conversionKey]*pendingConversion{},
+	}
 }
 
 const (
-	// storedShare is the divisor of the limit for the claim of one conversion: half of it is what a
-	// principal may hold.
+	// storedShare is the divisor of the limit that bounds the claim of one conversion. Half of the
+	// limit is what a principal may hold.
 	storedShare = 2
-	// convertedShare is the divisor of the limit for the claim of one response, which a slow client
-	// holds for long. Larger responses count as that much, so that a few of them leave room for
-	// other principals.
+	// convertedShare is the divisor of the limit that bounds the claim of one response, which may be
+	// held for long by a slow client. Larger responses count as that much, so that a few of them
+	// leave room for other principals.
 	convertedShare = 8
 )
 
-// newClaim returns a claim of a request for bytes, at most a share of the limit.
+// newClaim returns a claim of a request for size bytes of q, but at most for its size divided by share.
 func newClaim(ctx context.Context, q *limit.Queue[string], size, share int) limit.Claim[string] {
 	return limit.Claim[string]{Key: request.Principal(ctx), Cost: min(size, q.Size()/share)}
 }
@@ -95,19 +100,19 @@ func newBatch(ctx context.Context, form encodings.ID) *batch {
 
 // addEntry adds an entry and returns its conversion.
 func (b *batch) addEntry(e *objects.Entry) *pendingConversion {
-	fl := &pendingConversion{batch: b}
+	pending := &pendingConversion{batch: b}
 	b.entries = append(b.entries, e)
-	b.pending[e] = fl
-	return fl
+	b.pending[e] = pending
+	return pending
 }
 
 // startBatch starts the conversion of a batch. Several requests may wait for it, so it does not end
 // with the request that started it, and does not use that request's seats. The time of the webhook
 // is bounded. The caller holds mu.
-func (c *Conversions) startBatch(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), b *batch) {
+func (c *Conversions) startBatch(ctx context.Context, toServed func(context.Context, [][]byte) ([][]byte, error), b *batch) {
 	var detached context.Context
 	detached, b.cancel = context.WithCancel(request.Detach(ctx))
-	go c.runBatch(detached, serve, b)
+	go c.runBatch(detached, toServed, b)
 }
 
 // leaveBatches records that a request no longer waits for batches.
@@ -125,21 +130,21 @@ func (c *Conversions) leaveBatches(joined map[*batch]struct{}) {
 // forgetBatch removes the conversions of a batch, so that later requests start another one. The
 // caller holds mu.
 func (c *Conversions) forgetBatch(b *batch) {
-	for e, f := range b.pending {
-		if at := (conversionKey{e, b.form, b.principal}); c.running[at] == f {
-			delete(c.running, at)
+	for e, pending := range b.pending {
+		if key := (conversionKey{e, b.form, b.principal}); c.running[key] == pending {
+			delete(c.running, key)
 		}
 	}
 }
 
 // runBatch converts the entries of a batch and completes its conversions.
-func (c *Conversions) runBatch(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), b *batch) {
-	out, err := c.convertWithinLimit(ctx, serve, b.entries)
+func (c *Conversions) runBatch(ctx context.Context, toServed func(context.Context, [][]byte) ([][]byte, error), b *batch) {
+	out, err := c.convertWithinLimit(ctx, toServed, b.entries)
 	for i, e := range b.entries {
-		f := b.pending[e]
-		f.err = err
+		pending := b.pending[e]
+		pending.err = err
 		if err == nil {
-			f.doc, f.err = e.Encoding(b.form, func(*objects.Entry) ([]byte, error) { return out[i], nil })
+			pending.doc, pending.err = e.Encoding(b.form, func(*objects.Entry) ([]byte, error) { return out[i], nil })
 		}
 	}
 	c.mu.Lock()
@@ -152,7 +157,7 @@ func (c *Conversions) runBatch(ctx context.Context, serve func(context.Context, 
 // values first.
 func (c *Conversions) convertWithinLimit(
 	ctx context.Context,
-	serve func(context.Context, [][]byte) ([][]byte, error),
+	toServed func(context.Context, [][]byte) ([][]byte, error),
 	entries []*objects.Entry,
 ) ([][]byte, error) {
 	size := 0
@@ -168,18 +173,18 @@ func (c *Conversions) convertWithinLimit(
 	for i, e := range entries {
 		stored[i] = e.Stored()
 	}
-	out, err := recoverPanics(ctx, serve, stored)
+	out, err := recoverPanics(ctx, toServed, stored)
 	if err == nil && len(out) != len(entries) {
 		err = fmt.Errorf("%d of %d objects were converted", len(out), len(entries))
 	}
 	return out, err
 }
 
-// recoverPanics calls serve and returns a panic as an error. No request handler is there to recover
-// it.
+// recoverPanics calls toServed and returns a panic as an error. It runs in a goroutine of its own, where
+// no request handler recovers the panic.
 func recoverPanics(
 	ctx context.Context,
-	serve func(context.Context, [][]byte) ([][]byte, error),
+	toServed func(context.Context, [][]byte) ([][]byte, error),
 	stored [][]byte,
 ) (out [][]byte, err error) {
 	defer func() {
@@ -187,5 +192,5 @@ func recoverPanics(
 			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
-	return serve(ctx, stored)
+	return toServed(ctx, stored)
 }

@@ -58,7 +58,7 @@ func (f *Encoder) ReleaseConverted() {
 func (f *Encoder) MatchServed(
 	ctx context.Context,
 	entries []*objects.Entry,
-	sel fields.Selector,
+	selector fields.Selector,
 ) (map[*objects.Entry]bool, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -68,19 +68,19 @@ func (f *Encoder) MatchServed(
 		return nil, err
 	}
 	defer release()
-	out := make(map[*objects.Entry]bool, len(entries))
+	matches := make(map[*objects.Entry]bool, len(entries))
 	for e, doc := range docs {
-		a, err := f.res.Coder.Attributes(doc)
+		attributes, err := f.res.Coder.Attributes(doc)
 		if err != nil {
 			return nil, err
 		}
 		set := fields.Set{}
-		for _, p := range a.Fields {
+		for _, p := range attributes.Fields {
 			set[p.Key] = p.Value
 		}
-		out[e] = sel.Matches(set)
+		matches[e] = selector.Matches(set)
 	}
-	return out, nil
+	return matches, nil
 }
 
 // convertList converts the objects of a list and sorts its rows.
@@ -88,17 +88,20 @@ func (f *Encoder) convertList(ctx context.Context, l *List) error {
 	if !f.NeedsConversion() && !f.hasRowOrder() {
 		return nil
 	}
+	// 1. Conversion and sorting need all objects.
 	if l.Iterate != nil {
 		if err := l.Iterate(func(e *objects.Entry) error { l.Items = append(l.Items, e); return nil }); err != nil {
 			return err
 		}
 		l.Iterate = nil
 	}
+	// 2. Convert.
 	if f.NeedsConversion() {
 		if err := f.ConvertEntries(ctx, l.Items); err != nil {
 			return err
 		}
 	}
+	// 3. Sort.
 	if !f.hasRowOrder() {
 		return nil
 	}
@@ -114,8 +117,8 @@ func (f *Encoder) hasRowOrder() bool {
 func (f *Encoder) sortRows(ctx context.Context, l *List) error {
 	ranks := make(map[*objects.Entry]int, len(l.Items))
 	for _, e := range l.Items {
-		it, borrowed := f.EncodableOf(e).openItem()
-		obj, err := f.res.Coder.DecodeItem(ctx, it)
+		item, borrowed := f.EncodableOf(e).openItem()
+		obj, err := f.res.Coder.DecodeItem(ctx, item)
 		borrowed.Release()
 		if err != nil {
 			return err
@@ -161,6 +164,7 @@ func (c *Conversions) acquireDocuments(
 	claimed := 0
 	release = func() {}
 	for {
+		// 1. Convert the entries, and keep the documents if the claim covers them.
 		docs, err := c.convertShared(ctx, f, entries)
 		if err != nil {
 			release()
@@ -170,9 +174,10 @@ func (c *Conversions) acquireDocuments(
 		for _, doc := range docs {
 			size += len(doc)
 		}
-		if size < max(minClaimedBytes, claimed+1) {
+		if isCovered := size < minClaimedBytes || size <= claimed; isCovered {
 			return docs, release, nil
 		}
+		// 2. Claim their memory.
 		release()
 		claim := newClaim(ctx, c.converted, size, convertedShare)
 		release = func() { c.converted.Release(claim) }
@@ -180,6 +185,7 @@ func (c *Conversions) acquireDocuments(
 		if c.converted.TryAcquire(claim) {
 			return docs, release, nil
 		}
+		// 3. Wait for the memory without the documents.
 		acquired := false
 		err = request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
 			err := c.converted.Acquire(ctx, claim)
@@ -203,6 +209,7 @@ func (c *Conversions) convertShared(
 	f *Encoder,
 	entries []*objects.Entry,
 ) (map[*objects.Entry][]byte, error) {
+	// 1. Convert the entries, each in the batch of the request that needed it first.
 	docs := make(map[*objects.Entry][]byte, len(entries))
 	ownBatch, conversions, joined := c.joinBatches(ctx, f, entries, docs)
 	defer c.leaveBatches(joined)
@@ -225,6 +232,7 @@ func (c *Conversions) convertShared(
 	if len(failedElsewhere) == 0 {
 		return docs, nil
 	}
+	// 2. Convert the entries again whose batch of another request failed.
 	retry := newBatch(ctx, f.encodingKey(keepConverted))
 	for _, e := range failedElsewhere {
 		retry.addEntry(e)

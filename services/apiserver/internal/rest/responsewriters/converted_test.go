@@ -15,10 +15,10 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// formOf returns a form whose documents serve converts.
-func formOf(c *Conversions, serve func(ctx context.Context, stored [][]byte) ([][]byte, error)) *Encoder {
+// encoderWith returns an encoder whose documents toServed converts.
+func encoderWith(c *Conversions, toServed func(ctx context.Context, stored [][]byte) ([][]byte, error)) *Encoder {
 	return &Encoder{
-		res:     &apiset.Resource{Kind: &registry.Kind{Document: &registry.Document{ConversionWebhook: true, ToServed: serve}}},
+		res:     &apiset.Resource{Kind: &registry.Kind{Document: &registry.Document{ConversionWebhook: true, ToServed: toServed}}},
 		writers: &Responses{Conversions: c},
 	}
 }
@@ -35,44 +35,47 @@ func asPrincipal(ctx context.Context, name string) context.Context {
 func TestConversionEndsWithoutRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls, canceled int
-		f := formOf(NewConversions(ConversionBounds{}), func(ctx context.Context, _ [][]byte) ([][]byte, error) {
+		f := encoderWith(NewConversions(ConversionBounds{}), func(ctx context.Context, _ [][]byte) ([][]byte, error) {
 			calls++
 			<-ctx.Done()
 			canceled++
 			return nil, ctx.Err()
 		})
-		e := []*objects.Entry{objects.Uncached("/a", []byte("{}"))}
+		entries := []*objects.Entry{objects.Uncached("/a", []byte("{}"))}
+		// wait starts a request that waits for the conversion. leave ends the request.
 		wait := func() (leave func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				if _, _, err := f.writers.Conversions.acquireDocuments(ctx, f, e); err == nil {
-					t.Error("a canceled conversion has a result")
+				if _, _, err := f.writers.Conversions.acquireDocuments(ctx, f, entries); err == nil {
+					t.Error("canceled conversion: got no error, want one")
 				}
 			}()
 			synctest.Wait()
 			return func() { cancel(); <-done; synctest.Wait() }
 		}
-		first, second := wait(), wait()
-		first()
+		leaveFirst := wait()
+		leaveSecond := wait()
+		leaveFirst()
 		if calls != 1 || canceled != 0 {
-			t.Errorf("%d calls, %d canceled while a request waits, want 1 and 0", calls, canceled)
+			t.Errorf("while the second request waits: got %d calls, %d canceled, want 1, 0", calls, canceled)
 		}
-		second()
+		leaveSecond()
 		if calls != 1 || canceled != 1 {
-			t.Errorf("%d calls, %d canceled without requests, want 1 and 1", calls, canceled)
+			t.Errorf("after both requests have left: got %d calls, %d canceled, want 1, 1", calls, canceled)
 		}
-		wait()()
+		leaveThird := wait()
+		leaveThird()
 		if calls != 2 || canceled != 2 {
-			t.Errorf("%d calls, %d canceled after another request, want 2 and 2", calls, canceled)
+			t.Errorf("after a third request has come and left: got %d calls, %d canceled, want 2, 2", calls, canceled)
 		}
 	})
 }
 
-// largeForm returns a form whose webhook returns documents of 800 KiB.
-func largeForm(c *Conversions) *Encoder {
-	return formOf(c, func(context.Context, [][]byte) ([][]byte, error) { return [][]byte{make([]byte, 800<<10)}, nil })
+// largeEncoder returns an encoder whose webhook returns documents of 800 KiB.
+func largeEncoder(c *Conversions) *Encoder {
+	return encoderWith(c, func(context.Context, [][]byte) ([][]byte, error) { return [][]byte{make([]byte, 800<<10)}, nil })
 }
 
 // smallEntry returns an entry with a small stored object.
@@ -83,40 +86,40 @@ func smallEntry(key string) *objects.Entry { return objects.Uncached(key, []byte
 func TestConvertedDocumentsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
-		prepared := 0
-		prepare := func(principal string) *Encoder {
-			f := largeForm(c)
+		converted := 0
+		convert := func(principal string) *Encoder {
+			f := largeEncoder(c)
 			go func() {
 				err := f.ConvertEntries(asPrincipal(t.Context(), principal), []*objects.Entry{smallEntry("/a")})
 				if err != nil || len(f.docs) != 1 {
 					t.Errorf("%s: got %d documents and error %v, want 1", principal, len(f.docs), err)
 				}
-				prepared++
+				converted++
 			}()
 			synctest.Wait()
 			return f
 		}
-		var forms []*Encoder
+		var encoders []*Encoder
 		for range 5 {
-			forms = append(forms, prepare("a"))
+			encoders = append(encoders, convert("a"))
 		}
-		if prepared != 4 {
-			t.Errorf("%d responses of a principal hold documents, want 4", prepared)
+		if converted != 4 {
+			t.Errorf("five responses of one principal: got %d that hold documents, want 4", converted)
 		}
-		forms = append(forms, prepare("b"))
-		if prepared != 5 {
-			t.Errorf("with another principal: got %d prepared responses, want 5: it does not wait", prepared)
+		encoders = append(encoders, convert("b"))
+		if converted != 5 {
+			t.Errorf("with a response of another principal: got %d that hold documents, want 5", converted)
 		}
-		forms[0].ReleaseConverted()
+		encoders[0].ReleaseConverted()
 		synctest.Wait()
-		if prepared != 6 {
-			t.Error("the fifth response waits after the first one")
+		if converted != 6 {
+			t.Errorf("after the first response was released: got %d that held documents, want 6", converted)
 		}
-		for _, f := range forms {
+		for _, f := range encoders {
 			f.ReleaseConverted()
 		}
 		if n := c.converted.InUse() + c.stored.InUse(); n != 0 {
-			t.Errorf("%d bytes are held at the end, want 0", n)
+			t.Errorf("at the end: got %d bytes held, want 0", n)
 		}
 	})
 }
@@ -128,7 +131,7 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 		c := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
 		var holding []*Encoder
 		for range 4 {
-			f := largeForm(c)
+			f := largeEncoder(c)
 			if err := f.ConvertEntries(asPrincipal(t.Context(), "a"), []*objects.Entry{smallEntry("/a")}); err != nil {
 				t.Fatal(err)
 			}
@@ -141,16 +144,16 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 			OnSuspend:      func() func() { return func() {} },
 		}
 		got := make(chan error, 1)
-		go func() { got <- largeForm(c).ConvertEntries(ctx, []*objects.Entry{smallEntry("/b")}) }()
+		go func() { got <- largeEncoder(c).ConvertEntries(ctx, []*objects.Entry{smallEntry("/b")}) }()
 		time.Sleep(time.Second) // in synctest time; the request has released its seats
 		for _, f := range holding {
 			f.ReleaseConverted()
 		}
 		if err := <-got; !errors.Is(err, ended) {
-			t.Errorf("got error %v, want %v", err, ended)
+			t.Errorf("request that ends while it waits: got error %v, want %v", err, ended)
 		}
 		if n := c.converted.InUse(); n != 0 {
-			t.Errorf("%d bytes are held at the end, want 0", n)
+			t.Errorf("at the end: got %d bytes held, want 0", n)
 		}
 	})
 }
@@ -161,8 +164,8 @@ func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewConversions(ConversionBounds{Stored: 4 << 20})
 		proceed := make(chan struct{})
-		prepare := func(principal string, e *objects.Entry) error {
-			f := formOf(c, func(_ context.Context, stored [][]byte) ([][]byte, error) {
+		convert := func(principal string, e *objects.Entry) error {
+			f := encoderWith(c, func(_ context.Context, stored [][]byte) ([][]byte, error) {
 				if len(stored[0]) > 1<<20 {
 					<-proceed
 				}
@@ -172,17 +175,17 @@ func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 		}
 		shared := smallEntry("/shared")
 		done := make(chan error, 2)
-		go func() { done <- prepare("a", objects.Uncached("/large", make([]byte, 2<<20))) }()
+		go func() { done <- convert("a", objects.Uncached("/large", make([]byte, 2<<20))) }()
 		synctest.Wait()
-		go func() { done <- prepare("a", shared) }() // waits for the share of a
+		go func() { done <- convert("a", shared) }() // waits for the share of a
 		synctest.Wait()
-		if err := prepare("b", shared); err != nil {
-			t.Errorf("another principal: got error %v", err)
+		if err := convert("b", shared); err != nil {
+			t.Errorf("another principal: got error %v, want none", err)
 		}
 		close(proceed)
 		for range 2 {
 			if err := <-done; err != nil {
-				t.Error(err)
+				t.Errorf("conversion of principal a: got error %v, want none", err)
 			}
 		}
 	})
@@ -193,8 +196,8 @@ func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewConversions(ConversionBounds{})
-		prepare := func(entries ...*objects.Entry) error {
-			f := formOf(c, func(_ context.Context, stored [][]byte) ([][]byte, error) {
+		convert := func(entries ...*objects.Entry) error {
+			f := encoderWith(c, func(_ context.Context, stored [][]byte) ([][]byte, error) {
 				time.Sleep(time.Second)
 				for _, doc := range stored {
 					if string(doc) == "bad" {
@@ -207,13 +210,13 @@ func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 		}
 		good := smallEntry("/good")
 		list := make(chan error, 1)
-		go func() { list <- prepare(good, objects.Uncached("/bad", []byte("bad"))) }()
+		go func() { list <- convert(good, objects.Uncached("/bad", []byte("bad"))) }()
 		synctest.Wait()
-		if err := prepare(good); err != nil {
-			t.Errorf("request for the good object: got error %v", err)
+		if err := convert(good); err != nil {
+			t.Errorf("request for the good object: got error %v, want none", err)
 		}
 		if err := <-list; err == nil {
-			t.Error("the list with the bad object succeeded")
+			t.Error("list with the bad object: got no error, want one")
 		}
 	})
 }
@@ -221,18 +224,19 @@ func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 // TestConversionPanicFailsWaitingRequests checks that a panic becomes an error of all waiting
 // requests.
 func TestConversionPanicFailsWaitingRequests(t *testing.T) {
-	e, f := &objects.Entry{}, &pendingConversion{}
+	const form = 1
+	entry, pending := &objects.Entry{}, &pendingConversion{}
 	b := &batch{
-		form:    1,
-		entries: []*objects.Entry{e},
-		pending: map[*objects.Entry]*pendingConversion{e: f},
+		form:    form,
+		entries: []*objects.Entry{entry},
+		pending: map[*objects.Entry]*pendingConversion{entry: pending},
 		done:    make(chan struct{}),
 	}
 	c := NewConversions(ConversionBounds{})
-	c.running[conversionKey{e, 1, ""}] = f
+	c.running[conversionKey{entry: entry, form: form}] = pending
 	c.runBatch(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, b)
 	<-b.done
-	if f.err == nil || !strings.Contains(f.err.Error(), "panic: a bug") || len(c.running) > 0 {
-		t.Errorf("got %v with %d running, want the panic with 0", f.err, len(c.running))
+	if pending.err == nil || !strings.Contains(pending.err.Error(), "panic: a bug") || len(c.running) > 0 {
+		t.Errorf("got error %v, %d running conversions, want an error with the panic, 0", pending.err, len(c.running))
 	}
 }

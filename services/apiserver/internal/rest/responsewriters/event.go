@@ -26,24 +26,23 @@ func (f *Encoder) StreamType() string {
 	return f.Media
 }
 
-// AppendEvent appends the frame of a watch event. first reports whether it is the first of the
-// stream, which has the columns of a table.
+// AppendEvent appends the frame of a watch event. first is set for the first event of the
+// stream, which includes the columns of a table.
 func (f *Encoder) AppendEvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
-	if f.isCBOR() {
-		return f.appendCBOREvent(dst, t, s, first)
-	}
 	switch {
+	case f.isCBOR():
+		return f.appendCBOREvent(dst, t, s, first)
 	case f.isProtobuf():
-		it, borrowed := s.openItem()
+		item, borrowed := s.openItem()
 		defer borrowed.Release()
 		if f.hasOnlyMetadata() {
-			return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, it)
+			return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, item)
 		}
-		return f.res.Coder.AppendProtoFrame(dst, t, it)
+		return f.res.Coder.AppendProtoFrame(dst, t, item)
 	case f.Representation == negotiation.Table:
 		dst = appendTypeHead(dst, t.String())
 		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(s.Revision)}, first)
-		dst, err := f.appendRow(dst, s, codec.NewAgeFormatter(f.writers.Now()), true)
+		dst, err := f.appendRow(dst, s, codec.NewAgeFormatter(f.writers.Now()), true /* keep */)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +57,8 @@ func (f *Encoder) AppendEvent(dst []byte, t codec.EventType, s Encodable, first 
 
 // SharedEvent returns the kept frame of an event if it can be written unchanged, without a copy.
 func (f *Encoder) SharedEvent(t codec.EventType, s Encodable) ([]byte, bool) {
-	if f.isProtobuf() || f.isCBOR() || f.Representation == negotiation.Table || s.Entry == nil {
+	isPlainJSON := !f.isProtobuf() && !f.isCBOR() && f.Representation != negotiation.Table
+	if !isPlainJSON || s.Entry == nil {
 		return nil, false
 	}
 	frame, from, err := f.encodeFrame(s, t == codec.Deleted, f.hasOnlyMetadata())
@@ -68,13 +68,15 @@ func (f *Encoder) SharedEvent(t codec.EventType, s Encodable) ([]byte, bool) {
 	return frame, true
 }
 
+// appendTypeHead appends the beginning of a JSON event, up to its object.
 func appendTypeHead(dst []byte, typ string) []byte {
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, typ...)
 	return append(dst, `","object":`...)
 }
 
-// Bookmark returns the frame of a bookmark event.
+// Bookmark returns the frame of a bookmark event. initialEnd is set for the bookmark that ends the
+// initial state.
 func (f *Encoder) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 	meta := metav1.ObjectMeta{ResourceVersion: fmt.Sprint(revision)}
 	if initialEnd {
@@ -82,7 +84,7 @@ func (f *Encoder) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 	}
 	if f.Representation == negotiation.Table {
 		b := appendTypeHead(nil, "BOOKMARK")
-		b = f.res.Coder.AppendTableHead(b, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, false)
+		b = f.res.Coder.AppendTableHead(b, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, false /* columns */)
 		b = append(b, "]}}\n"...)
 		if f.isCBOR() {
 			return formats.JSONToCBOR(b)
@@ -127,9 +129,9 @@ func (f *Encoder) wrapEvent(typ string, obj runtime.Object, gvk schema.GroupVers
 
 // appendCBOREvent appends a watch event, which is converted from the JSON event.
 func (f *Encoder) appendCBOREvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
-	plain := *f
-	plain.Media = api.MediaJSON
-	b, err := plain.AppendEvent(nil, t, s, first)
+	jsonEncoder := *f
+	jsonEncoder.Media = api.MediaJSON
+	b, err := jsonEncoder.AppendEvent(nil, t, s, first)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ type Encodable struct {
 }
 
 // FromStored returns a stored value to encode.
-func FromStored(i codec.Item) Encodable { return Encodable{Item: i} }
+func FromStored(item codec.Item) Encodable { return Encodable{Item: item} }
 
 // FromEntry returns an entry of the cache to encode.
 func FromEntry(e *objects.Entry) Encodable {
@@ -41,9 +41,9 @@ func (s Encodable) openItem() (codec.Item, objects.PooledValue) {
 	if s.Stored != nil || s.Entry == nil {
 		return s.Item, objects.PooledValue{}
 	}
-	l := s.Entry.Borrow()
-	s.Stored = l.Value
-	return s.Item, l
+	borrowed := s.Entry.Borrow()
+	s.Stored = borrowed.Value
+	return s.Item, borrowed
 }
 
 // storedSize returns the size of the stored value in bytes.
@@ -54,14 +54,14 @@ func (s Encodable) storedSize() int {
 	return s.Entry.Size()
 }
 
-// Responses creates forms.
+// Responses creates the encoders of responses. It is shared by all requests.
 type Responses struct {
 	Responder
 	// Compress shares compressed segments of lists. Nil disables compression.
 	Compress *compress.Cache
 	// Conversions are shared by all responses.
 	Conversions *Conversions
-	// Limiter limits long responses, Slow responses that are slow to encode.
+	// Limiter limits long responses. Slow limits responses in forms that are slow to encode.
 	Limiter Limiter
 	Slow    SlowLimiter
 	// Now is the clock that ages are computed from.
@@ -133,6 +133,7 @@ func (a *Responses) newEncoder(
 	forms ...negotiation.Representation,
 ) (*Encoder, error) {
 	choice, ok := a.Media.Accept(r, forms...)
+	// Objects without a protobuf form are served in another accepted media type.
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.Representation == negotiation.Itself {
 		choice, ok = negotiation.AcceptOf(r, a.Media.Documents(), forms...)
 	}
@@ -153,8 +154,9 @@ func (a *Responses) newEncoder(
 // such as YAML, is an error when the watch starts.
 func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Encoder, error) {
 	choice, ok := a.Media.AcceptStream(r, allRepresentations...)
-	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf &&
-		choice.Representation != negotiation.PartialObject && choice.Representation != negotiation.PartialObjectList {
+	// Of objects without a protobuf form, only the metadata has one.
+	isMetadata := choice.Representation == negotiation.PartialObject || choice.Representation == negotiation.PartialObjectList
+	if ok && !isMetadata && choice.Media == api.MediaProtobuf && !res.HasProtobuf() {
 		choice, ok = negotiation.AcceptOf(r, a.Media.DocumentStreams(), allRepresentations...)
 	}
 	if !ok {
@@ -167,7 +169,7 @@ func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Encoder, 
 	return f, nil
 }
 
-// encoderFor returns the form of a choice with the parameters that it requires beyond the header.
+// encoderFor returns the encoder of a negotiated form, with the query parameters that concern it.
 func (a *Responses) encoderFor(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Encoder {
 	f := &Encoder{Choice: choice, res: res, writers: a}
 	if choice.Representation == negotiation.Table {
@@ -190,7 +192,8 @@ func includeOf(r *http.Request) (codec.Include, error) {
 // Err returns the error that replaces the response, or nil.
 func (f *Encoder) Err() error { return f.err }
 
-// Kinds of kept encodings. Each definition that shares a store has separate keys.
+// Kinds of encodings that entries keep. Definitions that share a store have separate keys; see
+// encodingKey.
 const (
 	keepFrame encodings.ID = iota + 1
 	keepDeleted
@@ -202,7 +205,7 @@ const (
 	keepCBOR
 	keepPartialCBOR
 	keepConverted
-	keptForms // the number of forms above
+	keptForms // one more than the last kind
 )
 
 // encodingKey returns the key under which an entry keeps an encoding for this form.
@@ -235,6 +238,12 @@ func (f *Encoder) hasOnlyMetadata() bool {
 	return f.Representation == negotiation.PartialObject || f.Representation == negotiation.PartialObjectList
 }
 
+// Values of the parameter partial: whether the whole object is encoded, or only its metadata.
+const (
+	wholeObject  = false
+	onlyMetadata = true
+)
+
 // keptType returns the event type of an entry's kept frame.
 func keptType(s Encodable) codec.EventType {
 	if s.Entry != nil && s.Entry.CreateRevision != s.Revision {
@@ -251,12 +260,12 @@ func (f *Encoder) encodeFrame(s Encodable, deleted, partial bool) (codec.Frame, 
 		t = codec.Deleted
 	}
 	encode := func() ([]byte, error) {
-		it, borrowed := s.openItem()
+		item, borrowed := s.openItem()
 		defer borrowed.Release()
 		if partial {
-			return f.res.Coder.PartialFrame(t, f.MetaVersion, it)
+			return f.res.Coder.PartialFrame(t, f.MetaVersion, item)
 		}
-		return f.res.Coder.JSONFrame(t, it)
+		return f.res.Coder.JSONFrame(t, item)
 	}
 	if s.Entry == nil || partial && f.MetaVersion != "v1" {
 		b, err := encode()
@@ -273,7 +282,7 @@ func (f *Encoder) frameKey(deleted, partial bool) encodings.ID {
 		encoding = keepPartial
 	}
 	if deleted {
-		encoding++
+		encoding++ // keepDeleted, keepPartialDeleted
 	}
 	return f.encodingKey(encoding)
 }
@@ -289,9 +298,9 @@ func (f *Encoder) cachedFrame(s Encodable, partial bool) (codec.Frame, bool) {
 // encodeCells returns the cells of an object's table row.
 func (f *Encoder) encodeCells(s Encodable) (codec.Row, error) {
 	encode := func(*objects.Entry) ([]byte, error) {
-		it, borrowed := s.openItem()
+		item, borrowed := s.openItem()
 		defer borrowed.Release()
-		return f.res.Coder.TableCells(it)
+		return f.res.Coder.TableCells(item)
 	}
 	if s.Entry == nil {
 		return encode(nil)
@@ -313,9 +322,9 @@ func (f *Encoder) appendRow(dst []byte, s Encodable, ages *codec.AgeFormatter, k
 	case codec.IncludeNone:
 		dst = append(dst, "null"...)
 	case codec.IncludeObject:
-		dst, err = f.appendObject(dst, s, false, keep)
+		dst, err = f.appendObject(dst, s, wholeObject, keep)
 	default:
-		dst, err = f.appendObject(dst, s, true, keep)
+		dst, err = f.appendObject(dst, s, onlyMetadata, keep)
 	}
 	return append(dst, '}'), err
 }
@@ -330,20 +339,22 @@ func (f *Encoder) appendObject(dst []byte, s Encodable, partial, keep bool) ([]b
 	if frame, ok := f.cachedFrame(s, partial); ok {
 		return append(dst, frame.Object(keptType(s))...), nil
 	}
+	// 1. Without an encoding to keep, convert the stored value directly if that is possible.
 	if !keep || !mayKeep(s) {
-		it, borrowed := s.openItem()
+		item, borrowed := s.openItem()
 		var ok bool
 		if partial {
-			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, it, f.memo)
+			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, item, f.memo)
 		} else {
-			dst, ok = f.res.Coder.AppendStored(dst, it, f.memo)
+			dst, ok = f.res.Coder.AppendStored(dst, item, f.memo)
 		}
 		borrowed.Release()
 		if ok {
 			return dst, nil
 		}
 	}
-	frame, t, err := f.encodeFrame(s, false, partial)
+	// 2. Otherwise make a frame, which the entry keeps.
+	frame, t, err := f.encodeFrame(s, false /* deleted */, partial)
 	if err != nil {
 		return nil, err
 	}
@@ -353,75 +364,14 @@ func (f *Encoder) appendObject(dst []byte, s Encodable, partial, keep bool) ([]b
 // appendJSON appends the JSON of an object in its form.
 func (f *Encoder) appendJSON(dst []byte, s Encodable) ([]byte, error) {
 	if f.Representation != negotiation.Table {
-		return f.appendObject(dst, s, f.hasOnlyMetadata(), true)
+		return f.appendObject(dst, s, f.hasOnlyMetadata(), true /* keep */)
 	}
 	dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: codec.FormatRevision(s.Revision)}, true)
-	dst, err := f.appendRow(dst, s, f.ageFormatter(), true)
+	dst, err := f.appendRow(dst, s, f.ageFormatter(), true /* keep */)
 	if err != nil {
 		return nil, err
 	}
 	return append(dst, "]}"...), nil
-}
-
-// listKind returns the kind and apiVersion of a list in this form.
-func (f *Encoder) listKind() (kind, apiVersion string) {
-	if f.hasOnlyMetadata() {
-		return codec.PartialListKind, codec.MetaVersion(f.MetaVersion)
-	}
-	return f.res.ListKind(), f.res.GroupVersion().String()
-}
-
-// addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
-// kept and not copied. Otherwise each response that waits for its client would hold a copy.
-func (f *Encoder) addItem(p *chunkWriter, s Encodable) (err error) {
-	if f.Representation == negotiation.Table || s.storedSize() < largeItem {
-		p.buf, err = f.appendItem(p.buf, s)
-		return p.flushItem(err)
-	}
-	frame, t, err := f.encodeFrame(s, false, f.hasOnlyMetadata())
-	if err != nil {
-		return err
-	}
-	head := ""
-	rest := frame.Object(t)
-	if !f.hasOnlyMetadata() {
-		head, rest = f.res.Coder.Item(frame, t)
-	}
-	p.buf = append(p.buf, head...)
-	return p.writeShared(rest)
-}
-
-// maxKeptItems is the maximum number of objects of a list whose encodings are kept, as those of
-// single objects are. The objects of a node, for example, are listed repeatedly.
-const maxKeptItems = 128
-
-// appendItem appends an item of a list in JSON, or a row of a table. Lists of more than
-// maxKeptItems objects are encoded from the stored values where possible, and their encodings are
-// not kept. They would displace the other kept encodings, and most would be used only once.
-func (f *Encoder) appendItem(dst []byte, s Encodable) ([]byte, error) {
-	switch {
-	case f.Representation == negotiation.Table:
-		return f.appendRow(dst, s, f.ageFormatter(), f.keepsItems)
-	case f.hasOnlyMetadata():
-		return f.appendObject(dst, s, true, f.keepsItems)
-	}
-	if frame, ok := f.cachedFrame(s, false); ok {
-		return f.res.Coder.AppendItem(dst, frame, keptType(s)), nil
-	}
-	if !f.keepsItems || !mayKeep(s) {
-		it, borrowed := s.openItem()
-		var ok bool
-		dst, ok = f.res.Coder.AppendStoredItem(dst, it, f.memo)
-		borrowed.Release()
-		if ok {
-			return dst, nil
-		}
-	}
-	frame, t, err := f.encodeFrame(s, false /* deleted */, false /* partial */)
-	if err != nil {
-		return nil, err
-	}
-	return f.res.Coder.AppendItem(dst, frame, t), nil
 }
 
 // ageFormatter returns the formatter of ages in one response. A watch has one for each event

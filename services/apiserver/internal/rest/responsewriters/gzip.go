@@ -13,11 +13,11 @@ import (
 // gzipThreshold is the size in bytes from which responses are compressed, as in Kubernetes.
 const gzipThreshold = 128 << 10
 
-// Limits of segments. The key of an object determines whether a segment ends after it, so that a
-// change moves no other boundary. A segment has about segmentItems objects.
+// Sizes of segments. A segment has about segmentItems objects: the key of an object determines whether
+// a segment ends after it, so that a change of the list moves no other boundary.
 const (
 	segmentItems    = 16
-	maxSegment      = 128
+	maxSegmentItems = 128
 	maxSegmentBytes = 1 << 20 // of stored values
 )
 
@@ -38,12 +38,12 @@ func (f *Encoder) compressesList(r *http.Request, l *List) bool {
 	if f.writers.Compress == nil || !acceptsGzip(r) {
 		return false
 	}
-	if l.Iterate != nil { // only large lists are walked
+	if l.Iterate != nil { // only large lists have it
 		return true
 	}
 	size := 0
-	for _, s := range l.Items {
-		size += s.Size()
+	for _, e := range l.Items {
+		size += e.Size()
 		if size >= gzipThreshold {
 			return true
 		}
@@ -51,14 +51,15 @@ func (f *Encoder) compressesList(r *http.Request, l *List) bool {
 	return false
 }
 
-// writeCompressed writes a non-empty list compressed. Compressed segments are shared between
-// requests, except for tables, whose ages differ.
+// writeCompressed writes a non-empty list compressed: head, the items, which comma separates if it is
+// set, and tail. Compressed segments are shared between requests, except for tables, whose ages
+// differ.
 func (f *Encoder) writeCompressed(
 	w http.ResponseWriter,
 	r *http.Request,
 	head []byte,
 	l *List,
-	item func([]byte, *objects.Entry) ([]byte, error),
+	appendItem func([]byte, *objects.Entry) ([]byte, error),
 	tail string,
 	comma bool,
 ) error {
@@ -67,11 +68,17 @@ func (f *Encoder) writeCompressed(
 	h := w.Header()
 	h.Set("Content-Encoding", "gzip")
 	h.Add("Vary", "Accept-Encoding")
-	z := &segmentCollector{form: f, chunks: p, stream: f.writers.Compress.NewGzipWriter(p), item: item, comma: comma}
+	z := &segmentCollector{
+		encoder:    f,
+		chunks:     p,
+		stream:     f.writers.Compress.NewGzipWriter(p),
+		appendItem: appendItem,
+		comma:      comma,
+	}
 	err := p.eachItem(l, func(e *objects.Entry) error {
 		if head != nil {
 			// The first item has no comma before it, so it is written with the head.
-			text, err := item(head, e)
+			text, err := appendItem(head, e)
 			head = nil
 			if err != nil {
 				return err
@@ -97,30 +104,31 @@ func (f *Encoder) writeCompressed(
 
 // segmentCollector collects the items of segments.
 type segmentCollector struct {
-	form   *Encoder
-	chunks *chunkWriter
-	stream *compress.GzipWriter
-	item   func([]byte, *objects.Entry) ([]byte, error)
-	comma  bool
-	items  []*objects.Entry
-	size   int // of the stored values of items, in bytes
+	encoder    *Encoder
+	chunks     *chunkWriter
+	stream     *compress.GzipWriter
+	appendItem func([]byte, *objects.Entry) ([]byte, error)
+	comma      bool // items are separated by commas
+	items      []*objects.Entry
+	size       int // of the stored values of items, in bytes
 }
 
 // addItem adds an item, and writes the segment if it ends there.
 func (z *segmentCollector) addItem(e *objects.Entry) error {
 	z.items = append(z.items, e)
 	z.size += e.Size()
-	if len(z.items) < maxSegment && z.size < maxSegmentBytes && !z.form.writers.Compress.EndsSegment(e.Key(), segmentItems) {
-		return nil
+	isFull := len(z.items) >= maxSegmentItems || z.size >= maxSegmentBytes
+	if isFull || z.encoder.writers.Compress.EndsSegment(e.Key(), segmentItems) {
+		return z.writeSegment()
 	}
-	return z.writeSegment()
+	return nil
 }
 
 // writeSegment writes the collected items.
 func (z *segmentCollector) writeSegment() error {
-	key, shared := z.form.segmentKey(z.items)
+	key, shared := z.encoder.segmentKey(z.items)
 	var err error
-	if z.form.Representation == negotiation.Table || !shared {
+	if z.encoder.Representation == negotiation.Table || !shared {
 		var text []byte
 		if text, err = z.appendItems(nil); err == nil {
 			err = z.stream.WriteText(text)
@@ -142,7 +150,7 @@ func (z *segmentCollector) appendItems(b []byte) (_ []byte, err error) {
 		if z.comma {
 			b = append(b, ',')
 		}
-		if b, err = z.item(b, e); err != nil {
+		if b, err = z.appendItem(b, e); err != nil {
 			return nil, err
 		}
 	}
@@ -153,7 +161,7 @@ func (z *segmentCollector) appendItems(b []byte) (_ []byte, err error) {
 // object in it. It returns false if an object is not an entry of the cache; such a segment is not
 // shared.
 func (f *Encoder) segmentKey(items []*objects.Entry) (compress.Key, bool) {
-	b := make([]byte, 0, 128+8*maxSegment)
+	b := make([]byte, 0, 128+8*maxSegmentItems)
 	for _, s := range []string{f.Media, f.MetaVersion, f.res.Coder.Kind.GVK().String()} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
 		b = append(b, s...)
@@ -161,11 +169,11 @@ func (f *Encoder) segmentKey(items []*objects.Entry) (compress.Key, bool) {
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.Representation))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.includeObject))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.res.Slot)) // the definition
-	for _, s := range items {
-		if s.ID() == 0 {
+	for _, e := range items {
+		if e.ID() == 0 {
 			return compress.Key{}, false
 		}
-		b = binary.LittleEndian.AppendUint64(b, s.ID())
+		b = binary.LittleEndian.AppendUint64(b, e.ID())
 	}
 	return f.writers.Compress.KeyOf(b), true
 }

@@ -83,3 +83,64 @@ func (p *chunkWriter) eachItem(l *List, visit func(*objects.Entry) error) error 
 		return visit(e)
 	})
 }
+
+// listKind returns the kind and apiVersion of a list in this form.
+func (f *Encoder) listKind() (kind, apiVersion string) {
+	if f.hasOnlyMetadata() {
+		return codec.PartialListKind, codec.MetaVersion(f.MetaVersion)
+	}
+	return f.res.ListKind(), f.res.GroupVersion().String()
+}
+
+// addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
+// kept and not copied. Otherwise each response that waits for its client would hold a copy.
+func (f *Encoder) addItem(p *chunkWriter, s Encodable) (err error) {
+	if f.Representation == negotiation.Table || s.storedSize() < largeItem {
+		p.buf, err = f.appendItem(p.buf, s)
+		return p.flushItem(err)
+	}
+	frame, t, err := f.encodeFrame(s, false /* deleted */, f.hasOnlyMetadata())
+	if err != nil {
+		return err
+	}
+	head := ""
+	rest := frame.Object(t)
+	if !f.hasOnlyMetadata() {
+		head, rest = f.res.Coder.Item(frame, t)
+	}
+	p.buf = append(p.buf, head...)
+	return p.writeShared(rest)
+}
+
+// maxKeptItems is the maximum number of objects of a list whose encodings are kept, as those of
+// single objects are. The objects of a node, for example, are listed repeatedly.
+const maxKeptItems = 128
+
+// appendItem appends an item of a list in JSON, or a row of a table. Lists of more than
+// maxKeptItems objects are encoded from the stored values where possible, and their encodings are
+// not kept. They would displace the other kept encodings, and most would be used only once.
+func (f *Encoder) appendItem(dst []byte, s Encodable) ([]byte, error) {
+	switch {
+	case f.Representation == negotiation.Table:
+		return f.appendRow(dst, s, f.ageFormatter(), f.keepsItems)
+	case f.hasOnlyMetadata():
+		return f.appendObject(dst, s, onlyMetadata, f.keepsItems)
+	}
+	if frame, ok := f.cachedFrame(s, wholeObject); ok {
+		return f.res.Coder.AppendItem(dst, frame, keptType(s)), nil
+	}
+	if !f.keepsItems || !mayKeep(s) {
+		item, borrowed := s.openItem()
+		var ok bool
+		dst, ok = f.res.Coder.AppendStoredItem(dst, item, f.memo)
+		borrowed.Release()
+		if ok {
+			return dst, nil
+		}
+	}
+	frame, t, err := f.encodeFrame(s, false /* deleted */, wholeObject)
+	if err != nil {
+		return nil, err
+	}
+	return f.res.Coder.AppendItem(dst, frame, t), nil
+}

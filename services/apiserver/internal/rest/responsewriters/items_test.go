@@ -16,21 +16,26 @@ func TestEachStopsAtError(t *testing.T) {
 		for i := range n {
 			l.Items = append(l.Items, objects.Uncached(fmt.Sprint(i), make([]byte, i*40)))
 		}
-		for fails := range n + 1 {
+		for failAt := range n + 1 { // n means never
 			stop := errors.New("stop")
-			seen := 0
+			visited := 0
 			err := l.Each(func(e *objects.Entry) error {
-				if e.Key() != fmt.Sprint(seen) {
-					t.Fatalf("got object %s of %d, want number %d", e.Key(), n, seen)
+				if e.Key() != fmt.Sprint(visited) {
+					t.Fatalf("got object %s of %d, want number %d", e.Key(), n, visited)
 				}
-				seen++
-				if seen > fails {
+				visited++
+				if visited > failAt {
 					return stop
 				}
 				return nil
 			})
-			if fails == n && (err != nil || seen != n) || fails < n && (!errors.Is(err, stop) || seen != fails+1) {
-				t.Errorf("failure at %d: visited %d of %d, got error %v, want the end at the failure", fails, seen, n, err)
+			wantVisited, wantErr := failAt+1, stop
+			if failAt == n {
+				wantVisited, wantErr = n, nil
+			}
+			if !errors.Is(err, wantErr) || visited != wantVisited {
+				t.Errorf("%d objects, error at %d: got %d visited, error %v, want %d, error %v",
+					n, failAt, visited, err, wantVisited, wantErr)
 			}
 		}
 	}

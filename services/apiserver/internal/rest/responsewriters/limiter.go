@@ -1,10 +1,42 @@
 package responsewriters
 
-import "context"
+import (
+	"context"
+	"net/http"
+)
+
+// Limiter limits the number of long responses that are encoded at a time. A response holds the
+// limiter for each chunk of 128 KiB. Short responses are not limited, so that they do not wait
+// behind long ones. The limiter is not held while a chunk is written or the store is read. Nil
+// disables the limit.
+type Limiter interface {
+	// Acquire acquires the limiter, which Release releases. It fails when ctx ends.
+	Acquire(ctx context.Context) error
+	Release()
+}
+
+// SlowLimiter limits the number of requests that encode slow forms, fairly between client
+// addresses. Human-readable forms acquire it for some objects at a time, because each object takes
+// longer than a chunk of a list in other forms. Nil disables the limit.
+type SlowLimiter interface {
+	// Acquire acquires the limiter, which Release releases. It fails when the request ends. It
+	// fails immediately if too many requests wait and started, which means that a part of the
+	// response has been sent, is false.
+	Acquire(r *http.Request, started bool) error
+	Release()
+}
+
+// slowLimit implements Limiter for one request with SlowLimiter.
+type slowLimit struct {
+	SlowLimiter
+	request *http.Request
+	started *bool // whether a part of the response has been sent; may be nil
+}
 
 // Acquire implements Limiter.
 func (s *slowLimit) Acquire(context.Context) error {
-	return s.SlowLimiter.Acquire(s.request, s.started != nil && *s.started)
+	hasStarted := s.started != nil && *s.started
+	return s.SlowLimiter.Acquire(s.request, hasStarted)
 }
 
 // ScanLimiter limits work that reads many objects before it writes any. The work before the first
@@ -17,8 +49,8 @@ type ScanLimiter struct {
 	err      error
 }
 
-// ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls End at
-// the end.
+// ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls
+// Release at the end.
 func (a *Responses) ScanLimiter(ctx context.Context) *ScanLimiter {
 	return &ScanLimiter{limiter: a.Limiter, ctx: ctx}
 }

@@ -19,18 +19,18 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// stuck is a response writer that blocks in the second write.
-type stuck struct {
+// blockingWriter is a response writer that blocks in the second write, until proceed is closed.
+type blockingWriter struct {
 	http.ResponseWriter
-	chunks  int
-	waits   chan struct{} // closed when the second write blocks
+	writes  int
+	blocked chan struct{} // closed when the second write blocks
 	proceed chan struct{}
 }
 
-func (s *stuck) Write(b []byte) (int, error) {
-	s.chunks++
-	if s.chunks == 2 {
-		close(s.waits)
+func (s *blockingWriter) Write(b []byte) (int, error) {
+	s.writes++
+	if s.writes == 2 {
+		close(s.blocked)
 		<-s.proceed
 	}
 	return len(b), nil
@@ -50,7 +50,7 @@ func (c channel) Acquire(ctx context.Context) error {
 
 func (c channel) Release() { <-c }
 
-// slowChannel implements SlowLimiter.
+// slowChannel implements SlowLimiter. Its capacity is the limit.
 type slowChannel struct{ channel }
 
 func (c slowChannel) Acquire(r *http.Request, _ bool) error { return c.channel.Acquire(r.Context()) }
@@ -59,38 +59,39 @@ func (c slowChannel) Acquire(r *http.Request, _ bool) error { return c.channel.A
 // while it waits for its client, and when it ends or panics.
 func TestLongResponsesAreLimited(t *testing.T) {
 	limiter := make(channel, 1)
-	answer := func(w http.ResponseWriter, n int, end func(p *chunkWriter)) {
+	// respond writes chunks and then calls end.
+	respond := func(w http.ResponseWriter, chunks int, end func(p *chunkWriter)) {
 		p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		defer p.releaseLimiter()
-		for range n {
+		for range chunks {
 			if _, err := p.Write(bytes.Repeat([]byte("x"), chunkSize)); err != nil {
 				t.Error(err)
 			}
 		}
 		end(p)
 	}
-	whole := func(p *chunkWriter) {
+	finish := func(p *chunkWriter) {
 		if err := p.finish(); err != nil {
 			t.Error(err)
 		}
 	}
-	s := &stuck{ResponseWriter: httptest.NewRecorder(), waits: make(chan struct{}), proceed: make(chan struct{})}
+	s := &blockingWriter{ResponseWriter: httptest.NewRecorder(), blocked: make(chan struct{}), proceed: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		answer(s, 3, whole)
+		respond(s, 3, finish)
 	}()
-	<-s.waits
+	<-s.blocked
 	w := httptest.NewRecorder()
-	answer(w, 5, whole) // the stuck response does not hold the limiter
+	respond(w, 5, finish) // the blocked response does not hold the limiter
 	if n := w.Body.Len(); n != 5*chunkSize {
-		t.Errorf("got %d bytes, want %d", n, 5*chunkSize)
+		t.Errorf("response beside a blocked one: got %d bytes, want %d", n, 5*chunkSize)
 	}
 	func() {
 		defer func() { _ = recover() }()
-		answer(httptest.NewRecorder(), 2, func(*chunkWriter) {
+		respond(httptest.NewRecorder(), 2, func(*chunkWriter) {
 			if len(limiter) != 1 {
-				t.Error("chunk is encoded without the limiter")
+				t.Errorf("got the limiter held %d times while the next chunk is encoded, want 1", len(limiter))
 			}
 			panic("an object that cannot be encoded")
 		})
@@ -98,7 +99,7 @@ func TestLongResponsesAreLimited(t *testing.T) {
 	close(s.proceed)
 	<-done
 	if n := len(limiter); n != 0 {
-		t.Errorf("limiter is held %d times, want 0", n)
+		t.Errorf("after all responses: got the limiter held %d times, want 0", n)
 	}
 }
 
@@ -122,17 +123,18 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 		}
 		return failed
 	}}
-	made := 0
+	encoded := 0
 	err := p.eachItem(l, func(*objects.Entry) error {
-		if want := min(made, 1); len(limiter) != want {
-			t.Errorf("object %d: limiter is held %d times, want %d", made, len(limiter), want)
+		if want := min(encoded, 1); len(limiter) != want {
+			t.Errorf("object %d: got the limiter held %d times while it is encoded, want %d", encoded, len(limiter), want)
 		}
-		made++
+		encoded++
 		p.buf = append(p.buf, bytes.Repeat([]byte("x"), chunkSize)...)
 		return p.flushItem(nil)
 	})
-	if !errors.Is(err, failed) || made != total || w.Body.Len() != total*chunkSize {
-		t.Errorf("got %d objects, %d bytes, %v, want %d objects, %d bytes, %v", made, w.Body.Len(), err, total, total*chunkSize, failed)
+	if !errors.Is(err, failed) || encoded != total || w.Body.Len() != total*chunkSize {
+		t.Errorf("got %d objects, %d bytes, error %v, want %d, %d, %v",
+			encoded, w.Body.Len(), err, total, total*chunkSize, failed)
 	}
 }
 
@@ -140,23 +142,23 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 // list and for a single large object.
 func TestSlowFormsAreLimited(t *testing.T) {
 	limiter := make(channel, 1)
-	for _, walked := range []bool{false, true} {
+	for _, iterates := range []bool{false, true} {
 		p := newChunkWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		p.slow = true
 		each := func(visit func(*objects.Entry) error) error { return visit(nil) }
 		l := &List{Items: []*objects.Entry{objects.Uncached("k", nil)}}
-		if walked {
+		if iterates {
 			l.Iterate = each
 		}
 		err := p.eachItem(l, func(*objects.Entry) error {
 			if len(limiter) != 1 {
-				t.Errorf("walked %t: got the first object encoded without the limiter, want it acquired", walked)
+				t.Errorf("list with Iterate %t: got the first object encoded without the limiter, want it acquired", iterates)
 			}
 			return nil
 		})
 		p.releaseLimiter()
 		if err != nil || len(limiter) != 0 {
-			t.Errorf("got %v, limiter is held %d times, want 0", err, len(limiter))
+			t.Errorf("list with Iterate %t: got error %v, the limiter held %d times, want none, 0", iterates, err, len(limiter))
 		}
 	}
 	for _, c := range []struct {
@@ -179,11 +181,11 @@ func TestSlowFormsAreLimited(t *testing.T) {
 			[]byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`),
 		)
 		if errors.Is(err, context.Canceled) != c.waits || started != c.waits {
-			t.Errorf("%s of %d bytes: got %v, started: %t, want a wait: %t", c.media, c.size, err, started, c.waits)
+			t.Errorf("%s of %d bytes: got error %v, started %t, want a wait %t", c.media, c.size, err, started, c.waits)
 		}
 		<-limiter
 		if len(limiter) != 0 {
-			t.Error("limiter is still held")
+			t.Errorf("%s of %d bytes: got the limiter held after the end, want it free", c.media, c.size)
 		}
 	}
 }
@@ -202,28 +204,30 @@ func (w *recorder) Write(b []byte) (int, error) {
 // TestLargeItemsAreNotCopied checks that large items are written without a copy and that encoding
 // of the next chunk holds the limiter.
 func TestLargeItemsAreNotCopied(t *testing.T) {
+	// The sizes are those around the limits from which items are not copied and chunks are sent.
 	for _, size := range []int{1, largeItem - 1, largeItem, chunkSize - 1, chunkSize, 3 * chunkSize} {
 		limiter := make(channel, 1)
 		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
 		p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		item := bytes.Repeat([]byte("i"), size)
-		whole := []byte(nil)
+		want := []byte(nil)
 		for range 3 {
 			p.buf = append(p.buf, "before"...)
 			if err := p.writeShared(item); err != nil {
 				t.Fatal(err)
 			}
-			whole = append(append(whole, "before"...), item...)
+			want = append(append(want, "before"...), item...)
 		}
-		if left := 3*(size+len("before")) >= chunkSize; len(limiter) == 1 != left {
-			t.Errorf("items of %d bytes: got the limiter held %d times, want it free: %t", size, len(limiter), left)
+		// The limiter is needed from the second chunk on.
+		if wantHeld := 3*(size+len("before")) >= chunkSize; len(limiter) == 1 != wantHeld {
+			t.Errorf("items of %d bytes: got the limiter held %d times, want it held %t", size, len(limiter), wantHeld)
 		}
 		if err := p.finish(); err != nil {
 			t.Error(err)
 		}
 		p.releaseLimiter()
-		if !bytes.Equal(w.Body.Bytes(), whole) {
-			t.Errorf("items of %d bytes: got %d bytes, want %d", size, w.Body.Len(), len(whole))
+		if !bytes.Equal(w.Body.Bytes(), want) {
+			t.Errorf("items of %d bytes: got %d bytes, want %d", size, w.Body.Len(), len(want))
 		}
 		shared := 0
 		for _, b := range w.writes {
@@ -231,8 +235,12 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 				shared++
 			}
 		}
-		if want := map[bool]int{true: 3}[size >= largeItem]; shared != want {
-			t.Errorf("items of %d bytes: got %d were written without a copy, want %d", size, shared, want)
+		wantShared := 0
+		if size >= largeItem {
+			wantShared = 3
+		}
+		if shared != wantShared {
+			t.Errorf("items of %d bytes: got %d written without a copy, want %d", size, shared, wantShared)
 		}
 	}
 }
@@ -242,15 +250,15 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 // nothing.
 func TestListFailsWithoutLimiter(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		slow  bool // nothing was written yet
-		leave bool
-		want  string
+		name         string
+		slow         bool // the first chunk needs the limiter, so that nothing is written
+		disconnected bool
+		want         string // error; empty for none
 	}{
 		{name: "timeout before the first chunk", slow: true, want: "request did not complete within the allotted timeout"},
 		{name: "timeout after the first chunk", want: http.ErrAbortHandler.Error()},
-		{name: "client disconnects", slow: true, leave: true},
-		{name: "client disconnects after the first chunk", leave: true},
+		{name: "client disconnects", slow: true, disconnected: true},
+		{name: "client disconnects after the first chunk", disconnected: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -258,14 +266,14 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 				limiter <- struct{}{} // held by another request
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 				defer cancel()
-				if c.leave {
+				if c.disconnected {
 					ctx, cancel = context.WithCancel(t.Context())
 					cancel()
 				}
 				w := httptest.NewRecorder()
 				p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", limiter)
 				p.slow = c.slow
-				answer := func() (err error) {
+				respond := func() (err error) {
 					defer func() {
 						if r := recover(); r != nil {
 							err = r.(error)
@@ -282,11 +290,14 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 					return p.finish()
 				}
 				got := ""
-				if err := answer(); err != nil {
+				if err := respond(); err != nil {
 					got = err.Error()
 				}
-				if !strings.Contains(got, c.want) || c.want == "" && got != "" || c.slow && (p.started || w.Body.Len() > 0) {
-					t.Errorf("got %q and %d bytes, want %q", got, w.Body.Len(), c.want)
+				if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+					t.Errorf("got error %q, want %q", got, c.want)
+				}
+				if c.slow && (p.started || w.Body.Len() > 0) {
+					t.Errorf("got a response of %d bytes, started %t, want none", w.Body.Len(), p.started)
 				}
 			})
 		})
@@ -301,35 +312,35 @@ func TestScanLimiterPauseReacquires(t *testing.T) {
 	s := (&Responses{Limiter: limiter}).ScanLimiter(ctx)
 	for range 3 {
 		if len(limiter) > 1 || !s.Pause() || len(limiter) != 1 {
-			t.Fatalf("limiter is held %d times, %v, want 1", len(limiter), s.Err())
+			t.Fatalf("after Pause: got the limiter held %d times, error %v, want 1, none", len(limiter), s.Err())
 		}
 	}
 	s.Release()
 	if len(limiter) != 0 {
-		t.Error("End did not release the limiter")
+		t.Error("after Release: got the limiter held, want it free")
 	}
 	limiter <- struct{}{} // held by another request
 	cancel(nil)
 	if s.Pause() || !errors.Is(s.Err(), context.Canceled) {
-		t.Errorf("cancelled request: got %v, want context.Canceled", s.Err())
+		t.Errorf("cancelled request: got error %v, want context.Canceled", s.Err())
 	}
 	late, end := context.WithDeadline(t.Context(), time.Unix(1, 0))
 	defer end()
 	s = (&Responses{Limiter: limiter}).ScanLimiter(late)
 	if s.Pause() || !apierrors.IsTimeout(s.Err()) {
-		t.Errorf("deadline: got %v, want Timeout", s.Err())
+		t.Errorf("request after its deadline: got error %v, want Timeout", s.Err())
 	}
 	s.Release()
 	if len(limiter) != 1 {
-		t.Error("End released the limiter of another request")
+		t.Error("Release after a failed Pause: got the limiter of another request released, want it held")
 	}
 }
 
 // TestNilScanLimiterNeverBlocks checks that a nil ScanLimiter never blocks.
 func TestNilScanLimiterNeverBlocks(t *testing.T) {
 	var s *ScanLimiter
-	if !s.Pause() || s.Err() != nil {
-		t.Error("nil ScanLimiter returned false or an error")
+	if paused := s.Pause(); !paused || s.Err() != nil {
+		t.Errorf("got Pause %t, error %v, want true, none", paused, s.Err())
 	}
 	s.Release()
 }

@@ -21,6 +21,7 @@ func (f *Encoder) WriteList(w http.ResponseWriter, r *http.Request, l *List) err
 	if f.err != nil {
 		return f.err
 	}
+	// 1. Convert the objects, and record the list in the audit event.
 	defer f.ReleaseConverted()
 	if err := f.convertList(r.Context(), l); err != nil {
 		return err
@@ -36,6 +37,7 @@ func (f *Encoder) WriteList(w http.ResponseWriter, r *http.Request, l *List) err
 			return err
 		}
 	}
+	// 2. Write other forms than plain JSON.
 	switch {
 	case f.isCBOR():
 		return f.writeCBORList(w, r, l)
@@ -44,9 +46,10 @@ func (f *Encoder) WriteList(w http.ResponseWriter, r *http.Request, l *List) err
 	case f.Media == api.MediaYAML || f.Pretty:
 		return f.writeReadableList(w, r, l)
 	case zipped:
-		item := func(b []byte, e *objects.Entry) ([]byte, error) { return f.appendItem(b, f.EncodableOf(e)) }
-		return f.writeCompressed(w, r, f.appendListHead(nil, l.Meta), l, item, codec.ListTail, true)
+		appendItem := func(b []byte, e *objects.Entry) ([]byte, error) { return f.appendItem(b, f.EncodableOf(e)) }
+		return f.writeCompressed(w, r, f.appendListHead(nil, l.Meta), l, appendItem, codec.ListTail, true /* comma */)
 	}
+	// 3. Write plain JSON, which is recorded while it is written.
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
 	p.audited = audit.FromContext(r.Context()).Copy()
@@ -106,6 +109,7 @@ func (f *Encoder) writeReadableList(w http.ResponseWriter, r *http.Request, l *L
 // writeProtoList writes a list in protobuf. It computes the size of all items first, because the
 // envelope contains it.
 func (f *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) error {
+	// 1. Compute the size.
 	size := 0
 	items := f.res.Coder.ProtoItems(f.hasOnlyMetadata())
 	err := l.Each(func(e *objects.Entry) error {
@@ -116,14 +120,15 @@ func (f *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, l *List
 	if err != nil {
 		return err
 	}
+	// 2. Write the list.
 	kind, version := f.listKind()
 	head, err := codec.AppendProtoListHead(nil, kind, version, l.Meta, size)
 	if err != nil {
 		return err
 	}
 	if f.compressesList(r, l) {
-		item := func(dst []byte, e *objects.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
-		return f.writeCompressed(w, r, head, l, item, string(codec.ProtoListTail()), false)
+		appendItem := func(dst []byte, e *objects.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
+		return f.writeCompressed(w, r, head, l, appendItem, string(codec.ProtoListTail()), false /* comma */)
 	}
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
@@ -145,26 +150,26 @@ func (f *Encoder) protoSize(items *codec.ProtoItems, e *objects.Entry) (int, err
 		if n, ok := items.CachedSize(e.Size(), e.Positions(), e.Revision); ok {
 			return n, nil
 		}
-		it, borrowed := FromEntry(e).openItem()
+		item, borrowed := FromEntry(e).openItem()
 		defer borrowed.Release()
-		return items.Size(it)
+		return items.Size(item)
 	}
-	m, err := f.keptMessage(e)
-	return codec.ProtoMessageSize(len(m)), err
+	message, err := f.keptMessage(e)
+	return codec.ProtoMessageSize(len(message)), err
 }
 
 // appendProto appends an item of a protobuf list.
 func (f *Encoder) appendProto(items *codec.ProtoItems, dst []byte, e *objects.Entry) ([]byte, error) {
 	if f.res.Coder.AsStored() {
-		it, borrowed := FromEntry(e).openItem()
+		item, borrowed := FromEntry(e).openItem()
 		defer borrowed.Release()
-		return items.Append(dst, it)
+		return items.Append(dst, item)
 	}
-	m, err := f.keptMessage(e)
+	message, err := f.keptMessage(e)
 	if err != nil {
 		return nil, err
 	}
-	return f.res.Coder.AppendProtoMessage(dst, m, f.hasOnlyMetadata()), nil
+	return f.res.Coder.AppendProtoMessage(dst, message, f.hasOnlyMetadata()), nil
 }
 
 // keptMessage returns the kept protobuf message of an object or of its metadata whose stored form
@@ -176,34 +181,41 @@ func (f *Encoder) keptMessage(e *objects.Entry) ([]byte, error) {
 		encode = f.res.Coder.PartialMessage
 	}
 	return e.Encoding(f.encodingKey(encoding), func(e *objects.Entry) ([]byte, error) {
-		it, borrowed := FromEntry(e).openItem()
+		item, borrowed := FromEntry(e).openItem()
 		defer borrowed.Release()
-		return encode(it)
+		return encode(item)
 	})
 }
 
 // CanStream reports whether a list can be written while it is read. Human-readable forms, protobuf,
 // compressed responses and ordered rows need more information first.
 func (f *Encoder) CanStream(r *http.Request) bool {
-	return f.err == nil && f.Media == api.MediaJSON && !f.Pretty && !f.NeedsConversion() && !f.hasRowOrder() &&
-		(f.writers.Compress == nil || !acceptsGzip(r))
+	isPlainJSON := f.Media == api.MediaJSON && !f.Pretty
+	needsAllObjects := f.NeedsConversion() || f.hasRowOrder()
+	compresses := f.writers.Compress != nil && acceptsGzip(r)
+	return f.err == nil && isPlainJSON && !needsAllObjects && !compresses
 }
 
-// StreamList writes a list while it reads the snapshot.
-func (f *Encoder) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel objects.Selection) error {
-	rec := audit.FromContext(r.Context())
-	defer rec.StartTimer(audit.Serializing).Stop()
+// StreamList writes the selected objects of a snapshot while it reads them. CanStream must be true.
+func (f *Encoder) StreamList(
+	w http.ResponseWriter,
+	r *http.Request,
+	snapshot watchcache.Snapshot,
+	selection objects.Selection,
+) error {
+	event := audit.FromContext(r.Context())
+	defer event.StartTimer(audit.Serializing).Stop()
 	w, done := f.startSpan(w, r)
 	defer done()
 	defer f.startMemo().Done()
 	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
-	p.audited = rec.Copy()
-	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
+	p.audited = event.Copy()
+	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snapshot.Revision())})
 	var err error
 	first := true
-	sel.Pause = p.yieldLimiter
-	snap.Select(sel, "", func(e *objects.Entry) bool {
+	selection.Pause = p.yieldLimiter
+	snapshot.Select(selection, "", func(e *objects.Entry) bool {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}
@@ -233,8 +245,8 @@ func (f *Encoder) emptyElements() string {
 }
 
 // writeListEnd writes the end of a JSON list.
-func (f *Encoder) writeListEnd(p *chunkWriter, empty bool) error {
-	if empty {
+func (f *Encoder) writeListEnd(p *chunkWriter, isEmpty bool) error {
+	if isEmpty { // replace the open bracket of the elements
 		p.buf = append(p.buf[:len(p.buf)-1], f.emptyElements()+"}\n"...)
 		return p.finish()
 	}

@@ -39,11 +39,11 @@ func (f *Encoder) WriteObject(w http.ResponseWriter, r *http.Request, code int, 
 	var b []byte
 	switch {
 	case f.isProtobuf():
-		it, borrowed := s.openItem()
+		item, borrowed := s.openItem()
 		if f.hasOnlyMetadata() {
-			b, err = f.res.Coder.AppendPartialProto(nil, f.MetaVersion, it)
+			b, err = f.res.Coder.AppendPartialProto(nil, f.MetaVersion, item)
 		} else {
-			b, err = f.res.Coder.AppendProto(nil, it)
+			b, err = f.res.Coder.AppendProto(nil, item)
 		}
 		borrowed.Release()
 	case f.Representation == negotiation.Itself && f.Media == api.MediaJSON && !f.Pretty:
@@ -64,15 +64,16 @@ func (f *Encoder) WriteObject(w http.ResponseWriter, r *http.Request, code int, 
 // writeJSON writes the JSON of an object: the kept encoding without a copy, or else an encoding in
 // a pooled buffer.
 func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
-	if frame, ok := f.cachedFrame(s, false); ok {
+	if frame, ok := f.cachedFrame(s, wholeObject); ok {
 		f.sendJSON(w, r, code, frame.Object(keptType(s)))
 		return nil
 	}
+	// 1. Without an encoding to keep, encode in a pooled buffer if that is possible.
 	if !mayKeep(s) {
 		pooled := chunkBuffers.Get().(*[]byte)
 		defer chunkBuffers.Put(pooled)
-		it, borrowed := s.openItem()
-		b, ok := f.res.Coder.AppendStored((*pooled)[:0], it, nil)
+		item, borrowed := s.openItem()
+		b, ok := f.res.Coder.AppendStored((*pooled)[:0], item, nil)
 		borrowed.Release()
 		if ok {
 			f.sendJSON(w, r, code, b)
@@ -82,7 +83,8 @@ func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, s 
 			return nil
 		}
 	}
-	frame, t, err := f.encodeFrame(s, false /* deleted */, false /* partial */)
+	// 2. Otherwise make a frame, which the entry keeps.
+	frame, t, err := f.encodeFrame(s, false /* deleted */, wholeObject)
 	if err == nil {
 		f.sendJSON(w, r, code, frame.Object(t))
 	}
@@ -161,47 +163,47 @@ func (f *Encoder) formatJSON(b []byte) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
+// recordObject records an object that is not written as plain JSON in the audit event.
+//
 // The audit log records responses as JSON, independent of their media type. A response written as
 // plain JSON is recorded while it is written. Any other response is encoded a second time, for the
 // audit log only.
-
-// recordObject records an object that is not written as plain JSON in the audit event.
 func (f *Encoder) recordObject(r *http.Request, s Encodable) {
-	rec := audit.FromContext(r.Context())
-	if !rec.Enabled(audit.RequestResponse) {
+	event := audit.FromContext(r.Context())
+	if !event.Enabled(audit.RequestResponse) {
 		return
 	}
 	if b, err := f.appendJSON(nil, s); err == nil {
-		rec.SetResponseObject(b)
+		event.SetResponseObject(b)
 	}
 }
 
 // recordList records a list that is not written as plain JSON in the audit event.
 func (f *Encoder) recordList(r *http.Request, l *List) error {
-	c := audit.FromContext(r.Context()).Copy()
-	if c == nil {
+	recorded := audit.FromContext(r.Context()).Copy()
+	if recorded == nil {
 		return nil
 	}
-	defer c.Close()
-	c.Write(f.appendListHead(nil, l.Meta))
+	defer recorded.Close()
+	recorded.Write(f.appendListHead(nil, l.Meta))
 	var b []byte
 	err := l.Each(func(e *objects.Entry) (err error) {
 		if b != nil {
-			c.Write([]byte(","))
+			recorded.Write([]byte(","))
 		}
 		if b, err = f.appendItem(b[:0], f.EncodableOf(e)); err != nil {
 			return err
 		}
-		c.Write(b)
-		if c.Full() {
+		recorded.Write(b)
+		if recorded.Full() {
 			return errAbandoned
 		}
 		return nil
 	})
-	if err != nil && !c.Full() {
+	if err != nil && !recorded.Full() {
 		return err
 	}
-	c.Write([]byte(codec.ListTail))
+	recorded.Write([]byte(codec.ListTail))
 	return nil
 }
 
@@ -231,18 +233,18 @@ type View struct {
 	Cells   []any
 }
 
-// AcceptsView returns an error if the Accept header does not allow a view; table reports whether
+// AcceptsView returns an error if the Accept header does not allow a view; hasTable reports whether
 // the view has a Table.
-func (p Responder) AcceptsView(r *http.Request, table bool) error {
-	if _, ok := p.negotiateView(r, table); !ok {
+func (p Responder) AcceptsView(r *http.Request, hasTable bool) error {
+	if _, ok := p.negotiateView(r, hasTable); !ok {
 		return status.NotAcceptable(p.Media.Objects())
 	}
 	return nil
 }
 
 // negotiateView chooses the form of a view. It returns false if the Accept header allows none.
-func (p Responder) negotiateView(r *http.Request, table bool) (negotiation.Choice, bool) {
-	if table {
+func (p Responder) negotiateView(r *http.Request, hasTable bool) (negotiation.Choice, bool) {
+	if hasTable {
 		return p.Media.Accept(r, allRepresentations...)
 	}
 	return p.Media.Accept(r, negotiation.PartialObject, negotiation.PartialObjectList)
@@ -251,7 +253,7 @@ func (p Responder) negotiateView(r *http.Request, table bool) (negotiation.Choic
 // AcceptsStream returns an error if the Accept header, which AcceptsView allows, requests another
 // form of a stream. internalName names the type of the stream in errors.
 func (p Responder) AcceptsStream(r *http.Request, internalName string) error {
-	choice, _ := p.negotiateView(r, false)
+	choice, _ := p.negotiateView(r, false /* hasTable */)
 	switch choice.Representation {
 	case negotiation.PartialObjectList:
 		return notList(internalName)
@@ -267,20 +269,20 @@ func (p Responder) WriteView(w http.ResponseWriter, r *http.Request, code int, v
 	if !ok {
 		return status.NotAcceptable(p.Media.Objects())
 	}
-	form := func(kind string) schema.GroupVersionKind {
+	metaKind := func(kind string) schema.GroupVersionKind {
 		return schema.GroupVersionKind{Group: metav1.GroupName, Version: choice.MetaVersion, Kind: kind}
 	}
 	switch choice.Representation {
 	case negotiation.PartialObjectList:
 		return notList(v.InternalName)
 	case negotiation.PartialObject:
-		p.Write(w, r, code, meta.AsPartialObjectMetadata(v.Object), form(codec.PartialKind), choice)
+		p.Write(w, r, code, meta.AsPartialObjectMetadata(v.Object), metaKind(codec.PartialKind), choice)
 	case negotiation.Table:
 		table, err := v.toTable(r, choice.MetaVersion)
 		if err != nil {
 			return err
 		}
-		p.Write(w, r, code, table, form(codec.TableKind), choice)
+		p.Write(w, r, code, table, metaKind(codec.TableKind), choice)
 	default:
 		p.Write(w, r, code, v.Object, v.GVK, choice)
 	}

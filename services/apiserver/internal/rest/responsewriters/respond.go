@@ -34,8 +34,8 @@ type Responder struct {
 // form, so a client that requests such a form gets JSON unless it also accepts the Status itself.
 func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	st := status.FromError(err)
-	if (st.Code == http.StatusInternalServerError || st.Code == http.StatusGatewayTimeout) &&
-		errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+	mayBeDeadline := st.Code == http.StatusInternalServerError || st.Code == http.StatusGatewayTimeout
+	if mayBeDeadline && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		p.writeTimeout(w, r)
 		return
 	}
@@ -53,7 +53,7 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 // writeTimeout responds to a request that did not complete before its deadline.
 func (p Responder) writeTimeout(w http.ResponseWriter, r *http.Request) {
 	st := status.Timeout()
-	if body, err := p.Codec.Encode(st, codec.StatusGVK, api.MediaJSON, false); err == nil {
+	if body, err := p.Codec.Encode(st, codec.StatusGVK, api.MediaJSON, false /* pretty */); err == nil {
 		recordResponse(p.Codec, r, st, codec.StatusGVK, negotiation.Choice{Media: api.MediaJSON}, body)
 	}
 	status.WriteTimeout(w)
@@ -105,7 +105,7 @@ func (p Responder) Write(
 		choice.Media = api.MediaJSON
 		obj = status.FromError(err)
 		gvk = codec.StatusGVK
-		if b, err = p.Codec.Encode(obj, gvk, choice.Media, false); err != nil {
+		if b, err = p.Codec.Encode(obj, gvk, choice.Media, false /* pretty */); err != nil {
 			http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)
 			return
 		}
@@ -130,8 +130,8 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType str
 
 // SendWarnings sets the Warning headers to the collected warnings.
 func SendWarnings(w http.ResponseWriter, r *http.Request) {
-	if ws := request.FromContext(r.Context()).Warnings; ws != nil {
-		if headers := ws.Headers(); headers != nil {
+	if warnings := request.FromContext(r.Context()).Warnings; warnings != nil {
+		if headers := warnings.Headers(); headers != nil {
 			w.Header()["Warning"] = headers
 		}
 	}
@@ -146,23 +146,23 @@ func recordResponse(
 	choice negotiation.Choice,
 	body []byte,
 ) {
-	rec := audit.FromContext(r.Context())
-	if rec == nil {
+	event := audit.FromContext(r.Context())
+	if event == nil {
 		return
 	}
 	if st, ok := obj.(*metav1.Status); ok {
-		rec.SetResponseStatus(st)
+		event.SetResponseStatus(st)
 	}
-	if !rec.Enabled(audit.RequestResponse) {
+	if !event.Enabled(audit.RequestResponse) {
 		return
 	}
 	if choice.Media != api.MediaJSON {
 		var err error
-		if body, err = c.Encode(obj, gvk, api.MediaJSON, false); err != nil {
+		if body, err = c.Encode(obj, gvk, api.MediaJSON, false /* pretty */); err != nil {
 			return // there is no response either
 		}
 	}
-	rec.SetResponseObject(body)
+	event.SetResponseObject(body)
 }
 
 // withoutAudit returns the request without its audit event, so that the response is not recorded.

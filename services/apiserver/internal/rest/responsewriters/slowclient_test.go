@@ -11,11 +11,11 @@ import (
 // slowWriter is a response writer of a client that takes a fixed time for each write.
 type slowWriter struct {
 	*httptest.ResponseRecorder
-	takes time.Duration
+	duration time.Duration // of each write
 }
 
 func (w slowWriter) Write(p []byte) (int, error) {
-	time.Sleep(w.takes)
+	time.Sleep(w.duration)
 	return w.ResponseRecorder.Write(p)
 }
 
@@ -24,28 +24,28 @@ func (w slowWriter) Write(p []byte) (int, error) {
 func TestDeadlineExcludesWaitingForClient(t *testing.T) {
 	const limit, parts = time.Minute, 5
 	for name, c := range map[string]struct {
-		client, work time.Duration // for each part
-		whole        bool
+		clientTime, serverTime time.Duration // for each part
+		wantComplete           bool
 	}{
-		"a slow client": {client: limit * 2 / 3, work: time.Second, whole: true},
-		"a slow server": {client: time.Second, work: limit * 2 / 3},
-		"both fast":     {client: time.Second, work: time.Second, whole: true},
+		"slow client":            {clientTime: limit * 2 / 3, serverTime: time.Second, wantComplete: true},
+		"slow server":            {clientTime: time.Second, serverTime: limit * 2 / 3},
+		"fast client and server": {clientTime: time.Second, serverTime: time.Second, wantComplete: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
-				w := slowWriter{httptest.NewRecorder(), c.client}
+				w := slowWriter{httptest.NewRecorder(), c.clientTime}
 				p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", nil)
 				defer p.releaseBuffer()
-				whole := true
+				complete := true
 				for range parts {
-					time.Sleep(c.work)
+					time.Sleep(c.serverTime)
 					p.buf = append(p.buf, make([]byte, chunkSize)...)
-					whole = whole && p.flushChunk(false)
+					complete = complete && p.flushChunk(false)
 				}
-				if whole != c.whole {
-					t.Errorf("response complete: got %t, want %t", whole, c.whole)
+				if complete != c.wantComplete {
+					t.Errorf("got a complete response: %t, want %t", complete, c.wantComplete)
 				}
 			})
 		})

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestErrorAfterDeadlineIsPlainText checks the media type, which makes typed clients report
-// "the server was unable to return a response in the time allotted".
+// TestErrorAfterDeadlineIsPlainText checks the media type of a response after the deadline. It makes
+// typed clients report "the server was unable to return a response in the time allotted".
 func TestErrorAfterDeadlineIsPlainText(t *testing.T) {
 	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 type chunkWriter struct {
 	w              http.ResponseWriter
 	r              *http.Request
-	media          string
-	buf            []byte
-	pooled         *[]byte
-	started        bool
+	media          string        // Content-Type
+	buf            []byte        // what is not sent yet
+	pooled         *[]byte       // the pool's buffer, which buf uses
+	started        bool          // the headers have been sent
 	waited         time.Duration // time of waits for the client
 	abandoned      bool          // the rest of the response is not needed
 	deadlinePassed bool          // abandoned because the deadline has passed
@@ -50,6 +50,7 @@ func (p *chunkWriter) flushChunk(all bool) bool {
 	if len(p.buf) < chunkSize && !all {
 		return true
 	}
+	// 1. Write the buffer without holding the limiter, and measure how long the client blocks.
 	p.sendHeaders()
 	p.audited.Write(p.buf)
 	if !p.abandoned && p.r.Method != http.MethodHead {
@@ -57,10 +58,12 @@ func (p *chunkWriter) flushChunk(all bool) bool {
 		start := time.Now()
 		_, err := p.w.Write(p.buf)
 		p.waited += time.Since(start)
-		if err != nil || !all && p.extendedContext().Err() != nil {
+		isLate := !all && p.extendedContext().Err() != nil // the last chunk is complete anyway
+		if err != nil || isLate {
 			p.markAbandoned()
 		}
 	}
+	// 2. Encode the next chunk with the limiter.
 	p.buf = p.buf[:0]
 	if !all {
 		p.acquireLimiter()
@@ -125,9 +128,9 @@ func (p *chunkWriter) writeShared(b []byte) error {
 	if !p.flushChunk(true) {
 		return errAbandoned
 	}
-	own := p.buf
+	buf := p.buf
 	p.buf = b
-	defer func() { p.buf = own }()
+	defer func() { p.buf = buf }()
 	if p.flushChunk(true) {
 		p.acquireLimiter()
 	}
@@ -188,7 +191,7 @@ func (p *chunkWriter) flushItem(err error) error {
 func (p *chunkWriter) fail(err error) error {
 	p.releaseBuffer()
 	switch {
-	case !errors.Is(err, errAbandoned):
+	case !errors.Is(err, errAbandoned): // return err itself
 	case p.deadlinePassed:
 		err = asTimeout(p.r.Context().Err())
 	case p.limitErr != nil && p.r.Context().Err() == nil:
@@ -224,30 +227,3 @@ const (
 	// maxPooledBytes is the maximum size in bytes of buffers that are returned to the pool.
 	maxPooledBytes = 256 << 10
 )
-
-// Limiter limits the number of long responses that are encoded at a time. A response holds the
-// limiter for each piece of 128 KiB. Short responses are not limited, so that they do not wait
-// behind long ones. The limiter is not held while a piece is written or the store is read. Nil
-// disables the limit.
-type Limiter interface {
-	// Acquire acquires the limiter, which Release releases. It fails when ctx ends.
-	Acquire(ctx context.Context) error
-	Release()
-}
-
-// SlowLimiter limits the number of requests that encode slow forms, fairly between client
-// addresses. Human-readable forms acquire it for some objects at a time, because each object takes
-// longer than a piece of a list in other forms. Nil disables the limit.
-type SlowLimiter interface {
-	// Acquire acquires the limiter, which Release releases. It fails when the request ends. It
-	// fails immediately if too many requests wait and the response has not started.
-	Acquire(r *http.Request, begun bool) error
-	Release()
-}
-
-// slowLimit implements Limiter for one request with SlowLimiter.
-type slowLimit struct {
-	SlowLimiter
-	request *http.Request
-	started *bool // whether the response has begun; may be nil
-}
