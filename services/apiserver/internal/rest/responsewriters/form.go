@@ -1,6 +1,7 @@
 package responsewriters
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -381,4 +382,10 @@ func (f *Encoder) ageFormatter() *codec.AgeFormatter {
 		f.responseAges = codec.NewAgeFormatter(f.writers.Now())
 	}
 	return f.responseAges
+}
+
+// ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls
+// Release at the end.
+func (a *Responses) ScanLimiter(ctx context.Context) *ScanLimiter {
+	return &ScanLimiter{limiter: a.Limiter, ctx: ctx}
 }

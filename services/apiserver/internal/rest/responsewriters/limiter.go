@@ -49,12 +49,6 @@ type ScanLimiter struct {
 	err      error
 }
 
-// ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls
-// Release at the end.
-func (a *Responses) ScanLimiter(ctx context.Context) *ScanLimiter {
-	return &ScanLimiter{limiter: a.Limiter, ctx: ctx}
-}
-
 // Pause releases the limiter and acquires it again. It returns false if it cannot be acquired in
 // time; Err then returns the reason.
 func (s *ScanLimiter) Pause() bool {
