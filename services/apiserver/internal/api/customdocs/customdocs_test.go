@@ -63,8 +63,8 @@ func manyVersions(t testing.TB, n int) (*kind.CRD, *atomic.Int32) {
 	return d, decoded
 }
 
-// describing serves the documents of definitions and of one built-in kind.
-func describing(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
+// newDocuments returns the OpenAPI documents of definitions and of one built-in kind.
+func newDocuments(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
 	t.Helper()
 	all, err := builtin.DefaultCatalog()
 	if err != nil {
@@ -84,7 +84,8 @@ func describing(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
 	if d.discovery, err = discovery.New(c, nil); err != nil {
 		t.Fatal(err)
 	}
-	if d.openapi, err = openapi.New(c, builtin.Documented, openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)}); err != nil {
+	options := openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)}
+	if d.openapi, err = openapi.New(c, builtin.Documented, options); err != nil {
 		t.Fatal(err)
 	}
 	d.localDiscovery = func() []discovery.GroupVersion { return nil }
@@ -96,13 +97,16 @@ func describing(t testing.TB, definitions ...*kind.CRD) *openapi.Service {
 	return d.openapi
 }
 
+// TestNonStructuralSchemasAreNotPublished checks that the OpenAPI documents have a kind whose schema is
+// not structural, but without the schema.
 func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 	t.Parallel()
+	const structural = "structural schema"
 	for name, damage := range map[string]func(*apiextensionsv1.JSONSchemaProps){
-		"no type":            func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "" },
-		"an unknown type":    func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "text" },
-		"an unknown keyword": func(s *apiextensionsv1.JSONSchemaProps) { s.ID = "an id" },
-		"a structural one":   func(*apiextensionsv1.JSONSchemaProps) {},
+		"no type":         func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "" },
+		"unknown type":    func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "text" },
+		"unknown keyword": func(s *apiextensionsv1.JSONSchemaProps) { s.ID = "an id" },
+		structural:        func(*apiextensionsv1.JSONSchemaProps) {},
 	} {
 		d := &apiextensionsv1.CustomResourceDefinition{}
 		names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"}
@@ -130,11 +134,11 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 			t.Fatal(err)
 		}
 		def.Kinds = (&kind.Maker{Rules: rules.NewCompiler()}).All(def)
-		s := describing(t, def)
+		s := newDocuments(t, def)
 		for _, path := range []string{"/openapi/v2", "/openapi/v3/apis/example.com/v1"} {
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-			if published := strings.Contains(w.Body.String(), "a stored widget"); published != (name == "a structural one") {
+			if published := strings.Contains(w.Body.String(), "a stored widget"); published != (name == structural) {
 				t.Errorf("%s: got schema published: %t in %s, want %t", name, published, path, !published)
 			}
 			if !strings.Contains(w.Body.String(), "com.example.v1.Widget") {
@@ -144,15 +148,17 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 	}
 }
 
+// TestExamplesAreNotPublished checks that examples and external documentation are dropped from all
+// parts of a schema.
 func TestExamplesAreNotPublished(t *testing.T) {
 	t.Parallel()
 	const noted, plain = `{"type":"string","example":"x","externalDocs":{"url":"https://example.com"}}`, `{"type":"string"}`
 	schemaWith := func(s string) string {
-		return strings.ReplaceAll(
-			`{"type":"object","properties":{"a":S,"b":{"type":"array","items":S},"c":{"type":"object","additionalProperties":S},"d":{"allOf":[S],"anyOf":[S],"oneOf":[S],"not":S}}}`,
-			"S",
-			s,
-		)
+		return strings.ReplaceAll(`{"type":"object","properties":{
+			"a":S,
+			"b":{"type":"array","items":S},
+			"c":{"type":"object","additionalProperties":S},
+			"d":{"allOf":[S],"anyOf":[S],"oneOf":[S],"not":S}}}`, "S", s)
 	}
 	var s, want spec.Schema
 	if err := errors.Join(s.UnmarshalJSON([]byte(schemaWith(noted))), want.UnmarshalJSON([]byte(schemaWith(plain)))); err != nil {
@@ -171,7 +177,7 @@ func TestDefinitionIsDecodedOnceForAllVersions(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/example.com/v40"} {
 		def, decoded := manyVersions(t, 40)
-		s, w := describing(t, def), httptest.NewRecorder()
+		s, w := newDocuments(t, def), httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != http.StatusOK {
 			t.Fatalf("%s: %d %s, want %v", path, w.Code, w.Body, http.StatusOK)
@@ -179,7 +185,7 @@ func TestDefinitionIsDecodedOnceForAllVersions(t *testing.T) {
 		text := w.Body.String()
 		if path == "/openapi/v2" &&
 			(!strings.Contains(text, "widget of version 1\"") || !strings.Contains(text, "widget of version 40\"")) {
-			t.Error("not all versions are described")
+			t.Errorf("%s: got a document of %d bytes without the first or last version, want all versions", path, len(text))
 		}
 		if n := decoded.Load(); n != 1 {
 			t.Errorf("%s: decoded %d times, want 1", path, n)
@@ -192,28 +198,28 @@ func BenchmarkManyVersions(b *testing.B) {
 	def, _ := manyVersions(b, 1500)
 	for b.Loop() {
 		w := httptest.NewRecorder()
-		describing(b, def).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi/v2", nil))
+		newDocuments(b, def).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi/v2", nil))
 		if w.Code != http.StatusOK {
 			b.Fatal(w.Code)
 		}
 	}
 }
 
-// TestVersionsOfDeletedDefinitionsAreDropped checks that they are dropped before a client requests
-// the documents.
+// TestVersionsOfDeletedDefinitionsAreDropped checks that the versions of a deleted definition are
+// dropped at once, even if no client requests the documents.
 func TestVersionsOfDeletedDefinitionsAreDropped(t *testing.T) {
 	d := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
 	def, _ := manyVersions(t, 3)
 	d.Set([]kind.CRDChange{{New: def}})
 	if len(d.versions) != 3 {
-		t.Fatalf("%d versions of a definition with 3, want 3", len(d.versions))
+		t.Fatalf("definition with 3 versions: got %d versions, want 3", len(d.versions))
 	}
 	d.Set([]kind.CRDChange{{Old: def, New: def}})
 	if len(d.versions) != 3 {
-		t.Errorf("%d versions after an update, want 3", len(d.versions))
+		t.Errorf("after an update: got %d versions, want 3", len(d.versions))
 	}
 	d.Set([]kind.CRDChange{{Old: def}})
 	if len(d.versions) != 0 {
-		t.Errorf("%d versions stay after the deletion, want 0", len(d.versions))
+		t.Errorf("after the deletion: got %d versions, want 0", len(d.versions))
 	}
 }

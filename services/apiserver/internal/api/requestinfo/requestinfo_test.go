@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// fullCatalog returns the catalog of all built-in kinds, and the set of their resources.
 func fullCatalog(t testing.TB) (*registry.Catalog, *apiset.Set) {
 	t.Helper()
 	c, err := builtin.AllKinds(registry.Settings{})

@@ -40,7 +40,7 @@ func TestBootstrapWaitsForCaches(t *testing.T) {
 	close(loaded)
 	for range b.hooks {
 		if !<-start {
-			t.Error("a step started before the caches were loaded")
+			t.Error("got a hook started before the caches were loaded, want it to wait")
 		}
 	}
 	cancel()

@@ -24,7 +24,7 @@ func TestCompetingStatusWritesAreLimited(t *testing.T) {
 		t.Errorf("got %d writes of a in the first minute, want 6", got)
 	}
 	if got := allowedWrites("b", 1); got != 1 {
-		t.Error("b is limited by the writes of a")
+		t.Errorf("got %d writes of b after those of a, want 1", got)
 	}
 	now = now.Add(danglingWindow + time.Second)
 	if got := allowedWrites("a", 10); got != 6 {
