@@ -72,7 +72,7 @@ func NewBaseEnv() (*BaseEnv, error) {
 		cel.CrossTypeNumericComparisons(true),
 		cel.OptionalTypes(),
 		cel.ASTValidators(cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals(),
-			cel.ValidateRegexLiterals(), cel.ValidateHomogeneousAggregateLiterals()),
+			patternValidator{}, cel.ValidateHomogeneousAggregateLiterals()),
 		ext.Strings(ext.StringsVersion(stringsVersion)),
 		ext.Sets(),
 		ext.TwoVarComprehensions(),

@@ -2,8 +2,11 @@ package celenv
 
 import (
 	"reflect"
+	"regexp/syntax"
 
+	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common"
+	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/overloads"
 	"github.com/google/cel-go/common/types"
@@ -220,4 +223,150 @@ func sizeOfContent(v ref.Val) uint64 {
 		return sizeOfContent(o.GetValue())
 	}
 	return sizeOf(v)
+}
+
+// A regular expression takes time in proportion to the text times the instructions of the pattern,
+// and cannot be interrupted. Nested repetitions such as (x{100}){10} have far more instructions
+// than bytes. CEL counts only the bytes. The meter therefore charges the instructions before the
+// call.
+const (
+	// stepsPerWeight is the number of steps, of one instruction on one byte, that weigh as much as
+	// one value.
+	stepsPerWeight = 16
+	// stepsPerCompiled is the number of steps that take as long as compiling an instruction.
+	stepsPerCompiled = 100
+	// maxKeptPattern is the maximum number of instructions of a constant pattern that a plan keeps
+	// compiled. A longer one is compiled for each call, so that a plan has a bounded size.
+	maxKeptPattern = 4096
+	// maxPatternBytes is the maximum length of a pattern that no evaluation can pay for.
+	maxPatternBytes = 1 << 20
+	// maxSteps is more steps than any evaluation can pay for.
+	maxSteps = maxWeight * stepsPerWeight
+)
+
+// constantPatterns compiles constant patterns of up to maxKeptPattern instructions once for each
+// plan.
+func constantPatterns() *interpreter.RegexOptimization {
+	standard := interpreter.MatchesRegexOptimization
+	return &interpreter.RegexOptimization{
+		Function:   standard.Function,
+		RegexIndex: standard.RegexIndex,
+		Factory: func(call interpreter.InterpretableCall, pattern string) (interpreter.InterpretableCall, error) {
+			if patternSize(pattern) > maxKeptPattern {
+				return call, nil
+			}
+			return standard.Factory(call, pattern)
+		},
+	}
+}
+
+// patternMatch describes a call that matches a text, its first argument, against a pattern, its
+// second one.
+type patternMatch struct {
+	text, pattern int64 // step ids
+	// size is the number of instructions of a constant pattern. It is 0 if the pattern is known
+	// only when the call is evaluated.
+	size uint64
+	// compiles reports whether each call compiles the pattern.
+	compiles bool
+}
+
+// newPatternMatch returns the patternMatch of a call, or nil if the function matches no pattern.
+func newPatternMatch(c interpreter.InterpretableCall) *patternMatch {
+	args := c.Args()
+	if !matchesPattern(c.Function()) || len(args) < 2 {
+		return nil
+	}
+	m := &patternMatch{text: args[0].ID(), pattern: args[1].ID(), compiles: true}
+	if constant, ok := args[1].(interpreter.InterpretableConst); ok {
+		m.size = sizeOfPattern(constant.Value())
+		m.compiles = c.Function() != "matches" || m.size > maxKeptPattern
+	}
+	return m
+}
+
+// matchesPattern reports whether a function matches a text against a regular expression.
+func matchesPattern(function string) bool {
+	return function == "matches" || function == "find" || function == "findAll"
+}
+
+// chargePattern charges a match. Both arguments must be evaluated.
+func (m *meter) chargePattern(match *patternMatch) {
+	size := match.size
+	if size == 0 {
+		size = sizeOfPattern(m.valueOf(match.pattern))
+	}
+	steps := size * uint64(textLen(m.valueOf(match.text))+1)
+	if match.compiles {
+		steps += size * stepsPerCompiled
+	}
+	m.chargeWeight(steps / stepsPerWeight)
+}
+
+// sizeOfPattern is patternSize of a value. A value that is no string has no instructions.
+func sizeOfPattern(v ref.Val) uint64 {
+	pattern, ok := v.(types.String)
+	if !ok {
+		return 0
+	}
+	return patternSize(string(pattern))
+}
+
+// patternSize returns the approximate number of instructions of a pattern, or its length if it is
+// invalid. It does not compile the pattern, because that may take seconds.
+func patternSize(pattern string) uint64 {
+	if len(pattern) > maxPatternBytes {
+		return maxSteps
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return uint64(len(pattern))
+	}
+	return min(instructionsOf(parsed), maxSteps)
+}
+
+// instructionsOf returns the approximate number of instructions of a parsed pattern. The parser
+// bounds the depth and the repetitions.
+func instructionsOf(re *syntax.Regexp) uint64 {
+	var parts uint64
+	for _, sub := range re.Sub {
+		parts += instructionsOf(sub)
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		return uint64(len(re.Rune))
+	case syntax.OpRepeat:
+		if re.Max < 0 {
+			return parts*uint64(max(re.Min, 1)) + 1
+		}
+		return parts*uint64(re.Max) + uint64(re.Max-re.Min)
+	case syntax.OpCapture:
+		return parts + 2
+	default:
+		return parts + 1
+	}
+}
+
+// patternValidator rejects invalid constant patterns of the function matches. Like CEL's own
+// validator it checks the first argument, but it does not compile the pattern.
+type patternValidator struct{}
+
+// Name implements cel.ASTValidator.
+func (patternValidator) Name() string { return "binnacle.validate.patterns" }
+
+// Validate implements cel.ASTValidator.
+func (patternValidator) Validate(_ *cel.Env, _ cel.ValidatorConfig, a *ast.AST, issues *cel.Issues) {
+	for _, call := range ast.MatchDescendants(ast.NavigateAST(a), ast.FunctionMatcher(overloads.Matches)) {
+		args := call.AsCall().Args()
+		if len(args) == 0 || args[0].Kind() != ast.LiteralKind {
+			continue
+		}
+		pattern, ok := args[0].AsLiteral().(types.String)
+		if !ok {
+			continue
+		}
+		if _, err := syntax.Parse(string(pattern), syntax.Perl); err != nil {
+			issues.ReportErrorAtID(args[0].ID(), "invalid %s argument", overloads.Matches)
+		}
+	}
 }

@@ -164,7 +164,7 @@ func (r *Runner) newPlan() (*plan, error) {
 		p.meter.registerWeighedCall,
 		interpreter.InterruptableEval(),
 		interpreter.Optimize(),
-		interpreter.CompileRegexConstants(interpreter.MatchesRegexOptimization),
+		interpreter.CompileRegexConstants(constantPatterns()),
 		interpreter.Observe(p.meter.observe),
 	)
 	p.meter.reset() // planning evaluates constants

@@ -66,6 +66,7 @@ type weighedCall struct {
 	// repeatsText marks a call that writes the last string once for each character of the first
 	// one, or for each element of the first list.
 	repeatsText bool
+	match       *patternMatch // set if the call matches a pattern; nothing else is weighed then
 }
 
 // registerWeighedCall adds a step to weighedCalls if it is a call whose arguments are weighed. It is
@@ -73,12 +74,17 @@ type weighedCall struct {
 // unchanged.
 func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	c, ok := i.(interpreter.InterpretableCall)
-	if !ok || !readsArguments(c.Function()) || len(c.Args()) == 0 {
+	if !ok || len(c.Args()) == 0 {
+		return i, nil
+	}
+	match := newPatternMatch(c)
+	if match == nil && !readsArguments(c.Function()) {
 		return i, nil
 	}
 	w := weighedCall{
 		isSearch:    c.Function() == operators.In,
 		repeatsText: c.Function() == "replace" || c.Function() == "join",
+		match:       match,
 	}
 	args := c.Args()
 	for _, a := range args {
@@ -90,7 +96,7 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 	}
 	last := args[len(args)-1].ID()
 	isObserved := last >= 0 && last < int64(len(m.values))
-	if len(w.args) > 0 && isObserved {
+	if (len(w.args) > 0 || match != nil) && isObserved {
 		if m.weighedCalls == nil {
 			m.weighedCalls = map[int64]weighedCall{}
 		}
@@ -102,6 +108,10 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 // chargeArguments charges the weight of a call's arguments and of the text that the call creates. All
 // arguments must be evaluated.
 func (m *meter) chargeArguments(w weighedCall) {
+	if w.match != nil {
+		m.chargePattern(w.match)
+		return
+	}
 	var sum uint64
 	for _, id := range w.args {
 		sum += weightOf(m.valueOf(id), maxWeight-min(sum, maxWeight))
