@@ -13,9 +13,20 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// TestExpressionsOfWrongTypeAreRejected checks that an expression of an unexpected type is
-// rejected, even if it could run.
-func TestExpressionsOfWrongTypeAreRejected(t *testing.T) {
+// expectError fails the test unless err contains want, or is nil if want is empty.
+func expectError(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("%s = %v, want nil", what, err)
+	case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+		t.Errorf("%s = %v, want an error that contains %q", what, err, want)
+	}
+}
+
+// TestCompileRejectsWrongType checks that Compile returns a program only for a valid expression of the
+// expected type.
+func TestCompileRejectsWrongType(t *testing.T) {
 	c := newCompiler(t)
 	for expression, wantErr := range map[string]string{
 		"true":          "",
@@ -23,96 +34,142 @@ func TestExpressionsOfWrongTypeAreRejected(t *testing.T) {
 		"1 +":           "compilation failed",
 		"params.a == 1": "undeclared reference",
 	} {
-		p, err := c.Compile(expressions.VariableSet{}, expression, cel.BoolType)
-		hasEither := (p == nil) == (err != nil)
-		if !isWantedError(err, wantErr) || !hasEither {
-			t.Errorf("Compile(%q) = %v, %v, want an error that contains %q", expression, p, err, wantErr)
+		program, err := c.Compile(expressions.VariableSet{}, expression, cel.BoolType)
+		expectError(t, "Compile("+expression+")", err, wantErr)
+		if hasProgram := program != nil; hasProgram != (wantErr == "") {
+			t.Errorf("Compile(%s): has a program: got %t, want %t", expression, hasProgram, wantErr == "")
 		}
 	}
-	for _, visible := range []expressions.VariableSet{{}, {Patches: true}} {
-		const patches = "[JSONPatch{op: 'remove', path: '/a'}]"
-		err := c.Check(visible, patches, cel.ListType(celenv.JSONPatchType))
-		if accepted := err == nil; accepted != visible.Patches {
-			t.Errorf("Check with Patches=%t = %v, want an error: %t", visible.Patches, err, !visible.Patches)
-		}
+}
+
+// TestJSONPatchRequiresPatches checks that an expression can use JSONPatch only if patches are visible.
+func TestJSONPatchRequiresPatches(t *testing.T) {
+	for name, c := range map[string]struct {
+		visible expressions.VariableSet
+		wantErr string
+	}{
+		"with patches":    {visible: expressions.VariableSet{Patches: true}, wantErr: ""},
+		"without patches": {visible: expressions.VariableSet{}, wantErr: "compilation failed"},
+	} {
+		err := newCompiler(t).Check(c.visible, "[JSONPatch{op: 'remove', path: '/a'}]", cel.ListType(celenv.JSONPatchType))
+		expectError(t, "Check of a JSONPatch "+name, err, c.wantErr)
 	}
 }
 
 // TestUnsetVariablesHaveNoValue checks that only variables that are set have values.
 func TestUnsetVariablesHaveNoValue(t *testing.T) {
-	none := (&expressions.Input{}).Values()
+	unset := (&expressions.Input{}).Values()
 	for _, name := range []string{"authorizer", "authorizer.requestResource", "variables"} {
-		if value, ok := none[name]; ok {
+		if value, ok := unset[name]; ok {
 			t.Errorf("Values() of an empty input: %s = %v, want no value", name, value)
 		}
 	}
-	some := (&expressions.Input{Authorizer: types.True, RequestResource: types.False, Variables: types.True}).Values()
-	if some["authorizer"] != types.True || some["authorizer.requestResource"] != types.False || some["variables"] != types.True {
-		t.Errorf("Values() = %v, want authorizer, its request resource and variables", some)
+	set := (&expressions.Input{Authorizer: types.True, RequestResource: types.False, Variables: types.True}).Values()
+	for name, want := range map[string]any{
+		"authorizer":                 types.True,
+		"authorizer.requestResource": types.False,
+		"variables":                  types.True,
+	} {
+		if got := set[name]; got != want {
+			t.Errorf("Values() of an input with all variables: %s = %v, want %v", name, got, want)
+		}
 	}
 }
 
-// TestVariableIsVisibleAfterItsDeclaration checks that a variable is visible after its declaration,
-// and that one that does not compile is dynamic and its error is returned.
+// TestVariableIsVisibleAfterItsDeclaration checks that an expression can use a variable only after its
+// declaration, and only with its type.
 func TestVariableIsVisibleAfterItsDeclaration(t *testing.T) {
 	scope := expressions.NewPrograms(newCompiler(t)).Scope()
-	if _, err := scope.Declare(expressions.VariableSet{}, "v", "1"); err != nil {
+	if _, err := scope.Declare(expressions.VariableSet{}, "number", "1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := scope.Compile(expressions.VariableSet{}, "variables.v == 'x'", cel.BoolType); err == nil {
-		t.Error("Compile of a comparison of a number with a string = nil, want a type error")
+	for expression, wantErr := range map[string]string{
+		"variables.number == 2":       "",
+		"variables.number == 'x'":     "no matching overload",
+		"variables.undeclared == 'x'": "undefined field 'undeclared'",
+	} {
+		_, err := scope.Compile(expressions.VariableSet{}, expression, cel.BoolType)
+		expectError(t, "Compile("+expression+")", err, wantErr)
 	}
-	if _, err := scope.Compile(expressions.VariableSet{}, "variables.w == 'x'", cel.BoolType); err == nil {
-		t.Error("Compile of an undeclared variable = nil, want an error")
+}
+
+// TestInvalidVariableFailsOnlyWhenEvaluated checks that an expression that uses an invalid variable
+// compiles, because the variable has the dynamic type. The evaluation of the variable returns the error.
+func TestInvalidVariableFailsOnlyWhenEvaluated(t *testing.T) {
+	// 1. The declarations of a valid and an invalid variable.
+	scope := expressions.NewPrograms(newCompiler(t)).Scope()
+	if _, err := scope.Declare(expressions.VariableSet{}, "number", "1"); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := scope.Declare(expressions.VariableSet{}, "w", "1 +"); err == nil {
-		t.Error("Declare of an invalid variable = nil, want an error")
-	}
-	p, err := scope.Compile(expressions.VariableSet{}, "variables.w == 'x' || variables.v == 2", cel.BoolType)
+	_, err := scope.Declare(expressions.VariableSet{}, "invalid", "1 +")
+	expectError(t, "Declare(invalid)", err, "compilation failed")
+	// 2. The compilation of an expression that uses both.
+	program, err := scope.Compile(expressions.VariableSet{}, "variables.invalid == 'x' || variables.number == 2", cel.BoolType)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nothing := func() any { return nil }
-	in := &expressions.Input{Object: nothing, OldObject: nothing, Request: nothing, NamespaceObject: nothing}
-	in.Variables = expressions.Variables([]string{"v", "w"}, func(name string) (ref.Val, error) {
-		if name == "w" {
+	// 3. Its evaluation.
+	noValue := func() any { return nil }
+	in := &expressions.Input{Object: noValue, OldObject: noValue, Request: noValue, NamespaceObject: noValue}
+	in.Variables = expressions.Variables([]string{"number", "invalid"}, func(name string) (ref.Val, error) {
+		if name == "invalid" {
 			return nil, errors.New("does not compile")
 		}
 		return types.Int(1), nil
 	})
-	want := `composited variable "w" fails to evaluate: does not compile`
-	if _, err := p.Bool(t.Context(), in.Values(), nil); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("Bool = %v, want an error that contains %q", err, want)
-	}
-	policy := newCompiler(t).Policy()
-	if err := policy.Declare(expressions.VariableSet{}, "w", "1 +"); err == nil {
-		t.Error("Declare of an invalid variable = nil, want an error")
-	}
-	if err := policy.Check(expressions.VariableSet{}, "variables.w == 'x' || variables.w == 1", cel.BoolType); err != nil {
-		t.Errorf("Check of a variable of dynamic type = %v, want nil", err)
-	}
+	_, err = program.Bool(t.Context(), in.Values(), nil)
+	expectError(t, "Bool()", err, `composited variable "invalid" fails to evaluate: does not compile`)
 }
 
-// TestWithTypesChecksObjectFields checks expressions with known object types. Unknown types are
-// dynamic.
+// TestPolicyChecksInvalidVariableAsDynamic checks that a policy with an invalid variable reports the
+// error of the variable, and none of the expressions that compare it with any type.
+func TestPolicyChecksInvalidVariableAsDynamic(t *testing.T) {
+	policy := newCompiler(t).Policy()
+	expectError(t, "Declare(invalid)", policy.Declare(expressions.VariableSet{}, "invalid", "1 +"), "compilation failed")
+	err := policy.Check(expressions.VariableSet{}, "variables.invalid == 'x' || variables.invalid == 1", cel.BoolType)
+	expectError(t, "Check of the invalid variable", err, "")
+}
+
+// TestWithTypesChecksObjectFields checks that only fields of known object types are checked. Unknown
+// types are dynamic.
 func TestWithTypesChecksObjectFields(t *testing.T) {
-	things := map[string]map[string]*cel.Type{"thing": {"a": cel.StringType}}
-	objectThing := expressions.ObjectTypes{Object: cel.ObjectType("thing"), Types: things}
-	paramsThing := expressions.ObjectTypes{Params: cel.ObjectType("thing"), Types: things}
-	for _, c := range []struct {
+	thing := cel.ObjectType("thing")
+	fields := map[string]map[string]*cel.Type{"thing": {"a": cel.StringType}}
+	for name, c := range map[string]struct {
 		types      expressions.ObjectTypes
 		expression string
 		wantErr    string
 	}{
-		{types: objectThing, expression: "object.a == 'x' && oldObject.a == 'x' && params.b == 1"},
-		{types: objectThing, expression: "object.b == 'x'", wantErr: "undefined field 'b'"},
-		{types: paramsThing, expression: "params.b == 'x'", wantErr: "undefined field 'b'"},
-		{expression: "object.b == 'x' && params.b == 1"},
-		{expression: "authorizer.requestResource.check('get').allowed()", wantErr: "authorizer.requestResource"},
+		"known fields of the object": {
+			types:      expressions.ObjectTypes{Object: thing, Types: fields},
+			expression: "object.a == 'x' && oldObject.a == 'x' && params.b == 1",
+			wantErr:    "",
+		},
+		"unknown field of the object": {
+			types:      expressions.ObjectTypes{Object: thing, Types: fields},
+			expression: "object.b == 'x'",
+			wantErr:    "undefined field 'b'",
+		},
+		"unknown field of the parameter": {
+			types:      expressions.ObjectTypes{Params: thing, Types: fields},
+			expression: "params.b == 'x'",
+			wantErr:    "undefined field 'b'",
+		},
+		"fields of unknown types": {
+			types:      expressions.ObjectTypes{},
+			expression: "object.b == 'x' && params.b == 1",
+			wantErr:    "",
+		},
+		"request resource without a type": {
+			types:      expressions.ObjectTypes{},
+			expression: "authorizer.requestResource.check('get').allowed()",
+			wantErr:    "authorizer.requestResource",
+		},
 	} {
-		issues, err := newCompiler(t).WithTypes(c.types).Issues(expressions.VariableSet{Params: true, Authorizer: true}, c.expression)
+		visible := expressions.VariableSet{Params: true, Authorizer: true}
+		issues, err := newCompiler(t).WithTypes(c.types).Issues(visible, c.expression)
 		if err != nil || (issues == "") != (c.wantErr == "") || !strings.Contains(issues, c.wantErr) {
-			t.Errorf("Issues(%q) = %q, %v, want issues with %q", c.expression, issues, err, c.wantErr)
+			t.Errorf("%s: Issues(%s) = %q, %v, want %q, nil", name, c.expression, issues, err, c.wantErr)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // TestNoSeatIsLost checks that after random concurrent requests, all seats are free.
 func TestNoSeatIsLost(t *testing.T) {
 	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
-		"with queues": newLevel("l", 5, 8, 3, 4), "without": newLevel("l", 5, 0, 0, 0),
+		"with queues": newQueuingLevel("l", 5, queuing{queues: 8, handSize: 3, queueLength: 4}), "without": newRejectingLevel("l", 5),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, 8, level)

@@ -4,58 +4,52 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// BenchmarkClassify measures classification with the number of schemas of a new cluster, and with
-// many additional schemas that match other users.
+// BenchmarkClassify measures the classification of a service account with the number of schemas of a
+// new cluster. The last schema matches. The second row adds many schemas that match only other users.
 func BenchmarkClassify(b *testing.B) {
-	for _, additional := range []int{0, 500} {
-		b.Run(fmt.Sprint(additional), func(b *testing.B) {
-			f := newFixture(b, 600, newLevel("l", 100, 0, 0, 0))
-			var all []*flowcontrolv1.FlowSchema
-			for i := range 11 {
-				all = append(all,
-					newSchema(fmt.Sprint("builtin-", i), "l", int32(100+i), newGroup(fmt.Sprint("g", i)), newGroup(fmt.Sprint("h", i))))
+	const (
+		builtinSchemas = 11 // besides global-default
+		rulesPerSchema = 300
+		level          = "l"
+	)
+	for name, otherSchemas := range map[string]int{"0": 0, "500": 500} {
+		b.Run(name, func(b *testing.B) {
+			var schemas []*flowcontrolv1.FlowSchema
+			for i := range builtinSchemas {
+				schemas = append(schemas,
+					newSchema(fmt.Sprint("builtin-", i), level, int32(100+i), newGroup(fmt.Sprint("g", i)), newGroup(fmt.Sprint("h", i))))
 			}
-			all = append(all, newSchema("global-default", "l", 9900, newGroup("system:authenticated")))
-			for i := range additional {
-				s := newSchema(fmt.Sprint("other-", i), "l", int32(50+i))
+			schemas = append(schemas, newSchema("global-default", level, 9900, newGroup("system:authenticated")))
+			for i := range otherSchemas {
+				s := newSchema(fmt.Sprint("other-", i), level, int32(50+i))
 				rule := s.Spec.Rules[0]
 				s.Spec.Rules = nil
-				for j := range 300 {
+				for j := range rulesPerSchema {
 					rule.Subjects = []flowcontrolv1.Subject{newGroup(fmt.Sprint("other", j))}
 					s.Spec.Rules = append(s.Spec.Rules, rule)
 				}
-				all = append(all, s)
+				schemas = append(schemas, s)
 			}
-			setConfig(f, all, newLevel("l", 100, 0, 0, 0))
+			f := newFixture(b, 600, newRejectingLevel(level, 100))
+			setConfig(f, schemas, newRejectingLevel(level, 100))
 			user := &request.User{
 				Name:   "system:serviceaccount:a:b",
 				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"},
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				q, _, err := f.Acquire(context.Background(), user, list, oneSeat)
+				req, _, err := f.Acquire(context.Background(), user, list, oneSeat)
 				if err != nil {
 					b.Fatal(err)
 				}
-				f.Release(q)
+				f.Release(req)
 			}
 		})
 	}
-}
-
-func setConfig(f *fixture, all []*flowcontrolv1.FlowSchema, levels ...*flowcontrolv1.PriorityLevelConfiguration) {
-	f.SetConfig(flowcontrol.Compile(all, levels))
-}
-
-func newMetrics() *flowcontrol.Metrics {
-	return flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)
 }

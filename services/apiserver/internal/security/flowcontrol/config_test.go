@@ -11,10 +11,10 @@ import (
 // TestLevelHasDefaultSharesAndNoQueues checks that by default a level has 30 shares, borrows without limit and has no
 // queues.
 func TestLevelHasDefaultSharesAndNoQueues(t *testing.T) {
-	half, few := int32(50), newLevel("few", 25, 1, 1, 1)
+	half, few := int32(50), newQueuingLevel("few", 25, queuing{queues: 1, handSize: 1, queueLength: 1})
 	few.Spec.Limited.BorrowingLimitPercent = &half
 	few.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject // ignores the queues
-	bare, empty := newLevel("bare", 0, 0, 0, 0), newLevel("empty", 0, 0, 0, 0)
+	bare, empty := newRejectingLevel("bare", 0), newRejectingLevel("empty", 0)
 	bare.Spec.Limited = nil
 	empty.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{}
 	empty.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeQueue // without queues

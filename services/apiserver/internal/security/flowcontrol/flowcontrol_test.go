@@ -45,12 +45,16 @@ func (c *clock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
+// schemaUID returns the UID that newSchema gives to the schema of a name.
+func schemaUID(name string) string { return "of-" + name }
+
+// newSchema returns a schema that assigns all requests of the subjects to a level.
 func newSchema(name, level string, precedence int32, subjects ...flowcontrolv1.Subject) *flowcontrolv1.FlowSchema {
 	all := []string{"*"}
 	return &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name,
-			UID:  types.UID("of-" + name),
+			UID:  types.UID(schemaUID(name)),
 		},
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: level},
@@ -75,25 +79,42 @@ func newGroup(name string) flowcontrolv1.Subject {
 	return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: name}}
 }
 
-// newLevel returns a level that rejects requests if queues is 0.
-func newLevel(name string, shares, queues, hand, length int32) *flowcontrolv1.PriorityLevelConfiguration {
-	none := int32(0)
-	l := &flowcontrolv1.LimitedPriorityLevelConfiguration{
-		NominalConcurrencyShares: &shares,
-		LendablePercent:          &none,
-		BorrowingLimitPercent:    &none,
-	}
-	l.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject
-	if queues > 0 {
-		l.LimitResponse = flowcontrolv1.LimitResponse{
-			Type:    flowcontrolv1.LimitResponseTypeQueue,
-			Queuing: &flowcontrolv1.QueuingConfiguration{Queues: queues, HandSize: hand, QueueLengthLimit: length},
-		}
-	}
+// newRejectingLevel returns a level that rejects requests for which it has no free seat.
+func newRejectingLevel(name string, shares int32) *flowcontrolv1.PriorityLevelConfiguration {
+	noPercent := int32(0) // of its seats may be lent or borrowed
 	return &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: l},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+			Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: &shares,
+				LendablePercent:          &noPercent,
+				BorrowingLimitPercent:    &noPercent,
+				LimitResponse:            flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+			},
+		},
 	}
+}
+
+// queuing is the configuration of the queues of a level.
+type queuing struct {
+	queues      int32
+	handSize    int32 // queues that a flow may use
+	queueLength int32 // requests that may wait in a queue
+}
+
+// newQueuingLevel returns a level in which requests wait for a free seat.
+func newQueuingLevel(name string, shares int32, q queuing) *flowcontrolv1.PriorityLevelConfiguration {
+	level := newRejectingLevel(name, shares)
+	level.Spec.Limited.LimitResponse = flowcontrolv1.LimitResponse{
+		Type: flowcontrolv1.LimitResponseTypeQueue,
+		Queuing: &flowcontrolv1.QueuingConfiguration{
+			Queues:           q.queues,
+			HandSize:         q.handSize,
+			QueueLengthLimit: q.queueLength,
+		},
+	}
+	return level
 }
 
 // fixture is a controller with levels of a test. The schema of level l matches group g-l. Catch-all
@@ -127,6 +148,17 @@ func newUser(name, level string) *request.User {
 	return &request.User{Name: name, Groups: []string{"g-" + level}}
 }
 
+// setConfig replaces the schemas and levels of the controller.
+func setConfig(f *fixture, schemas []*flowcontrolv1.FlowSchema, levels ...*flowcontrolv1.PriorityLevelConfiguration) {
+	f.SetConfig(flowcontrol.Compile(schemas, levels))
+}
+
+// newMetrics returns metrics for tests that do not read them.
+func newMetrics() *flowcontrol.Metrics {
+	return flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)
+}
+
+// oneSeat is the width of a request that needs one seat.
 func oneSeat(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
 
 func (f *fixture) acquire(name, level string) (*flowcontrol.Request, error) {
@@ -145,7 +177,7 @@ func rejectionReason(err error) string {
 // TestRejectingLevel checks that a level without queues rejects requests beyond its seats, and that
 // other levels do not notice.
 func TestRejectingLevel(t *testing.T) {
-	f := newFixture(t, 100, newLevel("l", 5, 0, 0, 0)) // half of 100
+	f := newFixture(t, 100, newRejectingLevel("l", 5)) // half of 100
 	var held []*flowcontrol.Request
 	for range 50 {
 		q, err := f.acquire("a", "l")
@@ -181,7 +213,7 @@ func TestRejectingLevel(t *testing.T) {
 // TestLevelWithoutSharesServesOneAtATime checks that a level without seats runs one request at a
 // time.
 func TestLevelWithoutSharesServesOneAtATime(t *testing.T) {
-	f := newFixture(t, 100, newLevel("l", 0, 0, 0, 0))
+	f := newFixture(t, 100, newRejectingLevel("l", 0))
 	request, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +258,7 @@ func (f *fixture) awaitWaiting(n int) {
 // waits too long, or if it is canceled.
 func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, 2, newLevel("l", 5, 1, 1, 2)) // one seat
+		f := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 1, handSize: 1, queueLength: 2})) // one seat
 		held, err := f.acquire("a", "l")
 		if err != nil {
 			t.Fatal(err)
@@ -271,7 +303,7 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 // TestNoFlowStarves checks that a flow with one request is served soon although another flow floods
 // the level.
 func TestNoFlowStarves(t *testing.T) {
-	f := newFixture(t, 2, newLevel("l", 5, 64, 8, 50)) // one seat
+	f := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 64, handSize: 8, queueLength: 50})) // one seat
 	held, err := f.acquire("flood", "l")
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +349,7 @@ func TestNoFlowStarves(t *testing.T) {
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const seats = 20
-		f := newFixture(t, seats, newLevel("l", 15, 8, 3, 4)) // its nominal limit is 15 seats
+		f := newFixture(t, seats, newQueuingLevel("l", 15, queuing{queues: 8, handSize: 3, queueLength: 4})) // its nominal limit is 15 seats
 		var running []*flowcontrol.Request
 		// The sum of the widths of the running requests must never exceed the nominal limit.
 		widths := map[*flowcontrol.Request]int{}
@@ -403,7 +435,7 @@ func TestSeatsAreConserved(t *testing.T) {
 // TestRetryAfterGrowsUnderLoad: Retry-After grows to its maximum under load and returns to 1 after
 // a pause.
 func TestRetryAfterGrowsUnderLoad(t *testing.T) {
-	f := newFixture(t, 2, newLevel("l", 5, 0, 0, 0))
+	f := newFixture(t, 2, newRejectingLevel("l", 5))
 	if _, err := f.acquire("a", "l"); err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +467,7 @@ func TestRetryAfterGrowsUnderLoad(t *testing.T) {
 
 // BenchmarkUnqueued measures a request that starts without waiting.
 func BenchmarkUnqueued(b *testing.B) {
-	f := newFixture(b, 600, newLevel("l", 100, 64, 6, 50))
+	f := newFixture(b, 600, newQueuingLevel("l", 100, queuing{queues: 64, handSize: 6, queueLength: 50}))
 	u := newUser("a", "l")
 	b.ReportAllocs()
 	for b.Loop() {

@@ -37,7 +37,7 @@ func TestFirstMatchingSchemaWins(t *testing.T) {
 			level := rapid.SampledFrom([]string{"l", "m"}).Draw(t, "level")
 			levels[level] = rapid.Bool().Draw(t, "there")
 			if levels[level] {
-				c.PutLevel(newLevel(level, 1000, 0, 0, 0))
+				c.PutLevel(newRejectingLevel(level, 1000))
 			} else {
 				c.DropLevel(level)
 			}

@@ -13,7 +13,8 @@ import (
 // return when the demand ends.
 func TestSeatsAreLent(t *testing.T) {
 	half := int32(50)
-	busy, quiet := newLevel("busy", 45, 1, 1, 200), newLevel("quiet", 50, 1, 1, 200)
+	oneQueue := queuing{queues: 1, handSize: 1, queueLength: 200}
+	busy, quiet := newQueuingLevel("busy", 45, oneQueue), newQueuingLevel("quiet", 50, oneQueue)
 	busy.Spec.Limited.BorrowingLimitPercent = nil
 	quiet.Spec.Limited.LendablePercent = &half
 	f := newFixture(t, 100, busy, quiet)
@@ -65,7 +66,7 @@ func TestSeatsAreLent(t *testing.T) {
 // TestRemovedLevelServesItsRequests checks that a removed level exists until its last request has
 // ended.
 func TestRemovedLevelServesItsRequests(t *testing.T) {
-	f := newFixture(t, 100, newLevel("l", 5, 0, 0, 0))
+	f := newFixture(t, 100, newRejectingLevel("l", 5))
 	request, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)

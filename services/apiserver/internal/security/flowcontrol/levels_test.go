@@ -57,7 +57,7 @@ func (f *fixture) hasLevel(level string) bool {
 
 // TestDemandMetricsDescribeLastPeriod checks the statistics of the demand in the last period.
 func TestDemandMetricsDescribeLastPeriod(t *testing.T) {
-	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, newRejectingLevel("l", 95))
 	var held []*flowcontrol.Request
 	for range 4 {
 		request, err := f.acquire("a", "l")
@@ -82,7 +82,7 @@ func TestDemandMetricsDescribeLastPeriod(t *testing.T) {
 // TestRemovedLevelReleasesSeatsAndMetrics checks that the seats of a removed level go to other
 // levels, and that its metrics disappear.
 func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
-	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, newRejectingLevel("l", 95))
 	request, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
 			t.Errorf("%s of a removed level: got %v, want false", name, v)
 		}
 	}
-	f = newFixture(t, 100, newLevel("l", 95, 0, 0, 0)) // idle, so it is removed at once
+	f = newFixture(t, 100, newRejectingLevel("l", 95)) // idle, so it is removed at once
 	f.SetConfig(flowcontrol.Compile(nil, nil))
 	f.wantGauge("nominal_limit_seats", "catch-all", 100)
 	if f.hasLevel("l") {
@@ -108,7 +108,7 @@ func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
 // seats are released.
 func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
+		f := newFixture(t, 100, newRejectingLevel("l", 95))
 		request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: time.Second}
 		})
@@ -133,7 +133,7 @@ func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 // not borrow.
 func TestExemptLevelKeepsItsSeats(t *testing.T) {
 	all, none, half := int32(100), int32(0), int32(50)
-	l := newLevel("l", 50, 0, 0, 0)
+	l := newRejectingLevel("l", 50)
 	l.Spec.Limited.LendablePercent, l.Spec.Limited.BorrowingLimitPercent = &all, nil
 	f := newFixture(t, 105, l, &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "exempt"},
@@ -151,7 +151,7 @@ func TestExemptLevelKeepsItsSeats(t *testing.T) {
 // TestMandatoryLevelsKeepTheirType checks that the mandatory levels keep their type regardless of
 // the stored objects.
 func TestMandatoryLevelsKeepTheirType(t *testing.T) {
-	damaged := newLevel("exempt", 0, 0, 0, 0)
+	damaged := newRejectingLevel("exempt", 0)
 	damaged.UID = "u"
 	open := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "catch-all", UID: "v"}}
 	open.Spec.Type = flowcontrolv1.PriorityLevelEnablementExempt
@@ -187,7 +187,7 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 				loads.Add(1)
 				f.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{
 					newSchema("s", "l", 1, newGroup("g-l")), newSchema("direct", "exempt", 1, newGroup("g-direct")),
-				}, []*flowcontrolv1.PriorityLevelConfiguration{newLevel("l", 95, 0, 0, 0)}))
+				}, []*flowcontrolv1.PriorityLevelConfiguration{newRejectingLevel("l", 95)}))
 			},
 			IsExempt: func(u *request.User, _ *requestinfo.Info) bool { return u.Name == "kubelet" },
 		})
@@ -226,7 +226,7 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 // final seats.
 func TestWideRequestRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, 100, newLevel("l", 0, 0, 0, 0)) // serves one request at a time
+		f := newFixture(t, 100, newRejectingLevel("l", 0)) // serves one request at a time
 		request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: time.Second}
 		})

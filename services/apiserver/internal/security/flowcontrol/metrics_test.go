@@ -16,7 +16,8 @@ import (
 
 // TestDumpsAndMetricsDescribeLevels checks that dumps and metrics describe levels and queues.
 func TestDumpsAndMetricsDescribeLevels(t *testing.T) {
-	r := newFixture(t, 2, newLevel("l", 5, 1, 1, 2), newLevel("m", 0, 0, 0, 0)) // one seat
+	// The level l has one seat.
+	r := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 1, handSize: 1, queueLength: 2}), newRejectingLevel("m", 0))
 	create := *list
 	create.Verb = "create"
 	held, _, err := r.Acquire(t.Context(), newUser("a", "l"), &create, oneSeat)
@@ -85,7 +86,7 @@ func TestDumpsAndMetricsDescribeLevels(t *testing.T) {
 // TestRecreatedLevelHasMetrics checks that a level that is removed and created again has all
 // metrics.
 func TestRecreatedLevelHasMetrics(t *testing.T) {
-	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, newRejectingLevel("l", 95))
 	run := func() *flowcontrol.Request {
 		q, _, err := f.Acquire(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, oneSeat)
 		if err != nil {
@@ -95,7 +96,7 @@ func TestRecreatedLevelHasMetrics(t *testing.T) {
 	}
 	f.Release(run())
 	f.SetConfig(flowcontrol.Compile(nil, nil))
-	setConfig(f, []*flowcontrolv1.FlowSchema{newSchema("s-l", "l", 100, newGroup("g-l"))}, newLevel("l", 95, 0, 0, 0))
+	setConfig(f, []*flowcontrolv1.FlowSchema{newSchema("s-l", "l", 100, newGroup("g-l"))}, newRejectingLevel("l", 95))
 	q := run()
 	defer f.Release(q)
 	f.wantGauge("current_executing_requests", "l", 1)
@@ -129,7 +130,7 @@ func (r *fixture) metricValue(name string, values ...string) float64 {
 // TestWatchExecutionIsRecordedSeparately checks that the metric of execution times distinguishes
 // watches from other requests.
 func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
-	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, newRejectingLevel("l", 95))
 	watch := *list
 	watch.Verb = "watch"
 	for _, info := range []*requestinfo.Info{list, &watch, list} {
@@ -149,7 +150,7 @@ func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
 // TestClockGoingBackwardsCountsNoTime checks that after the clock goes backwards, no time counts
 // until it reaches its former value.
 func TestClockGoingBackwardsCountsNoTime(t *testing.T) {
-	f := newFixture(t, 100, newLevel("l", 95, 0, 0, 0))
+	f := newFixture(t, 100, newRejectingLevel("l", 95))
 	for _, step := range []struct{ pass, sum time.Duration }{
 		{pass: time.Second, sum: time.Second},
 		{pass: -time.Minute, sum: time.Second},

@@ -11,7 +11,7 @@ import (
 // TestQueueLengthLimitWithFreeSeats checks that behind a wide request, at most one request per free
 // seat waits beyond the queue length.
 func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
-	f := newFixture(t, 21, newLevel("l", 15, 1, 1, 2)) // 16 seats
+	f := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 1, handSize: 1, queueLength: 2})) // 16 seats
 	widthOf := func(seats int) func(int) flowcontrol.Width {
 		return func(int) flowcontrol.Width { return flowcontrol.Width{Seats: seats} }
 	}

@@ -37,7 +37,7 @@ func (f *fixture) sendFlood(name string, n, waits int) (running []*flowcontrol.R
 // flows without a running request.
 func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
-	f := newFixture(t, 21, newLevel("l", 15, 1024, 2, 50))
+	f := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 1024, handSize: 2, queueLength: 50}))
 	beginMany := func(name string, n int) <-chan *flowcontrol.Request {
 		acquired := make(chan *flowcontrol.Request, n)
 		for range n {
@@ -96,7 +96,8 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 // TestReserveWithManyQueuesPerFlow checks that a flow with many queues cannot use the reserve of
 // flows without a running request.
 func TestReserveWithManyQueuesPerFlow(t *testing.T) {
-	f := newFixture(t, 25, newLevel("l", 20, 64, 8, 50)) // 20 seats, at most three per request
+	// The level has 20 seats, at most three per request.
+	f := newFixture(t, 25, newQueuingLevel("l", 20, queuing{queues: 64, handSize: 8, queueLength: 50}))
 	running, rest := f.sendFlood("flood", 12, 6)
 	f.clock.advance(time.Second) // the flood arrived first
 	for _, name := range []string{"modest", "another"} {
@@ -123,7 +124,8 @@ func TestReserveWithManyQueuesPerFlow(t *testing.T) {
 // TestReserveIsNotExceeded checks that a flow without a running request gets no more seats than are
 // free.
 func TestReserveIsNotExceeded(t *testing.T) {
-	f := newFixture(t, 21, newLevel("l", 15, 64, 2, 50)) // 16 seats, at most two per request
+	// The level has 16 seats, at most two per request.
+	f := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 64, handSize: 2, queueLength: 50}))
 	running, rest := f.sendFlood("flood", 8, 1)
 	f.clock.advance(time.Second) // the flood arrived first
 	acquired := make(chan *flowcontrol.Request, 1)
@@ -146,7 +148,7 @@ func TestReserveIsNotExceeded(t *testing.T) {
 
 // TestManyFlowsUseAllSeats checks that with more flows than queues, each flow gets a seat at once.
 func TestManyFlowsUseAllSeats(t *testing.T) {
-	f := newFixture(t, 85, newLevel("l", 80, 8, 2, 50)) // 80 seats
+	f := newFixture(t, 85, newQueuingLevel("l", 80, queuing{queues: 8, handSize: 2, queueLength: 50})) // 80 seats
 	for i := range 80 {
 		ctx, cancel := context.WithCancel(t.Context())
 		acquired := make(chan *flowcontrol.Request)
@@ -180,7 +182,7 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 // TestLevelWithoutSharesServesAllFlows checks that a level that serves one request at a time serves
 // a known flow again, even if new flows keep arriving.
 func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
-	f := newFixture(t, 100, newLevel("l", 0, 1024, 1, 50))
+	f := newFixture(t, 100, newQueuingLevel("l", 0, queuing{queues: 1024, handSize: 1, queueLength: 50}))
 	type served struct {
 		name    string
 		request *flowcontrol.Request
@@ -227,7 +229,7 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 // TestNamesOfOnePrincipalShareSeats checks that many service accounts of one namespace leave the
 // reserved seats to a principal without a running request.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
-	f := newFixture(t, 21, newLevel("l", 15, 1024, 2, 50)) // 16 seats
+	f := newFixture(t, 21, newQueuingLevel("l", 15, queuing{queues: 1024, handSize: 2, queueLength: 50})) // 16 seats
 	acquired := make(chan *flowcontrol.Request, 20)
 	for i := range 20 {
 		go func() {

@@ -11,7 +11,7 @@ import (
 // TestRetryAfterFollowsRejectionRate: Retry-After doubles with more than three rejections per
 // second and decreases with fewer than one.
 func TestRetryAfterFollowsRejectionRate(t *testing.T) {
-	f := newFixture(t, 2, newLevel("l", 5, 0, 0, 0)) // one seat
+	f := newFixture(t, 2, newRejectingLevel("l", 5)) // one seat
 	held, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 // TestSeriesOfDeletedSchemaAreRemoved checks that removing a schema removes its series. The series
 // of its level and of other schemas remain.
 func TestSeriesOfDeletedSchemaAreRemoved(t *testing.T) {
-	level := newLevel("l", 5, 0, 0, 0)
+	level := newRejectingLevel("l", 5)
 	f := newFixture(t, 10, level)
 	request, err := f.acquire("a", "l")
 	if err != nil {

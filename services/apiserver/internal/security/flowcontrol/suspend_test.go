@@ -16,7 +16,7 @@ import (
 // waits for them when it resumes.
 func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
-		"with queues": newLevel("l", 5, 4, 2, 1), "without": newLevel("l", 5, 0, 0, 0),
+		"with queues": newQueuingLevel("l", 5, queuing{queues: 4, handSize: 2, queueLength: 1}), "without": newRejectingLevel("l", 5),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, 2, level) // one seat
@@ -66,7 +66,7 @@ func TestSuspendedRequestHoldsNoSeats(t *testing.T) {
 
 // TestSuspendedRequestIsNotRejected checks that a full queue does not reject a suspended request.
 func TestSuspendedRequestIsNotRejected(t *testing.T) {
-	f := newFixture(t, 2, newLevel("l", 5, 1, 1, 1)) // one seat, queue length 1
+	f := newFixture(t, 2, newQueuingLevel("l", 5, queuing{queues: 1, handSize: 1, queueLength: 1})) // one seat, queue length 1
 	first, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestSuspendedRequestIsNotRejected(t *testing.T) {
 // TestFinalSeatsAreHeldOnce checks that a suspended write holds its final seats, and does not hold
 // them again when it ends.
 func TestFinalSeatsAreHeldOnce(t *testing.T) {
-	f := newFixture(t, 2, newLevel("l", 5, 0, 0, 0))
+	f := newFixture(t, 2, newRejectingLevel("l", 5))
 	request, _, err := f.Acquire(t.Context(), newUser("a", "l"), list, func(int) flowcontrol.Width {
 		return flowcontrol.Width{Seats: 1, Final: 1, AdditionalLatency: 50 * time.Millisecond}
 	})
@@ -125,7 +125,7 @@ func TestFinalSeatsAreHeldOnce(t *testing.T) {
 
 // TestFinalSeatsLeaveSeatsToOthers checks that final seats occupy at most half of the level.
 func TestFinalSeatsLeaveSeatsToOthers(t *testing.T) {
-	f := newFixture(t, 40, newLevel("l", 5, 0, 0, 0))
+	f := newFixture(t, 40, newRejectingLevel("l", 5))
 	fillLevel := func() (n int) {
 		var all []*flowcontrol.Request
 		for request, err := f.acquire("b", "l"); err == nil; request, err = f.acquire("b", "l") {

@@ -235,8 +235,16 @@ func (c *randomRequests) reconfigure(t *rapid.T) {
 	var schemas []*flowcontrolv1.FlowSchema
 	var levels []*flowcontrolv1.PriorityLevelConfiguration
 	for _, name := range []string{"l", "m"} {
-		queues := rapid.SampledFrom([]int32{0, 1, 4, 8, 16}).Draw(t, "queues")
-		l := newLevel(name, rapid.Int32Range(0, 40).Draw(t, "shares"), queues, rapid.Int32Range(1, 5).Draw(t, "hand"), 50)
+		shares := rapid.Int32Range(0, 40).Draw(t, "shares")
+		q := queuing{
+			queues:      rapid.SampledFrom([]int32{0, 1, 4, 8, 16}).Draw(t, "queues"),
+			handSize:    rapid.Int32Range(1, 5).Draw(t, "hand"),
+			queueLength: 50,
+		}
+		l := newRejectingLevel(name, shares)
+		if q.queues > 0 {
+			l = newQueuingLevel(name, shares, q)
+		}
 		l.Spec.Limited.BorrowingLimitPercent = nil
 		lendable := rapid.SampledFrom([]int32{0, 50, 100}).Draw(t, "lendable")
 		l.Spec.Limited.LendablePercent = &lendable
@@ -251,7 +259,7 @@ func (c *randomRequests) reconfigure(t *rapid.T) {
 func TestFittingRequestsDoNotWait(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &randomRequests{
-			fixture: newFixture(t, 40, newLevel("l", 15, 8, 3, 50)),
+			fixture: newFixture(t, 40, newQueuingLevel("l", 15, queuing{queues: 8, handSize: 3, queueLength: 50})),
 			all:     map[string]*pendingRequest{},
 			levels:  map[string]*flowcontrolv1.PriorityLevelConfiguration{},
 		}
