@@ -8,69 +8,142 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// TestPolicyParametersAreNotLeaked checks that a user who may write policies cannot read parameters
-// through them.
-func TestPolicyParametersAreNotLeaked(t *testing.T) {
+const (
+	clusterRolesPath        = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+	clusterRoleBindingsPath = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+)
+
+// secretPolicy returns a policy that accepts all objects and has secrets as parameters.
+func secretPolicy(name string) string {
+	return admissionPolicy(name, "", "configmaps",
+		`"paramKind":{"apiVersion":"v1","kind":"Secret"},"validations":[{"expression":"true"}]`)
+}
+
+// paramBinding returns a binding of a policy to the parameters that paramRef, a list of JSON members,
+// refers to.
+func paramBinding(name, policy, paramRef string) string {
+	return fmt.Sprintf(
+		`{"metadata":{"name":%q},"spec":{"policyName":%q%s,"paramRef":{%s,"parameterNotFoundAction":"Allow"}}}`,
+		name, policy, denies, paramRef)
+}
+
+// grantToBob creates a cluster role with one rule, and binds it to the user bob. groups, resources and
+// verbs are JSON lists.
+func (a *api) grantToBob(t *testing.T, name, groups, resources, verbs string) {
+	t.Helper()
+	a.want(201, "POST", clusterRolesPath, fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":%s,"resources":%s,"verbs":%s}]}`,
+		name, groups, resources, verbs))
+	a.want(201, "POST", clusterRoleBindingsPath,
+		fmt.Sprintf(`{"metadata":{"name":%[1]q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%[1]q},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`,
+			name))
+}
+
+// TestPolicyParametersRequirePermission checks that a user who may write policies and bindings cannot
+// read parameters through them. The user needs get on all objects of paramKind, and get or list on
+// what paramRef refers to.
+func TestPolicyParametersRequirePermission(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *config.Options) { o.Authorization.Modes = []string{"RBAC"} })
-	const roles, grants = "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-	grant := func(name, group, resources, verbs string) {
+	const (
+		errNeedsGetOnKind = `is invalid: spec.paramKind: Forbidden: user \u0026{bob  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`
+		errNeedsGetOnRef  = `is invalid: spec.paramRef: Forbidden: user \u0026{bob  [system:authenticated] map[]} does not have \"get\" permission on the object referenced by paramRef`
+		errNeedsListOnRef = `is invalid: spec.paramRef: Forbidden: user \u0026{bob  [system:authenticated] map[]} does not have \"list\" permission on the object referenced by paramRef`
+		secretS           = `"name":"s","namespace":"default"`
+		allSecrets        = `"selector":{},"namespace":"default"`
+	)
+	type bobStep struct {
+		what               string
+		method, path, body string
+		code               int
+		wantErr            string // part of the response
+	}
+	asBob := func(steps ...bobStep) {
 		t.Helper()
-		a.want(201, "POST", roles, fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[%q],"resources":[%s],"verbs":[%s]}]}`,
-			name, group, resources, verbs))
-		a.want(201, "POST", grants,
-			fmt.Sprintf(`{"metadata":{"name":%[1]q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%[1]q},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`,
-				name))
-	}
-	grant("policies", "admissionregistration.k8s.io", `"*"`, `"*"`)
-	asBob := func(code int, method, path, body, wantText string) {
-		t.Helper()
-		headers := []string{"Impersonate-User", "bob"}
-		if method == "PATCH" {
-			headers = append(headers, "Content-Type", "application/merge-patch+json")
-		}
-		if r := a.want(code, method, path, body, headers...); !strings.Contains(string(r.body), wantText) {
-			t.Errorf("%s %s: got %s, want a body that contains %s", method, path, r.body, wantText)
+		for _, s := range steps {
+			headers := as("bob")
+			if s.method == "PATCH" {
+				headers = append(headers, "Content-Type", mergePatch)
+			}
+			if r := a.send(s.method, s.path, s.body, headers...); r.code != s.code || !strings.Contains(string(r.body), s.wantErr) {
+				t.Errorf("%s: got %d %s, want %d and %q", s.what, r.code, r.body, s.code, s.wantErr)
+			}
 		}
 	}
-	const secretKind = `"paramKind":{"apiVersion":"v1","kind":"Secret"},`
-	const valid = `"validations":[{"expression":"true"}]`
-	const errNeedsGetOnAll = `is invalid: spec.paramKind: Forbidden: user \u0026{bob  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`
-	const errNeedsGetOnReferenced = `is invalid: spec.paramRef: Forbidden: user \u0026{bob  [system:authenticated] map[]} does not have \"get\" permission on the object referenced by paramRef`
-	denyWithParam := func(namespace, name string) string {
-		return fmt.Sprintf(`%s,"paramRef":{"name":%q,"namespace":%q,"parameterNotFoundAction":"Allow"}`, denies, name, namespace)
-	}
+	a.grantToBob(t, "policies", `["admissionregistration.k8s.io"]`, `["*"]`, `["*"]`)
 
-	// 1. Bob may write policies and bindings without parameters.
-	asBob(201, "POST", policiesPath, admissionPolicy("plain", "", "configmaps", valid), "")
-	asBob(201, "POST", bindingsPath, policyBinding("plain", denies), "")
+	// 1. Without any permission on secrets.
+	asBob(
+		bobStep{
+			what: "create a policy without parameters", method: "POST", path: policiesPath,
+			body: admissionPolicy("plain", "", "configmaps", `"validations":[{"expression":"true"}]`), code: 201,
+		},
+		bobStep{
+			what: "create a binding without parameters", method: "POST", path: bindingsPath,
+			body: policyBinding("plain", denies), code: 201,
+		},
+		bobStep{
+			what: "create a policy with secrets as parameters", method: "POST", path: policiesPath,
+			body: secretPolicy("p"), code: 422, wantErr: errNeedsGetOnKind,
+		},
+		bobStep{
+			what: "add secrets as parameters to a policy", method: "PATCH", path: policiesPath + "/plain",
+			body: `{"spec":{"paramKind":{"apiVersion":"v1","kind":"Secret"}}}`, code: 422, wantErr: errNeedsGetOnKind,
+		},
+	)
+	a.want(201, "POST", policiesPath, secretPolicy("p")) // as the administrator
+	asBob(
+		bobStep{
+			what: "update a policy without a change of its parameters", method: "PATCH", path: policiesPath + "/p",
+			body: `{"metadata":{"labels":{"a":"b"}}}`, code: 200,
+		},
+		bobStep{
+			what: "bind a secret to a policy", method: "POST", path: bindingsPath,
+			body: paramBinding("p", "p", secretS), code: 422, wantErr: errNeedsGetOnRef,
+		},
+		bobStep{
+			what: "bind a secret to a policy that does not exist", method: "POST", path: bindingsPath,
+			body: paramBinding("unknown", "unknown", secretS), code: 422, wantErr: errNeedsGetOnRef,
+		},
+	)
 
-	// 2. A policy whose parameters are Secrets needs "get" on all of them. Other changes do not.
-	asBob(422, "POST", policiesPath, admissionPolicy("p", "", "configmaps", secretKind+valid), errNeedsGetOnAll)
-	asBob(422, "PATCH", policiesPath+"/plain", `{"spec":{`+strings.TrimSuffix(secretKind, ",")+`}}`, errNeedsGetOnAll)
-	a.want(201, "POST", policiesPath, admissionPolicy("p", "", "configmaps", secretKind+valid))
-	asBob(200, "PATCH", policiesPath+"/p", `{"metadata":{"labels":{"a":"b"}}}`, "")
-
-	// 3. A binding needs "get" on the Secret that it references, even for an unknown policy.
-	asBob(422, "POST", bindingsPath, policyBinding("p", denyWithParam("default", "s")), errNeedsGetOnReferenced)
-	asBob(422, "POST", bindingsPath, policyBinding("unknown", denyWithParam("default", "s")), errNeedsGetOnReferenced)
-	a.want(201, "POST", roles,
+	// 2. With get on the secret default/s.
+	a.want(201, "POST", clusterRolesPath,
 		`{"metadata":{"name":"one"},"rules":[{"apiGroups":[""],"resources":["secrets"],"resourceNames":["s"],"verbs":["get"]}]}`)
 	a.want(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
 		`{"metadata":{"name":"one"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"one"},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`)
-	asBob(201, "POST", bindingsPath, policyBinding("p", denyWithParam("default", "s")), "")
+	asBob(
+		bobStep{
+			what: "bind the permitted secret", method: "POST", path: bindingsPath,
+			body: paramBinding("p", "p", secretS), code: 201,
+		},
+		bobStep{
+			what: "bind secrets by a selector", method: "POST", path: bindingsPath,
+			body: paramBinding("selected", "p", allSecrets), code: 422, wantErr: errNeedsListOnRef,
+		},
+		bobStep{
+			what: "change the namespace of the bound secret", method: "PATCH", path: bindingsPath + "/p",
+			body: `{"spec":{"paramRef":{"namespace":"kube-system"}}}`, code: 422, wantErr: errNeedsGetOnRef,
+		},
+		bobStep{
+			what: "change the name of the bound secret", method: "PATCH", path: bindingsPath + "/p",
+			body: `{"spec":{"paramRef":{"name":"other"}}}`, code: 422, wantErr: errNeedsGetOnRef,
+		},
+		bobStep{
+			what: "create another policy with secrets as parameters", method: "POST", path: policiesPath,
+			body: secretPolicy("q"), code: 422, wantErr: errNeedsGetOnKind,
+		},
+	)
 
-	// 4. A binding with a selector needs "list", and another reference needs "get" on that Secret.
-	const denyWithSelector = denies + `,"paramRef":{"selector":{},"namespace":"default","parameterNotFoundAction":"Allow"}`
-	bindingWithSelector := strings.Replace(policyBinding("p", denyWithSelector), `"p"`, `"many"`, 1) // its own name, the policy p
-	errNeedsListOnSelected := strings.Replace(errNeedsGetOnReferenced, "get", "list", 1)
-	asBob(422, "POST", bindingsPath, bindingWithSelector, errNeedsListOnSelected)
-	asBob(422, "PATCH", bindingsPath+"/p", `{"spec":{"paramRef":{"namespace":"kube-system"}}}`, errNeedsGetOnReferenced)
-	asBob(422, "PATCH", bindingsPath+"/p", `{"spec":{"paramRef":{"name":"other"}}}`, errNeedsGetOnReferenced)
-
-	// 5. With "get" on all Secrets, Bob may write the policy and any reference.
-	asBob(422, "POST", policiesPath, admissionPolicy("q", "", "configmaps", secretKind+valid), errNeedsGetOnAll)
-	grant("secrets", "", `"secrets"`, `"get"`)
-	asBob(201, "POST", policiesPath, admissionPolicy("q", "", "configmaps", secretKind+valid), "")
-	asBob(200, "PATCH", bindingsPath+"/p", `{"spec":{"paramRef":{"name":"other"}}}`, "")
+	// 3. With get on all secrets.
+	a.grantToBob(t, "secrets", `[""]`, `["secrets"]`, `["get"]`)
+	asBob(
+		bobStep{
+			what: "create a policy with permitted parameters", method: "POST", path: policiesPath,
+			body: secretPolicy("q"), code: 201,
+		},
+		bobStep{
+			what: "bind another permitted secret", method: "PATCH", path: bindingsPath + "/p",
+			body: `{"spec":{"paramRef":{"name":"other"}}}`, code: 200,
+		},
+	)
 }

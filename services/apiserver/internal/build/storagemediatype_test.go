@@ -11,18 +11,20 @@ import (
 
 const mediaTypePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"}},"spec":{"nodeName":"n1","containers":[{"name":"c","image":"i"}]}}`
 
-// TestObjectsAreReadableAfterStorageMediaTypeChange writes with one media type and reads with the other.
+// TestObjectsAreReadableAfterStorageMediaTypeChange checks that servers with JSON and protobuf as the
+// storage media type read the same stored objects, and that each writes its own media type.
 func TestObjectsAreReadableAfterStorageMediaTypeChange(t *testing.T) {
 	etcd := etcdtest.ListeningServer(t)
-	startWith := func(media string) *api {
+	startWith := func(mediaType string) *api {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend = config.BackendEtcd
 			o.Etcd.Servers = []string{etcd.Endpoint()}
-			o.Compatibility.StorageMediaType = media
+			o.Compatibility.StorageMediaType = mediaType
 			o.Admission.Disable = append(o.Admission.Disable, "ServiceAccount")
 		})
 	}
 	const pods, hpas = "/api/v1/namespaces/default/pods", "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+	// 1. A server with JSON stores JSON, and its watches can select by field.
 	jsonServer := startWith("application/json")
 	watch := watchOf(jsonServer, pods+"?watch=true&fieldSelector=spec.nodeName%3Dn1")
 	created := jsonServer.want(201, "POST", pods, mediaTypePod)
@@ -40,10 +42,11 @@ func TestObjectsAreReadableAfterStorageMediaTypeChange(t *testing.T) {
 	if e := watch.next(); e != "ADDED p" {
 		t.Errorf("watch with a field selector: got event %q, want ADDED p", e)
 	}
+	// 2. Both servers read and select what was stored as JSON.
 	protobufServer := startWith("application/vnd.kubernetes.protobuf")
 	for _, server := range []*api{jsonServer, protobufServer} {
 		if got := server.want(200, "GET", pods+"/p", ""); !bytes.Equal(got.body, created.body) {
-			t.Errorf("read: got\n%s\nwant what was created,\n%s", got.body, created.body)
+			t.Errorf("GET %s/p: got\n%s\nwant the created object\n%s", pods, got.body, created.body)
 		}
 		for _, query := range []string{"?labelSelector=a%3Db", "?fieldSelector=spec.nodeName%3Dn1"} {
 			if n := len(server.want(200, "GET", pods+query, "").at("items").([]any)); n != 1 {
@@ -52,6 +55,7 @@ func TestObjectsAreReadableAfterStorageMediaTypeChange(t *testing.T) {
 		}
 		server.want(200, "GET", hpas+"/h", "")
 	}
+	// 3. A write of the server with protobuf changes the media type of the object.
 	protobufServer.want(200, "PUT", pods+"/p/status", `{"metadata":{"name":"p"},"status":{"phase":"Running"}}`)
 	kv, _, err := protobufServer.server.stores.store.Get(t.Context(), "/registry/pods/default/p", 0)
 	if err != nil || !bytes.HasPrefix(kv.Value, []byte("k8s\x00")) {

@@ -2,81 +2,33 @@ package build
 
 import (
 	"crypto/x509/pkix"
-	"encoding/json"
 	"strings"
 	"testing"
-
-	"binnacle/services/apiserver/internal/config"
 )
 
-// step is a request and the expected response. has and lacks check the body.
-type step struct {
-	what               string
-	method, path, body string
-	header             []string
-	code               int
-	has                []string
-	lacks              []string
-}
+const strategicPatch = "application/strategic-merge-patch+json"
 
-// steps sends requests in order and checks each response.
-func (a *api) steps(t *testing.T, steps []step) {
-	t.Helper()
-	for _, s := range steps {
-		header := s.header
-		if s.method == "PATCH" && header == nil {
-			header = []string{"Content-Type", mergePatch}
-		}
-		r := a.send(s.method, s.path, s.body, header...)
-		if r.code != s.code {
-			t.Errorf("%s: got %d, want %d: %s", s.what, r.code, s.code, r.body)
-			continue
-		}
-		var status struct {
-			Message string `json:"message"`
-		}
-		_ = json.Unmarshal(r.body, &status)
-		body := string(r.body) + "\n" + status.Message
-		for _, text := range s.has {
-			if !strings.Contains(body, text) {
-				t.Errorf("%s: got %s, want it to contain %s", s.what, r.body, text)
-			}
-		}
-		for _, text := range s.lacks {
-			if strings.Contains(body, text) {
-				t.Errorf("%s: got %s, want it without %s", s.what, r.body, text)
-			}
-		}
-	}
-}
-
-const (
-	strategicPatch = "application/strategic-merge-patch+json"
-	leasePath      = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-)
-
-// TestWriteDetails covers details that typed clients and controllers depend on.
-func TestWriteDetails(t *testing.T) {
+// TestDeleteReadsDeleteOptionsOfAnyVersion checks that DELETE accepts DeleteOptions of any group version
+// and encoding, and rejects other kinds without a deletion.
+func TestDeleteReadsDeleteOptionsOfAnyVersion(t *testing.T) {
 	t.Parallel()
-	key := signingKey(t)
-	a := start(t, func(o *config.Options) { withRBAC(o); issuing(key)(o) })
-	const ignoreReadErrors = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
-	cm := configMaps
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	a.steps(t, []step{
-		{what: "create an object", method: "POST", path: cm, body: configMap("a", "k", "v"), code: 201},
+		{what: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
 		{
 			what:   "delete options of another group version",
 			method: "DELETE",
-			path:   cm + "/a",
+			path:   configMaps + "/a",
 			body:   `{"apiVersion":"example.com/v1","kind":"DeleteOptions","dryRun":["All"]}`,
 			code:   200,
 			has:    []string{`"Success"`},
 		},
-		{what: "delete options without a type", method: "DELETE", path: cm + "/a", body: `{"dryRun":["All"]}`, code: 200},
+		{what: "delete options without a type", method: "DELETE", path: configMaps + "/a", body: `{"dryRun":["All"]}`, code: 200},
 		{
 			what:   "delete options in YAML",
 			method: "DELETE",
-			path:   cm + "/a",
+			path:   configMaps + "/a",
 			body:   "kind: DeleteOptions\ndryRun: [All]\n",
 			header: []string{"Content-Type", "application/yaml"},
 			code:   200,
@@ -84,7 +36,7 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "delete with another kind as options",
 			method: "DELETE",
-			path:   cm + "/a",
+			path:   configMaps + "/a",
 			body:   `{"apiVersion":"v1","kind":"Pod"}`,
 			code:   400,
 			has:    []string{"decoded object cannot be converted to DeleteOptions"},
@@ -92,17 +44,27 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "delete with invalid options",
 			method: "DELETE",
-			path:   cm + "/a",
+			path:   configMaps + "/a",
 			body:   `{"dryRun":"All"}`,
 			code:   400,
 			has:    []string{"DeleteOptions"},
 		},
-		{what: "the dry runs and errors deleted nothing", method: "GET", path: cm + "/a", code: 200},
+		{what: "the dry runs and errors deleted nothing", method: "GET", path: configMaps + "/a", code: 200},
+	})
+}
 
+// TestUIDOfObjectIsImmutable checks that a patch of the UID is invalid, and that an update with
+// another UID conflicts.
+func TestUIDOfObjectIsImmutable(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	a.steps(t, []step{
+		{what: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
 		{
 			what:   "a merge patch of the UID",
 			method: "PATCH",
-			path:   cm + "/a",
+			path:   configMaps + "/a",
 			body:   `{"metadata":{"uid":"x"}}`,
 			code:   422,
 			has:    []string{`metadata.uid: Invalid value: "x": field is immutable`},
@@ -110,7 +72,7 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "a JSON patch of the UID",
 			method: "PATCH",
-			path:   cm + "/a",
+			path:   configMaps + "/a",
 			body:   `[{"op":"replace","path":"/metadata/uid","value":"x"}]`,
 			header: []string{"Content-Type", jsonPatch},
 			code:   422,
@@ -119,23 +81,32 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "an update with another UID",
 			method: "PUT",
-			path:   cm + "/a",
+			path:   configMaps + "/a",
 			body:   `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","uid":"x"}}`,
 			code:   409,
 			has:    []string{"Precondition failed: UID in precondition: x"},
 		},
+	})
+}
 
+// TestScaleWritesAreValidated checks that a write of the scale subresource must agree with the object
+// in name and UID, and that its metadata and spec are validated.
+func TestScaleWritesAreValidated(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	deployments := "/apis/apps/v1/namespaces/" + a.ns + "/deployments"
+	a.steps(t, []step{
 		{
 			what:   "create a deployment",
 			method: "POST",
-			path:   deploymentsPath,
+			path:   deployments,
 			body:   `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 			code:   201,
 		},
 		{
 			what:   "a scale with another name",
 			method: "PUT",
-			path:   deploymentsPath + "/d/scale",
+			path:   deployments + "/d/scale",
 			body:   `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"x"},"spec":{"replicas":2}}`,
 			code:   400,
 			has:    []string{"the name of the object (x) does not match the name on the URL (d)"},
@@ -143,7 +114,7 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "update the scale",
 			method: "PUT",
-			path:   deploymentsPath + "/d/scale",
+			path:   deployments + "/d/scale",
 			body:   `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"d"},"spec":{"replicas":2}}`,
 			code:   200,
 			has:    []string{`"replicas":2`},
@@ -151,7 +122,7 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "a scale with invalid metadata",
 			method: "PUT",
-			path:   deploymentsPath + "/d/scale",
+			path:   deployments + "/d/scale",
 			body: `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"d","generateName":"%","labels":{"a":"%"},"annotations":{"/a":"b"}},
 				"spec":{"replicas":-1}}`,
 			code: 422,
@@ -163,7 +134,7 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "a scale with an invalid label in a patch",
 			method: "PATCH",
-			path:   deploymentsPath + "/d/scale",
+			path:   deployments + "/d/scale",
 			body:   `{"metadata":{"labels":{"a":"%"}}}`,
 			code:   422,
 			has:    []string{`"metadata.labels"`},
@@ -171,23 +142,32 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "a scale with another UID",
 			method: "PATCH",
-			path:   deploymentsPath + "/d/scale",
+			path:   deployments + "/d/scale",
 			body:   `{"metadata":{"uid":"x"},"spec":{"replicas":3}}`,
 			code:   409,
 			has:    []string{"Precondition failed: UID in precondition: x"},
 		},
+	})
+}
 
+// TestServiceTypeChangeClearsLoadBalancer checks that a service that is no load balancer any more loses
+// the addresses in its status.
+func TestServiceTypeChangeClearsLoadBalancer(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	services := a.own("services")
+	a.steps(t, []step{
 		{
 			what:   "create a service with a load balancer",
 			method: "POST",
-			path:   "/api/v1/namespaces/default/services",
+			path:   services,
 			body:   `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"type":"LoadBalancer","ports":[{"port":80}]}}`,
 			code:   201,
 		},
 		{
 			what:   "set the address of the load balancer",
 			method: "PATCH",
-			path:   "/api/v1/namespaces/default/services/s/status",
+			path:   services + "/s/status",
 			body:   `{"status":{"loadBalancer":{"ingress":[{"ip":"1.2.3.4"}]}}}`,
 			code:   200,
 			has:    []string{"1.2.3.4"},
@@ -195,66 +175,103 @@ func TestWriteDetails(t *testing.T) {
 		{
 			what:   "a change of the type clears the address",
 			method: "PATCH",
-			path:   "/api/v1/namespaces/default/services/s",
+			path:   services + "/s",
 			body:   `{"spec":{"type":"ClusterIP"}}`,
 			code:   200,
 			has:    []string{`"loadBalancer":{}`},
 			lacks:  []string{"1.2.3.4"},
 		},
+	})
+}
 
+// TestStrategicPatchRequiresMergeKey checks that a strategic patch is invalid if an element of a list
+// lacks the merge key.
+func TestStrategicPatchRequiresMergeKey(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	a.steps(t, []step{
 		{
 			what:   "create an owned object",
 			method: "POST",
-			path:   cm,
+			path:   configMaps,
 			body:   `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}]}}`,
 			code:   201,
 		},
 		{
 			what:   "a strategic patch of a list without the merge key",
 			method: "PATCH",
-			path:   cm + "/o",
+			path:   configMaps + "/o",
 			body:   `{"metadata":{"ownerReferences":[{"name":"x"}]}}`,
 			header: []string{"Content-Type", strategicPatch},
 			code:   422,
 			has:    []string{"does not contain declared merge key: uid"},
 		},
+	})
+}
 
+// TestIgnoreReadErrorsIsIgnoredWithoutGate checks that an ordinary deletion takes place while the
+// feature gate of the option is disabled.
+func TestIgnoreReadErrorsIsIgnoredWithoutGate(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	const ignoreReadErrors = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
+	a.steps(t, []step{
+		{what: "create an object", method: "POST", path: configMaps, body: configMap("a", "k", "v"), code: 201},
 		{
 			what:   "the option for unreadable objects is ignored while its feature gate is disabled",
 			method: "DELETE",
-			path:   cm + "/o" + ignoreReadErrors,
+			path:   configMaps + "/a" + ignoreReadErrors,
 			code:   200,
 			has:    []string{`"Success"`},
 		},
+	})
+}
+
+// TestLeaseUpdateRequiresResourceVersion checks that a lease cannot be updated unconditionally.
+func TestLeaseUpdateRequiresResourceVersion(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	leases := "/apis/coordination.k8s.io/v1/namespaces/" + a.ns + "/leases"
+	a.steps(t, []step{
 		{
 			what:   "create a lease",
 			method: "POST",
-			path:   leasePath,
+			path:   leases,
 			body:   `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"}}`,
 			code:   201,
 		},
 		{
 			what:   "an update of a lease without a resource version",
 			method: "PUT",
-			path:   leasePath + "/l",
+			path:   leases + "/l",
 			body:   `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"}}`,
 			code:   422,
 			has: []string{
 				`leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update`,
 			},
 		},
+	})
+}
 
+// TestAPIServiceStatusPatchKeepsSpecAndMetadata checks that a patch of the status changes nothing else.
+// The server is not shared, because the APIService appears in discovery.
+func TestAPIServiceStatusPatchKeepsSpecAndMetadata(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	const apiServices = "/apis/apiregistration.k8s.io/v1/apiservices"
+	a.steps(t, []step{
 		{
 			what:   "create an APIService",
 			method: "POST",
-			path:   "/apis/apiregistration.k8s.io/v1/apiservices",
+			path:   apiServices,
 			body:   `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"v1.x.example.com","labels":{"a":"b"}},"spec":{"group":"x.example.com","version":"v1","groupPriorityMinimum":100,"versionPriority":100,"insecureSkipTLSVerify":true,"service":{"name":"s","namespace":"d"}}}`,
 			code:   201,
 		},
 		{
 			what:   "a patch of the status changes neither labels nor spec",
 			method: "PATCH",
-			path:   "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com/status",
+			path:   apiServices + "/v1.x.example.com/status",
 			body:   `{"metadata":{"labels":{"a":"c"},"annotations":{"x":"y"}},"spec":{"versionPriority":7},"status":{"conditions":[{"type":"T","status":"True"}]}}`,
 			code:   200,
 			has:    []string{`"labels":{"a":"b"}`, `"versionPriority":100`, `"type":"T"`},
@@ -263,14 +280,15 @@ func TestWriteDetails(t *testing.T) {
 	})
 }
 
-// TestManagedFieldsOfResetFields expects the managed fields that Kubernetes records.
-func TestManagedFieldsOfResetFields(t *testing.T) {
+// TestManagedFieldsOmitResetFields checks that a manager does not own fields that the strategy of a
+// resource resets, because the manager's value was not stored.
+func TestManagedFieldsOmitResetFields(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 	a.steps(t, []step{
 		{
-			what:   "a created ServiceCIDR keeps its status",
+			what:   "the strategy of ServiceCIDR does not reset the status of created objects",
 			method: "POST",
 			path:   "/apis/networking.k8s.io/v1/servicecidrs",
 			body:   `{"apiVersion":"networking.k8s.io/v1","kind":"ServiceCIDR","metadata":{"name":"c"},"spec":{"cidrs":["10.9.0.0/24"]},"status":{"conditions":[{"type":"T","status":"True","reason":"R","message":"","lastTransitionTime":"2024-01-01T00:00:00Z"}]}}`,
@@ -312,38 +330,45 @@ func TestManagedFieldsOfResetFields(t *testing.T) {
 	})
 }
 
-// TestMetadataErrorCauses checks that all causes are returned, as often as in Kubernetes.
-func TestMetadataErrorCauses(t *testing.T) {
+// TestMetadataErrorsRepeatCauses checks that a Status lists a cause for every validation that rejects
+// the metadata. As in Kubernetes, several validations check the same fields, so causes repeat.
+func TestMetadataErrorsRepeatCauses(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
-	causes := func(r answer) (out []string) {
-		all, _ := r.at("details", "causes").([]any)
-		for _, c := range all {
-			field, _ := c.(map[string]any)["field"].(string)
-			out = append(out, strings.TrimPrefix(field, "metadata."))
+	metadataCauses := func(r answer) string {
+		var fields []string
+		causes, _ := r.at("details", "causes").([]any)
+		for _, cause := range causes {
+			field, _ := cause.(map[string]any)["field"].(string)
+			fields = append(fields, strings.TrimPrefix(field, "metadata."))
 		}
-		return out
+		return strings.Join(fields, " ")
 	}
-	a.want(201, "POST", configMaps, configMap("a"))
-	a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"f","finalizers":["a.b/c"]}}`)
-	a.want(200, "DELETE", configMaps+"/f", "")
-	for _, c := range []struct{ name, patch, want string }{
-		{name: "f", patch: `{"metadata":{"finalizers":["a.b/c","a.b/d"]}}`, want: "finalizers finalizers"},
+	a.want(201, "POST", configMaps, configMap("live"))
+	a.want(201, "POST", configMaps,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"terminating","finalizers":["a.b/c"]}}`)
+	a.want(200, "DELETE", configMaps+"/terminating", "")
+	for _, c := range []struct{ object, patch, wantCauses string }{
 		{
-			name:  "a",
-			patch: `{"metadata":{"labels":{"x y":"z"},"annotations":{"/x":"1"}}}`,
-			want:  "labels annotations labels annotations labels annotations labels annotations",
+			object:     "terminating",
+			patch:      `{"metadata":{"finalizers":["a.b/c","a.b/d"]}}`,
+			wantCauses: "finalizers finalizers",
 		},
 		{
-			name:  "a",
-			patch: `{"metadata":{"deletionTimestamp":"2024-01-01T00:00:00Z","deletionGracePeriodSeconds":7}}`,
-			want:  "deletionTimestamp deletionGracePeriodSeconds deletionTimestamp deletionGracePeriodSeconds",
+			object:     "live",
+			patch:      `{"metadata":{"labels":{"x y":"z"},"annotations":{"/x":"1"}}}`,
+			wantCauses: "labels annotations labels annotations labels annotations labels annotations",
+		},
+		{
+			object:     "live",
+			patch:      `{"metadata":{"deletionTimestamp":"2024-01-01T00:00:00Z","deletionGracePeriodSeconds":7}}`,
+			wantCauses: "deletionTimestamp deletionGracePeriodSeconds deletionTimestamp deletionGracePeriodSeconds",
 		},
 	} {
-		r := a.want(422, "PATCH", configMaps+"/"+c.name, c.patch, "Content-Type", mergePatch)
-		if got := strings.Join(causes(r), " "); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.patch, got, c.want)
+		r := a.want(422, "PATCH", configMaps+"/"+c.object, c.patch, "Content-Type", mergePatch)
+		if got := metadataCauses(r); got != c.wantCauses {
+			t.Errorf("%s of the %s object: got causes %q, want %q", c.patch, c.object, got, c.wantCauses)
 		}
 	}
 }
