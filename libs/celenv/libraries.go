@@ -76,7 +76,18 @@ func regexFindAll(text, pattern, limit ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(limit)
 	}
-	return types.NewStringList(types.DefaultTypeAdapter, re.FindAllString(string(s), int(n)))
+	// The meter charges the matches after the call, so the call stops at the number of matches that
+	// an evaluation can pay for.
+	affordable := int(maxSteps / findSteps(len(s), sizeOfPattern(pattern)))
+	wanted := int(n)
+	if wanted < 0 || wanted > affordable {
+		wanted = affordable + 1
+	}
+	found := re.FindAllString(string(s), wanted)
+	if len(found) > affordable {
+		return types.NewErr("operation cancelled: actual cost limit exceeded")
+	}
+	return types.NewStringList(types.DefaultTypeAdapter, found)
 }
 
 func compilePattern(pattern ref.Val) (*regexp.Regexp, error) {

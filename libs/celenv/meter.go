@@ -11,6 +11,7 @@ import (
 	"github.com/google/cel-go/common/overloads"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/cel-go/interpreter"
 )
 
@@ -51,6 +52,7 @@ type callStep struct {
 	args               []int64 // step ids
 	dependsOnValues    bool    // the cost depends on the arguments or the result
 	isAddition         bool    // the function is the operator +
+	isFindAll          bool    // the function is findAll
 }
 
 // Names of step types that CEL does not export.
@@ -88,6 +90,10 @@ func (m *meter) addStepCost(c stepCost, v ref.Val) {
 		m.addCallCost(c.call, v)
 		if c.call.isAddition {
 			m.chargeConcatenation(c.call, v)
+		}
+		if list, ok := v.(traits.Lister); ok && c.call.isFindAll {
+			text, pattern := m.valueOf(c.call.args[0]), m.valueOf(c.call.args[1])
+			m.chargeWeight(sizeOf(list) * findSteps(textLen(text), sizeOfPattern(pattern)) / stepsPerWeight)
 		}
 	}
 	if m.cost > m.threshold {
@@ -129,6 +135,7 @@ func stepCostOf(step any) stepCost {
 			overload:        s.OverloadID(),
 			dependsOnValues: dependsOnValues(s.Function(), s.OverloadID()),
 			isAddition:      s.Function() == operators.Add,
+			isFindAll:       s.Function() == "findAll",
 		}
 		for _, a := range s.Args() {
 			c.call.args = append(c.call.args, a.ID())
@@ -302,6 +309,10 @@ func (m *meter) chargePattern(match *patternMatch) {
 	}
 	m.chargeWeight(steps / stepsPerWeight)
 }
+
+// findSteps returns the maximum number of steps for one match of findAll. The search for each match
+// may read the rest of the text, as x.*y|x does.
+func findSteps(text int, patternSize uint64) uint64 { return uint64(text+1) * max(patternSize, 1) }
 
 // sizeOfPattern is patternSize of a value. A value that is no string has no instructions.
 func sizeOfPattern(v ref.Val) uint64 {

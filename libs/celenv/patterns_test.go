@@ -19,6 +19,7 @@ func patternVariables(t *testing.T) (*celenv.Env, map[string]any) {
 	return env, map[string]any{"object": map[string]any{
 		"text":    strings.Repeat("x", 1<<20),
 		"name":    strings.Repeat("web.", 60) + "example",
+		"long":    strings.Repeat("web.", 1000),
 		"names":   strings.Split(strings.Repeat("web-1,", 1000)+"web", ","),
 		"pattern": strings.Repeat("x{1000}", 3000),
 	}}
@@ -35,6 +36,8 @@ func TestExpensivePatternsAreStopped(t *testing.T) {
 		"find":                              `object.text.find("(x?){1000}y") == ""`,
 		"findAll":                           `object.text.findAll("(x?){1000}y").size() == 0`,
 		"findAll with a limit":              `object.text.findAll("(x?){1000}y", 1).size() == 0`,
+		"findAll that searches the rest":    `object.text.findAll("x.*y|x").size() == 0`,
+		"findAll of many texts":             `object.names.all(n, object.long.findAll("[a-z]+").size() == 1000)`,
 		"compilation of a variable pattern": `"a".matches(object.pattern)`,
 		"compilation by find":               `"a".find(object.pattern) == ""`,
 		"compilation of a long constant":    `"a".matches("` + strings.Repeat("x{1000}", 3000) + `")`,
@@ -63,6 +66,8 @@ func TestUsualPatternsMatch(t *testing.T) {
 		`object.names.all(n, n.matches("^" + n + "$"))`,
 		`object.names.all(n, n.find("[a-z]+") == "web")`,
 		`object.name.findAll("[a-z]+").size() == 61`,
+		`object.name.findAll("[a-z]+", 2).size() == 2 && object.name.findAll("[a-z]+", 0).size() == 0`,
+		`object.long.findAll("[a-z]+").size() == 1000`,
 		`object.name.matches("^.{1,1000}$") && object.name.matches("^([a-z.]{1,50}){1,20}$")`,
 	} {
 		p, err := env.Compile(expression)
