@@ -73,3 +73,40 @@ func frameSize(in *bufio.Reader) (uint64, error) {
 	}
 	return uint64(size) + payload, nil
 }
+
+// MaxKubeletFrame is the maximum size in bytes of a SPDY frame that a kubelet sends for a translated
+// command. The SPDY library queues up to 50 frames of each stream, of up to 16 MiB, for a slow client.
+// Kubelets send frames of 32 KiB.
+const MaxKubeletFrame = 256 << 10
+
+var errKubeletFrame = errors.New("the SPDY frame of the kubelet is too long")
+
+// spdyLimiter is a SPDY connection. Reading fails at a frame that is longer than MaxKubeletFrame.
+type spdyLimiter struct {
+	net.Conn
+	in     *bufio.Reader
+	unread int // bytes of the current frame that were not read yet
+}
+
+// limitSPDY returns the connection with the limit of MaxKubeletFrame.
+func limitSPDY(conn net.Conn) net.Conn { return &spdyLimiter{Conn: conn, in: bufio.NewReader(conn)} }
+
+// Read implements net.Conn. It never reads beyond the end of a frame. The header of a frame is: type
+// or stream, 4 bytes; flags, 1 byte; length of the rest, 3 bytes.
+func (l *spdyLimiter) Read(b []byte) (int, error) {
+	const headerSize = 8
+	if l.unread == 0 {
+		head, err := l.in.Peek(headerSize)
+		if err != nil {
+			return 0, err
+		}
+		length := int(binary.BigEndian.Uint32(head[4:]) & 0xffffff)
+		if length > MaxKubeletFrame {
+			return 0, errKubeletFrame
+		}
+		l.unread = headerSize + length
+	}
+	n, err := l.in.Read(b[:min(len(b), l.unread)])
+	l.unread -= n
+	return n, err
+}

@@ -133,7 +133,7 @@ func (c *commandConn) NewConnection(resp *http.Response) (httpstream.Connection,
 			return nil, fmt.Errorf("unable to upgrade connection: the kubelet selected the protocol %q, which was not requested", protocol)
 		}
 		c.conn.DropResponse()
-		return spdy.NewClientConnectionWithPings(c.conn, pingPeriod)
+		return spdy.NewClientConnectionWithPings(limitSPDY(c.conn), pingPeriod)
 	}
 	defer c.conn.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes))
