@@ -302,6 +302,12 @@ func customLimits() []limitRow {
 			Reason:  "CPU of nested repetitions",
 		},
 		{
+			Subject: "regular expressions of a CEL expression",
+			Limit:   "about 64,000,000 bytes times instructions per evaluation",
+			Effect:  "error of the expression",
+			Reason:  "CPU of nested repetitions",
+		},
+		{
 			Subject: "operators of a CEL expression",
 			Limit:   "about 500",
 			Effect:  "422",
