@@ -51,13 +51,15 @@ func events() *registry.Kind {
 	})
 }
 
-// EventSource returns the value of the field "source": the component that reported the event, in
-// the old or new style.
+// EventSource returns the value of the field "source": the component that reported the event. An
+// event of the old style names it in source. An event of the new style has an eventTime and names
+// the component in reportingComponent.
 func EventSource(e *corev1.Event) string {
 	return cmp.Or(e.Source.Component, e.ReportingController)
 }
 
-// EventColumns returns the columns of events. view returns the core form of an event.
+// EventColumns returns the columns of events. view returns an event of either group as a core/v1
+// Event.
 func EventColumns[T registry.Object](view func(T) *corev1.Event) []registry.Column {
 	doc := func(name string) string { return columns.Doc(corev1.Event{}, name) }
 	column := func(name, desc string, priority int32, cell func(*corev1.Event) any) registry.Column {
@@ -116,7 +118,8 @@ func eventReporterText(e *corev1.Event) string {
 	return EventSource(e) + ", " + instance
 }
 
-// eventCount returns at least 1: an event of the new style has no count until it is a series.
+// eventCount returns the number of occurrences, at least 1. An event of the new style has no count
+// until it is a series.
 func eventCount(e *corev1.Event) int64 {
 	switch {
 	case e.Series != nil:
@@ -140,8 +143,8 @@ func validateCoreEvent(e *corev1.Event) field.ErrorList {
 	return ValidateEvent(e, "reportingComponent")
 }
 
-// ValidateEvent applies the rules for events of both groups. An event of the new style, which has
-// an eventTime, must be complete. reporter is the group's name for the reporting component.
+// ValidateEvent applies the rules for events of both groups. Only an event of the new style must be
+// complete. reporter is the group's name for the reporting component.
 func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
 	errs := validateEventNamespace(e)
 	if !e.EventTime.IsZero() {
@@ -153,9 +156,12 @@ func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
 	return errs
 }
 
-// validateEventNamespace requires an event to be in the namespace of the object that it is about.
-// Events of cluster-scoped objects are in default, and, in the new style, also in the system
-// namespace.
+// validateEventNamespace checks the namespace of an event, as Kubernetes does:
+//
+//   - An event of the old style must be in the namespace of the object that it is about. If the
+//     object is cluster-scoped, the event must be in default or have no namespace.
+//   - An event of the new style may be in any namespace if the object has a namespace. If the object
+//     is cluster-scoped, the event must be in default or in kube-system.
 func validateEventNamespace(e *corev1.Event) field.ErrorList {
 	objectNamespace := e.InvolvedObject.Namespace
 	var isAllowed bool
