@@ -30,6 +30,8 @@ func networkPolicies() *registry.Kind {
 			Order:      registry.Order{registry.MetaRules, registry.MetaUpdateRules, registry.UpdateRules},
 			Generation: true,
 			Validate: declare.AdaptUpdateValidation(func(fld validate.Field, p, old *networkingv1.NetworkPolicy) {
+				// Kubernetes applies these rules to the object and again to the change, and reports
+				// the errors of both.
 				fld.RecordTwice(func() { validateNetworkPolicy(fld, p, old) })
 			}),
 		},
@@ -48,7 +50,8 @@ func networkPolicies() *registry.Kind {
 	})
 }
 
-// defaultNetworkPolicy always sets the policy type Ingress, and Egress if there is an egress rule.
+// defaultNetworkPolicy sets the protocol of ports without one to TCP. If the policy has no policy
+// types, it sets Ingress, and also Egress if there is an egress rule.
 func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
 	for i := range p.Spec.Ingress {
 		defaultPolicyPorts(p.Spec.Ingress[i].Ports)
