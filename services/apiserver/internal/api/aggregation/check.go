@@ -21,8 +21,9 @@ const (
 	requestTimeout = 5 * time.Second
 	// minCheckInterval is the minimum interval between checks of a server.
 	minCheckInterval = time.Second
-	// describeWait is how long the write of a condition waits, at most, until the resources of the
-	// server are known. So a client that waits for Available usually finds them in discovery.
+	// describeWait is the maximum time that a check waits for the resource list of the server before
+	// it writes the condition. So a client that waits for Available usually finds the resources in
+	// discovery.
 	describeWait = time.Second
 	// attempts is the number of failed requests after which a server is unavailable.
 	attempts = 5
@@ -36,7 +37,8 @@ const (
 )
 
 // startCheckIfDue reports whether the caller must check the remote now. If so, it records that a
-// check is running; checkAndReport records its end.
+// check is running, and the caller calls checkAndReport. scheduleNextCheck records the end of the
+// check.
 func (r *remote) startCheckIfDue(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,9 +77,9 @@ func (r *remote) scheduleCheck() {
 	r.checkSoon = true
 }
 
-// setStored records the condition Available in the stored APIService, which may be nil. If it
-// differs from the result of the last check, setStored schedules a check, which writes the
-// condition again.
+// setStored remembers stored, the condition Available that the APIService has in storage. nil means
+// that it has none. If the status differs from the result of the last check, setStored schedules a
+// check, which writes the condition again.
 func (r *remote) setStored(stored *apiregistrationv1.APIServiceCondition) {
 	r.storedCondition.Store(stored)
 	if lastCheck := r.lastCheck.Load(); lastCheck != nil && (stored == nil || stored.Status != lastCheck.Status) {
@@ -96,11 +98,13 @@ func (r *remote) checkAndReport(ctx context.Context) {
 	// 1. Check the server.
 	condition := r.check(ctx)
 	if ctx.Err() != nil || r.workCtx.Err() != nil {
+		// The server stops, or the remote was replaced. Neither is followed by another check of this
+		// remote, so checking stays set.
 		return
 	}
 	changed := r.recordCheck(condition)
 
-	// 2. Read its resources, for a short time before step 3 and for the rest after it.
+	// 2. Read its resources. Step 3 waits for them for at most describeWait.
 	resourcesChanged := false
 	described := make(chan struct{})
 	go func() {
