@@ -19,18 +19,26 @@ import (
 // keeps values on a stack, which grows with each iteration of a loop and is then searched, so a loop
 // takes quadratic time. The meter keeps only the last value of each step, by the step's id.
 //
+//   - A step is one node of the planned expression, such as a name, a constant or a call.
+//   - The cost is the number that CEL counts for the steps and compares with the limit.
+//   - The weight of a value measures how long it takes to read (see weight.go). Weight beyond
+//     freeWeight adds to the cost.
+//
 // A meter serves one evaluation at a time, and is reset between them.
 type meter struct {
-	cost      uint64
-	limit     uint64    // the cost at which the evaluation is cancelled
-	threshold uint64    // limit, or the lower cost at which costSum is exceeded
+	cost  uint64
+	limit uint64 // the evaluation is cancelled when its cost exceeds it
+	// threshold is the cost beyond which observe calls handleExceededThreshold: the rest of costSum
+	// if that is lower than limit, otherwise limit.
+	threshold uint64
 	costSum   *CostSum  // the sum over several evaluations; nil if there is none
 	values    []ref.Val // the last value of each step, by step id
-	// stepCosts holds the cost of each step, by id. A name and its last qualifier share an id, so
-	// each id has two entries.
+	// stepCosts caches the cost of each step, by id. Each id has two entries, because a name and its
+	// last qualifier are two steps with one id.
 	stepCosts [][2]stepCost
 	args      []ref.Val // arguments of the current call
-	// weighedCalls holds the calls whose arguments are weighed, by the id of the last argument.
+	// weighedCalls holds the calls that are charged by the weight of their arguments, by the id of
+	// the last argument. The charge is due when that argument has a value, before the call.
 	weighedCalls map[int64]weighedCall
 	// standardCosts selects the costs of CEL itself: calls cost standardCost, and callCost, which
 	// has the costs of Kubernetes' functions, is not used.
@@ -68,6 +76,7 @@ func (m *meter) observe(id int64, step any, v ref.Val) {
 		m.addStepCost(stepCostOf(step), v)
 		return
 	}
+	// Use the first entry if it is unused or belongs to this step, otherwise the second one.
 	cached := &m.stepCosts[id][0]
 	if cached.step != nil && cached.step != step {
 		cached = &m.stepCosts[id][1]
@@ -210,7 +219,8 @@ func standardCost(overload string, args []ref.Val) uint64 {
 	return 1
 }
 
-// standardDependsOnValues reports whether standardCost reads the arguments.
+// standardDependsOnValues reports whether standardCost reads the arguments. It must list the same
+// overloads as standardCost.
 func standardDependsOnValues(overload string) bool {
 	switch overload {
 	case overloads.StartsWithString, overloads.EndsWithString, overloads.StringToBytes, overloads.BytesToString,
@@ -237,17 +247,18 @@ func sizeOfContent(v ref.Val) uint64 {
 // than bytes. CEL counts only the bytes. The meter therefore charges the instructions before the
 // call.
 const (
-	// stepsPerWeight is the number of steps, of one instruction on one byte, that weigh as much as
-	// one value.
+	// stepsPerWeight is how many matching steps add 1 to the weight. A matching step applies one
+	// instruction of the pattern to one byte of the text.
 	stepsPerWeight = 16
-	// stepsPerCompiled is the number of steps that take as long as compiling an instruction.
+	// stepsPerCompiled is how many matching steps take as long as compiling one instruction.
 	stepsPerCompiled = 100
 	// maxKeptPattern is the maximum number of instructions of a constant pattern that a plan keeps
 	// compiled. A longer one is compiled for each call, so that a plan has a bounded size.
 	maxKeptPattern = 4096
-	// maxPatternBytes is the maximum length of a pattern that no evaluation can pay for.
+	// maxPatternBytes is the length up to which patternSize parses a pattern. It counts a longer one
+	// as maxSteps instructions, which no evaluation can pay for.
 	maxPatternBytes = 1 << 20
-	// maxSteps is more steps than any evaluation can pay for.
+	// maxSteps is more matching steps than any evaluation can pay for.
 	maxSteps = maxWeight * stepsPerWeight
 )
 
@@ -310,7 +321,7 @@ func (m *meter) chargePattern(match *patternMatch) {
 	m.chargeWeight(steps / stepsPerWeight)
 }
 
-// findSteps returns the maximum number of steps for one match of findAll. The search for each match
+// findSteps returns the maximum number of matching steps for one match of findAll. The search for each match
 // may read the rest of the text, as x.*y|x does.
 func findSteps(text int, patternSize uint64) uint64 { return uint64(text+1) * max(patternSize, 1) }
 
