@@ -20,13 +20,17 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// maxUpdateManagers is the maximum number of update entries. The oldest ones are merged into
-// entries of ancientManager.
+// Limit of update entries and names of managers, as in Kubernetes.
 const (
+	// maxUpdateManagers is the maximum number of update entries of an object.
 	maxUpdateManagers = 10
-	ancientManager    = "ancient-changes"
-	firstManager      = "before-first-apply"
-	unknownManager    = "unknown"
+	// ancientManager owns the fields of the oldest update entries beyond maxUpdateManagers.
+	ancientManager = "ancient-changes"
+	// firstManager owns the fields that an object had when it was applied first, if no entry owned
+	// any.
+	firstManager = "before-first-apply"
+	// unknownManager stands for a manager without a name.
+	unknownManager = "unknown"
 )
 
 // unownedFields holds the fields without owners: fields that the server sets, and fields that
@@ -41,10 +45,14 @@ var unownedFields = fieldpath.NewSet(
 )
 
 // Update sets the managedFields of obj after a field manager created it (live is nil), updated it
-// or patched it. The managedFields in the request count on the object's own path, if
-// they are valid. An empty list, or one with an empty entry, ends the tracking until the next
-// apply. ctx bounds conversions by a webhook.
+// or patched it. ctx bounds conversions by a webhook.
+//
+// Requests to the main resource may set managedFields; requests to a subresource may not. Without
+// valid managedFields in the request, the entries of live apply. On an update, an empty list or a
+// list of one empty entry removes all entries. An update that starts without entries adds none:
+// owners are recorded again after the next apply. A create ignores such a list.
 func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager string) error {
+	// 1. Determine the entries before this change.
 	before := ManagedFieldsOf(obj)
 	requested := before.Entries()
 	entries := managed{}
@@ -61,6 +69,8 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager
 		obj.SetManagedFields(nil) // untracked until the next apply
 		return nil
 	}
+
+	// 2. Give the changed fields to the manager.
 	obj.SetManagedFields(nil)
 	if err := m.recordChanges(ctx, live, obj, entries, m.newOwner(manager, metav1.ManagedFieldsOperationUpdate)); err != nil {
 		return err
@@ -68,6 +78,8 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager
 	if err := entries.limitUpdateEntries(); err != nil {
 		return err
 	}
+
+	// 3. Write the entries to the object.
 	list, err := entries.encode()
 	if err != nil {
 		return err
@@ -87,8 +99,10 @@ func (m *Manager) newOwner(manager string, op metav1.ManagedFieldsOperationType)
 	return o
 }
 
-// recordChanges moves the ownership of the fields that differ between live and obj to an owner.
+// recordChanges moves the ownership of the fields that differ between live and obj to an owner. live
+// is nil if all fields of obj are new. entries is modified.
 func (m *Manager) recordChanges(ctx context.Context, live, obj registry.Object, entries managed, to owner) error {
+	// 1. Determine the fields that the owner takes: those that were added or changed.
 	own := m.gvk.GroupVersion().String()
 	changes := map[string]*changes{}
 	diff, err := m.differences(live, obj)
@@ -97,6 +111,9 @@ func (m *Manager) recordChanges(ctx context.Context, live, obj registry.Object, 
 	}
 	changes[own] = diff.filteredBy(m.filter)
 	used := changes[own].set.Difference(unownedFields)
+
+	// 2. Remove the changed fields from all entries. Each entry names fields as they are in its own
+	// version, so the objects are compared in that version, once for each version.
 	for o, e := range entries {
 		ch, ok := changes[e.version]
 		if !ok {
@@ -115,10 +132,12 @@ func (m *Manager) recordChanges(ctx context.Context, live, obj registry.Object, 
 		}
 		if rest := e.minus(changed).minus(ch.removed); rest.Empty() {
 			delete(entries, o)
-		} else if rest.Set != e.Set {
+		} else if rest.Set != e.Set { // the same pointer means that no field was removed
 			entries[o] = &entry{fieldSet: rest, version: e.version, time: e.time}
 		}
 	}
+
+	// 3. Add the taken fields to those that the owner has already.
 	if used.Empty() {
 		return nil
 	}
@@ -153,9 +172,11 @@ func (m *Manager) differencesIn(ctx context.Context, version string, live, obj r
 	return diff.filteredBy(m.filter), nil
 }
 
-// limitUpdateEntries merges the oldest update entries of each version until at most
-// maxUpdateManagers remain.
+// limitUpdateEntries merges the oldest update entries until at most maxUpdateManagers remain. It
+// merges only entries of the same version, so more may remain. The result of a merge is the entry of
+// ancientManager for that version. The error is always nil.
 func (m managed) limitUpdateEntries() error {
+	// 1. Sort the owners of update entries by age.
 	var updaters []owner
 	for o := range m {
 		if !o.isApply() {
@@ -172,8 +193,11 @@ func (m managed) limitUpdateEntries() error {
 		}
 		return strings.Compare(a.id(), b.id())
 	})
-	first := map[string]owner{}
-	merged := map[owner][]*fieldpath.Set{}
+
+	// 2. Remove entries, the oldest ones first. The oldest entry of a version stays until a second
+	// one of that version must go. It then becomes the entry of ancientManager, unless there is one.
+	first := map[string]owner{}            // the oldest owner of each version
+	merged := map[owner][]*fieldpath.Set{} // sets of removed entries, by the entry that gets them
 	for _, o := range updaters {
 		if excess <= 0 {
 			break
@@ -198,14 +222,17 @@ func (m managed) limitUpdateEntries() error {
 		merged[bucket] = append(merged[bucket], e.Set)
 		excess--
 	}
+
+	// 3. Add the fields of the removed entries.
 	for bucket, sets := range merged {
 		m[bucket].fieldSet = m[bucket].plus(union(sets))
 	}
 	return nil
 }
 
-// union returns the union of sets. It unites pairs, because a set that grows by one of thousands at
-// a time is copied for each of them.
+// union returns the union of sets, of which there is at least one. It modifies the slice. Set.Union
+// copies its receiver, so union merges in pairs: adding thousands of sets to one, one after the
+// other, would take quadratic time.
 func union(sets []*fieldpath.Set) *fieldpath.Set {
 	for len(sets) > 1 {
 		n := 0
