@@ -12,8 +12,10 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
-// silentKubelet is a kubelet that sends nothing until its client disconnects, except a greeting if
-// the path asks for it. It accepts upgrades.
+// silentKubelet is a kubelet that sends nothing until its client disconnects. It accepts upgrades,
+// but sends nothing on the upgraded connection. Only requests for /hello get a response at once: an
+// empty one with status 200. Each other request without an upgrade is signaled on asked. The end of
+// each request except those for /hello is signaled on left.
 type silentKubelet struct {
 	*httptest.Server
 	asked, left chan struct{}
@@ -45,7 +47,7 @@ func newSilentKubelet(t *testing.T) *silentKubelet {
 	return s
 }
 
-// proxyFixture is a server with a silent kubelet, the pod p and the node n.
+// proxyFixture is a server with a silent kubelet, the node n and the pod p on that node.
 type proxyFixture struct {
 	*api
 	*silentKubelet
@@ -53,6 +55,12 @@ type proxyFixture struct {
 	http *http.Client    // HTTP/1
 }
 
+// startProxyFixture starts a server that proxies at most the given number of requests at the same
+// time; 0 means the default limit. One tenth of the limit, and at least 1, is for administrators. A
+// limit of 1 is for all users.
+//
+// A user gets a request admitted only while it holds fewer slots than are free. So the first user
+// gets half of the slots, rounded up if odd, the second one half of the rest, and so on.
 func startProxyFixture(t *testing.T, most int) *proxyFixture {
 	c := &proxyFixture{silentKubelet: newSilentKubelet(t)}
 	c.api = start(t, func(o *config.Options) { o.Upstream.MaxProxied = most })
@@ -72,14 +80,16 @@ func startProxyFixture(t *testing.T, most int) *proxyFixture {
 	return c
 }
 
+// Paths that are proxied to the kubelet: of the node itself, of the log and of a command of the pod.
 const (
 	ofNode = "/api/v1/nodes/n/proxy/"
 	ofLog  = podsPath + "/p/log?follow=true"
 	ofExec = podsPath + "/p/exec?command=x&stdout=true"
 )
 
-// wait sends a request of a user to the kubelet. It returns 0 when the kubelet has received it, or
-// the status code of the response.
+// wait sends a request of a user to the kubelet in the background. It returns 0 when the kubelet has
+// received the request, which then holds its slot until ctx ends. If the server responds instead,
+// wait returns the status code, which is 429 if the limit rejects the request.
 func (c *proxyFixture) wait(ctx context.Context, path, user string, groups ...string) int {
 	c.t.Helper()
 	answered := make(chan int, 1)
@@ -116,14 +126,21 @@ func (c *proxyFixture) ask(ctx context.Context, by *http.Client, path string, he
 // when clients disconnect.
 func TestProxiedRequestsAreShared(t *testing.T) {
 	t.Parallel()
-	c := startProxyFixture(t, 20) // two slots are for administrators
+	// 2 of the 20 slots are for administrators, so users share 18. In this order, they get: alice 9
+	// of 18, the service accounts of the namespace mine 5 of 9, bob 2 of 4, carol 1 of 2, dave the
+	// last one, and erin none.
+	c := startProxyFixture(t, 20)
 	leaving, leave := context.WithCancel(c.ctx)
 	defer leave()
+	// fill sends requests of the users in turn until one is rejected. It returns the number of slots
+	// that they got.
 	fill := func(ctx context.Context, users ...string) (n int) {
 		for ; c.wait(ctx, []string{ofNode, ofLog}[n%2], users[n%len(users)]) == 0; n++ {
 		}
 		return n
 	}
+
+	// 1. One user gets half of the slots. Further requests of any kind are rejected.
 	if n := fill(leaving, "alice"); n != 9 {
 		t.Errorf("one user has %d places, want half of 18", n)
 	}
@@ -137,10 +154,15 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 		}
 	}
 	c.want(200, "GET", podsPath+"/p", "", as("alice")...)
+
+	// 2. The service accounts of a namespace share half of the rest. Another namespace has its own
+	// share.
 	if n := fill(c.ctx, "system:serviceaccount:mine:a", "system:serviceaccount:mine:b"); n != 5 {
 		t.Errorf("the service accounts of a namespace have %d places, want half of 9", n)
 	}
 	c.want(200, "GET", ofNode+"hello", "", as("system:serviceaccount:other:a")...)
+
+	// 3. Other users take the rest. Administrators still get a slot.
 	for _, user := range []string{"bob", "carol", "dave", "erin"} {
 		fill(c.ctx, user)
 	}
@@ -149,9 +171,12 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 	if n := c.sample("binnacle_carried_requests"); n != 18 {
 		t.Errorf("got %v carried requests, want 18", n)
 	}
+	// Each of the six calls of fill ended with a rejection, and alice had 8 more.
 	if n := c.sample("binnacle_carried_requests_refused_total"); n < 14 {
 		t.Errorf("got %v rejected requests, want at least 14", n)
 	}
+
+	// 4. Only the requests of alice end.
 	leave()
 	for range 9 {
 		<-c.left
@@ -164,7 +189,7 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 // count as one user.
 func TestAnonymousProxiedRequestsShareByAddress(t *testing.T) {
 	t.Parallel()
-	c := startProxyFixture(t, 10)
+	c := startProxyFixture(t, 10) // 1 slot is for administrators
 	n := 0
 	for c.wait(c.ctx, ofNode, "system:anonymous") == 0 {
 		n++
@@ -194,7 +219,8 @@ func TestSingleProxySlotIsShared(t *testing.T) {
 	c.want(200, "GET", ofNode+"hello", "", as("bob")...)
 }
 
-// TestUpgradedConnectionHoldsProxySlot checks that it holds a slot until it ends.
+// TestUpgradedConnectionHoldsProxySlot checks that an upgraded connection holds a slot until it ends.
+// alice may hold 5 of the 9 slots for users, so her sixth connection is rejected.
 func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 	t.Parallel()
 	c := startProxyFixture(t, 10)
@@ -221,6 +247,7 @@ func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 	}
 	c.want(429, "GET", ofNode+"hello", "", as("alice")...)
 	c.want(200, "GET", ofNode+"hello", "", as("bob")...)
+	// Close three of the five connections, which leaves two.
 	for _, conn := range conns[:3] {
 		_ = conn.Close()
 		<-c.left
@@ -229,7 +256,9 @@ func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
 }
 
-// TestProxiedRequestReleasesSeats checks that a request releases its seats when it is proxied.
+// TestProxiedRequestReleasesSeats checks that a request releases its seats of API Priority and
+// Fairness when it is proxied: six proxied requests of a user with one seat do not block its next
+// request.
 func TestProxiedRequestReleasesSeats(t *testing.T) {
 	t.Parallel()
 	c := startProxyFixture(t, 0)
