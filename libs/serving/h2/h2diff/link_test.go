@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// queue is one direction of a link. It works in a synctest bubble, where a wait for mu.Cond is
-// durable.
+// queue is one direction of a link. It works in a synctest bubble: a goroutine that waits for cond is
+// durably blocked, so fake time can pass.
 type queue struct {
 	mu        sync.Mutex
 	cond      *sync.Cond
@@ -17,8 +17,8 @@ type queue struct {
 	capacity  int   // bytes after which a write blocks; 0 for no limit
 	passed    int64 // bytes that have been read
 	closed    bool
-	readUntil time.Time
-	sendUntil time.Time
+	readUntil time.Time // deadline of read; zero for none
+	sendUntil time.Time // deadline of write; zero for none
 }
 
 func newQueue(capacity int) *queue {
@@ -27,8 +27,10 @@ func newQueue(capacity int) *queue {
 	return q
 }
 
+// hasPassed reports whether a deadline has passed.
 func hasPassed(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
 
+// read reads into p and blocks while the queue is empty.
 func (q *queue) read(p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,7 +94,8 @@ func (q *queue) take() ([]byte, bool) {
 	return p, q.closed
 }
 
-// wakeAt wakes blocked calls at t, so that they check their deadlines.
+// wakeAt wakes blocked calls now and at the new deadline t, so that they check their deadlines. The
+// caller holds mu.
 func (q *queue) wakeAt(t time.Time) {
 	q.cond.Broadcast()
 	if !t.IsZero() {
@@ -100,7 +103,8 @@ func (q *queue) wakeAt(t time.Time) {
 	}
 }
 
-// link is one end of an in-memory connection. Unlike net.Pipe, it buffers like a socket.
+// link is one end of an in-memory connection between a client and a server under test. Unlike
+// net.Pipe, it buffers like a socket.
 type link struct {
 	in, out *queue
 }
