@@ -17,7 +17,7 @@ import (
 )
 
 // TestServiceAccountsOfNamespaceShareOneBudget checks that all service accounts of a namespace
-// together get what one user gets.
+// together get what one user gets. The limit has 100 units.
 func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
 	s := newSharedLimit(100)
 	taken := 0
@@ -32,8 +32,9 @@ func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
 	}
 }
 
-// TestStalledBodyOccupiesOnlyArrivedBytes checks that a client announces 3 MiB and stalls after 100
-// bytes. Its request holds no seats, and only the memory of a small body.
+// TestStalledBodyOccupiesOnlyArrivedBytes checks that a request whose body stalls holds no seats and
+// no more memory than the initial buffer of a body. The client announces 3 MiB and stalls after 100
+// bytes.
 func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: testBounds.MinBodyBytes}
@@ -47,6 +48,8 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		r := httptest.NewRequest("POST", "/", bodyReader)
 		r.ContentLength = request.MaxBody
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
+		// The request has one seat. OnReleaseSeats releases it and returns the function that takes it
+		// back when the wait for the body is over.
 		seats := 1
 		request.FromContext(ctx).Work = &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
 			seats--
@@ -80,6 +83,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}
+		// Client a takes all memory of workload-low that it may have.
 		acquireAll(levels.forLevel("workload-low").Queue, newClient("a"))
 		h := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
