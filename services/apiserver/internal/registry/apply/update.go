@@ -230,9 +230,9 @@ func (m managed) limitUpdateEntries() error {
 	return nil
 }
 
-// union returns the union of sets, of which there is at least one. It modifies the slice. Set.Union
-// copies its receiver, so union merges in pairs: adding thousands of sets to one, one after the
-// other, would take quadratic time.
+// union returns the union of sets, which must not be empty. It modifies the slice. Set.Union copies its
+// receiver, so union merges in pairs: adding thousands of sets to one, one after the other, would take
+// quadratic time.
 func union(sets []*fieldpath.Set) *fieldpath.Set {
 	for len(sets) > 1 {
 		n := 0
