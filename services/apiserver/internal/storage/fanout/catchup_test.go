@@ -11,12 +11,16 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestReplicaFarBehindCatchesUp checks that a replica that is far behind receives every change once and in order,
-// despite concurrent writes, revisions with several changes or none below the root, and broken
-// watches.
+// TestReplicaFarBehindCatchesUp checks that a replica that is far behind receives every change once
+// and in order, despite concurrent writes, revisions with several changes or none below the root, and
+// broken watches.
 func TestReplicaFarBehindCatchesUp(t *testing.T) {
 	s := newSuite(t, 1, 1<<20)
 	from := s.store.newest()
+
+	// 1. Write more than a single watch reads (catchUpFrom). Some slices have no change below the
+	// root, because more revisions than sliceRevisions in a row are outside. Some values have 1 MiB.
+	// The other revisions change 1 to 3 keys.
 	const writes = 7000
 	for i := range writes {
 		switch {
@@ -30,6 +34,9 @@ func TestReplicaFarBehindCatchesUp(t *testing.T) {
 			s.store.write(1+i%3, 20)
 		}
 	}
+
+	// 2. Catch up. Meanwhile, write more from time to time, and break the watches while the replica
+	// receives the events after the 3000th. apply records its errors for compareHistory.
 	f := newFeed(s.store, testRoot, 1, quietLog())
 	go f.run(t.Context(), storage.Position{Revision: from})
 	rec := replicaLog{applied: from}
@@ -47,8 +54,8 @@ func TestReplicaFarBehindCatchesUp(t *testing.T) {
 	}
 }
 
-// Catching up in slices and from history delivers the same events as one watch, also for several
-// changes at one revision.
+// TestCatchUpOverEtcd checks that a replica that catches up with etcd receives the same events from
+// watches of slices as from the history, and in the expected number of batches.
 func TestCatchUpOverEtcd(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	from, err := store.Revision(t.Context())
@@ -79,6 +86,7 @@ func TestCatchUpOverEtcd(t *testing.T) {
 		store   storage.Interface
 		batches int
 	}{
+		// The embedded interface hides that the store is a HistoryReader, so the feed uses watches.
 		"by slices":       {store: struct{ storage.Interface }{store}, batches: int(rev-from+sliceRevisions-1) / sliceRevisions},
 		"through history": {store: store, batches: 1},
 	} {
@@ -112,8 +120,8 @@ func (b resumeRecorder) Resume(ctx context.Context, prefix string, after storage
 	return b.Store.Resume(ctx, prefix, after)
 }
 
-// Missed changes are read without a watch, however few they are, because etcd delays a watch that
-// starts in the past by up to 100 ms.
+// TestCatchUpOfFewChangesNeedsNoWatch checks that missed changes are read without a watch, however
+// few they are, because etcd delays a watch that starts in the past by up to 100 ms.
 func TestCatchUpOfFewChangesNeedsNoWatch(t *testing.T) {
 	store := resumeRecorder{etcdtest.Embedded(t), make(chan int64, 1)}
 	from, err := store.Revision(t.Context())

@@ -25,26 +25,29 @@ const (
 // errDisconnected stops a publisher that has had no connection for long.
 var errDisconnected = errors.New("no connection to NATS")
 
-// publisher publishes changes during one term of leadership.
+// publisher publishes changes during one term of leadership. historycheck.go has its methods for
+// requests to join.
 type publisher struct {
 	f     *Fanout
 	epoch int64
-	// chain is the name of the published chain, until the chain has a gap.
+	// chain is the name of the published chain. A publisher whose next changes are compacted starts
+	// a chain with another name.
 	chain int64
 	// chained is the position of the last message with changes, or the start of the chain.
 	// progressed is the highest revision published.
 	chained          storage.Position
 	progressed       int64
-	progressRequests chan struct{} // requests to the running feed
+	progressRequests chan struct{} // makes the running feed request progress from the store
 	buf              []byte
 	// lastSent is when the last message was published.
 	lastSent time.Time
-	// answering holds the requests that the first batch of the running feed answers.
+	// answering holds the requests to join that are answered when the running feed delivers its
+	// first batch.
 	answering []uint64
 
-	checks  chan struct{} // signals new entries in pending
+	checks  chan struct{} // signals new requests in pending
 	mu      sync.Mutex    // guards pending; leaf lock
-	pending []uint64      // requests received since that feed started
+	pending []uint64      // requests to join that arrived since the running feed was opened
 }
 
 // campaignRepeatedly campaigns for leadership repeatedly, until ctx ends.
@@ -79,8 +82,9 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 		defer resign()
 		lost = l
 	}
-	// The revision after the election is the epoch. The end of an earlier term took a revision of
-	// its own, so a later term has a later epoch, provided that this term is not lost yet.
+	// The revision after the election is the epoch. The end of a term takes a revision of its own, so
+	// a later term has a later epoch. This holds only if the term did not end before the revision was
+	// read, hence the check of lost.
 	epoch, err := f.store.Revision(ctx)
 	if err != nil {
 		return fmt.Errorf("read the revision of the election: %w", err)
@@ -91,7 +95,9 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 	default:
 	}
 	p := &publisher{f: f, epoch: epoch, progressRequests: make(chan struct{}, 1), checks: make(chan struct{}, 1)}
-	f.audience.recordRequest() // there may be replicas that listened to another publisher so far
+	// Replicas may have sent their requests to an earlier publisher. Assume that there are some, so
+	// that changes are published.
+	f.audience.recordRequest()
 	p.beginChain(f.chainStart(ctx, epoch))
 	f.publisher.Store(p)
 	f.metrics.publisher.Set(1)
@@ -104,9 +110,9 @@ func (f *Fanout) runTerm(ctx context.Context) error {
 	return p.run(ctx, lost)
 }
 
-// chainStart returns where a new chain starts: at the position of this replica, which is about that
-// of most other replicas, so that the stream continues for them. A replica that has just started to
-// read history does not start there.
+// chainStart returns where a new chain starts. If this replica follows the stream, the chain starts
+// at its position. Most other replicas have about the same position, so the stream continues for
+// them. Otherwise, for example while this replica still catches up, the chain starts at newest.
 func (f *Fanout) chainStart(ctx context.Context, newest int64) storage.Position {
 	at := f.followerState.position.Load()
 	onStream := f.followerState.following.Load() && f.followerState.joined.Load()
@@ -117,9 +123,9 @@ func (f *Fanout) chainStart(ctx context.Context, newest int64) storage.Position 
 }
 
 const (
-	// lookback and lookbackBytes bound how many revisions and bytes a new publisher reads to
-	// find the last change before its first one. Without that change, replicas at that position
-	// must ask the store.
+	// lookback and lookbackBytes bound how many revisions and bytes a new publisher reads to find
+	// the last change before its chain. Without that change, replicas at the start of the chain must
+	// ask the store.
 	lookback, lookbackBytes = 64, 8 << 20
 )
 
@@ -155,8 +161,8 @@ func (p *publisher) newMessage(revision int64) message {
 	return message{previous: p.chained.Revision, last: p.chained.Last, loaded: !p.chained.Unchanged, revision: revision}
 }
 
-// run publishes chains one after the other. Another one starts only when the store compacts the
-// next changes.
+// run publishes chains one after the other, until the term ends. It starts another chain only when
+// the store has compacted changes before they were published.
 func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 	for {
 		err := p.publishChain(ctx, lost)
@@ -189,7 +195,8 @@ func (p *publisher) publishChain(ctx context.Context, lost <-chan struct{}) erro
 			if down := p.f.link.downFor(); down > p.f.maxSilence() {
 				return errDisconnected
 			}
-			// This holds on every other tick while nothing happens.
+			// Without changes, a heartbeat is due: progress of the store becomes a batch without
+			// events. As ticks are half a heartbeat apart, this happens on every other tick.
 			if time.Since(p.lastSent) >= p.f.heartbeat*3/4 {
 				p.requestProgress()
 			}
@@ -198,6 +205,7 @@ func (p *publisher) publishChain(ctx context.Context, lost <-chan struct{}) erro
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		// Answer pending requests by a new feed, unless the running one still has requests to answer.
 		if len(p.answering) == 0 && p.hasPending() {
 			stop()
 			feed, stop = p.openFeed(ctx)
@@ -239,7 +247,8 @@ func bytesOf(events []storage.Event) int {
 	return n
 }
 
-// handleBatch passes a batch to this replica and publishes it for the other replicas.
+// handleBatch passes a batch to this replica as one message and publishes it for the other replicas,
+// if necessary as several messages.
 func (p *publisher) handleBatch(b storage.Batch) {
 	if b.Revision < p.progressed || (len(b.Events) > 0 && b.Revision <= p.chained.Revision) {
 		return // known already

@@ -205,7 +205,7 @@ const retryHeartbeats = 5
 // lasts. So subscriptionSet retries it until it succeeds.
 type subscriptionSet struct {
 	wait   time.Duration // between a rejection and the next attempt
-	mu     sync.Mutex    // leaf lock, except for the locks of the connection
+	mu     sync.Mutex    // guards the fields below; only locks of the connection are acquired under it
 	all    map[string]*subscription
 	closed bool
 }
@@ -240,15 +240,16 @@ func (e *subscriptionSet) subscribe(conn *nats.Conn, subject string, handle nats
 	return nil
 }
 
-// handleRejection handles an error of the connection. It returns true for a repeated error: the
-// last attempt for the same subscription was rejected too.
+// handleRejection schedules another attempt if an error of the connection rejects a subscription. It
+// returns true if the previous attempt for that subscription was rejected too: then the caller need
+// not log the error again.
 func (e *subscriptionSet) handleRejection(conn *nats.Conn, err error) (repeated bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for subject, subscribed := range e.all {
+	for subject, subscribed := range e.all { // only the text of the error has the subject
 		if e.closed || !strings.Contains(err.Error(), "Subscription to "+strconv.Quote(subject)) {
 			continue
 		}
@@ -338,7 +339,7 @@ func (r *messageReader) readPart() (*part, error) {
 // is dropped, which shows as a gap. One goroutine owns it.
 type partAssembler struct {
 	head message // head of the parts so far
-	next int     // index of the expected part; 0: the first part of any message
+	next int     // index of the expected part; with 0, a message may begin
 	data []byte
 }
 
@@ -370,7 +371,7 @@ func (a *partAssembler) addPart(m *message) (complete []byte, ok bool) {
 	return complete, true
 }
 
-// sendParts publishes an encoded message in parts of a size.
+// sendParts publishes an encoded message in parts of at most size bytes.
 func (p *publisher) sendParts(m *message, encoded []byte, size int) error {
 	total := (len(encoded) + size - 1) / size
 	for i := range total {
