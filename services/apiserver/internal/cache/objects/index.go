@@ -15,8 +15,8 @@ import (
 )
 
 // valueIndex holds objects in the order of the values of one label or field. Objects with equal
-// values are in the order of their keys. It holds only the entries, which contain the values. An
-// index of a field has all objects, with "" for those without the field. An index of a label has
+// values are in the order of their keys. The values are read from the entries and not stored again.
+// An index of a field has all objects, with "" for those without the field. An index of a label has
 // only the objects with the label.
 type valueIndex struct {
 	name   unique.Handle[string]
@@ -88,8 +88,8 @@ func (x *valueIndex) Replace(old, entry *Entry) {
 }
 
 const (
-	// indexThreshold is how many objects must be inspected without a match, per object of the
-	// resource, before a label gets an index. Building the index costs about as much.
+	// indexThreshold is the number of inspections without a match after which a label gets an index,
+	// as a multiple of the number of objects. Building the index costs about as much.
 	indexThreshold = 10
 	// maxLabelIndexes is how many labels of a resource have an index, maxCountedLabels how many are
 	// counted.
@@ -100,10 +100,11 @@ const (
 
 // LabelIndex holds the objects that have a label. The labels that clients select on are not known
 // in advance, so indexes are built and removed by use. A list by a label scans all objects, and the
-// cache counts the objects that did not match. Once the count reaches ten times the number of
-// objects, the cache builds an index of the label from an immutable state and then adds the changes
-// made during the build. A resource has at most four label indexes, those that save most. An index
-// without use for five minutes is removed. Readers and writers use it like an index of a field.
+// cache counts the objects that did not match. Once the count reaches indexThreshold times the number
+// of objects, the cache builds an index of the label from an immutable state and then adds the
+// changes made during the build. A resource has at most maxLabelIndexes of them, those that save
+// most inspections. An index is removed when it was not used for labelIndexTTL. Readers and writers
+// use it like an index of a field.
 type LabelIndex struct {
 	valueIndex
 	*labelUse
@@ -123,8 +124,9 @@ type LabelMisses struct {
 	misses map[unique.Handle[string]]int
 }
 
-// Add adds to the count for a resource with the given number of objects. If building an index is
-// worthwhile, it returns how many inspections the index would have avoided, and 0 otherwise.
+// Add adds misses to the count of a label. objects is the number of objects of the resource. Once the
+// count reaches indexThreshold*objects, Add returns that product, which approximates the inspections
+// that an index would have avoided, and resets the count. Otherwise it returns 0.
 func (m *LabelMisses) Add(label unique.Handle[string], misses, objects int) (avoided int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,7 +157,7 @@ func (m *LabelMisses) evictLeast() {
 	delete(m.misses, least)
 }
 
-// Decay halves the counts, so that old ones weigh less.
+// Decay halves the counts, so that old misses count less than new ones.
 func (m *LabelMisses) Decay() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,7 +200,8 @@ func (l *LabelIndex) count(value, prefix string) int {
 	return rank(prefixEnd(prefix)) - rank(prefix)
 }
 
-// ascendPrefix is ascend for keys that start with prefix.
+// ascendPrefix calls fn, in the order of keys, for the entries that have the value and a key that
+// starts with prefix. It starts at the key from and stops when fn returns false.
 func (l *LabelIndex) ascendPrefix(value, prefix, from string, fn func(*Entry) bool) {
 	l.ascend(value, max(prefix, from), func(e *Entry) bool { return strings.HasPrefix(e.Key(), prefix) && fn(e) })
 }
@@ -211,9 +214,9 @@ func (im *Image) labelIndex(label unique.Handle[string]) int {
 // HasLabelIndex reports whether a label has an index.
 func (im *Image) HasLabelIndex(label unique.Handle[string]) bool { return im.labelIndex(label) >= 0 }
 
-// LabelSlot returns where to put an index that would have avoided the given number of
-// inspections: after the others, or in place of one that avoided fewer. It returns -1 if all
-// avoided more.
+// LabelSlot returns where to put an index that would have avoided the given number of inspections.
+// If a resource can have one more index, that is the position after the others. Otherwise it is the
+// position of the index that saved the fewest inspections, or -1 if that one saved at least as many.
 func (im *Image) LabelSlot(avoided int) int {
 	least := len(im.labels)
 	if least < maxLabelIndexes {
@@ -255,8 +258,8 @@ func (im *Image) SetLabelIndex(slot int, l LabelIndex) {
 	im.labels = append(slices.Clone(im.labels[:slot]), append([]LabelIndex{l}, im.labels[min(slot+1, len(im.labels)):]...)...)
 }
 
-// DropUnusedLabels removes unused indexes and reports whether there were some. The count of avoided
-// inspections of the others weighs less from now on.
+// DropUnusedLabels halves the savings of all indexes, so that old savings count less. It then removes
+// the indexes that were not used for labelIndexTTL and reports whether there were some.
 func (im *Image) DropUnusedLabels(now int64) bool {
 	for _, index := range im.labels {
 		index.saved.Store(index.saved.Load() / 2)

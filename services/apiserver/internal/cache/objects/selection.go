@@ -23,8 +23,8 @@ type Selection struct {
 	ExcludeCorrupt bool
 	// WithPrevious requests the previous version with each Modified event.
 	WithPrevious bool
-	// Pause, if set, yields to other work. It is called after each batch of objects, selected
-	// or not. False ends the iteration.
+	// Pause, if set, is called after each PauseInterval objects, selected or not, so that the caller
+	// can yield to other work. The iteration ends if Pause returns false.
 	Pause func() bool
 }
 
@@ -40,7 +40,8 @@ func (s *Selection) keyPrefix(resourcePrefix string) string {
 	return resourcePrefix + s.Namespace + "/"
 }
 
-// Indexed returns the position of an indexed field that the selection fixes, and the value.
+// Indexed returns the position in index of the first field for which the selection requires an exact
+// value, and that value. The last result is false if there is no such field.
 func (s *Selection) Indexed(index []string) (int, string, bool) {
 	if s.Fields == nil {
 		return 0, "", false
@@ -78,8 +79,8 @@ type Matcher struct {
 	partialLabels, partialFields bool
 }
 
-// Compile normalizes the selection. It moves what the field selector fixes to where it is cheapest,
-// and drops selectors that select everything.
+// Compile normalizes the selection. It drops selectors that select everything. It copies exact
+// values of metadata.name and metadata.namespace to Name and Namespace, which are cheaper to compare.
 func (s Selection) Compile() *Matcher {
 	m := &Matcher{Selection: s}
 	if s.Labels != nil && s.Labels.Empty() {
@@ -95,7 +96,8 @@ func (s Selection) Compile() *Matcher {
 		return m
 	}
 	m.fields, m.partialFields = attributes.FieldTerms(m.Fields)
-	// The terms stay, so that a contradiction selects nothing.
+	// The terms keep the copied values too. So a selector that contradicts Name or Namespace selects
+	// nothing.
 	if v, ok := m.Fields.RequiresExactMatch(attributes.FieldName); ok && v != "" && m.Name == "" {
 		m.Name = v
 	}
@@ -105,7 +107,7 @@ func (s Selection) Compile() *Matcher {
 	return m
 }
 
-// Matching returns Matches for use with many entries.
+// Matching compiles the selection and returns its Matches, for use with many entries.
 func (s Selection) Matching() func(*Entry) bool { return s.Compile().Matches }
 
 // Matches reports whether an entry is selected.
@@ -146,5 +148,6 @@ func (v *fieldView) Get(field string) string {
 	return v.Fields().Get(field)
 }
 
-// FixedLabels iterates over the labels, and their values, that the selection fixes.
+// FixedLabels iterates over the labels for which the selection requires an exact value, and these
+// values.
 func (m *Matcher) FixedLabels() iter.Seq2[unique.Handle[string], string] { return m.labels.Fixed() }
