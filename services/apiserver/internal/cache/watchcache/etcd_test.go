@@ -14,11 +14,14 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestCacheMatchesEtcd checks that the cache returns the same objects and events as a real store.
+// TestCacheMatchesEtcd checks that a cache over etcd has the same objects and events as a model of the
+// writes. It also checks that the cache follows revisions that change nothing below its root, and that
+// Source.Follow fails at a compacted revision.
 func TestCacheMatchesEtcd(t *testing.T) {
+	// 1. Write to etcd, and record each write in the model.
 	store := etcdtest.Embedded(t)
-	mirror := newMemStore() // model of the writes
-	live := map[string]int64{}
+	mirror := newMemStore()    // the model
+	live := map[string]int64{} // the revision of each existing key
 	write := func(key string, value []byte) {
 		t.Helper()
 		ev := storage.Event{Type: storage.Updated, Key: key, Value: value}
@@ -59,6 +62,8 @@ func TestCacheMatchesEtcd(t *testing.T) {
 		}
 	}
 	writeRandomPods(50)
+
+	// 2. Start the cache and two watchers, and write more.
 	r := newRig(t, mirror, func(c *watchcache.Config) {
 		c.Source = watchcachetest.NewSource(store, "/registry/")
 		c.CurrentRevision = store
@@ -71,6 +76,8 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	middle := r.sync()
 	writeRandomPods(50)
 	end := r.sync()
+
+	// 3. Compare the events.
 	for _, w := range []struct {
 		*watchcache.Watcher
 		sel objects.Selection
@@ -82,6 +89,8 @@ func TestCacheMatchesEtcd(t *testing.T) {
 			t.Errorf("watcher of %+v:\n got %q\nwant %q", w.sel, got, want)
 		}
 	}
+
+	// 4. Compare the objects at three revisions.
 	for _, rev := range []int64{start, middle, end} {
 		sn, ok := r.pods.SnapshotAt(rev, nil)
 		if !ok {
@@ -93,7 +102,7 @@ func TestCacheMatchesEtcd(t *testing.T) {
 		}
 	}
 
-	// This revision changes nothing below the root of the cache.
+	// 5. Write outside of the root of the cache, which must reach that revision too.
 	if _, err := store.Create(t.Context(), "/elsewhere", []byte("x"), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +110,7 @@ func TestCacheMatchesEtcd(t *testing.T) {
 		t.Errorf("cache at %d, store at %d, want %d", r.cache.Revision(), rev, end+1)
 	}
 
+	// 6. Follow etcd from a compacted revision.
 	if err := store.Compact(t.Context(), end); err != nil {
 		t.Fatal(err)
 	}
