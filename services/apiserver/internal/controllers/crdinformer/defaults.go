@@ -91,12 +91,14 @@ func newPathTree(paths []string) *pathNode {
 type defaultsFinder struct {
 	// found maps the index of a path to its values, by the depth of the missing part.
 	found map[int][]codec.MissingValue
-	// depth and nullable describe the missing part whose default is being visited.
+	// depth and nullable describe the missing part whose default visitValue visits. visitSchema sets
+	// them.
 	depth    int
 	nullable bool
 }
 
-// visitSchema visits the schema of the part of the paths at a depth, and all schemas below it.
+// visitSchema visits s, the schema of the field at node, and all schemas below it. depth is the depth
+// of the fields directly below node. s may be nil.
 func (f *defaultsFinder) visitSchema(s *schema, node *pathNode, depth int) {
 	if s == nil {
 		return
@@ -115,8 +117,9 @@ func (f *defaultsFinder) visitSchema(s *schema, node *pathNode, depth int) {
 	})
 }
 
-// visitValue records the fields in the value v of a node. s is the schema of the value, or nil. If
-// v is nil, the value is the default in s, if it has one.
+// visitValue records the selectable fields in v, the value of the field at node. s is the schema of
+// that field, or nil. If v is nil, the field is missing or null, and the default in s, if any, takes
+// its place.
 func (f *defaultsFinder) visitValue(s *schema, node *pathNode, v any) {
 	if v == nil && s != nil {
 		v = s.defaultValue()
@@ -128,6 +131,9 @@ func (f *defaultsFinder) visitValue(s *schema, node *pathNode, v any) {
 	if !ok {
 		return
 	}
+
+	// 1. Visit the members of v. A null member gets the default of its schema, unless the schema is
+	// nullable: then it stays null and has no fields.
 	eachChild(node, len(members), maps.Keys(members), func(name string, below *pathNode) {
 		member := s.property(name)
 		value, present := members[name]
@@ -136,6 +142,8 @@ func (f *defaultsFinder) visitValue(s *schema, node *pathNode, v any) {
 			f.visitValue(member, below, value)
 		}
 	})
+
+	// 2. Visit the properties that v lacks. They get their own defaults.
 	if s == nil {
 		return
 	}
@@ -147,8 +155,8 @@ func (f *defaultsFinder) visitValue(s *schema, node *pathNode, v any) {
 }
 
 // record records the value of the field whose path ends at a node. The value applies if the current
-// missing part is absent, and also if it is null, unless it may be null. An empty text is the same
-// as no value.
+// missing part is absent. A null part counts as absent unless its schema is nullable. An empty text
+// is the same as no value.
 func (f *defaultsFinder) record(node *pathNode, text string) {
 	if text == "" {
 		return
@@ -165,8 +173,8 @@ func (f *defaultsFinder) record(node *pathNode, text string) {
 }
 
 // eachChild calls visit for the children of a node whose names are in names. count is the number of
-// names. If the node has fewer children than that, eachChild calls visit for all children; visit
-// must ignore those it does not know.
+// names. eachChild iterates over the smaller side, names or children. In the latter case it calls
+// visit for all children, and visit must ignore names that it does not know.
 func eachChild(node *pathNode, count int, names iter.Seq[string], visit func(name string, child *pathNode)) {
 	if len(node.children) < count {
 		names = maps.Keys(node.children)
