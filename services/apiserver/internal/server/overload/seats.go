@@ -14,6 +14,14 @@ import (
 // seatHolder holds the seats of an admitted request. The request has them while the server works on
 // it, and releases them while it waits, for example for a client that does not read the response. Its
 // methods may be called concurrently, because goroutines of a request may wait in parallel.
+//
+// A seatHolder has these states:
+//
+//   - working: waits is 0, and the request has its seats.
+//   - waiting: waits is the number of waits. released is set, unless the limit of stalled requests
+//     was reached when the request had to release its seats again.
+//   - resuming: the last wait is over, released is set, and one goroutine waits for the seats.
+//   - ended: close was called.
 type seatHolder struct {
 	flow *flowcontrol.Controller
 	// stalled limits the number of requests that have released their seats.
@@ -45,8 +53,8 @@ func (h *seatHolder) pauseForClient() bool {
 }
 
 // release releases the seats for one wait. It returns false, and keeps them, if too many requests
-// have released theirs. The limit is higher for a request whose response has started. After true,
-// the caller calls resume once, unless the request ends before.
+// have released theirs. The limit is higher if started is set: the response has started. If release
+// returns true, the caller calls resume once, unless the request ends before.
 func (h *seatHolder) release(started bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,7 +72,7 @@ func (h *seatHolder) release(started bool) bool {
 // of the limit is reserved for requests whose response has started. The caller holds mu.
 func (h *seatHolder) releaseSeats(started bool) bool {
 	c := h.user.newClaim(h.stalled, 1)
-	if !started {
+	if !started { // half of the limit must stay free
 		c.MinFree += h.stalled.Size() / 2
 	}
 	h.countsAsStalled = h.stalled.TryAcquire(c)
