@@ -62,6 +62,12 @@ func TestConfigErrorsMatchKubernetes(t *testing.T) {
 			if !ok {
 				t.Skip("case of the flag parser")
 			}
+			// The output of kube-apiserver is a log line such as
+			//
+			//	E run.go:72] "command failed" err="error while parsing file: ... \"<dir>/encx.yaml\" is empty"
+			//
+			// Take the error after err= and unescape its quotes: those of the log line and those of
+			// an error that quotes another one. The exit code is a number in JSON, so it is a float64.
 			want := ""
 			if c.Exit == float64(1) {
 				_, want, _ = strings.Cut(c.Output[0], `err="`)
@@ -75,6 +81,7 @@ func TestConfigErrorsMatchKubernetes(t *testing.T) {
 			} else {
 				got = strings.ReplaceAll(strings.ReplaceAll(err.Error(), dir, "<dir>"), "(set)", "(0x0)")
 			}
+			// kube-apiserver prints addresses of values, this server prints (set). Both become (0x0).
 			want = address.ReplaceAllString(want, "(0x0)")
 			if got != want {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -86,7 +93,10 @@ func TestConfigErrorsMatchKubernetes(t *testing.T) {
 	}
 }
 
-// TestInvalidConfigurationsAreRejected checks cases that were not recorded.
+// TestInvalidConfigurationsAreRejected checks the errors of configurations that were not recorded with
+// Kubernetes. Cases without a wanted error are valid neighbours of invalid ones. An old plugin is one
+// of KMS v1, a new one of KMS v2. A case whose name ends in "reloaded" parses the file as a reload
+// does. No error may contain a key.
 func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	const key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 	head := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
@@ -177,7 +187,8 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	}
 }
 
-// TestOldKindOfConfiguration reads a file with the kind that early documentation used.
+// TestOldKindOfConfiguration checks that the kind EncryptionConfig, which early documentation used, is
+// accepted in the version v1 and in no other one.
 func TestOldKindOfConfiguration(t *testing.T) {
 	text := strings.Replace(rulesYAML(ruleYAML("secrets", identityTransformer)), "EncryptionConfiguration", "EncryptionConfig", 1)
 	for apiVersion, ok := range map[string]bool{"v1": true, "apiserver.config.k8s.io/v1": false, "v2": false} {

@@ -23,8 +23,10 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 		return &storage.CompactedError{OldestRevision: s.oldestRevision()}
 	}
 	dropped := int(revision - s.oldestRevision())
+	// The history has one change for each revision, and the first one is of the oldest revision. The
+	// slice has the changes after it, up to the new oldest revision.
 	for _, c := range s.history[1 : dropped+1] {
-		// No read reaches beyond this version any more.
+		// Reads of the new oldest revision and later ones do not need earlier versions.
 		c.version.previous = nil
 		if newest, _ := s.keys.Get(c.version.Key); newest == c.version && !newest.isLive() {
 			s.keys.Delete(newest.Key)
@@ -35,7 +37,7 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 }
 
 // CompactEvery compacts at each interval to the revision that was the newest one an
-// interval before, until the context ends. An interval of 0 disables it.
+// interval before, until the context ends or an error occurs. An interval of 0 disables it.
 func (s *Store) CompactEvery(ctx context.Context, interval time.Duration) error {
 	if interval <= 0 {
 		<-ctx.Done()

@@ -18,8 +18,8 @@ type Store struct {
 	storage.Interface
 	// Root is the prefix of keys that spans omit.
 	Root string
-	// Wrote is called with the revisions that traced requests wrote, and when the store
-	// confirmed them.
+	// Wrote, if set, is called after each successful write, with its revision and the time at which
+	// the store confirmed it.
 	Wrote func(ctx context.Context, key string, revision int64, at time.Time)
 }
 
@@ -62,8 +62,8 @@ func (s *Store) startWrite(ctx context.Context, name, key string, value []byte) 
 	return inner, op
 }
 
-// endWrite adds the events of a write and ends its span. answerEvents are the events of a call with
-// a response. A conflict with an earlier write is a response, not a failure.
+// endWrite adds the events of a write and ends its span. answerEvents are added if the store
+// responded. A conflict is a response too (see isConflict).
 func (o operation) endWrite(revision int64, err error, answerEvents ...string) {
 	if err != nil && !isConflict(err) {
 		o.span.Event("Txn call failed", attribute.String("err", err.Error()))
@@ -73,6 +73,7 @@ func (o operation) endWrite(revision int64, err error, answerEvents ...string) {
 		}
 	}
 	if err == nil {
+		// Kubernetes decodes the stored object at this point.
 		o.span.Event("decode succeeded", attribute.Int("len", o.size))
 	}
 	o.finish(err)
@@ -81,7 +82,7 @@ func (o operation) endWrite(revision int64, err error, answerEvents ...string) {
 	}
 }
 
-// finish ends the span. An error that reports another write is a response, not a failure.
+// finish ends the span. It records an error as a failure unless it is a conflict (see isConflict).
 func (o operation) finish(err error) {
 	if !isConflict(err) {
 		o.span.Fail(err)
@@ -89,7 +90,8 @@ func (o operation) finish(err error) {
 	o.span.End()
 }
 
-// isConflict reports whether an error means that the store has another state than expected.
+// isConflict reports whether an error means that the store has another state than the caller
+// expected, for example because of an earlier write. For spans, this is a response, not a failure.
 func isConflict(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
