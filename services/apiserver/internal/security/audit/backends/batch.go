@@ -20,15 +20,20 @@ func (b *Backend) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	// Deliveries may continue for flushTimeout after ctx ends.
+	// 1. Let deliveries continue for flushTimeout after ctx ends. The timer is stopped before it can
+	// fire, and started when ctx ends.
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	timer := time.AfterFunc(time.Hour, stop)
 	timer.Stop()
 	defer timer.Stop()
 	defer context.AfterFunc(ctx, func() { timer.Reset(b.flushTimeout) })()
+
+	// 2. Deliver batches until ctx ends.
 	var inFlight sync.WaitGroup
 	b.sendBatches(ctx, sending, &inFlight)
+
+	// 3. Deliver the rest in order, after the deliveries in progress.
 	b.queue.close()
 	inFlight.Wait()
 	for {
@@ -120,7 +125,7 @@ type queue struct {
 	// batchBytes.
 	maxBatch   int
 	batchBytes int64
-	wake       chan struct{} // there is a first event, or a batch is full
+	wake       chan struct{} // signals the first event in the queue, and a full batch
 
 	mu            sync.Mutex // leaf lock
 	events        [][]byte
@@ -148,7 +153,8 @@ func (q *queue) newBuffer() []byte {
 	return b
 }
 
-// push adds an event, which then belongs to the queue.
+// push adds an event, which then belongs to the queue. An event that is larger than maxBytes is
+// accepted if no other event is in the queue or in delivery.
 func (q *queue) push(event []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
