@@ -156,9 +156,8 @@ func TestWebSocketToken(t *testing.T) {
 	}
 }
 
-// TestFirstAuthenticatorWithUserDecides checks that the first authenticator that finds a user
-// decides, and that the token is
-// removed from the request.
+// TestFirstAuthenticatorWithUserDecides checks that the first authenticator that finds a user decides,
+// and that the token is removed from the request.
 func TestFirstAuthenticatorWithUserDecides(t *testing.T) {
 	bearer := authn.Bearer{Tokens: &tokens{}}
 	guarded := authn.Anonymous{Allowed: func(path string) bool { return path == "/api" }}
@@ -210,6 +209,9 @@ func TestCredentialsAreRemoved(t *testing.T) {
 		"an anonymous user": {chain: authn.Chain{authn.Anonymous{}}, user: "system:anonymous"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// The request has headers of an authenticating proxy in several spellings: proxies and servers
+			// may treat an underscore like a hyphen. Only X-Say, X-Remote-Addr and the second WebSocket
+			// protocol are not credentials.
 			r := withCertificate(newRequest("Authorization", "Bearer good", "X-Say", "hello", "X-Remote-User", "root", "x-remote-uid", "0",
 				"X-REMOTE-GROUP", "system:masters", "X-Remote-Group", "dev", "X-Remote-Extra-Scopes", "all", "X-Remote-Extra-", "all",
 				"X_Remote_User", "root", "x_remote-uid", "0", "X-Remote_Group", "system:masters", "x-remote_extra_scopes", "all", "X-Remote-Addr", "192.0.2.1",
@@ -226,7 +228,8 @@ func TestCredentialsAreRemoved(t *testing.T) {
 	}
 }
 
-// TestAuthenticatedAddsGroupOnce checks which users get the group of authenticated users.
+// TestAuthenticatedAddsGroupOnce checks which users get the group of authenticated users. user is a
+// name followed by groups.
 func TestAuthenticatedAddsGroupOnce(t *testing.T) {
 	for _, c := range []struct{ user, want []string }{
 		{user: []string{"alice", "dev"}, want: []string{"dev", "system:authenticated"}},
