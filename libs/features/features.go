@@ -23,7 +23,8 @@ import (
 // Gate is the name of a feature.
 type Gate string
 
-// Gates that services of the suite read.
+// Gates that services of the suite read. A gate that keeps a field permits requests to set it.
+// Without the gate, the server drops the field from objects, except from those that use it already.
 const (
 	// AllowUnsafeMalformedObjectDeletion enables the delete option for objects that cannot be
 	// decoded.
@@ -100,14 +101,16 @@ const (
 	OpenAPIEnums Gate = "OpenAPIEnums"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
-	// CrossNamespaceVolumeDataSource and VolumeAttributesClass keep fields of claims and volumes.
+	// CrossNamespaceVolumeDataSource keeps the namespace in the data source of a volume claim.
+	// VolumeAttributesClass keeps the volumeAttributesClassName of volumes and volume claims.
 	CrossNamespaceVolumeDataSource Gate = "CrossNamespaceVolumeDataSource"
 	VolumeAttributesClass          Gate = "VolumeAttributesClass"
 	// MutableCSINodeAllocatableCount keeps the field that says how often a driver reports the
 	// capacity of a node, and allows changes of the capacity.
 	MutableCSINodeAllocatableCount Gate = "MutableCSINodeAllocatableCount"
-	// DRAPrioritizedList, DRAAdminAccess, DRADeviceTaints and DRAPartitionableDevices keep fields
-	// of claims and slices.
+	// DRAPrioritizedList and DRAAdminAccess keep the fields firstAvailable and adminAccess of the
+	// requests in resource claims. DRADeviceTaints keeps taints in resource slices and tolerations
+	// in resource claims. DRAPartitionableDevices keeps shared counters in resource slices.
 	DRAPrioritizedList      Gate = "DRAPrioritizedList"
 	DRAAdminAccess          Gate = "DRAAdminAccess"
 	DRADeviceTaints         Gate = "DRADeviceTaints"
@@ -168,8 +171,8 @@ const (
 	allBeta  Gate = "AllBeta"
 )
 
-// component is the component of the cluster whose gates these are. It may precede a gate's name, as
-// in kube:WatchList=true.
+// component is the name under which Kubernetes groups its gates. It may precede a gate's name, as in
+// kube:WatchList=true.
 const component = "kube"
 
 // Stage is the stage of a gate.
@@ -315,7 +318,7 @@ func (g *Gates) Register(r prometheus.Registerer) error {
 		enabled.WithLabelValues(string(name), string(stage)).Set(value)
 	}
 	for name, spec := range g.specs {
-		if spec.Stage != absent {
+		if spec.Stage != absent { // Emulate sets absent for gates that the version lacks
 			record(name, spec.Stage, g.Enabled(name))
 		}
 	}
