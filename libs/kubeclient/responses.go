@@ -115,7 +115,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 			return 0, fmt.Errorf("wait for other large responses: %w", err)
 		}
 		b.held.Store(true)
-		b.timer = time.AfterFunc(largeTimeout, func() { _ = b.ReadCloser.Close() }) // the read returns the error
+		b.timer = time.AfterFunc(largeTimeout, func() { _ = b.ReadCloser.Close() }) // makes a blocked Read fail
 	}
 	n, err := b.ReadCloser.Read(p)
 	if b.size += n; b.size > maxResponse {
@@ -258,8 +258,8 @@ const (
 	rawField, itemsField, metadataField = 2, 2, 1
 )
 
-// checkValues counts the objects of a response and the fields of their metadata, which has the
-// repeated fields of PartialObjectMetadata.
+// checkValues returns an error if a response has too many values: objects and fields of their
+// metadata. In a PartialObjectMetadata, all repeated fields belong to the metadata.
 func checkValues(text []byte) error {
 	message, _ := bytes.CutPrefix(text, []byte("k8s\x00"))
 	for _, path := range [][]int32{{rawField, metadataField}, {rawField, itemsField, metadataField}} {
@@ -271,8 +271,8 @@ func checkValues(text []byte) error {
 }
 
 // countFields returns the number of fields in a message and in the messages at a path below it. It
-// stops at the first invalid field, as the decoder does. A value at the path may be a text, because
-// other kinds of objects have other fields.
+// stops at the first invalid field, as the decoder does. In other kinds of objects, a field with the
+// same number may be a text. countFields then counts what looks like fields in the text.
 func countFields(message []byte, path []int32) (n int) {
 	for ; len(message) > 0; n++ {
 		tag, size := protowire.ConsumeVarint(message)

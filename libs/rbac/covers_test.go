@@ -14,7 +14,9 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// TestCoversComparesEachPartOfARule checks that each part of a rule is compared separately.
+// TestCoversComparesEachPartOfARule checks that each part of a rule is compared separately. The name of
+// a case gives the part that is wanted and then the one that is owned: in "all groups of one", the
+// wanted rule has all groups and the owned rule has one.
 func TestCoversComparesEachPartOfARule(t *testing.T) {
 	with := func(r rbacv1.PolicyRule, change func(*rbacv1.PolicyRule)) rbacv1.PolicyRule {
 		change(&r)

@@ -31,6 +31,8 @@ func (withoutAccounts) ServiceAccount(context.Context, string, string) (*corev1.
 	return nil, errors.New("no connection")
 }
 
+// legacyClaims replaces claims by those of a legacy token: of the account a in the namespace ns, stored
+// in the Secret s.
 func legacyClaims(c *satoken.Claims) {
 	*c = satoken.Claims{
 		RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer, Subject: "system:serviceaccount:ns:a"},
@@ -38,13 +40,15 @@ func legacyClaims(c *satoken.Claims) {
 	}
 }
 
-// TestLegacyAccounts checks how the account of a legacy token is found, and which use is counted.
+// TestLegacyAccounts checks whether a legacy token is accepted, depending on its account and its Secret,
+// and which uses are counted. A Secret that the account lists was made with the account; any other one
+// was created manually.
 func TestLegacyAccounts(t *testing.T) {
 	key := rsaKey()
 	expiry := start.Add(time.Hour)
 	for name, c := range map[string]struct {
-		claims      func(*satoken.Claims)
-		world       func(*fixture) satoken.Objects
+		claims      func(*satoken.Claims)          // changes the claims of the token
+		world       func(*fixture) satoken.Objects // changes the objects and returns them
 		uses        []satoken.Use
 		expires     time.Time
 		err         string
@@ -55,6 +59,7 @@ func TestLegacyAccounts(t *testing.T) {
 			w.accounts["ns/a"].Secrets = []corev1.ObjectReference{{Name: "other"}, {Name: "s"}}
 			return w
 		}, uses: []satoken.Use{satoken.UseLegacyAuto, satoken.UseLegacy}},
+		// The account lists a Secret, but not the one of the token.
 		"another was": {world: func(w *fixture) satoken.Objects {
 			w.accounts["ns/a"].Secrets = []corev1.ObjectReference{{Name: "other"}}
 			return w
@@ -162,6 +167,7 @@ func TestParseUnverifiedOfUnusualTokens(t *testing.T) {
 		if !reflect.DeepEqual(h.Objects, c.objects) {
 			t.Errorf("%s: %+v, want %+v", name, h.Objects, c.objects)
 		}
+		// Only a legacy token names a Secret and a user.
 		if c.legacy && (h.Legacy == nil || *h.Legacy != secret || h.User != "system:serviceaccount:ns:a") ||
 			!c.legacy && (h.Legacy != nil || h.User != "") {
 			t.Errorf("%s: got hint %+v, want the Secret and user of a legacy token only: %t", name, h, c.legacy)
@@ -169,7 +175,8 @@ func TestParseUnverifiedOfUnusualTokens(t *testing.T) {
 	}
 }
 
-// TestDefaultClock checks that the system's clock is the default.
+// TestDefaultClock checks that the system's clock is the default. It also checks that only a token with
+// an id has extra values, and that a token without an account is rejected.
 func TestDefaultClock(t *testing.T) {
 	key := rsaKey()
 	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: fullFixture()})
@@ -199,7 +206,8 @@ func TestDefaultClock(t *testing.T) {
 	}
 }
 
-// TestDamagedKeyFiles checks that a damaged key is an error, even if the file has a valid one.
+// TestDamagedKeyFiles checks that a damaged key is an error, even if the file has a valid one, and that
+// a missing file is an error.
 func TestDamagedKeyFiles(t *testing.T) {
 	key := ecKey(t, elliptic.P256())
 	good := publicKeyPEM(t, key.Public())

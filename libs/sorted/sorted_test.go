@@ -44,6 +44,7 @@ func TestMapIsGoMapInOrder(t *testing.T) {
 				copied = m.Copy()
 				wantCopied = maps.Clone(want)
 			},
+			// rapid calls the action without a name after each other one, to check the invariant.
 			"": func(t *rapid.T) {
 				compareMap(t, "map", m, want)
 				compareMap(t, "copy", copied, wantCopied)
