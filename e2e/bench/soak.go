@@ -28,8 +28,9 @@ type sample struct {
 	goroutines                float64
 }
 
-// runSoak runs watchers by node (-w, -streams) and writes (-rate) for a long time (-d) and reports
-// whether the server's memory grows. The curve is written to soak.svg in plots.
+// runSoak reports whether the memory of a server grows over a long time (-d). It runs the scenario
+// watch-node: watchers of the pods of one node each (-w, -streams), while other clients write
+// (-rate). The curve is written to soak.svg in plots, unless plots is empty.
 func runSoak(l *load, bin, plots string) error {
 	b, err := newBench(bin)
 	if err != nil {
@@ -63,7 +64,7 @@ func (l *load) takeSamples(ctx context.Context) (out []sample) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	start := time.Now()
-	for reported := time.Duration(-reportEvery); ; {
+	for reported := time.Duration(-reportEvery); ; { // report the first sample
 		select {
 		case <-ctx.Done():
 			return out

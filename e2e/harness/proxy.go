@@ -41,7 +41,7 @@ type Proxy struct {
 
 	mu         sync.Mutex // never held while another lock is acquired
 	targets    []string
-	lastTarget int // modulo the number of targets
+	lastTarget int // counts connections; modulo the number of targets, the first target to try
 	traffic    Traffic
 	changed    chan struct{} // closed and replaced when traffic changes
 	conns      map[net.Conn]struct{}
@@ -184,7 +184,7 @@ func (p *Proxy) unregister(c net.Conn) {
 }
 
 // forward copies data between two connections until either is closed. It holds data back while the
-// traffic is held or alsoHeld.
+// mode of the proxy is one of held and alsoHeld.
 func (p *Proxy) forward(to, from net.Conn, held, alsoHeld Traffic) {
 	buf := make([]byte, 32<<10)
 	for {

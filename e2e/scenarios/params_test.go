@@ -75,8 +75,9 @@ func (c *churnTest) writeParam(ctx context.Context, seq int64) error {
 // judgedBy matches the number of a write in the message of the policy.
 var judgedBy = regexp.MustCompile(`judged by ([0-9]+)`)
 
-// askForDecision sends a request to a replica and returns the write of the sequence by which the
-// policy decided, or that the parameter is absent.
+// askForDecision sends a request to a replica. The policy denies every request, and the message tells
+// which version of the parameter it used. askForDecision returns the number of the write of that
+// version, or that the parameter is absent. It returns an error if the request was not denied.
 func (c *churnTest) askForDecision(ctx context.Context, replica int) (seq int64, absent bool, err error) {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1",
@@ -109,7 +110,8 @@ func (c *churnTest) checkDecision(ctx context.Context, replica int) (seq int64, 
 		return 0, err
 	}
 	if absent {
-		// The write that deleted the parameter is not known. It is the newest one that may have.
+		// The response does not tell which write deleted the parameter. Assume the newest deletion
+		// so far. If no deletion is as new as before, seq becomes before-1, and the check fails.
 		for seq = c.issued.Load(); seq >= before && !isDeletion(seq); seq-- {
 		}
 	}
@@ -205,6 +207,7 @@ func (c *churnTest) createPolicy(t *testing.T, replica int) {
 				"resources":   []any{"secrets"},
 			}},
 		},
+		// The policy has a parameter whenever it evaluates the expression, so it denies every request.
 		"validations": []any{map[string]any{
 			"expression":        "params == null",
 			"messageExpression": "'judged by ' + string(params.metadata.annotations.seq)",
@@ -285,6 +288,7 @@ func (c *churnTest) testPolicyChanges(t *testing.T) {
 		if err := c.admissionClient(here, resource).Delete(ctx, c.policyName(), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		// Without an error, the request was denied.
 		if _, _, err := c.askForDecision(ctx, here); err == nil {
 			t.Fatalf("round %d: still denied without %s, want an error", round, resource)
 		}
@@ -307,6 +311,7 @@ func (c *churnTest) awaitWrite(t *testing.T, replica int, seq int64) {
 	t.Helper()
 	harness.Eventually(t, 10*time.Second, fmt.Sprintf("replica %d to use write %d", replica, seq), func() error {
 		got, absent, err := c.askForDecision(t.Context(), replica)
+		// An absent parameter is the effect of the write seq only if that was a deletion.
 		if err == nil && (absent && !isDeletion(seq) || !absent && got < seq) {
 			err = fmt.Errorf("uses write %d (absent: %t)", got, absent)
 		}

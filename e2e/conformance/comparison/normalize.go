@@ -21,7 +21,8 @@ var (
 	quotedVersions = regexp.MustCompile(`(resourceVersion(?:\\)*":(?:\\)*")\d+`)
 	// schemaTypes are names of types of schemas in messages, with a random suffix.
 	schemaTypes = regexp.MustCompile(`selfType[0-9a-f]+`)
-	// tooOld has any first version, such as 1, and the oldest one that a server has.
+	// tooOld matches "too old resource version: 1 (12345)". Only the number in brackets, the oldest
+	// version that the server has, differs between runs.
 	tooOld    = regexp.MustCompile(`(too old resource version: \S+ )\(\d+\)`)
 	addresses = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
 	nodePorts = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
@@ -45,7 +46,8 @@ var (
 	roleErrors = regexp.MustCompile(`RBAC: \[[^\]]*\]`)
 	// otherGroups are groups that scenarios define and remove.
 	otherGroups = regexp.MustCompile(`^"\w+-\d+.*\.example\.com"$`)
-	// recent limits the times that belong to this run; other times are compared.
+	// recent is how far a time may be from now to be one of this run, which becomes a placeholder.
+	// Other times are compared.
 	recent = 2 * time.Hour
 )
 
@@ -69,9 +71,9 @@ var buildFields = []string{"buildDate", "gitCommit", "gitTreeState", "goVersion"
 const longestGenerated = 58
 
 // normalize returns the compared parts of a response. Values that differ between any two runs
-// become placeholders. The placeholder of the version of an object that the session created shows
-// whether it is the one that the session received last, so that a write without an effect differs
-// from another one.
+// become placeholders. A resource version becomes <rv>, or <new rv> if it is newer than the last one
+// of the same object, which the session created. So the comparison shows whether a write changed the
+// object.
 func (s *Session) normalize(resp *http.Response, body any) Answer {
 	a := Answer{Status: resp.StatusCode, headers: map[string]string{}}
 	for name, values := range resp.Header {
@@ -156,8 +158,8 @@ func replaceVariable(s, value, placeholder string) string {
 	return b.String()
 }
 
-// follow records the version of an object that the session created, except kinds that controllers of
-// the servers change at any time.
+// follow records the version of an object that the session created, so that version can recognize
+// newer ones. It ignores kinds that controllers of the servers change at any time.
 func (s *Session) follow(body any) {
 	uid, _ := Lookup(body, "metadata.uid").(string)
 	if kind := Lookup(body, "kind"); uid == "" || kind == "CustomResourceDefinition" || kind == "APIService" {
@@ -169,8 +171,9 @@ func (s *Session) follow(body any) {
 	}
 }
 
-// version returns the placeholder of the version of an object with a uid, or of a list. A version
-// that is older than the last one came from a cache.
+// version returns the placeholder of a resource version: <new rv> if it is newer than the last one of
+// the object with that uid, which it then replaces, otherwise <rv>. It returns <rv> also for lists,
+// for objects that follow has not recorded, and for an older version, which came from a cache.
 func (s *Session) version(uid, version string) string {
 	last, followed := s.versions[uid]
 	n, err := strconv.ParseInt(version, 10, 64)
@@ -225,7 +228,8 @@ func (s *Session) normalizeMembers(t map[string]any) {
 			delete(t, k)
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(t)) { // the version of an object depends on those before
+	// The order is fixed, because s.version remembers the versions that it has seen before.
+	for _, k := range slices.Sorted(maps.Keys(t)) {
 		x := t[k]
 		text, isText := x.(string)
 		switch {
