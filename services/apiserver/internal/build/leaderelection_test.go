@@ -24,13 +24,14 @@ const (
 )
 
 // candidate is a process that takes part in leader election with client-go, as components of
-// Kubernetes do.
+// Kubernetes do. leads is closed when it becomes leader, and ended when it has ended.
 type candidate struct {
 	leads, ended chan struct{}
 	kill         func()
 }
 
-// runCandidate runs a candidate of the client library until the test ends.
+// runCandidate runs a candidate of the client library until it stops leading or the test ends. binary
+// and emulation are its versions.
 func (a *api) runCandidate(name, binary, emulation string) *candidate {
 	a.t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: a.url, Transport: a.client.Transport})
@@ -77,6 +78,7 @@ func (a *api) runCandidate(name, binary, emulation string) *candidate {
 	return s
 }
 
+// within fails the test unless happens is closed within a minute.
 func (a *api) within(what string, happens <-chan struct{}) {
 	a.t.Helper()
 	select {
@@ -86,6 +88,7 @@ func (a *api) within(what string, happens <-chan struct{}) {
 	}
 }
 
+// coordinated enables coordinated leader election.
 func coordinated(t *testing.T, o *config.Options) {
 	t.Helper()
 	if err := errors.Join(o.Features.Set("CoordinatedLeaderElection=true"),
@@ -94,9 +97,9 @@ func coordinated(t *testing.T, o *config.Options) {
 	}
 }
 
-// TestOldestCandidateLeads checks that the best candidate becomes leader even if it starts later,
-// that another one follows when it ends, and that this works through any replica and after the
-// electing replica ends.
+// TestOldestCandidateLeads checks that the candidate with the oldest emulation version becomes leader
+// even if it starts later, that another one follows when it ends, and that this works through any
+// replica and after the electing replica ends.
 func TestOldestCandidateLeads(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -114,11 +117,14 @@ func TestOldestCandidateLeads(t *testing.T) {
 	two.want(200, "GET", "/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller", "")
 	spec := func(field string) string { return fmt.Sprint(two.get(contestedLease).at("spec", field)) }
 
+	// 1. The only candidate leads.
 	first := two.runCandidate("Host_new", "1.33.0", "1.33.0")
 	two.within("the only candidate leads", first.leads)
 	if got := spec("holderIdentity") + " " + spec("strategy"); got != "Host_new OldestEmulationVersion" {
 		t.Errorf("got holder and strategy %s, want Host_new OldestEmulationVersion", got)
 	}
+
+	// 2. A candidate with an older emulation version replaces it.
 	oldest := two.runCandidate("old", "1.33.0", "1.32.0")
 	two.within("the newer one makes way", first.ended)
 	two.within("the oldest leads", oldest.leads)
@@ -126,6 +132,8 @@ func TestOldestCandidateLeads(t *testing.T) {
 		t.Errorf("got holder and transitions %s, want old 1", got)
 	}
 
+	// 3. The replica that elects leaders ends, and then the leader. The other replica elects the next
+	// one. There are four LeaseCandidates: Host_new, old, next and newer.
 	holder := fmt.Sprint(two.get(controllerLease).at("spec", "holderIdentity"))
 	one.stop()
 	next := two.runCandidate("next", "1.33.0", "1.33.0")
