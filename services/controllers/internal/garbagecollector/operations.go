@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// tableAge is the maximum age of the table that maps kinds to resources. The graph refreshes it
-	// when definitions change.
+	// tableAge is the maximum age of the discovery data in Controller.Resources, which maps kinds to
+	// resources. The graph refreshes it when definitions change.
 	tableAge = time.Minute
 	// parallelOrphans is the number of dependents of an owner that are orphaned at the same time. It
 	// is small, because their requests wait in the same queue as those for other namespaces.
@@ -50,7 +50,7 @@ func (c *Controller) clientFor(ctx context.Context, id graph.Identity) (metadata
 		return nil, err
 	}
 	all := c.Client.Resource(r.GroupVersionResource)
-	if !r.Namespaced { // the namespace of a virtual node is a guess
+	if !r.Namespaced { // id may have a namespace nevertheless: that of a virtual node is a guess
 		return all, nil
 	}
 	if id.Namespace == "" {
@@ -150,7 +150,8 @@ func (c *Controller) removeOwners(ctx context.Context, id graph.Identity, owners
 }
 
 // unblockOwners makes all owner references of an object non-blocking, and updates latest. It does
-// not read the object again, because that could return owners that have not been looked up.
+// not read the object again: the caller has looked up the owners in latest, and a new version could
+// have other ones.
 func (c *Controller) unblockOwners(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata) error {
 	refs := slices.Clone(latest.OwnerReferences)
 	for i := range refs {
