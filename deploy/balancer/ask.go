@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	probeTimeout = 2 * time.Second
-	maxResponse  = 64 << 10
+	probeTimeout = 2 * time.Second // of one request
+	maxResponse  = 64 << 10        // bytes of a response that are read
 )
 
+// errNotReady means that some instances are not ready. runCheck has printed them.
 var errNotReady = errors.New("not all are ready")
 
 // prober checks the readiness of instances.
@@ -40,7 +41,8 @@ func newProber(ca string) (*prober, error) {
 	}}, nil
 }
 
-// stateOf returns the state of an instance, given as host:port.
+// stateOf returns the state of an instance, given as host:port: Silent if it does not respond, Ready if
+// /readyz responds with 200, and Busy otherwise.
 func (p *prober) stateOf(ctx context.Context, instance string) balancer.State {
 	code, _, err := p.getReadyz(ctx, instance)
 	switch {
