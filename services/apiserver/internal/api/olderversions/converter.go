@@ -19,7 +19,9 @@ type Converter struct {
 	scheme    string // name of the scheme, for errors
 }
 
-// resource is a built-in resource with the versions in which its objects may be stored.
+// resource is a built-in resource with the versions in which its objects may be stored. Besides the
+// storage version, these are the other served versions, because an earlier release may have used one
+// of them for storage, and versions that are no longer served.
 type resource struct {
 	coder *codec.KindCodec
 	// current is the storage version. Values of that version start with protobufHead or jsonHead,
@@ -55,6 +57,8 @@ func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 	// 2. Add the versions that are no longer served.
 	for _, r := range out.resources {
 		for _, v := range olderVersions[r.current.GroupKind()] {
+			// An older version has its own decoder, or is the same as a served version and uses the
+			// decoder of that one.
 			decode := v.decode
 			if v.sameAsServed != (schema.GroupVersion{}) {
 				decode = servedDecoder(kinds[v.sameAsServed.WithKind(r.current.Kind)])

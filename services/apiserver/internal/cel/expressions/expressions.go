@@ -31,7 +31,7 @@ type Compiler struct {
 	types                      types
 	requestType, namespaceType *cel.Type
 	envs                       *envs
-	budget                     *celenv.CheckBudget // of WithLimit, or nil
+	budget                     *celenv.CheckBudget // set by WithLimit; nil means no limit
 }
 
 // New returns a compiler. It takes some milliseconds.
@@ -135,7 +135,8 @@ func (c *Compiler) Check(visible VariableSet, expression string, expected ...*ce
 	return err
 }
 
-// outputType is envs.outputType in an environment.
+// outputType checks an expression in an environment and returns its type. It returns an error unless
+// the type is one of expected. If expected is empty, every type is accepted.
 func outputType(env *celenv.Env, expression string, expected []*cel.Type) (*cel.Type, error) {
 	ast, issues := env.Check(expression)
 	if issues.Err() != nil {
@@ -187,7 +188,9 @@ func (p *Policy) Declare(visible VariableSet, name, expression string) error {
 	return err
 }
 
-// Check is Compiler.Check for an expression that may use the declared variables.
+// Check returns an error, with the wording of Kubernetes, unless the expression compiles and its type
+// is one of expected. If expected is empty, every type is accepted. The expression may use the
+// declared variables.
 func (p *Policy) Check(visible VariableSet, expression string, expected ...*cel.Type) error {
 	_, err := p.envs.outputType(p.budget, visible, expression, expected)
 	return err

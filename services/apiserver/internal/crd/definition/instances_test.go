@@ -75,10 +75,11 @@ func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	}
 }
 
-// finalizerStore is a store in which every object gets a finalizer before its first deletion.
+// finalizerStore is a store in which every object gets a finalizer before its first deletion. It
+// simulates a client that adds a finalizer after the object was read and before it is deleted.
 type finalizerStore struct {
 	storage.Interface
-	changed map[string]bool // by key
+	changed map[string]bool // keys of objects that have got the finalizer
 }
 
 func (s *finalizerStore) Delete(

@@ -11,7 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// createCases returns the cases of creations.
+// createCases returns the cases of creations. See writeCase for the values of wantStored and the counts
+// of swaps, rollbacks and reads.
 func createCases() []writeCase {
 	unavailable := fmt.Errorf("no response: %w", storage.ErrUnavailable)
 	return []writeCase{

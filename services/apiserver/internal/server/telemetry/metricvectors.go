@@ -20,9 +20,9 @@ func latencyBuckets() []float64 {
 	return []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
 }
 
-// readWriteGauges holds a gauge of read-only requests and one of mutating requests. Like the other
-// types in this file, it looks up the children of its metric vector once, because a lookup costs
-// more than an observation.
+// readWriteGauges holds a gauge of read-only requests and one of mutating requests. Like all types in
+// this file, it looks up the metrics of its labels once and keeps them, because a lookup in a metric
+// vector costs more than an observation.
 type readWriteGauges struct{ reading, mutating prometheus.Gauge }
 
 func newReadWriteGauges(r prometheus.Registerer, name, help string) readWriteGauges {
@@ -70,8 +70,8 @@ func ObserveSince(o prometheus.Observer, begin time.Time) time.Duration {
 // invalidValidation is the label value for unknown levels of field validation.
 const invalidValidation = "invalid"
 
-// newValidationTimes registers the histogram of write latencies and
-// returns its children by level of field validation.
+// newValidationTimes registers the histogram of write latencies and returns its observers, by level
+// of field validation.
 func newValidationTimes(r prometheus.Registerer) map[string]prometheus.Observer {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "field_validation_request_duration_seconds",

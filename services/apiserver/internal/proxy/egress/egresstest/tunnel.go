@@ -65,6 +65,7 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 		case client.PacketType_DIAL_REQ:
 			requested := p.GetDialRequest()
 			response := &client.DialResponse{Random: requested.Random, ConnectID: id}
+			// The test wants a connection that is open but from which the proxy reads nothing.
 			if s.proxy.StopReading {
 				if err := send(&client.Packet{
 					Type:    client.PacketType_DIAL_RSP,
