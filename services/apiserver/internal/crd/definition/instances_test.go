@@ -36,7 +36,9 @@ func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)
 	stored := &definition.StoredInstances{Store: store, Root: "/registry", Now: func() time.Time { return deletionTime }}
-	for i := range 1100 { // more than two pages
+	// 1. Store 1100 objects without finalizers, which is more than two pages, and one each: with a
+	// finalizer, terminating, and terminating without a finalizer. The last key only looks similar.
+	for i := range 1100 {
 		putThing(t, store, fmt.Sprintf("%sns/free-%04d", thingsPrefix, i), `"name":"free","generation":1`)
 	}
 	putThing(t, store, thingsPrefix+"ns/held",
@@ -45,9 +47,12 @@ func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	putThing(t, store, thingsPrefix+"ns/released", `"deletionTimestamp":"2020-01-01T00:00:00Z","finalizers":[],"name":"released"`)
 	putThing(t, store, "/registry/example.com/thingsandmore/ns/x", `"name":"x"`)
 
+	// 2. Count the objects below the resource's own prefix.
 	if n, err := stored.Count(ctx, "example.com", "things"); err != nil || n != 1103 {
 		t.Fatalf("Count = %d, %v; want 1103", n, err)
 	}
+
+	// 3. Delete them. The remaining ones are sorted by key: held, marked and the one that looks similar.
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +71,8 @@ func TestStoredInstancesAreCountedAndDeleted(t *testing.T) {
 	if got := string(remaining.Items[0].Value); got != want {
 		t.Errorf("object with a finalizer: got\n%s\nwant\n%s", got, want)
 	}
+
+	// 4. Delete them again, which must not write the object marked again.
 	revision := remaining.Items[1].ModRevision
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {
 		t.Fatal(err)
