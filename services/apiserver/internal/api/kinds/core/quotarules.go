@@ -21,12 +21,14 @@ func validateQuota(fld validate.Field, q *corev1.ResourceQuota) {
 	}
 }
 
+// validateQuotaStatus validates an update of the status.
 func validateQuotaStatus(fld validate.Field, q, _ *corev1.ResourceQuota) {
 	status := fld.Child("status")
 	validateQuotaAmounts(status, "hard", q.Status.Hard)
 	validateQuotaAmounts(status, "used", q.Status.Used)
 }
 
+// validateQuotaChanges rejects a change of the set of scopes. Their order may change.
 func validateQuotaChanges(fld validate.Field, q, old *corev1.ResourceQuota) {
 	scope := func(s *corev1.ResourceQuotaScope) corev1.ResourceQuotaScope { return *s }
 	if !maps.Equal(validate.KeySet(q.Spec.Scopes, scope), validate.KeySet(old.Spec.Scopes, scope)) {

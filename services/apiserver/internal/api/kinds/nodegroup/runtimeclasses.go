@@ -48,8 +48,9 @@ func runtimeClasses() *registry.Kind {
 	})
 }
 
-// validateRuntimeClass validates a class. Some names in errors differ from those of the fields, as
-// in Kubernetes.
+// validateRuntimeClass validates a class. As in Kubernetes, some paths in errors are not those of the
+// fields: errors in overhead.podFixed name overhead.limits, and errors in a toleration name
+// tolerations twice.
 func validateRuntimeClass(fld validate.Field, c *nodev1.RuntimeClass) {
 	fld.CheckText("handler", c.Handler, validate.DNSLabel)
 	validate.Optional(fld, "overhead", c.Overhead, func(fld validate.Field, o *nodev1.Overhead) {
