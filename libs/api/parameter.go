@@ -11,6 +11,7 @@ const maxParameters = 10000
 // Parameter returns the first value of a query parameter, and false if there is none. It returns
 // the same value as url.ParseQuery, but decodes only the parameter with this name.
 func Parameter(rawQuery, name string) (value string, ok bool) {
+	// A query with that many separators is longer than maxParameters, so most need not be counted.
 	if len(rawQuery) > maxParameters && strings.Count(rawQuery, "&") >= maxParameters {
 		return "", false
 	}

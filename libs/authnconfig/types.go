@@ -2,7 +2,8 @@ package authnconfig
 
 import "binnacle/libs/api"
 
-// The kind of the file and its supported versions, which have the same fields.
+// The kind of the authentication configuration file and its supported versions, which have the same
+// fields.
 const (
 	Kind     = "AuthenticationConfiguration"
 	Group    = "apiserver.config." + api.Domain
@@ -10,7 +11,7 @@ const (
 	V1alpha1 = Group + "/v1alpha1"
 )
 
-// Configuration is the content of the file.
+// Configuration is the content of an authentication configuration file.
 type Configuration struct {
 	APIVersion string     `json:"apiVersion"`
 	Kind       string     `json:"kind"`
