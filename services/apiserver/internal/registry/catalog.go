@@ -57,8 +57,8 @@ func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
 	return c, nil
 }
 
-// Filter returns the catalog of the kinds that match selects. It omits versions and groups without
-// kinds.
+// Filter returns a catalog of the kinds for which match returns true. It omits versions and groups
+// without kinds.
 func (c *Catalog) Filter(match func(*Kind) bool) (*Catalog, error) {
 	var kinds []*Kind
 	used := map[schema.GroupVersion]bool{}
@@ -90,7 +90,7 @@ func (c *Catalog) Groups() []Group { return c.groups }
 // Kinds returns the kinds in the order of their declaration.
 func (c *Catalog) Kinds() []*Kind { return c.kinds }
 
-// Resource returns the kind of a resource in a path, or nil if it is not served.
+// Resource returns the kind that serves a resource, or nil if none does.
 func (c *Catalog) Resource(gvr schema.GroupVersionResource) *Kind { return c.byGVR[gvr] }
 
 // Kind returns the kind of an object's type, or nil if it is not served.

@@ -342,7 +342,7 @@ func TestSpecialTypes(t *testing.T) {
 		if v2Model.Description == "" || v3Model.Description == "" {
 			t.Errorf("%s: got no description in v2 or v3, want one in both", name)
 		}
-		v2Model.Description, v3Model.Description = "", "" // compared are the other fields
+		v2Model.Description, v3Model.Description = "", "" // only the other fields are compared
 		a, _ := json.Marshal(v2Model)
 		b, _ := json.Marshal(v3Model)
 		if string(a) != want.v2 || string(b) != want.v3 {

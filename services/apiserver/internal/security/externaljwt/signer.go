@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// fetchTimeout bounds a fetch of the keys. At the start it is how long the signer may take to
-	// become available.
+	// fetchTimeout bounds a fetch of the keys. The first fetch waits for the signer, so it also bounds
+	// how long the signer may take to become available.
 	fetchTimeout = 60 * time.Second
 	// metadataTimeout bounds the call for the signer's properties.
 	metadataTimeout = 10 * time.Second
