@@ -166,6 +166,9 @@ func (i *issuer) AuthenticateToken(ctx context.Context, token string, audiences 
 		return i.Authenticator.AuthenticateToken(ctx, token, audiences)
 	}
 	r, ok, err := i.previous.AuthenticateToken(ctx, token, audiences)
+	if err != nil && hasKeys(i.Provider()) { // the previous provider has been stopped since
+		return i.Authenticator.AuthenticateToken(ctx, token, audiences)
+	}
 	if err != nil { // the token may be valid with the new keys
 		return nil, false, authenticator.Unavailable(err)
 	}
@@ -197,21 +200,28 @@ func (a *Authenticator) Check() error {
 	return errors.Join(errs...)
 }
 
-// AuthenticateToken implements authenticator.Token.
+// AuthenticateToken implements authenticator.Token. After an error it repeats the authentication if
+// the configuration has changed.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string,
 	audiences []string) (*authenticator.Response, bool, error) {
 	if len(token) > authenticator.MaxTokenBytes {
 		return nil, false, authenticator.ErrTooLong
 	}
 	url := oidctoken.Issuer(token)
-	issuer := a.active.Load().issuers[url]
-	if issuer == nil {
-		return nil, false, nil
+	for {
+		config := a.active.Load()
+		issuer := config.issuers[url]
+		if issuer == nil {
+			return nil, false, nil
+		}
+		started := time.Now()
+		r, ok, err := issuer.AuthenticateToken(ctx, token, audiences)
+		if err != nil && a.active.Load() != config { // the reload may have stopped the provider
+			continue
+		}
+		a.config.Metrics.recordAuthentication(url, ok, time.Since(started))
+		return r, ok, err
 	}
-	started := time.Now()
-	r, ok, err := issuer.AuthenticateToken(ctx, token, audiences)
-	a.config.Metrics.recordAuthentication(url, ok, time.Since(started))
-	return r, ok, err
 }
 
 // Run updates keys and configuration until ctx ends, and returns the error of ctx. It is called
