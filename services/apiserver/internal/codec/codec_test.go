@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -425,55 +423,6 @@ func TestDamagedStoredValuesAreErrors(t *testing.T) {
 		if protoErr == nil || (decodeErr == nil) != (jsonErr == nil) {
 			t.Errorf("%s: got errors DecodeStored: %v, AppendProto: %v, JSONFrame: %v; want AppendProto to fail, and the others to agree",
 				name, decodeErr, protoErr, jsonErr)
-		}
-	}
-}
-
-// TestCachedPositionsGiveSameEncoding checks that the encoding is the same whether
-// positions are searched or taken from an earlier call.
-func TestCachedPositionsGiveSameEncoding(t *testing.T) {
-	catalog, c := newCodec(t)
-	for i, k := range storedKinds(catalog) {
-		for _, annotation := range []int{0, 100, 1 << 12, 1 << 17, 1 << 21} {
-			if annotation > 1<<12 && i%8 > 0 { // large values are slow, so check a few kinds
-				continue
-			}
-			obj := sample(t, k, "a")
-			obj.SetAnnotations(map[string]string{"large": strings.Repeat("x", annotation)})
-			obj.SetSelfLink(strings.Repeat("s", annotation%1000)) // precedes the resource version
-			value, err := c.ForKind(k).EncodeStored(obj)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkPositions(t, c.ForKind(k), value)
-		}
-	}
-}
-
-// checkPositions compares the protobuf forms of a value with and without cached positions.
-func checkPositions(t *testing.T, kc *codec.KindCodec, value []byte) {
-	t.Helper()
-	var positions atomic.Uint64
-	for _, revision := range []int64{0, 7, 1 << 60} {
-		plain := codec.Item{Stored: value, Revision: revision}
-		for form, encode := range map[string]func(codec.Item) ([]byte, error){
-			"object":   func(it codec.Item) ([]byte, error) { return kc.AppendProto(nil, it) },
-			"event":    func(it codec.Item) ([]byte, error) { return kc.AppendProtoFrame(nil, codec.Added, it) },
-			"message":  kc.Message,
-			"metadata": func(it codec.Item) ([]byte, error) { return kc.AppendPartialProto(nil, "v1", it) },
-			"item":     func(it codec.Item) ([]byte, error) { return kc.ProtoItems(false).Append(nil, it) },
-			"its metadata": func(it codec.Item) ([]byte, error) {
-				return kc.ProtoItems(true).Append(nil, it)
-			},
-		} {
-			want, wantErr := encode(plain)
-			for range 2 {
-				it := plain
-				it.Positions = &positions
-				if got, err := encode(it); !bytes.Equal(got, want) || (err == nil) != (wantErr == nil) {
-					t.Fatalf("%s at %d: got %x, %v, want %x, %v", form, revision, got, err, want, wantErr)
-				}
-			}
 		}
 	}
 }

@@ -211,6 +211,12 @@ func connectionLimits(b *config.Limits) []limitRow {
 			Effect:  "the connection is closed",
 			Reason:  "memory",
 		},
+		{
+			Subject: "SPDY frame of a kubelet, if exec or attach uses WebSocket",
+			Limit:   formatBytes(kubeletproxy.MaxKubeletFrame),
+			Effect:  "the connection is closed",
+			Reason:  "memory for slow clients",
+		},
 	}
 }
 

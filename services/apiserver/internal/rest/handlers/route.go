@@ -77,11 +77,11 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 	if c.createOnly() && (!op.Collection || c.Namespaced && op.Namespace == "" && !op.EmptyNamespace) {
 		return nil, nil, status.NoResource()
 	}
-	lacksNamespace := c.Namespaced && op.Namespace == ""
-	if lacksNamespace && c.NamespaceRequired && op.Verb != "list" && op.Verb != "watch" {
+	noNamespace := c.Namespaced && op.Namespace == ""
+	if noNamespace && c.NamespaceRequired && op.Verb != "list" && op.Verb != "watch" {
 		return c, pageNotFound, nil
 	}
-	lacksNamespace = lacksNamespace && !op.Collection
+	lacksNamespace := noNamespace && !op.Collection // all namespaces together are a collection
 	if c.Sub != nil && c.Sub.Connect {
 		o := a.operationOf(c)
 		if o != nil && !slices.Contains(o.Methods, op.Method) {

@@ -101,7 +101,7 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 			labels: baseline, config: config + "exemptions: {usernames: [ada]}",
 			user: &authorizer.User{Name: "ada"}, obj: hostPod(), wantMessages: 1,
 		},
-		"user who is not exempt": {
+		"user without an exemption": {
 			labels: baseline, config: config + "exemptions: {usernames: [ada]}",
 			user: &authorizer.User{Name: "bob"}, obj: hostPod(), wantLookups: 1, wantMessages: 1, want: rejected,
 		},
